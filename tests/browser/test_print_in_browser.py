@@ -6,7 +6,7 @@ pytestmark = pytest.mark.browser
 
 # Text that a reader of a sheet has no use for: labels of what is folded, buttons, filters, links to other parts.
 CONTROLS = """
-[...document.querySelectorAll('summary, button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools, nav, .menu')]
+[...document.querySelectorAll('summary:not(.warning > *), button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools, nav, .menu')]
   .filter(e => e.getClientRects().length).map(e => e.tagName + ': ' + e.textContent.trim())
 """
 IS_PRINTED = "(id) => document.querySelector(id).getClientRects().length > 0"

@@ -112,7 +112,7 @@ def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, repor
         "new Set([...document.querySelectorAll('.gantt [title]')].map(b => b.title.split(',')[0])).size"
     )
     listed = (
-        "[...document.querySelectorAll('#timeline table')].find(t => t.caption.textContent.startsWith('Launches ('))"
+        "[...document.querySelectorAll('#timeline table')].find(t => t.caption?.textContent.startsWith('Launches ('))"
     )
     batches = browser.evaluate(f"new Set([...{listed}.tBodies[0].rows].map(r => r.cells[1].textContent)).size")
     assert 0 < bars <= batches

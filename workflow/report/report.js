@@ -287,7 +287,7 @@ function enhance(block) {
 
   const showMarks = () => {
     for (const mark of marks) {
-      const isOff = !mark.cells.some((cell) => isOn[cell]) && !mark.others.some((cell) => isOn[cell]);
+      const isOff = !mark.cells.some((cell) => isOn[cell]);
       if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
     }
     for (const line of document.querySelectorAll("svg [data-line]")) {
@@ -314,7 +314,7 @@ function enhance(block) {
     const isFiltered = Object.keys(view.filters).length > 0 || view.query !== "";
     byId("filter-scope").hidden = !isFiltered;
     byId("filter-reset").disabled = !isFiltered && !view.ignored.length;
-    numRows = numCells > 30 ? 25 : 8;
+    numRows = numCells > 30 && !isNarrow() ? 25 : 8;
     fillTable();
     writeFragment();
   };
@@ -549,7 +549,7 @@ function findMarks(block, root) {
         host.append(button);
       }
     }
-    found.push({ element, cells, others: cellsOf(element, "others"), isOff: false });
+    found.push({ element, cells: [...cells, ...cellsOf(element, "others")], isOff: false });
   }
   return found;
 }
