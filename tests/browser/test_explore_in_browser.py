@@ -341,7 +341,9 @@ def test_what_is_folded_on_a_large_page_is_parsed_when_it_is_opened(browser, tmp
     from regatta.report import page as report_page
 
     cells = [train_cell(HOSTILE, 1, gpus, bucket=bucket) for gpus in (1, 2) for bucket in (1, 25)]
-    results = write_results(tmp_path / "r", make_campaign(cells), Machine({HOSTILE: 0.1}, {HOSTILE: 1e7}, 0.8, 1e-5, 1e9))
+    results = write_results(
+        tmp_path / "r", make_campaign(cells), Machine({HOSTILE: 0.1}, {HOSTILE: 1e7}, 0.8, 1e-5, 1e9)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report_page, "MOST_CELLS_IN_FULL", 0)
         page = make_report(results)

@@ -116,7 +116,10 @@ def test_the_shape_of_a_mark_is_relative_to_its_center():
     hollow = f"fill: #a10014; {edge}"
     assert _style_and_shape(hollow, square) == (hollow, "m-2.2 2.2l4.4 0l0 -4.4l-4.4 0z")
     assert _style_and_shape(hollow, "M0 -2.2L-2.2 2.2H2.2z") == (hollow, "m0 -2.2l-2.2 4.4l4.4 0z")
-    assert _style_and_shape(hollow, "M0 2.2C0.6 2.2 1.2 2z") == (hollow, "m-2.2 0a2.2 2.2 0 1 0 4.4 0a2.2 2.2 0 1 0-4.4 0z")
+    assert _style_and_shape(hollow, "M0 2.2C0.6 2.2 1.2 2z") == (
+        hollow,
+        "m-2.2 0a2.2 2.2 0 1 0 4.4 0a2.2 2.2 0 1 0-4.4 0z",
+    )
 
 
 def test_the_launches_of_a_cell_are_one_path_and_the_style_of_a_series_stands_once(drawing):
