@@ -344,8 +344,8 @@ function enhance(block) {
     return make("th", { scope: "col", class: column.kind, "aria-sort": direction }, button);
   };
 
-  const fillTable = (atLeast = 0) => {
-    const num = Math.max(numRows, atLeast);
+  const fillTable = (least = 0) => {
+    const num = Math.max(numRows, least);
     const rows = chosen();
     const listed = columns();
     table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
