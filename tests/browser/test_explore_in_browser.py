@@ -47,7 +47,7 @@ TITLE = "#drawer-title"
         ("status", "skipped", 9),
         ("status", "ok", 15),
         ("status", "out of memory", 1),
-        ("status", "with warnings", 5),
+        ("status", "warning", 5),
         ("strategy", "no DDP", 4),
         ("benchmark", "train_step", 12),
         ("message_bytes", "16 MiB", 2),

@@ -15,7 +15,7 @@ const block = () => ({
     { key: "step_ms", label: "Step time (ms)", kind: "number", digits: 3, is_shown: true, group: "results" },
   ],
   facets: {
-    status: { label: "Status", values: ["✓ ok", "– skipped", "⚠ with warnings"], names: ["ok", "skipped", "warning"] },
+    status: { label: "Status", values: ["✓ ok", "– skipped", "⚠ warning"], names: ["ok", "skipped", "warning"] },
     model: { label: "Model", values: ["ResNet-18", HOSTILE], names: ["resnet18", HOSTILE] },
   },
   cells: {

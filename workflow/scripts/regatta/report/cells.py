@@ -88,7 +88,7 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     facets, common = _facets(cells, names, statuses)
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
     if warnings:  # a value of the filter that no cell has as its status
-        facets["status"]["values"].append("\N{WARNING SIGN} with warnings")
+        facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
     numbers = _numbers(columns, places, tables, data.device, texts)
     columns["baseline"] = _by_cell(tables["scaling"], "baseline", places, lambda cell: places.get(cell))
