@@ -6,7 +6,7 @@ pytestmark = pytest.mark.browser
 
 # Text that a reader of a sheet has no use for: labels of what is folded, buttons, filters, links to other parts.
 CONTROLS = """
-[...document.querySelectorAll('summary, button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools, nav, .menu')]
+[...document.querySelectorAll('summary:not(.warning > *), button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools, nav, .menu')]
   .filter(e => e.getClientRects().length).map(e => e.tagName + ': ' + e.textContent.trim())
 """
 IS_PRINTED = "(id) => document.querySelector(id).getClientRects().length > 0"
@@ -48,6 +48,7 @@ def test_no_control_is_printed(printed):
 def test_the_methods_and_the_evidence_are_printed(printed):
     assert printed.evaluate(f"['#methods dd', '#answer', '#failures tbody'].map({IS_PRINTED})") == [True] * 3
     assert printed.evaluate("document.querySelector('#methods .methods').getBoundingClientRect().height") > 100
+    assert printed.evaluate("document.querySelector('.warning p').getBoundingClientRect().height") > 5
     sections = ("matrix", "scaling", "bucket", "comparisons", "failures", "cells", "methods")
     assert printed.evaluate(f"{[f'#{name}-title' for name in sections]}.map({IS_PRINTED})") == [True] * len(sections)
 

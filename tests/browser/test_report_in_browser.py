@@ -76,7 +76,7 @@ def test_no_row_of_the_bucket_sizes_is_nearly_empty_on_a_phone(browser, report):
 
 
 VISIBLE_FITS = "[...document.querySelectorAll('.fit')].filter(e => getComputedStyle(e).visibility == 'visible')"
-MARK = "document.querySelector('#bandwidth-1 .series use')"
+MARK = "document.querySelector('#bandwidth-1 .series [data-cell]')"
 
 
 def test_the_fit_of_a_series_shows_while_the_pointer_is_on_it_and_never_in_print(browser, reports):
@@ -112,10 +112,17 @@ def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, repor
         "new Set([...document.querySelectorAll('.gantt [title]')].map(b => b.title.split(',')[0])).size"
     )
     listed = (
-        "[...document.querySelectorAll('#timeline table')].find(t => t.caption.textContent.startsWith('Launches ('))"
+        "[...document.querySelectorAll('#timeline table')].find(t => t.caption?.textContent.startsWith('Launches ('))"
     )
     batches = browser.evaluate(f"new Set([...{listed}.tBodies[0].rows].map(r => r.cells[1].textContent)).size")
     assert 0 < bars <= batches
+
+
+def test_no_box_of_the_page_scrolls_down(browser, report):
+    browser.open(report, 1440)
+    browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")
+    boxes = "[...document.querySelectorAll('main *')].filter(e => getComputedStyle(e).overflowY === 'auto')"
+    assert browser.evaluate(f"{boxes}.filter(e => e.scrollHeight > e.clientHeight + 1).map(e => e.className)") == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -15,7 +15,7 @@ const block = () => ({
     { key: "step_ms", label: "Step time (ms)", kind: "number", digits: 3, is_shown: true, group: "results" },
   ],
   facets: {
-    status: { label: "Status", values: ["✓ ok", "– skipped"], names: ["ok", "skipped"] },
+    status: { label: "Status", values: ["✓ ok", "– skipped", "⚠ warning"], names: ["ok", "skipped", "warning"] },
     model: { label: "Model", values: ["ResNet-18", HOSTILE], names: ["resnet18", HOSTILE] },
   },
   cells: {
@@ -26,7 +26,12 @@ const block = () => ({
     num_ok: [3, 2, 0],
     num_planned: [3, 3, 0],
     step_ms: [12.3456, 1234.56, null],
+    warning: [null, 0, null],
+    reason: [null, null, 1],
   },
+  launches: { cause: [null, null, null, null, 0, null], file: [0, 0, 0, 1, 1, 1] },
+  files: { hosts: ["node001, node002", "node003"] },
+  texts: { causes: ["NCCL error: unhandled", "needs 2 ranks"], words: ["Variation"] },
 });
 
 test("numbers have three significant figures", () => {
@@ -93,6 +98,21 @@ test("filters and all words of the search must match", () => {
   assert.deepEqual(on({}, "RESNET 1×2"), [true, false, false]);
   assert.deepEqual(on({}, "c-3"), [false, false, true]);
   assert.deepEqual(on({ model: 1 }, "resnet"), [false, false, false]);
+});
+
+test("a search also finds causes of failure, reasons and hosts", () => {
+  const on = (query) => report.matching(block(), { filters: {}, query });
+  assert.deepEqual(on("nccl error"), [false, true, false]);
+  assert.deepEqual(on("2 ranks"), [false, false, true]);
+  assert.deepEqual(on("NODE003"), [false, true, false]);
+  assert.deepEqual(on("node00"), [true, true, false]);
+  assert.deepEqual(on("node003 resnet"), [false, false, false]);
+});
+
+test("cells with a warning are a value of the status", () => {
+  const found = report.readView(block(), { status: "warning" });
+  assert.deepEqual(report.matching(block(), found), [false, true, false]);
+  assert.deepEqual(report.viewValues(block(), found), { status: "warning" });
 });
 
 test("unknown values come last in both directions", () => {

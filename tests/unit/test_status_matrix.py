@@ -1,6 +1,7 @@
 """The report's matrix of status and efficiency: where each cell is, and what its square shows."""
 
 import dataclasses
+import re
 
 import pytest
 from synthetic import (
@@ -16,7 +17,8 @@ from synthetic import (
     write_results,
 )
 
-from regatta.report.matrix import MOST_ROWS_OPEN, Square
+from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, Row, Square
+from regatta.report.page import load_template
 from regatta.topics.matrix import status_matrix
 from regatta.topics.scaling.section import loss_rows
 
@@ -159,3 +161,13 @@ def test_hostile_names_stay_text_in_the_matrix(tmp_path):
     evil = '"><script>alert(1)</script>'
     folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 1, stack=evil)], repeats=1), LAPTOP)
     assert "<script>alert" not in make_report(folder).read_text()
+
+
+def test_groups_beyond_a_number_of_rows_are_folded_and_none_is_lost():
+    groups = tuple(Group(name, (Row("1 MiB", (None,)), Row("4 MiB", (None,)))) for name in "abc")
+    matrix = Matrix("caption", ("1×1",), groups, False, "label")
+    tables = load_template("matrix_tables.html.j2").module.matrix_tables
+    assert "<details" not in tables(matrix)
+    text = str(tables(matrix, most_open=4))
+    assert re.findall(r"<summary>(.)</summary>", text) == ["c"]
+    assert text.count("4 MiB") == 3

@@ -88,13 +88,23 @@ function viewValues(block, view) {
 
 /** Return for each cell whether it passes the filters and contains all words of the search. */
 function matching(block, view) {
-  const { id, name } = block.cells;
-  const wanted = Object.entries(view.filters).map(([key, index]) => [block.cells[key], index]);
+  const { cells, facets } = block;
+  const wanted = Object.entries(view.filters);
+  const passes = (cell) => ([key, index]) =>
+    key === "status" && facets.status.names[index] === "warning" ? cells.warning[cell] !== null : cells[key][cell] === index;
   const words = view.query.toLowerCase().split(/\s+/).filter(Boolean);
-  return id.map((_, cell) => {
-    if (!wanted.every(([column, index]) => column[cell] === index)) return false;
-    const text = words.length ? `${name[cell]} ${id[cell]}`.toLowerCase() : "";
-    return words.every((word) => text.includes(word));
+  const texts = words.length ? (block.searched ??= searchTexts(block)) : [];
+  return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
+}
+
+/** Return what a search finds of each cell: name, id, causes and hosts. */
+function searchTexts({ cells, launches, files, texts }) {
+  return launchRanges(cells.num_planned).map(([first, end], cell) => {
+    const found = new Set([cells.name[cell], cells.id[cell], texts.causes[cells.reason[cell]]]);
+    for (let launch = first; launch < end; launch++) {
+      found.add(texts.causes[launches.cause[launch]]).add(files.hosts[launches.file[launch]]);
+    }
+    return [...found].join(" ").toLowerCase();
   });
 }
 
@@ -224,11 +234,10 @@ async function readBlock() {
 function enhance(block) {
   const { cells } = block;
   const numCells = cells.id.length;
+  const table = byId("cells-table");
   const ranges = launchRanges(cells.num_planned);
   const marks = [];
   const groups = new Map();
-  const lineOf = (element) => ({ element, cells: cellsOf(element, "line") });
-  const lines = [...document.querySelectorAll("svg [data-line]")].map(lineOf);
   const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
   let fragment = parseFragment(location.hash);
   let view = readView(block, fragment.values);
@@ -278,10 +287,12 @@ function enhance(block) {
 
   const showMarks = () => {
     for (const mark of marks) {
-      const isOff = !mark.cells.some((cell) => isOn[cell]) && !mark.others.some((cell) => isOn[cell]);
+      const isOff = !mark.cells.some((cell) => isOn[cell]);
       if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
     }
-    for (const { element, cells } of lines) element.classList.toggle("is-off", !cells.every((cell) => isOn[cell]));
+    for (const line of document.querySelectorAll("svg [data-line]")) {
+      line.classList.toggle("is-off", !cellsOf(line, "line").every((cell) => isOn[cell]));
+    }
     for (const [element, { marks, note }] of groups) {
       const isOff = marks.every((mark) => mark.isOff);
       element.classList.toggle("is-off", isOff);
@@ -299,9 +310,11 @@ function enhance(block) {
     byId("filter-count").textContent = num ? counted : `${counted}: no cell matches`;
     byId("filter-ignored").textContent = view.ignored.length ? `Ignored in the address: ${view.ignored.join(", ")}` : "";
     for (const [key, select] of Object.entries(selects)) select.value = view.filters[key] ?? "";
-    if (byId("filter-search").value !== view.query) byId("filter-search").value = view.query;
-    byId("filter-reset").disabled = !Object.keys(view.filters).length && !view.query && !view.ignored.length;
-    numRows = numCells > 200 ? 100 : 25;
+    byId("filter-search").value = view.query;
+    const isFiltered = Object.keys(view.filters).length > 0 || view.query !== "";
+    byId("filter-scope").hidden = !isFiltered;
+    byId("filter-reset").disabled = !isFiltered && !view.ignored.length;
+    numRows = numCells > 30 && !isNarrow() ? 25 : 8;
     fillTable();
     writeFragment();
   };
@@ -319,21 +332,22 @@ function enhance(block) {
     const isSorted = view.sort && view.sort.key === column.key;
     const direction = isSorted ? (view.sort.isDescending ? "descending" : "ascending") : null;
     const sort = () => {
-      const isDescending = isSorted ? !view.sort.isDescending : false;
-      view.sort = isSorted && view.sort.isDescending ? null : { key: column.key, isDescending };
+      const isFirst = Boolean(column.is_larger_worse); // the worst cells first
+      const isDescending = isSorted ? !view.sort.isDescending : isFirst;
+      view.sort = isSorted && isDescending === isFirst ? null : { key: column.key, isDescending };
       fillTable();
       writeFragment();
-      byId("cells-table").querySelector(`[data-column="${CSS.escape(column.key)}"]`).focus();
+      table.querySelector(`[data-column="${CSS.escape(column.key)}"]`).focus();
     };
     const mark = isSorted && make("span", { "aria-hidden": "true" }, view.sort.isDescending ? " ▼" : " ▲");
     const button = make("button", { type: "button", "data-column": column.key, onclick: sort }, column.label, mark || null);
     return make("th", { scope: "col", class: column.kind, "aria-sort": direction }, button);
   };
 
-  const fillTable = () => {
+  const fillTable = (least = 0) => {
+    const num = Math.max(numRows, least);
     const rows = chosen();
     const listed = columns();
-    const table = byId("cells-table");
     table.tHead.replaceChildren(make("tr", {}, listed.map(headCell)));
     const cellOf = (column, cell) => {
       const text = columnText(block, column, cell);
@@ -343,11 +357,11 @@ function enhance(block) {
       return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
     };
     const rowOf = (cell) => listed.map((column) => cellOf(column, cell));
-    const body = rows.slice(0, numRows).map((cell) => make("tr", { "data-cell": cell }, rowOf(cell)));
+    const body = rows.slice(0, num).map((cell) => make("tr", { "data-cell": cell }, rowOf(cell)));
     table.tBodies[0].replaceChildren(...body);
-    const count = `${whole(Math.min(numRows, rows.length))} of ${whole(rows.length)} cells shown`;
+    const count = `${whole(Math.min(num, rows.length))} of ${whole(rows.length)} cells shown`;
     byId("cells-count").textContent = rows.length ? count : NO_MATCH;
-    byId("cells-more").hidden = rows.length <= numRows;
+    byId("cells-more").hidden = rows.length <= num;
   };
 
   const setUpTable = () => {
@@ -361,30 +375,18 @@ function enhance(block) {
       byId("cells-columns-list").append(make("label", {}, box, " ", column.label));
     }
     byId("cells-more").addEventListener("click", () => {
-      const next = byId("cells-table").tBodies[0].rows.length;
+      const next = numRows;
       numRows += 100;
       fillTable();
-      byId("cells-table").tBodies[0].rows[next].querySelector("button").focus();
+      table.tBodies[0].rows[next].querySelector("button").focus();
     });
     byId("cells-csv").addEventListener("click", () => {
       const url = URL.createObjectURL(new Blob([csv(block, chosen(), columns())], { type: "text/csv" }));
-      const link = make("a", { href: url, download: "cells.csv" });
-      document.body.append(link);
-      link.click();
-      link.remove();
+      make("a", { href: url, download: "cells.csv" }).click();
       setTimeout(() => URL.revokeObjectURL(url), 1000);
     });
-    const worst = [...byId("cells-table").tBodies[0].rows]; // of the page without script
-    addEventListener("beforeprint", () => {
-      const isDefault = !Object.keys(view.filters).length && !view.query && !view.sort;
-      if (!isDefault || columns().length !== worst[0]?.cells.length) return;
-      byId("cells-table").tBodies[0].replaceChildren(...worst);
-      byId("cells-note").hidden = false;
-    });
-    addEventListener("afterprint", () => {
-      byId("cells-note").hidden = true;
-      fillTable();
-    });
+    addEventListener("beforeprint", () => fillTable(50));
+    addEventListener("afterprint", () => fillTable());
     byId("cells-note").hidden = true;
     byId("cells-tools").hidden = false;
   };
@@ -406,8 +408,7 @@ function enhance(block) {
     drawer.close();
     view.cell = null;
     writeFragment();
-    const target = opener && opener.isConnected ? opener : byId("filter-search");
-    target.focus({ preventScroll: true });
+    (opener?.isConnected ? opener : byId("filter-search")).focus({ preventScroll: true });
     opener = null;
   };
   const cellList = (indices) => {
@@ -427,21 +428,17 @@ function enhance(block) {
     document.addEventListener("click", (event) => {
       const element = event.target.closest("[data-cell]");
       const inner = event.target.closest("a, button, summary, input, select, label, pre");
-      const isOther = inner && element && element.contains(inner) && !inner.matches(".open-cell, [data-cell]");
-      if (!element || !element.dataset.cell || isOther) return;
+      const isOther = element?.contains(inner) && !inner.matches(".open-cell, [data-cell]");
+      if (!element?.dataset.cell || isOther) return;
       openMark(element, element.querySelector(".open-cell") || element);
     });
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && drawer.open) closeDrawer();
-      const mark = event.target.closest && event.target.closest("svg [data-cell]");
-      if (!mark) return;
-      if (event.key === "Enter" || event.key === " ") {
-        event.preventDefault();
-        openMark(mark, mark);
-      } else if (event.key.startsWith("Arrow")) {
-        event.preventDefault();
-        moveFocus(mark, /Right|Down/.test(event.key) ? 1 : -1);
-      }
+      const mark = event.target.closest?.("svg [data-cell]");
+      if (!mark || !/^(Enter| |Arrow.*)$/.test(event.key)) return;
+      event.preventDefault();
+      if (event.key.startsWith("Arrow")) moveFocus(mark, /Right|Down/.test(event.key) ? 1 : -1);
+      else openMark(mark, mark);
     });
   };
 
@@ -469,7 +466,7 @@ function enhance(block) {
   markSection();
   addMarks(document);
   update();
-  document.addEventListener("toggle", ({ target }) => (addMarks(target), showMarks()), true);
+  document.addEventListener("toggle", ({ target }) => (parse(target), addMarks(target), showMarks()), true);
   keepClear(byId("filters"));
   document.documentElement.classList.add("has-script");
   const goToView = () => {
@@ -487,6 +484,11 @@ function enhance(block) {
     update();
     if (!isPlain) goToView();
   });
+}
+
+/** Parse what is in an opened fold, which is text until then. */
+function parse(fold) {
+  for (const child of fold.querySelectorAll(":scope > noscript")) child.outerHTML = child.textContent;
 }
 
 /** Keep anchors clear of the sticky bar, at any height of it. */
@@ -525,19 +527,19 @@ function findMarks(block, root) {
   for (const element of root.querySelectorAll("[data-cell]")) {
     if (element.isMark || element.closest(FOLDED)) continue;
     element.isMark = true;
-    const cells = cellsOf(element, "cell").filter((cell) => cell < block.cells.id.length);
+    const cells = cellsOf(element, "cell");
     if (!cells.length) continue;
     const drawing = element.closest("svg");
-    const name = cells.length === 1 ? block.cells.name[cells[0]] : `${cells.length} cells`;
+    const isOne = cells.length === 1;
+    const name = isOne ? block.cells.name[cells[0]] : `${cells.length} cells`;
     if (drawing) {
       drawing.setAttribute("role", "group"); // an image has no parts that can be focused
       element.setAttribute("role", "button");
       element.setAttribute("tabindex", "-1");
-      element.setAttribute("aria-label", cells.length === 1 ? `${name}: ${mainNumber(block, cells[0])}` : name);
+      element.setAttribute("aria-label", isOne ? `${name}: ${mainNumber(block, cells[0])}` : name);
     } else if (!element.matches("a, button")) {
       const host = element.matches("tr") ? element.cells[0] : element;
       if (host.querySelector("a, button, details, summary, p, ul, pre, br")) {
-        const isOne = cells.length === 1;
         const label = isOne ? `Details of ${name}` : null;
         const button = make("button", { type: "button", class: "open-cell more", "aria-label": label }, isOne ? "Details" : name);
         host.append(" ", button);
@@ -547,7 +549,7 @@ function findMarks(block, root) {
         host.append(button);
       }
     }
-    found.push({ element, cells, others: cellsOf(element, "others"), isOff: false });
+    found.push({ element, cells: [...cells, ...cellsOf(element, "others")], isOff: false });
   }
   return found;
 }
@@ -557,8 +559,8 @@ function setUpTip(block) {
   const tip = make("div", { id: "tip", "aria-hidden": "true", hidden: true });
   document.body.append(tip);
   const show = (event) => {
-    const element = event.target.closest && event.target.closest("[data-cell]:not(tr)");
-    tip.hidden = !element || !element.dataset.cell || element.classList.contains("is-off");
+    const element = event.target.closest?.("[data-cell]:not(tr)");
+    tip.hidden = !element?.dataset.cell || element.classList.contains("is-off");
     if (tip.hidden) return;
     const cells = cellsOf(element, "cell");
     const first = `${block.cells.name[cells[0]]}\n${mainNumber(block, cells[0])}`;
@@ -599,10 +601,12 @@ function cellDetails(block, cell, [first, end], open) {
   const all = Array.from({ length: end - first }, (_, index) => first + index);
   const status = block.facets.status.values[cells.status[cell]];
   const summary = end > first ? `${status}; ${cells.num_ok[cell]} of ${end - first} launches valid` : status;
-  const reason = cells.reason[cell] === null ? null : make("p", { class: "cause" }, texts.causes[cells.reason[cell]]);
+  const warning = texts.words[cells.warning[cell]];
+  const reason = texts.causes[cells.reason[cell]];
   return [
     make("p", {}, summary),
-    reason,
+    reason && make("p", { class: "cause" }, reason),
+    warning && make("p", { class: "badge" }, "⚠ ", make("a", { href: "#warnings" }, warning)),
     numberTable(block, cell, "results", "Results", open),
     distribution(all.map((launch) => quantilesOf(launches, launch)), all.map((launch) => launches.repeat[launch])),
     launchTable(block, all),
@@ -613,7 +617,7 @@ function cellDetails(block, cell, [first, end], open) {
     settings(block, cell),
     commands(block, cell, all),
     source(cells, cell, end - first),
-  ].filter((element) => element !== null);
+  ].filter(Boolean);
 }
 
 const whole = (number) => number.toLocaleString("en-US");
@@ -640,7 +644,7 @@ function wordTable(caption, lines) {
 
 function numberTable(block, cell, group, title, open) {
   const { cells, texts } = block;
-  const end = (key, name) => (cells[`${key}_${name}`] || [])[cell];
+  const end = (key, name) => cells[`${key}_${name}`]?.[cell];
   const kinds = new Set();
   const rows = block.columns
     .filter((column) => column.group === group && cells[column.key][cell] !== null)
@@ -651,10 +655,9 @@ function numberTable(block, cell, group, title, open) {
       return [[label, note && make("span", { class: "note" }, note)], three(cells[key][cell], digits), interval];
     });
   if (!rows.length) return null;
-  const num = cells.num_launches[cell];
   const heads = kinds.size ? ["", "value", "range or 95 % CI"] : ["", "value"];
   if (!kinds.size) rows.forEach((row) => row.pop());
-  const n = `${group === "memory" ? "maximum over ranks and launches, " : ""}n = ${num}`;
+  const n = `${group === "memory" ? "maximum over ranks and launches, " : ""}n = ${cells.num_launches[cell]}`;
   const baseline = open && cells.baseline[cell] !== null ? baselineNote(block, cells.baseline[cell], open) : null;
   return part(title, tableOf([n, ...kinds].join("; "), heads, rows), baseline);
 }
@@ -668,7 +671,7 @@ function cellButton(block, cell, open) {
   return make("button", { type: "button", class: "open-cell", onclick: () => open([cell]) }, block.cells.name[cell]);
 }
 
-const timeOf = (launches, name, launch) => (launches[`${name}_ms`] || [])[launch] ?? null;
+const timeOf = (launches, name, launch) => launches[`${name}_ms`]?.[launch] ?? null;
 
 function quantilesOf(launches, launch) {
   return Object.fromEntries(["min", "p50", ...UPPER, "max"].map((name) => [name, timeOf(launches, name, launch)]));
@@ -690,17 +693,14 @@ function distribution(quantiles, repeats) {
   drawn.rows.forEach((row, index) => {
     const y = 22 * index + 11;
     draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `repeat ${repeats[index]}`);
-    if (!row) {
-      draw("text", { x: left + 4, y: y + 4 }, "n/a");
-      return;
-    }
-    draw("line", { class: "whisker", x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y });
+    if (!row) return draw("text", { x: left + 4, y: y + 4 }, "n/a");
+    draw("line", { x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y });
     if (row.bar) draw("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 });
     draw("line", { class: "median", x1: left + row.median, x2: left + row.median, y1: y - 8, y2: y + 8 });
     if (row.isClipped) draw("text", { x: left + width + 4, y: y + 4 }, "›");
   });
   draw("text", { x: left + width / 2, y: height + 32, "text-anchor": "middle" }, `time per iteration (${drawn.unit})`);
-  const isClipped = drawn.rows.some((row) => row && row.isClipped);
+  const isClipped = drawn.rows.some((row) => row?.isClipped);
   const key = quantiles.some((launch) => launch.max !== null)
     ? "Line: minimum to maximum. Tick: median. Bar: median to the largest of p75, p90, p95 and p99 that is known."
     : "Tick: median.";
@@ -717,7 +717,7 @@ function launchTable(block, all) {
   const { factor, unit } = timeUnit(all.map((launch) => launches.p50_ms[launch]).find((value) => value !== null) ?? 1);
   const rows = all.map((launch) => {
     const file = texts.files[launches.file[launch]];
-    const link = file === undefined ? null : make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`);
+    const link = file && make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`);
     const record = make("span", { class: "id" }, link ?? "n/a", link && ` line ${launches.line[launch]}`);
     const values = times.map((name) => timeOf(launches, name, launch)).map((value) => three(value && value * factor, 4));
     const status = make("span", {}, texts.statuses[launches.status[launch]]);

@@ -17,7 +17,15 @@ from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natu
 from regatta.core.verdicts import verdict_text
 from regatta.report.block_values import Texts, column_values, printable, rounded
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
-from regatta.report.cell_numbers import NUMBERS, SETTINGS_HELP, TIMES, Number, hours_per_million, with_derived
+from regatta.report.cell_numbers import (
+    LARGER_IS_BETTER,
+    NUMBERS,
+    SETTINGS_HELP,
+    TIMES,
+    Number,
+    hours_per_million,
+    with_derived,
+)
 from regatta.report.page import STATUSES, marked_status
 from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
@@ -79,6 +87,9 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     statuses = columns["status"]
     facets, common = _facets(cells, names, statuses)
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
+    if warnings:  # a value of the filter that no cell has as its status
+        facets["status"]["values"].append("\N{WARNING SIGN} warning")
+        facets["status"]["names"].append("warning")
     numbers = _numbers(columns, places, tables, data.device, texts)
     columns["baseline"] = _by_cell(tables["scaling"], "baseline", places, lambda cell: places.get(cell))
     rows = [cell_row(cell) for cell in cells]
@@ -223,6 +234,7 @@ def _numbers(columns: dict, places: Mapping, tables: Mapping, device: str, texts
         label = number.label.format(rank=rank_word(device), hours=hours[0].upper() + hours[1:])
         listed[number.key] = {"key": number.key, "label": label, "kind": "number", "digits": 3}
         listed[number.key] |= {"is_shown": number.is_shown, "group": number.group}
+        listed[number.key]["is_larger_worse"] = number.key not in LARGER_IS_BETTER
         more = {"note": number.note, "help": number.help.format(rank=rank_word(device))}
         listed[number.key] |= {name: text for name, text in more.items() if text}
     columns["num_launches"] = [None] * len(places)

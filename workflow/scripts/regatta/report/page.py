@@ -31,7 +31,9 @@ from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_ROWS_OPEN = 4  # a longer table is folded, so that the page can be read from top to bottom
+MOST_ROWS_PRINTED = 4  # a longer table is not printed; on a screen, all are folded
+MOST_ROWS_COMPARED = 30  # rows of a matrix of ratios; further groups are folded
+MOST_BARS = 4  # of the throughput breakdown; others are folded
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
@@ -65,13 +67,16 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters["drawn_and_listed"] = drawn_and_listed
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
+        "is_large": is_large,
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
         "marker_paths": MARKERS,
         "most_figures": MOST_FIGURES,
-        "most_rows_open": MOST_ROWS_OPEN,
+        "most_rows_printed": MOST_ROWS_PRINTED,
+        "most_rows_compared": MOST_ROWS_COMPARED,
+        "most_bars": MOST_BARS,
         "most_rows_named": MOST_ROWS_NAMED,
         "most_rows_listed": MOST_ROWS_LISTED[is_large],
     }
@@ -122,20 +127,11 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
 
 
 def in_columns(shown: list[Section], campaign: dict) -> tuple[list[Section], list[Section]]:
-    """Return the first sections of a small campaign, which stand side by side, and the others, at full width.
-
-    A table that is not folded needs the full width.
-    """
-    is_wide = (section.id == "stability" or _has_open_table(section) for section in shown)
-    num_beside = next((place for place, is_one in enumerate(is_wide) if is_one), len(shown))
+    """Return the first sections of a small campaign, which stand side by side, and the others, at full width."""
+    num_beside = next((place for place, section in enumerate(shown) if section.id == "stability"), len(shown))
     if len(campaign["cells"]) > MOST_CELLS_IN_COLUMNS or num_beside < 2:
         return [], shown
     return shown[:num_beside], shown[num_beside:]
-
-
-def _has_open_table(section: Section) -> bool:
-    tables = (table for one in (section, *section.parts) for table in one.tables)
-    return any(len(table.rows) <= MOST_ROWS_OPEN for table in tables)
 
 
 def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

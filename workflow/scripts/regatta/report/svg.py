@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -24,7 +24,10 @@ UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</de
 NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
 MARKED = re.compile(rf'<g id="{MARKS}(\d+)">')
 MARK = re.compile(r"<use [^>]*/>")
-MARK_STYLE = re.compile(r' style="[^"]*"')
+MARK_STYLE = re.compile(r' style="([^"]*)"')
+MARK_SHAPE = re.compile(r'<defs>\s*<path id="(m[0-9a-f]+)" d="([^"]*)"[^>]*/>\s*</defs>')
+SHAPE_OF_MARK = re.compile(r'href="#(m[0-9a-f]+)"')
+SQUARE = re.compile(r"M-([\d.]+) \1H\1V-\1H-\1z")
 FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
 LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
 FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
@@ -32,12 +35,13 @@ COORDINATES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 COMMAND = re.compile(r"\s*([MLCQz]|\"$)\s*")  # of a path
 LINE_TO = re.compile(r"([ML])([-\d.]+) ([-\d.]+)")
+STRAIGHT = re.compile(r"([MLHV])([^MLHVz]*)")
+NUMBER = re.compile(r"-?[\d.]+")
 PLACE = re.compile(r'x="([-\d.]+)" y="([-\d.]+)"')
 NEAR = 0.5  # marks of a cell within this distance look like one: their size is 4.5
 # What a page does not need: paths without paint, rotations by 0, groups without attributes around other elements.
 UNSEEN = re.compile(r'<path [^>]*style="fill: none"/>| transform="rotate\(-0 [^)]*\)"|<g/>')
 PLAIN_GROUP = re.compile(r"<g>\s*((?:<(?:path|use|text)\b[^>]*(?:/>|>[^<]*</text>)\s*)*)</g>")
-LONE_MARK = re.compile(r'<g( data-cell="[^"]*")>\s*<use([^>]*/>)\s*</g>')
 # Styles that style.css has, for all texts of a drawing and as classes.
 TEXT_STYLE = re.compile(r'<text style="([^"]*)"')
 TEXT_DEFAULTS = ("font-size: 9px", "font-family: 'DejaVu Sans'", "fill: var(--ink)")
@@ -57,10 +61,14 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
     svg = buffer.getvalue().decode()
     box = re.search(r'viewBox="([^"]*)"', svg)[1]
     body = COORDINATES.sub(_rounded, UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :]))
+    shapes = dict(MARK_SHAPE.findall(body))
     first, *plots = MARKED.split(NUMBERED_ID.sub("", body))
     body = first + "".join(
-        f"<g>{_with_cells(plot, cells[int(number)])}" for number, plot in zip(plots[::2], plots[1::2], strict=True)
+        f"<g>{_with_cells(plot, cells[int(number)], shapes)}"
+        for number, plot in zip(plots[::2], plots[1::2], strict=True)
     )
+    used = set(SHAPE_OF_MARK.findall(body))
+    body = MARK_SHAPE.sub(lambda shape: shape[0] if shape[1] in used else "", body)
     body = FIRST_OF_SERIES.sub(r'<g class="series"><g id="\1">', body)
     for begin, instead in (
         (f'id="{CELL}', 'data-cell="'),
@@ -78,7 +86,6 @@ def _compact(body: str) -> str:
     body = UNSEEN.sub("", TEXT_STYLE.sub(_text_style, body).replace("xlink:href", "href"))
     for style, name in CLASSES.items():
         body = re.sub(rf'(?: clip-path="[^"]*")? style="{re.escape(style)}"', f' class="{name}"', body)
-    body = LONE_MARK.sub(r"<use\1\2", body)
     while (flatter := PLAIN_GROUP.sub(r"\1", body)) != body:
         body = flatter
     return "\n".join(line.strip() for line in body.splitlines() if line.strip())
@@ -110,25 +117,55 @@ def _text_style(match: re.Match) -> str:
     return f'<text style="{"; ".join(words)}"' if words else "<text"
 
 
-def _with_cells(plot: str, cells: Sequence[str]) -> str:
-    """Return the marks of a plot in one group per cell, with their style once; all of a plot look alike.
+def _with_cells(plot: str, cells: Sequence[str], shapes: Mapping[str, str]) -> str:
+    """Return the marks of a plot as one path per cell, with their style once; all of a plot look alike.
 
     Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing, the
-    cells of the others are unknown, so none is assigned.
+    cells of the others are unknown, so none is assigned. shapes: paths by the id of the definition.
     """
     end = plot.index("</g>")
     marks = MARK.findall(plot[:end])
     if len(marks) != len(cells):
         return plot
-    style = MARK_STYLE.search(marks[0])[0]
+    style, shape = _style_and_shape(MARK_STYLE.search(marks[0])[1], shapes[SHAPE_OF_MARK.search(marks[0])[1]])
     texts = []
     for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
-        apart = {_near(mark): mark.replace(style, "") for _, mark in run}
-        drawn = "\n".join(apart.values())
-        texts.append(f'<g data-cell="{escape(cell)}">\n{drawn}\n</g>' if cell else drawn)
+        places = [PLACE.search(mark).groups() for _, mark in run]
+        apart = {tuple(round(float(number) / NEAR) for number in place): place for place in places}
+        drawn = "".join(f"M{x} {y}{shape}" for x, y in apart.values())
+        name = f' data-cell="{escape(cell)}"' if cell else ""
+        texts.append(f'<path{name} d="{drawn}"/>')
     begin = plot.index(marks[0])
-    return f"{plot[:begin]}<g{style}>\n" + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
+    return f'{plot[:begin]}<g style="{style}">\n' + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
 
 
-def _near(mark: str) -> tuple[int, ...]:
-    return tuple(round(float(number) / NEAR) for number in PLACE.search(mark).groups())
+def _style_and_shape(style: str, shape: str) -> tuple[str, str]:
+    """Return the style of a mark, and its path from its center.
+
+    A filled circle or square is a line of length 0 with wide ends: a path with many of them is short.
+    """
+    values = dict(word.split(": ") for word in style.split("; "))
+    edge = values.get("stroke", values["fill"])
+    is_round, radius = "C" in shape, float(NUMBER.findall(shape)[1])
+    if edge == values["fill"] and (is_round or SQUARE.fullmatch(shape)):
+        width = 2 * radius + float(values.get("stroke-width", 1 if "stroke" in values else 0))
+        opacity = values.pop("fill-opacity", None)
+        values |= {"fill": "none", "stroke": edge, "stroke-width": f"{width:.3g}"}
+        values |= {"stroke-opacity": opacity} if opacity else {}
+        values["stroke-linecap"] = "round" if is_round else "square"
+        return "; ".join(f"{name}: {value}" for name, value in values.items()), "h0"
+    if is_round:
+        half = f"a{radius:g} {radius:g} 0 1 0"
+        return style, f"m-{radius:g} 0{half} {2 * radius:g} 0{half}-{2 * radius:g} 0z"
+    return style, _relative(shape)
+
+
+def _relative(path: str) -> str:
+    """Return a closed path of straight lines in relative coordinates, from the origin."""
+    x, y, lines = 0.0, 0.0, []
+    for command, numbers in STRAIGHT.findall(path):
+        values = [float(number) for number in NUMBER.findall(numbers)]
+        to_x, to_y = (x, values[0]) if command == "V" else (values[0], y) if command == "H" else values
+        lines.append(f"{'m' if command == 'M' else 'l'}{round(to_x - x, 1):g} {round(to_y - y, 1):g}")
+        x, y = to_x, to_y
+    return "".join(lines) + "z"

@@ -75,7 +75,7 @@ def section(data: ReportData) -> Section | None:
         figures=efficiency or throughput,
         tables=tables,
         beside="losses.html.j2",
-        content={"losses": loss_rows(data), "ranks": ranks_word(data.device)},
+        content={"losses": loss_rows(data)},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
 
