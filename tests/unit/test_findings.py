@@ -245,7 +245,7 @@ def check_scaling_law(data, finding):
     assert finding.values["samples_per_s"] == row["extrapolated_samples_per_s"]
 
 
-def check_turning_size(data, finding):
+def check_crossover_size(data, finding):
     rows = [int(row.removeprefix("row ")) - 1 for row in finding.sources[0].rows]
     models = data.tables["communication_models"]
     assert finding.values["low_bytes"] == models.loc[rows, "half_bandwidth_bytes"].min()
@@ -279,7 +279,7 @@ CHECKS = {
     "training": check_training,
     "batch_norm": check_batch_norm,
     "scaling_law": check_scaling_law,
-    "turning_size": check_turning_size,
+    "crossover_size": check_crossover_size,
 }
 
 

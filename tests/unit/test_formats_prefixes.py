@@ -6,7 +6,7 @@ import pytest
 
 from regatta.core.errors import UserError
 from regatta.formats import Options, read_text
-from regatta.formats.prefixes import PREFIXES, without_prefixes
+from regatta.formats.prefixes import PREFIXES, strip_prefixes
 
 FILES = sorted((Path(__file__).resolve().parents[1] / "golden" / "formats").iterdir())
 EXAMPLES = {
@@ -15,7 +15,7 @@ EXAMPLES = {
     "srun -l": " 0: ",
     "kubectl logs --prefix": "[pod/bench-launcher-x7k2p/main] ",
     "docker compose": "bench-1  | ",
-    "time stamp": "2026-11-23T07:20:40.123456789Z ",
+    "timestamp": "2026-11-23T07:20:40.123456789Z ",
     "Markdown quote": "> ",
     "indentation": "    ",
 }
@@ -44,12 +44,12 @@ def test_a_file_with_any_prefix_reads_as_without_it(path):
 
 def test_lines_keep_their_numbers_and_the_launchers_own_lines_stay():
     text = "mpirun: warning\n" + "\n".join(f"[1,{i % 2}]<stdout>:line {i}" for i in range(20)) + "\n\n"
-    assert without_prefixes(text).split("\n")[:3] == ["mpirun: warning", "line 0", "line 1"]
-    assert len(without_prefixes(text).split("\n")) == len(text.split("\n"))
+    assert strip_prefixes(text).split("\n")[:3] == ["mpirun: warning", "line 0", "line 1"]
+    assert len(strip_prefixes(text).split("\n")) == len(text.split("\n"))
 
 
 def test_escapes_are_removed_and_brackets_of_a_text_are_not():
-    assert without_prefixes("\x1b[1;31mred\x1b[0m [0] a\n\x1b]0;title\x07b") == "red [0] a\nb"
+    assert strip_prefixes("\x1b[1;31mred\x1b[0m [0] a\n\x1b]0;title\x07b") == "red [0] a\nb"
 
 
 def test_an_unknown_prefix_is_named_with_its_line():

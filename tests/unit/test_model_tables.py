@@ -139,7 +139,7 @@ def test_a_curve_that_lacks_launches_is_listed_and_is_no_finding(tmp_path):
     law = next(table for table in section.tables if table.sources == ("scaling_models",))
     assert [row[3] for row in law.rows] == ["1"]
     assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
-    assert {finding.kind for finding in fits.findings(data)} == {"turning_size"}  # no law of a single launch
+    assert {finding.kind for finding in fits.findings(data)} == {"crossover_size"}  # no law of a single launch
 
 
 def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_path):
@@ -153,7 +153,7 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
     ]
     machine = replace(CLUSTER, noise=1e-4, slowdown={"second": 1.3})
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), machine))
-    gather, reduce = (finding.values for finding in fits.findings(data) if finding.kind == "turning_size")
+    gather, reduce = (finding.values for finding in fits.findings(data) if finding.kind == "crossover_size")
     for values, factor in ((reduce, 2 * 7 / 8), (gather, 7 / 8)):
         size = 8 * CLUSTER.latency_s * CLUSTER.bytes_per_s / factor  # a stack that is slower in all has the same
         assert values["low_bytes"] == pytest.approx(size, rel=0.02)

@@ -36,10 +36,10 @@ def main() -> None:
         help="name of the measured software (default: the name in the file, or imported)",
     )
     parser.add_argument(
-        "--gpus-per-node", type=positive, metavar="N", help="GPUs per node, if missing or wrong in files"
+        "--gpus-per-node", type=positive, metavar="N", help="GPUs per node, if missing from the files or wrong"
     )
-    parser.add_argument("--nodes", type=positive, metavar="N", help="number of nodes, if missing in files")
-    parser.add_argument("--operation", choices=OPERATIONS, help="operation of nccl-tests, if missing in files")
+    parser.add_argument("--nodes", type=positive, metavar="N", help="number of nodes, if missing from the files")
+    parser.add_argument("--operation", choices=OPERATIONS, help="nccl-tests operation, if missing from the files")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
     args = parser.parse_args()
     options = Options(args.nodes, args.gpus_per_node, args.operation)

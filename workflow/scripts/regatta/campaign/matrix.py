@@ -14,7 +14,7 @@ from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
 from regatta.launchers import command_by_hand
 
-MAX_CELLS = 1_000_000  # of one entry of `benchmarks`, before duplicates and exclusions; 100,000 take 20 s to plan
+MAX_CELLS = 1_000_000  # per `benchmarks` entry, before deduplication and exclusions; 100,000 take 20 s to plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ def content_hash(value: object) -> str:
 def expand(campaign: Campaign) -> Matrix:
     """Cross the axes of a campaign into cells, in the order of the file; duplicates are dropped.
 
-    Raises UserError, before any cell is made, for a product of axes above MAX_CELLS.
+    Raises UserError, before creating cells, if the axes yield more than MAX_CELLS.
     """
     _check_products(campaign)
     matrix = Matrix()
@@ -124,7 +124,8 @@ def _check_products(campaign: Campaign) -> None:
         }
         if (product := math.prod(lengths.values())) > MAX_CELLS:
             axes = " × ".join(f"{num:,} {name}" for name, num in lengths.items() if num > 1)
-            text = f"benchmarks[{index}] has {product:,} cells ({axes}); the limit is {MAX_CELLS:,}. Shorten an axis."
+            text = f"benchmarks[{index}] expands to {product:,} cells ({axes}); the limit is {MAX_CELLS:,}."
+            text += " Remove values from an axis."
             errors.append(campaign.file.error(("benchmarks", index), text))
     raise_errors(campaign.file, errors)
 

@@ -13,8 +13,8 @@ from regatta.core.schemas import Where, place, violations
 
 MAX_ERRORS_SHOWN = 10
 MAX_BYTES = 10 * 2**20
-MAX_VALUES = 100_000  # aliases count as often as they are used: nested ones multiply
-LARGEST_INTEGER = 2**53  # readers of JSON may store numbers as 64-bit floats
+MAX_VALUES = 100_000  # aliases are counted expanded: nested ones grow exponentially
+LARGEST_INTEGER = 2**53  # JSON readers may use 64-bit floats
 OCTAL = re.compile(r"[-+]?0[0-7_]+")
 PLAIN_TAGS = ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
 
@@ -100,7 +100,9 @@ def _read_text(path: Path) -> str:
         if path.exists() and not (path.is_file() or path.is_dir()):  # reading a pipe could wait indefinitely
             raise UserError(f"{path}: is a pipe or device. Specify a regular file.")
         if path.stat().st_size > MAX_BYTES:
-            raise UserError(f"{path}: has {path.stat().st_size:,} bytes, the limit is {MAX_BYTES:,}. Shorten the file.")
+            raise UserError(
+                f"{path}: is too large: {path.stat().st_size:,} bytes (limit {MAX_BYTES:,}). Reduce the file."
+            )
         raw = path.read_bytes()
         return raw.decode("utf-8")
     except FileNotFoundError:
@@ -113,7 +115,7 @@ def _read_text(path: Path) -> str:
 
 
 def _deepest_line(text: str) -> int:
-    """Return the line with the deepest nesting of brackets, or the deepest indentation. Brackets in strings count."""
+    """Return the line with the deepest nesting of brackets, also those in strings, or the deepest indentation."""
     depth, depths = 0, []
     for line in text.split("\n"):
         depth += sum(line.count(c) for c in "[{") - sum(line.count(c) for c in "]}")
@@ -151,8 +153,8 @@ class _Reader:
         self.num_values += 1
         if self.num_values > MAX_VALUES:
             raise UserError(
-                f"{self.path}:{self.lines[where[:1]]}: {place(where[:1]) or 'the file'} has more than {MAX_VALUES:,}"
-                " values, counting each use of an alias (*name). Shorten its lists."
+                f"{self.path}:{self.lines[where[:1]]}: {place(where[:1]) or 'the file'} expands to more than"
+                f" {MAX_VALUES:,} values, aliases (*name) included. Remove nested aliases, or shorten its lists."
             )
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, where)
@@ -202,10 +204,10 @@ class _Reader:
                 if OCTAL.fullmatch(node.value):
                     raise ValueError(f"YAML reads it as the octal number {value}")
             return value
-        # PyYAML raises various errors for a tag that does not fit, such as `!!bool x`, `!!int ""` and `!!timestamp x`.
+        # PyYAML raises various errors for a tag that does not match its value: `!!bool x`, `!!int ""`, `!!timestamp x`.
         except (ValueError, KeyError, IndexError, AttributeError) as error:
             value = node.value if len(node.value) <= 80 else node.value[:77] + "..."
-            reason = str(error) if isinstance(error, ValueError) else f"it is no {node.tag.rpartition(':')[2]}"
+            reason = str(error) if isinstance(error, ValueError) else f"it is not a valid {node.tag.rpartition(':')[2]}"
             text = f"{place(where)} = {value!r} cannot be used: {reason}. Write a number, or a string in quotes."
             self._note(self.lines[where], text)
             return None

@@ -6,7 +6,7 @@ from regatta.formats.base import Format, Options, Source, check_json, lines_of, 
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON
 from regatta.formats.osu import OSU
-from regatta.formats.prefixes import without_prefixes
+from regatta.formats.prefixes import strip_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
 from regatta.formats.suite_json import SUITE
 from regatta.formats.tidy_csv import CSV
@@ -19,7 +19,7 @@ KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].c
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
-    text = without_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
+    text = strip_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:
@@ -42,13 +42,15 @@ def _recognized(content: object, is_json: bool) -> Format | None:
 
 
 def check_options(name: str, source: Source, options: Options) -> None:
-    """Raise UserError for an option that contradicts a file, or states what no cell of the file has."""
+    """Raise UserError for an option that contradicts a file."""
     cells = source.readings
     operations = sorted({cell.parameters["operation"] for cell in cells if cell.benchmark == "collective"})
     most = {"nodes": max(cell.nodes for cell in cells), "gpus-per-node": max(cell.gpus_per_node for cell in cells)}
     for option, asked in (("nodes", options.nodes), ("gpus-per-node", options.gpus_per_node)):
         if asked is not None and most[option] > asked:
-            raise UserError(f"{name}: --{option} {asked}, but the file has {most[option]}. Nothing was imported.")
+            problem = f"--{option} {asked} contradicts the file ({most[option]})"
+            raise UserError(f"{name}: {problem}. Remove the option. Nothing was imported.")
     if options.operation not in (None, *operations):
         found = ", ".join(operations) or "no collective"
-        raise UserError(f"{name}: --operation {options.operation}, but the file has {found}. Nothing was imported.")
+        problem = f"--operation {options.operation} contradicts the file ({found})"
+        raise UserError(f"{name}: {problem}. Remove the option. Nothing was imported.")

@@ -1,4 +1,4 @@
-"""nccl-tests: the tables that they print (12, 13 and 21 columns). Read only. Their JSON: nccl_json.py.
+"""Read nccl-tests tables (12, 13 and 21 columns); import only. JSON: nccl_json.py.
 
 A row is bytes, count, type, redop and root (either may be blank), then time, algbw, busbw and #wrong out of place and
 in place, with -I also smallest, largest, p99 and variation of single calls. The header announces the sizes and the last
@@ -94,9 +94,8 @@ def find_program(text: str, name: str, options: Options, line: int | None) -> tu
         return asked
     if len(found) == 1 and found[0] in PROGRAMS:
         if asked and asked != PROGRAMS[found[0]]:
-            raise refusal(
-                name, line, f"{found[0]}_perf, but --operation {options.operation}", "the same; remove the option"
-            )
+            contradiction = f"the file is from {found[0]}_perf, but --operation is {options.operation}"
+            raise refusal(name, line, contradiction, "the same operation, or no --operation")
         return PROGRAMS[found[0]]
     known = ", ".join(f"{program}_perf" for program in PROGRAMS)
     want = f"one of {known}. Old versions do not print it: add --operation"
@@ -146,8 +145,8 @@ def shape_of_devices(devices: list[Device], name: str, options: Options, line: i
         ("--nodes", options.nodes, len(by_host)),
     ):
         if asked not in (None, listed):
-            found = f"{plural(len(by_host), 'host')} of {per_host} ranks, but {option} {asked}"
-            raise refusal(name, line, found, "the same number; remove the option")
+            found = f"{plural(len(by_host), 'host')} with {per_host} ranks each, but {option} is {asked}"
+            raise refusal(name, line, found, f"{listed}, or no {option}")
     return len(by_host), per_host
 
 
@@ -225,7 +224,7 @@ MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
 def _read_text(text: str, name: str, options: Options) -> Source:
-    """Read a table. Documents often show an excerpt without header, devices or last lines: see docs/formats.md."""
+    """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
     lines = lines_of(text)
     head_line, head = _head(lines, name, options)
     is_excerpt = head is None
@@ -243,13 +242,13 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     run = Run(name, *program, *shape, is_blocking, *counts)
     rows = _rows(lines, run, head_line)
     if is_excerpt and not rows:
-        raise refusal(name, head_line, "no row", "a row for each size")
+        raise refusal(name, head_line, "no data rows", "one row per size")
     if not is_excerpt:
         reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
         _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
     is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
     notes = ["some results were not checked (N/A)"] if is_unchecked else []
-    notes += ["no header: whether all sizes are in the file was not checked"] if is_excerpt else []
+    notes += ["no header: completeness not checked"] if is_excerpt else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
     if len(readings) < len(rows):
         notes.append(f"{plural(len(rows) - len(readings), 'row')} of 0 bytes excluded")
@@ -267,8 +266,8 @@ def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match 
     if not found:
         for number, line in enumerate(lines, start=1):
             if (inside := HEAD.search(line)) and line[: inside.start()].strip():
-                text = f"the line begins with {quoted(line[: inside.start()])}, as not all lines do"
-                raise refusal(name, number, text, "nccl-tests' own output. Remove what was put before each line")
+                text = f"unknown prefix {quoted(line[: inside.start()])}"
+                raise refusal(name, number, text, "unmodified nccl-tests output. Strip the prefix from all lines")
         columns = next((number for number, line in enumerate(lines, start=1) if COLUMNS.fullmatch(line.rstrip())), None)
         if options.nodes and options.gpus_per_node and columns:
             return columns, None

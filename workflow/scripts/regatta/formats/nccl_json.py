@@ -1,6 +1,6 @@
-"""nccl-tests: their JSON (-J). Read only.
+"""Read nccl-tests JSON (-J); import only.
 
-It has the summary of each size, and with -I the time of every call. Its process environment is not imported.
+It has a summary per size and, with -I, the time of every call. Its process environment is not imported.
 """
 
 from dataclasses import replace

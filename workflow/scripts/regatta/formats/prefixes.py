@@ -1,4 +1,4 @@
-"""Remove what launchers, log collectors and documents put before each line of a program's output."""
+"""Strip line prefixes added by launchers, log collectors and documents."""
 
 import re
 
@@ -9,21 +9,21 @@ PREFIXES = {
     "srun -l": r" {0,6}\d{1,7}: ",
     "kubectl logs --prefix": r"\[pod/[^\]\s]{1,300}\] ",
     "docker compose": r"[\w.-]{1,100} +\| ",
-    "time stamp": r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?Z| ?[+-]\d\d:?\d\d)?\]?:? ",
+    "timestamp": r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?Z| ?[+-]\d\d:?\d\d)?\]?:? ",
     "Markdown quote": r"> ?",
     "indentation": r"(?: {4}|\t)",
 }
-LEAST_SHARE = 0.9  # of the lines that are not blank; others, as from the launcher itself, stay as they are
-MOST_PREFIXES = 4  # one after the other: a time stamp before a rank, say
+MIN_SHARE = 0.9  # of the lines that are not blank; others, as from the launcher itself, stay as they are
+MAX_PREFIXES = 4  # one after the other: a time stamp before a rank, say
 
 
-def without_prefixes(text: str) -> str:
-    """Return a text without ANSI escapes, and without what nearly all of its lines begin with. Line numbers stay."""
+def strip_prefixes(text: str) -> str:
+    """Return a text without ANSI escapes and common line prefixes. Line numbers do not change."""
     lines = ESCAPES.sub("", text).split("\n")
-    for _ in range(MOST_PREFIXES):
+    for _ in range(MAX_PREFIXES):
         filled = [line for line in lines if line.strip()]
         found = (re.compile(prefix) for prefix in PREFIXES.values())
-        usual = next((one for one in found if _share(one, filled) >= LEAST_SHARE), None)
+        usual = next((one for one in found if _share(one, filled) >= MIN_SHARE), None)
         if usual is None:
             break
         lines = [usual.sub("", line, count=1) if usual.match(line) else line for line in lines]

@@ -22,7 +22,7 @@ from regatta.store.launch_files import append_line, read_launch_file, utc_now, w
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
 
-# Fields of a record that the driver writes for ranks that died: from the launch's request, and unknown.
+# Record fields for ranks that died: copied from the launch request, and null.
 FROM_REQUEST = "schema campaign batch launch generation repeat stack nodes gpus_per_node device argv git".split()
 NOT_MEASURED = (
     "setup_ns warmup sampling samples_ns slowest_rank_samples_ns rank_quantiles_ns windows parts_ns checks "

@@ -110,12 +110,12 @@ def failed(data: ReportData) -> AnswerLine:
 
 
 def cost_of(data: ReportData) -> tuple[dict, list[str]]:
-    """Return the numbers and texts of ranks x hours lost in failures, and idle within allocations; None if unknown."""
+    """Return the rank-hours lost to failures and idle in allocations, as values (None if unknown) and texts."""
     lost = [part.hours for part in lost_time(data.tables["timeline"], data.measurements) if part.hours is not None]
     allocations = data.tables["allocations"].dropna(subset="gpu_hours")
     idle, allocated = (float(allocations[name].sum()) for name in ("idle_gpu_hours", "gpu_hours"))
     hours = {"lost_hours": sum(lost) if lost else None, "idle_hours": None, "allocated_hours": None}
-    texts = [f"{rank_time(sum(lost), data.device)} lost"] if lost else []
+    texts = [f"{rank_time(sum(lost), data.device)} lost to failures"] if lost else []
     if allocated > 0:
         hours |= {"idle_hours": idle, "allocated_hours": allocated}
         texts.append(
@@ -173,15 +173,21 @@ def confidence(data: ReportData) -> AnswerLine | None:
 
 
 def straggler_of(data: ReportData) -> tuple[dict, str]:
-    """Return the worst persistent straggler as numbers and text, or that there is none or too few launches to tell.
+    """Return values and text of the worst persistent straggler, or that none was found or launches are too few.
 
-    A host comes before a rank: a node is what an operator can replace.
+    Hosts take precedence: operators replace nodes, not ranks.
     """
     stragglers = data.tables["stragglers"]
     late = persistent(data.tables["straggler_hosts"], stragglers)
     if not late:
         is_short = len(stragglers) > 0 and launches_short(stragglers) is not None
-        text = "too few launches to find a straggler" if is_short else "no straggler found" if len(stragglers) else ""
+        text = (
+            "too few launches to detect stragglers"
+            if is_short
+            else "no persistent straggler"
+            if len(stragglers)
+            else ""
+        )
         return {"straggler": None}, text
     hosts = {finding.values["host"] for finding in late if "host" in finding.values}
     ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
@@ -189,6 +195,10 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     values = {"host": worst.get("host"), "rank": int(worst["rank"]) if "rank" in worst else None}
     values |= {"lag_ratio": float(worst["lag_ratio"]), "quantity": worst["quantity"]}
     on = f" on {', '.join(worst['hosts'])}" if "rank" in worst and 0 < len(worst["hosts"]) <= MOST_HOSTS else ""
-    who = f"slow node: {worst['host']}" if hosts else f"slow rank: {worst['rank']}{on}"
-    more = f" and {len(hosts or ranks) - 1} more" if len(hosts or ranks) > 1 else ""
-    return {"straggler": values}, f"{who}{more} (lag {percent_number(worst['lag_ratio'])} % of the iteration)"
+    is_one = len(hosts or ranks) == 1
+    word = f"slow {'node' if hosts else 'rank'}{'' if is_one else 's'}"
+    who = f"{word}: {worst['host']}" if hosts else f"{word}: {worst['rank']}{on}"
+    more = "" if is_one else f" and {len(hosts or ranks) - 1} more"
+    return {
+        "straggler": values
+    }, f"{who}{more} ({'' if is_one else 'worst '}lag {percent_number(worst['lag_ratio'])} % of iteration time)"

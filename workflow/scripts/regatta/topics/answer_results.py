@@ -16,12 +16,12 @@ from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
-from regatta.topics.fits.section import turning_sizes, turning_text
+from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
-LOSSES = {"wrapper_ratio": "in DDP itself", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
+LOSSES = {"wrapper_ratio": "DDP overhead", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _largest_losses(data: ReportData) -> dict[str, tuple[str, float]]:
 
 
 def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) -> str:
-    """Return where most is lost, and how much, in percentage points; by workload if the parts differ."""
+    """Return the largest losses in percentage points, by workload if the parts differ."""
     parts = [part for part, _ in Counter(part for part, _ in losses.values()).most_common()]
     texts = []
     for part in parts:
@@ -163,7 +163,9 @@ def bucket(data: ReportData) -> AnswerLine | None:
     # One launch cannot say whether another size is within noise of the best.
     tested = rows[rows["indistinguishable_mb"].notna()]
     num_untested = len(rows) - len(tested)
-    unknown = f"noise unknown in {num_untested} of {len(rows)} (one launch)" if num_untested else ""
+    unknown = (
+        f"noise unknown for {num_untested} of {plural(len(rows), 'workload')} with one launch" if num_untested else ""
+    )
     rows, is_tested = (tested, True) if len(tested) else (rows, False)
     near = Counter(size for row in rows.itertuples() for size in _near_best(row))
     chosen = sorted(size for size, num in near.items() if num == max(near.values()))
@@ -174,7 +176,7 @@ def bucket(data: ReportData) -> AnswerLine | None:
     texts = (
         []
         if values["num_best"] == len(rows)
-        else [f"fastest or within noise of it in {values['num_best']} of {len(rows)}"]
+        else [f"fastest or within noise for {values['num_best']} of {len(rows)} workloads"]
     )
     texts += ([unknown] if unknown else []) if is_tested else ["noise unknown: one launch per cell"]
     worst = _worst_bucket(measured, chosen)
@@ -225,7 +227,7 @@ def compared(data: ReportData) -> AnswerLine | None:
     values |= {"margins": margins, "num_in_blocks": len(comparison.in_blocks(data))}
     lead, margin = f"{values['pair'][:1].upper()}{values['pair'][1:]}", f"{margins_text(margins)} margin"
     within = counts["equivalent"]
-    settled = f"{within} within it, {num - within} not settled" if within else "not settled"
+    settled = f"{within} within it, {num - within} inconclusive" if within else "inconclusive"
     verdict = f"{beyond} of {num} beyond the {margin}" if beyond else f"none beyond the {margin} ({settled})"
     verdict = f"all within the {margin}" if within == num else f"all beyond the {margin}" if beyond == num else verdict
     texts = [significant_text(values["num_significant"], num), verdict]
@@ -252,10 +254,10 @@ def collectives(data: ReportData) -> AnswerLine | None:
     values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
     values |= {"latency_bound_below_bytes": None}
     texts = [best["name"]]
-    for turning in (finding.values for finding in turning_sizes(data)):
-        if (turning["operation"], turning["world_size"]) == (best["operation"], best["world_size"]):
-            values["latency_bound_below_bytes"] = [turning["low_bytes"], turning["high_bytes"]]
-            texts.append(turning_text(turning))
+    for crossover in (finding.values for finding in crossover_sizes(data)):
+        if (crossover["operation"], crossover["world_size"]) == (best["operation"], best["world_size"]):
+            values["latency_bound_below_bytes"] = [crossover["low_bytes"], crossover["high_bytes"]]
+            texts.append(crossover_text(crossover))
     lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
     return AnswerLine("communication", f"Communication: {lead}", "; ".join(texts), "communication", values)
 

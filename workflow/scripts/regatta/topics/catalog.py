@@ -148,12 +148,14 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
 ) -> ReportData:
-    """Read the data of a report. preflight: its result, if there was one. A damaged one is among the problems."""
+    """Read the data of a report. preflight: path of its result, if any. A corrupt file is listed in the problems."""
     collected, noted, result = read_collected(measurements), read_frozen(problems), None
     try:
         result = read_frozen(preflight) if preflight else None
     except UserError as error:
-        noted["corrupt"].append(str(error).replace(f"{preflight.parent}/", ""))  # the same bytes in every folder
+        noted["corrupt"].append(
+            str(error).replace(f"{preflight.parent}/", "")
+        )  # keep the report independent of its folder
     files = {name: path_of(name, measurements) for name in COLLECTED}
     files |= {name: tables / f"{name}.csv" for name in TABLES}
     return ReportData(

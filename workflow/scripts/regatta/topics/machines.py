@@ -147,8 +147,8 @@ def _unknown_gpus(headers: list[dict]) -> Advice | None:
     if num == 0:
         return None
     return Advice(
-        f"GPU unknown: no name was recorded in {num} of {plural(len(launches), 'launch', 'launches')}.",
-        "Different GPUs in one campaign cannot be detected, and there is no MFU and no peak bandwidth. Check what"
+        f"Unknown GPU model: not recorded in {num} of {plural(len(launches), 'launch', 'launches')}.",
+        "Mixed GPU models cannot be detected; MFU and peak bandwidth are unavailable. Check what"
         " torch.cuda.get_device_name returns in this stack.",
         (HEADERS,),
         {"num": num, "num_launches": len(launches)},

@@ -274,10 +274,10 @@ def warnings(data: ReportData) -> list[Advice]:
     values = {"num": len(names), "num_launches": len(rows), "num_hosts": len({host for *_, host in pairs})}
     return [
         Advice(
-            f"Overlapping launches: {values['num']} of {plural(values['num_launches'], 'launch', 'launches')} ran at"
-            f" the same time as another on the same host (first: {first} and {second} on {host}).",
-            "Launches that share a host disturb each other, and their times are not comparable. Check that allocations"
-            " are exclusive and that no second run of Regatta uses these hosts.",
+            f"Overlapping launches: {len(names)} of {plural(len(rows), 'launch', 'launches')} overlapped"
+            f" with another launch on the same host (example: {first} and {second} on {host}).",
+            "Launches on a shared host interfere with each other, so their times are not comparable. Check that"
+            " allocations are exclusive and that no other Regatta run uses these hosts.",
             (of_rows("timeline", rows[rows["launch"].isin(names)]),),
             values,
             tuple(ok.loc[ok["launch"].isin(names), "cell"].unique()),
@@ -286,9 +286,10 @@ def warnings(data: ReportData) -> list[Advice]:
 
 
 def overlaps(timeline: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Return (launch, later launch, host) of launches that overlap by more than the tolerance of clocks.
+    """Return (launch, later launch, host) of launches that overlap by more than the clock tolerance.
 
-    Each launch is compared with the one before it that ended last, so an overlap of three has two pairs.
+    Each launch is compared only with the latest-ending earlier launch on its host, so three concurrent launches yield
+    two pairs.
     """
     latest: dict[str, tuple[float, str]] = {}  # of a host: end and name of the launch that ended last
     found = []

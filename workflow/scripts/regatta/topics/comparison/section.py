@@ -145,7 +145,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     )
     width = (
         "√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are not"
-        " statistically significant; differences of exactly this size are in about half of all campaigns. A verdict"
+        " statistically significant; a difference of exactly this size is"
+        " detected in about half of all campaigns. A verdict"
         f" also requires the corrected p ≤ {FALSE_DISCOVERIES:g}."
     )
     return [("Comparisons", text), ("Half-width of an interval", width)]

@@ -104,7 +104,7 @@ def half_width_values(judged: pd.DataFrame) -> dict | None:
 def half_width_text(values: dict | None) -> str:
     """Return which differences are not statistically significant. values: of `half_width_values`."""
     if values is None:
-        return f"Intervals of ratios require {MIN_LAUNCHES_INTERVAL} launches per cell."
+        return f"No confidence intervals: {MIN_LAUNCHES_INTERVAL} launches per cell are needed."
     median, most = (f"{percent(values[name])} %" for name in ("median_ratio", "max_ratio"))
     verb = "has" if values["num_unknown"] == 1 else "have"
     unknown = (
@@ -112,8 +112,8 @@ def half_width_text(values: dict | None) -> str:
         if values["num_unknown"]
         else ""
     )
-    reach = f" (median half-width of the 95 % intervals; maximum {most})" if values["num"] > 1 else ""
-    return f"Differences below {median} are not statistically significant{reach}.{unknown}"
+    reach = f" (median half-width of the 95 % CIs; maximum {most})" if values["num"] > 1 else ""
+    return f"Resolution: differences below about {median} cannot be detected{reach}.{unknown}"
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:

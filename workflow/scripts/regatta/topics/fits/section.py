@@ -53,7 +53,7 @@ def communication_table(models: pd.DataFrame) -> Table | None:
         "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
     }
-    title = "Communication models (latency and bandwidth)"
+    title = "Latency\N{EN DASH}bandwidth models"
     return _table(title, columns, rows, models, "collective", "communication_models")
 
 
@@ -88,14 +88,14 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return where each operation turns from latency-bound to bandwidth-bound, and the scaling law."""
-    return [*turning_sizes(data), *_scaling_law(data)]
+    """Return the latency/bandwidth crossover of each operation, and the scaling law."""
+    return [*crossover_sizes(data), *_scaling_law(data)]
 
 
-def turning_sizes(data: ReportData) -> list[Finding]:
+def crossover_sizes(data: ReportData) -> list[Finding]:
     """Return for each operation of the library, at the largest shape, the size at which latency is half of the cost.
 
-    Several stacks and data types give a span of sizes.
+    The range covers all stacks and data types.
     """
     models = data.tables["communication_models"]
     known = models[models["half_bandwidth_bytes"].notna() & (models["algorithm"].fillna(LIBRARY) == LIBRARY)]
@@ -109,7 +109,7 @@ def turning_sizes(data: ReportData) -> list[Finding]:
         values |= {"low_bytes": float(rows["half_bandwidth_bytes"].min())}
         values |= {"high_bytes": float(rows["half_bandwidth_bytes"].max())}
         values |= {"latency_s": float(rows["latency_a_s"].min())}
-        found.append(Finding("turning_size", values, (of_rows("communication_models", rows),), anchor="models"))
+        found.append(Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models"))
     return found
 
 
@@ -138,8 +138,8 @@ def _scaling_law(data: ReportData) -> list[Finding]:
 
 def sentence(finding: Finding) -> str:
     values = finding.values
-    if finding.kind == "turning_size":
-        return f"{values['name']}: {turning_text(values)}, bandwidth-bound above."
+    if finding.kind == "crossover_size":
+        return f"{values['name']}: {crossover_text(values)}, bandwidth-bound above."
     kappa = values["kappa_ratio"]
     coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
     return (
@@ -149,7 +149,7 @@ def sentence(finding: Finding) -> str:
     )
 
 
-def turning_text(values: dict) -> str:
+def crossover_text(values: dict) -> str:
     """Return `latency-bound below 13.4-13.5 MiB`. values: of a finding."""
     low, high = (size_text(values[name]) for name in ("low_bytes", "high_bytes"))
     (number, unit), (_, other) = low.split(), high.split()
@@ -163,7 +163,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in steps if spec["parameters"].get("strategy") != "none"}
     communication = (
         "T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
-        " Size at B/2: half of the bandwidth B is reached; latency-bound below, bandwidth-bound above."
+        " Size at B/2: message size at which algbw reaches B/2. Smaller messages are latency-bound, larger ones"
+        " bandwidth-bound."
         " Parameters that are not identifiable from the measured sizes are omitted. A model with too many large"
         " residuals is rejected. Intervals: from launches or from residuals, the wider of the two. B: algorithm"
         " bandwidth (algbw)."

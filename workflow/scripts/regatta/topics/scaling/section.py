@@ -87,8 +87,8 @@ def reference_text(data: ReportData) -> str:
         return ""
     names = [data.cell_names[finding.cells[1]] for finding in found]
     bases = [f"{name.parts['shape']} {name.ranks} \N{MIDDLE DOT} {name.say(*name.series)}" for name in names]
-    texts = [f"Efficiency: relative to {' or '.join(dict.fromkeys(bases))} of the same workload and stack."]
-    texts += ["Losses: percentage points of the ideal throughput."] if loss_rows(data) else []
+    texts = [f"Baseline: {' or '.join(dict.fromkeys(bases))}, same workload and stack."]
+    texts += ["Losses are percentage points of ideal throughput."] if loss_rows(data) else []
     threads = (threads_text(finding.values["threads"], finding.values["ranks"]) for finding in found)
     return " ".join([*texts, *dict.fromkeys(filter(None, threads))])
 
@@ -273,13 +273,13 @@ def sentence(finding: Finding) -> str:
             f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
         )
     estimate, _, interval = percent_text(values["efficiency"]).partition(" (")
-    text = f"{values['name']}: {estimate} efficiency ({interval}."
+    text = f"{values['name']}: {estimate} scaling efficiency ({interval}."
     losses = [f"{PARTS[name]} {percent_number(loss)}" for name, loss in losses_of(values) if loss is not None]
     text += f" Losses: {', '.join(losses)} points." if losses else ""
     if values["num_candidates"] > 1:
         names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
-        near = f"; within noise of it: {names}" if names else ""
-        text += f" Fastest of {values['num_candidates']}: {values['fastest']}{near}."
+        near = f"; within noise: {names}" if names else ""
+        text += f" Fastest of {values['num_candidates']} configurations: {values['fastest']}{near}."
     return text
 
 
