@@ -25,7 +25,7 @@ from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plan.plan import Plan, batch_prices, make_plan
+from regatta.plan.plan import Plan, batch_prices, plan_campaign
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_files import UNREADABLE
@@ -146,7 +146,7 @@ class Session:
             launcher.take_over(campaign.name, Path.cwd())
         if is_run:
             end_times_after_now(Path("results") / campaign.name)
-        return make_plan(path, Path("results"), is_retry=self.is_retry, may_lack_files=may_lack_files)
+        return plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
 
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
@@ -199,8 +199,10 @@ class Session:
 
     def _is_all_held(self, batch: str) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
+        if self.plan.preflight is None:
+            return False
         stacks = {launch.stack for b in self.plan.batches if b.id == batch for launch in b.launches}
-        return self.plan.preflight is not None and stacks <= failed_stacks(self.plan.preflight_result).keys()
+        return stacks <= failed_stacks(self.plan.preflight_result).keys()
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""

@@ -63,9 +63,8 @@ def read_yaml(path: Path) -> YamlFile:
     """
     text = _read_text(path)
     try:
-        loader = yaml.SafeLoader(text)
+        loader, node = _parse(text)
         reader = _Reader(path, loader)
-        node = loader.get_single_node()
         data = reader.build(node, ()) if node is not None else None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -85,6 +84,18 @@ def read_yaml(path: Path) -> YamlFile:
             " `name: laptop`."
         )
     return YamlFile(path, text, data, reader.lines, reader.texts)
+
+
+def _parse(text: str) -> tuple[yaml.SafeLoader, yaml.Node | None]:
+    """Return the loader and the top node of a YAML text. libyaml is ten times as fast; errors come from Python's."""
+    for kind in (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader):
+        loader = kind(text)
+        try:
+            return loader, loader.get_single_node()
+        except yaml.YAMLError:
+            if kind is yaml.SafeLoader:
+                raise
+    raise AssertionError
 
 
 def _read_text(path: Path) -> str:

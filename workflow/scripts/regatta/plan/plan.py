@@ -4,10 +4,11 @@ import json
 import os
 import shlex
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
+from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
@@ -50,10 +51,22 @@ class Plan:
     def preflight_result(self) -> Path:
         return self.results / "preflight" / f"{self.preflight.id}.json"
 
-    @property
+    @cached_property
     def frozen_campaign(self) -> Path:
-        """Return the path of the frozen campaign, whose name has the hash of its content."""
-        return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
+        """Return the path of the frozen campaign, whose name has the hash of its content.
+
+        In the hash, a cell's id stands for its spec, and one command for all of a benchmark and stack.
+        """
+        cells, skipped = self.matrix.cells, self.matrix.skipped
+        parts = {
+            "campaign": _frozen_frame(self),
+            "cells": {cell.id: whole(cell.limit_seconds) for cell in cells},
+            "skipped": [[cell.id, reason] for cell, reason in skipped],
+            "commands": [
+                cell.command for cell in {(c.spec["benchmark"], c.spec["stack"]["name"]): c for c in cells}.values()
+            ],
+        }
+        return self.results / f"campaign.{content_hash(parts)}.json"
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
@@ -63,6 +76,11 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     this machine lacks to run it.
     """
     campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
+    return plan_campaign(campaign, results_root, is_retry=is_retry)
+
+
+def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = False) -> Plan:
+    """Plan a campaign that has been read."""
     results = results_root / campaign.name
     matrix = expand(campaign)
     history = read_history(results)
@@ -78,6 +96,15 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
 
 def freeze_campaign(plan: Plan) -> dict:
     """Return the frozen campaign, which analysis and report read: all planned cells, measured or not."""
+    cells = [
+        {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds} for c in plan.matrix.cells
+    ]
+    skipped = [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped]
+    return _frozen_frame(plan) | {"cells": cells, "skipped": skipped}
+
+
+def _frozen_frame(plan: Plan) -> dict:
+    """Return the frozen campaign without its cells."""
     data = plan.campaign.data
     return {
         "schema": 1,
@@ -87,11 +114,6 @@ def freeze_campaign(plan: Plan) -> dict:
         "text": plan.campaign.file.text,
         "cluster": plan.campaign.cluster,
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
-        "cells": [
-            {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds}
-            for c in plan.matrix.cells
-        ],
-        "skipped": [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped],
     }
 
 
