@@ -25,7 +25,7 @@ from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plan.plan import Plan, batch_prices, plan_campaign
+from regatta.plan.plan import Plan, plan_campaign
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_files import UNREADABLE
@@ -110,7 +110,7 @@ class Session:
             self.plan = self._make_plan()
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
-        self.batch_minutes = {price["batch"]: price["minutes"] for price in batch_prices(self.plan)}
+        self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
         os.environ.update(launcher_of(self.plan.campaign.cluster).submit_variables(self.plan.campaign.cluster))
 
     def _campaign_file(self) -> Path:

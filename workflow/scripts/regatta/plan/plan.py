@@ -68,6 +68,22 @@ class Plan:
         }
         return self.results / f"campaign.{content_hash(parts)}.json"
 
+    @cached_property
+    def batch_prices(self) -> list[dict]:
+        """Return for each batch its shape, launches, minutes and GPU hours, and the source of the estimate."""
+        known, has_overhead = self.history.cell_seconds(), bool(self.history.launch_overheads_s)
+        found = []
+        for batch in self.batches:
+            nodes, gpus_per_node = batch.shape
+            seconds = self.price.seconds(batch.launches)
+            has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
+            source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
+            launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches]
+            price = {"batch": batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
+            price |= {"minutes": seconds / 60, "gpu_hours": seconds / 3600 * nodes * gpus_per_node}
+            found.append(price | {"estimate_from": source})
+        return found
+
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
     """Plan a campaign. Raises UserError if it cannot run as written.
@@ -142,7 +158,7 @@ def plan_json(plan: Plan) -> dict:
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
         "preflight": preflight,
-        "batches": batch_prices(plan),
+        "batches": plan.batch_prices,
         "stacks": launch_lines(plan),
         "cells": [
             {
@@ -163,7 +179,7 @@ def plan_json(plan: Plan) -> dict:
 
 def totals(plan: Plan) -> dict:
     """Return the plan's sums: cells by status, launches, minutes and GPU hours, and the source of the estimate."""
-    prices = batch_prices(plan)
+    prices = plan.batch_prices
     sources = {p["estimate_from"] for p in prices}
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
@@ -193,29 +209,14 @@ def notes(plan: Plan) -> list[str]:
 
 def launch_lines(plan: Plan) -> dict[str, str]:
     """Return for each stack the line that a launch of its largest shape runs, up to the request's name."""
-    lines = {}
-    for cell in sorted(plan.matrix.cells, key=lambda cell: cell.world_size):
-        request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
+    by_size = sorted(plan.matrix.cells, key=lambda cell: cell.world_size)
+    largest, lines = {cell.spec["stack"]["name"]: cell for cell in by_size}, {}
+    request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
+    for stack, cell in largest.items():
         geometry = Geometry(plan.campaign.cluster, *cell.shape, cell.spec["device"])
         program = [str(RUN_LAUNCH), "--request", str(request)]
-        lines[cell.spec["stack"]["name"]] = shlex.join(launch_argv(geometry, cell.stack, program))
+        lines[stack] = shlex.join(launch_argv(geometry, cell.stack, program))
     return lines
-
-
-def batch_prices(plan: Plan) -> list[dict]:
-    """Return for each batch its shape, launches, minutes and GPU hours, and the source of the estimate."""
-    known, has_overhead = plan.history.cell_seconds(), bool(plan.history.launch_overheads_s)
-    found = []
-    for batch in plan.batches:
-        nodes, gpus_per_node = batch.shape
-        seconds = plan.price.seconds(batch.launches)
-        has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
-        source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
-        launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches]
-        price = {"batch": batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
-        price |= {"minutes": seconds / 60, "gpu_hours": seconds / 3600 * nodes * gpus_per_node}
-        found.append(price | {"estimate_from": source})
-    return found
 
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
