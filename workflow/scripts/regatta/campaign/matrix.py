@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -53,14 +54,14 @@ class Matrix:
     notes: list[str] = field(default_factory=list)
 
 
+WHOLE_FLOAT = re.compile(r"\.0\b|e\+")  # in JSON; also found in some strings
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def canonical_json(value: object) -> str:
     """Return the canonical JSON of a value: keys sorted, no spaces, whole floats as integers."""
     text = _encode(value)
-    has_whole_floats = ".0" in text or "e+" in text  # or text that contains these
-    return _encode(whole(value)) if has_whole_floats else text
+    return _encode(whole(value)) if WHOLE_FLOAT.search(text) else text
 
 
 def content_hash(value: object) -> str:

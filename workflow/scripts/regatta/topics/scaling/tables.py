@@ -61,7 +61,7 @@ class BaselineLookup:
 
 
 def _key(flat: dict) -> tuple:
-    return tuple(flat.get(name) for name in NEVER_NULL)
+    return flat["stack"]["name"], *(flat.get(name) for name in NEVER_NULL)
 
 
 def _flat(spec: dict) -> dict:
