@@ -205,14 +205,14 @@ def _csv(table: pd.DataFrame, show: Callable[[float], str]) -> str:
 
 def _texts(column: pd.Series, show: Callable[[float], str]) -> list[str]:
     """Return the fields of a column; unknown values are empty."""
-    values, is_unknown = column.tolist(), column.isna().to_numpy()
+    values, is_unknown = column.to_numpy(dtype=object).tolist(), column.isna().to_numpy()
     if is_unknown.all():
         return [""] * len(values)
     form = str
     if pd.api.types.is_float_dtype(column.dtype):
         form = show
     elif column.dtype in (TEXT, object):  # texts repeat
-        form = {value: _quoted(value) for value in set(column.dropna())}.__getitem__
+        form = {value: _quoted(value) for value in set(values)}.__getitem__
     if not is_unknown.any():
         return list(map(form, values))
     return ["" if unknown else form(value) for value, unknown in zip(values, is_unknown.tolist(), strict=True)]
