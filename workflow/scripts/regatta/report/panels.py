@@ -12,6 +12,7 @@ from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_tex
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
 from regatta.report.rows import table_rows
+from regatta.store.csv_files import CELL
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_LINES = 16  # lines of labels in the legend of a panel
@@ -114,7 +115,8 @@ def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tup
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
     """Add the names of cells, `cell_name`, and their texts: `workload`, `series` (label of a line), `name` (within the
     workload) and `full_name` (within the subject). without: fields named elsewhere."""
-    names = [name.without(*without) for name in cell_names(rows.to_dict("records"), benchmark)]
+    fields = [name for name in rows if name in CELL or name == "version"]  # to_dict is slow with all columns
+    names = [name.without(*without) for name in cell_names(rows[fields].to_dict("records"), benchmark)]
     return _with_texts(rows, names)
 
 
