@@ -6,6 +6,7 @@ campaign file has changed since.
 
 import argparse
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -106,8 +107,11 @@ class Session:
         workflow.execute = self._closing(workflow.execute)
         for launcher in LAUNCHERS.values():
             launcher.keep_configuration()
+        gc.disable()  # the plan of a large campaign is millions of objects, which gc would search again and again
         with ending_on_user_errors():
             self.plan = self._make_plan()
+        gc.freeze()
+        gc.enable()
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
         self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
@@ -199,10 +203,8 @@ class Session:
 
     def _is_all_held(self, batch: str) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
-        if self.plan.preflight is None:
-            return False
-        stacks = {launch.stack for b in self.plan.batches if b.id == batch for launch in b.launches}
-        return stacks <= failed_stacks(self.plan.preflight_result).keys()
+        failed = failed_stacks(self.plan.preflight_result).keys() if self.plan.preflight else set()
+        return bool(failed) and {la.stack for b in self.plan.batches if b.id == batch for la in b.launches} <= failed
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""
