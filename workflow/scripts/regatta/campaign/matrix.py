@@ -147,8 +147,9 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
             parts = {key: canonical_json(value) for key, value in common.items()}
             for parameters, text in zip(points, texts, strict=True):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
-                digest = _short_hash("{%s}" % ",".join(f'"{key}":{parts[key]}' for key in sorted(parts)))
-                yield Cell(_with_slug(spec, digest), spec, limit, stack, campaign.cluster, text)
+                members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
+                cell = _with_slug(spec, _short_hash(f"{{{members}}}"))
+                yield Cell(cell, spec, limit, stack, campaign.cluster, text)
 
 
 def cell_id(spec: dict) -> str:
