@@ -9,7 +9,7 @@ from synthetic import analyse, write_laptop
 from regatta.core.errors import UserError
 from regatta.report.rows import table_rows
 from regatta.store import launch_files
-from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table, to_csv, to_exact_csv
 from regatta.store.history import is_after_now
 from regatta.store.launch_files import read_frozen
 from regatta.topics.base import once_per_report, values_by_cell
@@ -100,3 +100,22 @@ def test_a_result_is_computed_once_for_each_report(tmp_path):
 def test_times_more_than_five_minutes_ahead_are_after_now(time_utc, expected):
     now = pd.Timestamp("2026-11-23T03:00:00Z").timestamp()
     assert is_after_now(time_utc, now) is expected
+
+
+@pytest.mark.parametrize(("write", "options"), [(to_csv, {"float_format": "%.9g"}), (to_exact_csv, {})])
+def test_a_table_is_written_as_pandas_writes_it(write, options):
+    texts = ["plain", 'a "quoted" word', "a, b", "two\nlines", "", None]
+    numbers = [0.1 + 0.2, 1e-5, 1e16, 2.0, float("inf"), None]
+    table = pd.DataFrame(
+        {
+            "text": pd.array(texts, dtype="string"),
+            "with, comma": pd.array(range(6), dtype="Int64"),
+            "real": pd.array(numbers, dtype="Float64"),
+            "flag": pd.array([True, False, None] * 2, dtype="boolean"),
+            "unknown": pd.array([None] * 6, dtype="Int64"),
+            "object": texts,
+            "float": numbers,
+        }
+    )
+    assert write(table) == table.to_csv(index=False, lineterminator="\n", **options)
+    assert write(table[:0]) == table[:0].to_csv(index=False, lineterminator="\n")

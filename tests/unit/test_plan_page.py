@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,6 +15,7 @@ from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
 from regatta.core.text import long_duration, rank_time
+from regatta.plan import page as page_module
 from regatta.plan.page import (
     STATES,
     PlannedCell,
@@ -24,6 +26,7 @@ from regatta.plan.page import (
     shape_bars,
     state_counts,
     state_matrix,
+    table,
     turns,
 )
 from regatta.plan.plan import make_plan, plan_json
@@ -182,10 +185,14 @@ def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
     assert matrix.groups[0].summary.startswith(f"○ {5 * MOST_ROWS_OPEN} to do, – {MOST_ROWS_OPEN} skipped, ")
 
 
+def groups_of(cells):
+    return reason_groups(cells, names_of(cells))
+
+
 def test_reasons_are_grouped_and_counted(partial):
     groups = {
-        state: [(g["kind"], g["num"], [(text, len(ids)) for text, ids in g["parts"]]) for g in own]
-        for state, own in reason_groups(planned_cells(partial))
+        state: [(g["kind"], g["num"], [(text, num) for text, num, _ in g["parts"]]) for g in own]
+        for state, own in groups_of(planned_cells(partial))
     }
     change = "changed: parameters.message_bytes"
     assert groups == {
@@ -204,11 +211,25 @@ def test_reasons_are_grouped_and_counted(partial):
     }
 
 
+def test_a_group_lists_a_limited_number_of_cells(partial, monkeypatch):
+    monkeypatch.setattr(page_module, "MAX_LISTED_CELLS", 3)
+    groups = {(state, g["kind"]): g for state, own in groups_of(planned_cells(partial)) for g in own}
+    new, done = groups["todo", "new"], groups["done", "3 ok"]
+    assert (new["num"], new["unlisted"], [(num, len(ids)) for _, num, ids in new["parts"]]) == (10, 7, [(10, 3)])
+    assert (done["num"], done["unlisted"], [(num, len(ids)) for _, num, ids in done["parts"]]) == (4, 1, [(4, 3)])
+
+
+def test_a_long_table_takes_time_in_proportion_to_its_rows():
+    begin = time.process_time()
+    assert table(["cell"], [["a"]] * 30_000).count("\n") == 30_000
+    assert time.process_time() - begin < 5  # comparing each row with all others takes a minute
+
+
 def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": [{"nodes": [1], "gpus_per_node": [1, 2, 12]}]})
-    [none, alone] = dict(reason_groups(planned_cells(made)))["skipped"]
+    [none, alone] = dict(groups_of(planned_cells(made)))["skipped"]
     assert (none["kind"], none["num"]) == ("strategy none runs on 1 rank; this shape has 2 or 12", 4)
-    assert [(text, len(ids)) for text, ids in none["parts"]] == [
+    assert [(text, num) for text, num, _ in none["parts"]] == [
         ("strategy none runs on 1 rank; this shape has 2", 2),
         ("strategy none runs on 1 rank; this shape has 12", 2),
     ]
@@ -218,7 +239,7 @@ def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
 def test_many_numbers_of_one_group_are_shown_as_a_range(tmp_path):
     shapes = [{"nodes": [1], "gpus_per_node": [1, 2, 4, 6, 8, 10, 12, 100]}]
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": shapes})
-    [none, _] = dict(reason_groups(planned_cells(made)))["skipped"]
+    [none, _] = dict(groups_of(planned_cells(made)))["skipped"]
     assert none["kind"] == "strategy none runs on 1 rank; this shape has 2 to 100"
 
 
@@ -226,12 +247,12 @@ def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
     reasons = [f"excluded: {'9' * 10_000}", "excluded: 7"]
     cells = [cell for cell, _ in plan(tmp_path, campaign(["resnet18"], ["4KiB"])).matrix.skipped][:2]
     planned = [PlannedCell(cell, "skipped", reason, (), 0.0) for cell, reason in zip(cells, reasons, strict=True)]
-    [(_, [group])] = reason_groups(planned)
+    [(_, [group])] = groups_of(planned)
     assert group["kind"] == f"excluded: 7 or {'9' * 10_000}"
 
 
 def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
-    groups = dict(reason_groups(planned_cells(partly_finished(tmp_path, is_retry=True))))
+    groups = dict(groups_of(planned_cells(partly_finished(tmp_path, is_retry=True))))
     asked = [g for g in groups["todo"] if g["kind"] == "retry requested"]
     assert [(g["num"], g["parts"][0][0]) for g in asked] == [
         (2, "retry requested: previously failed (failed: cause of failed); repeat 1")

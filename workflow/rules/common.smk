@@ -15,6 +15,7 @@ from regatta.workflow import ALL_CORES, Session
 
 SESSION = Session(workflow, sys.argv)
 PLAN = SESSION.plan  # None in a job on a cluster
+ANY_BATCH = r"n\d+g\d+-[0-9a-f]{12}"
 PYTHON = sys.executable
 RESULTS = str(SESSION.results)
 BATCHES = SESSION.batches
@@ -28,8 +29,8 @@ if PLAN:
     FROZEN = str(PLAN.frozen_campaign)
     # All cores: without submission, even within the user's allocation, one batch runs at a time.
     THREADS = ALL_CORES if workflow.local_exec else 1
-    # Only unfinished batches can be made.
-    BATCH_PATTERN = "|".join(map(re.escape, BATCHES)) or "none"
+    # Only unfinished batches can be made. Snakemake copies the pattern for each job: listing thousands takes seconds.
+    BATCH_PATTERN = ANY_BATCH if len(BATCHES) == len(MANIFESTS) else "|".join(map(re.escape, BATCHES)) or "none"
     CAMPAIGN_PATTERN = re.escape(PLAN.campaign.name)
     PREFLIGHT = [str(PLAN.preflight_result)] if PLAN.preflight else []
     PREFLIGHT_REQUEST = [f"{RESULTS}/preflight/{PLAN.preflight.id}/request.json"] if PLAN.has_preflight_to_run else []
@@ -38,4 +39,4 @@ if PLAN:
 else:
     CAMPAIGN = FROZEN = RESULTS  # used by rules that are not run in a job
     THREADS, PREFLIGHT, PREFLIGHT_REQUEST, LATEST_PREFLIGHT, UNLISTED = 1, [], [], [], []
-    BATCH_PATTERN, CAMPAIGN_PATTERN = r"n\d+g\d+-[0-9a-f]{12}", "[^/]+"
+    BATCH_PATTERN, CAMPAIGN_PATTERN = ANY_BATCH, "[^/]+"

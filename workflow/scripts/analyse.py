@@ -4,6 +4,7 @@ With --launches, do first what collect.py does.
 """
 
 import argparse
+import gc
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
@@ -25,6 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
+    gc.disable()  # takes a tenth of the time, and almost nothing can be freed early
     campaign = read_frozen(args.campaign, "campaign")
     if args.launches:
         problems = args.problems or args.measurements.with_name("problems.json")

@@ -4,6 +4,7 @@ python workflow/scripts/plan.py --campaign config/config.yaml --results results
 """
 
 import argparse
+import gc
 from pathlib import Path
 
 from regatta.core.errors import UserError, add_log_option, run_script
@@ -19,6 +20,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="plan to repeat measurements that are not ok")
     arguments = parser.parse_args()
+    gc.disable()  # takes a tenth of the time, and almost nothing can be freed early
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
     write_plan(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")

@@ -6,6 +6,7 @@ campaign file has changed since.
 
 import argparse
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -25,7 +26,7 @@ from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plan.plan import Plan, batch_prices, make_plan
+from regatta.plan.plan import Plan, plan_campaign
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_files import UNREADABLE
@@ -107,11 +108,14 @@ class Session:
         workflow.execute = self._closing(workflow.execute)
         for launcher in LAUNCHERS.values():
             launcher.keep_configuration()
+        gc.disable()  # the plan of a large campaign is millions of objects, which gc would search again and again
         with ending_on_user_errors():
             self.plan = self._make_plan()
+        gc.freeze()
+        gc.enable()
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
-        self.batch_minutes = {price["batch"]: price["minutes"] for price in batch_prices(self.plan)}
+        self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
         os.environ.update(launcher_of(self.plan.campaign.cluster).submit_variables(self.plan.campaign.cluster))
 
     def _campaign_file(self) -> Path:
@@ -147,7 +151,7 @@ class Session:
             launcher.take_over(campaign.name, Path.cwd())
         if is_run:
             end_times_after_now(Path("results") / campaign.name)
-        return make_plan(path, Path("results"), is_retry=self.is_retry, may_lack_files=may_lack_files)
+        return plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
 
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
@@ -200,8 +204,8 @@ class Session:
 
     def _is_all_held(self, batch: str) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
-        stacks = {launch.stack for b in self.plan.batches if b.id == batch for launch in b.launches}
-        return self.plan.preflight is not None and stacks <= failed_stacks(self.plan.preflight_result).keys()
+        failed = failed_stacks(self.plan.preflight_result).keys() if self.plan.preflight else set()
+        return bool(failed) and {la.stack for b in self.plan.batches if b.id == batch for la in b.launches} <= failed
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""

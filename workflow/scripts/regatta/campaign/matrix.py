@@ -4,9 +4,10 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from regatta.campaign.load import Campaign, axis_values
 from regatta.campaign.stacks import identity
@@ -26,6 +27,7 @@ class Cell:
     limit_seconds: float
     stack: dict  # entry for launches, including the paths that are not in `spec`
     cluster: dict
+    parameters_text: str  # canonical JSON of the parameters
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -40,10 +42,11 @@ class Cell:
         """Return the command that repeats this cell by hand."""
         return command_by_hand(self.spec, self.stack, self.cluster)
 
-    @cached_property
-    def twin_key(self) -> str:
+    @property
+    def twin_key(self) -> tuple:
         """Return the key of cells that differ only in their stack: they are compared, so they stay together."""
-        return canonical_json({key: value for key, value in self.spec.items() if key != "stack"})
+        spec = self.spec
+        return spec["benchmark"], spec["backend"], spec["nodes"], spec["gpus_per_node"], self.parameters_text
 
 
 @dataclass
@@ -55,14 +58,23 @@ class Matrix:
     notes: list[str] = field(default_factory=list)
 
 
+WHOLE_FLOAT = re.compile(r"\.0\b|e\+")  # in JSON; also found in some strings
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+
+
 def canonical_json(value: object) -> str:
     """Return the canonical JSON of a value: keys sorted, no spaces, whole floats as integers."""
-    return json.dumps(_whole(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = _encode(value)
+    return _encode(whole(value)) if WHOLE_FLOAT.search(text) else text
 
 
 def content_hash(value: object) -> str:
     """Return the first 12 hex digits of SHA-256 over the canonical JSON."""
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:12]
+    return _short_hash(canonical_json(value))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def expand(campaign: Campaign) -> Matrix:
@@ -139,11 +151,12 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
         unused = () if benchmark.has_windows else ("windows_ratio",)
         sampling = {key: value for key, value in data["sampling"].items() if key not in unused}
         points = [normalize(benchmark, dict(point)) for point in itertools.product(*axes)]
-        limit = entry.get("cell_seconds", data["limits"]["cell_seconds"])
-        for (nodes, gpus), stack, backend, parameters in itertools.product(
-            dict.fromkeys(shapes), data["stacks"], data["backend"], points
+        texts = [canonical_json(parameters) for parameters in points]  # once, not for each cell
+        limit = float(entry.get("cell_seconds", data["limits"]["cell_seconds"]))
+        for (nodes, gpus), (name, stack), backend in itertools.product(
+            dict.fromkeys(shapes), data["stacks"].items(), data["backend"]
         ):
-            spec = {
+            common = {
                 "benchmark": benchmark.name,
                 "version": benchmark.version,
                 "cluster": campaign.cluster["name"],
@@ -151,20 +164,33 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "backend": backend,
                 "nodes": nodes,
                 "gpus_per_node": gpus,
-                "stack": identity(stack, data["stacks"][stack], campaign.cluster),
-                "parameters": parameters,
+                "stack": identity(name, stack, campaign.cluster),
+                "parameters": None,
                 "sampling": sampling,
             }
-            yield Cell(cell_id(spec), spec, float(limit), data["stacks"][stack], campaign.cluster)
+            parts = {key: canonical_json(value) for key, value in common.items()}
+            for parameters, text in zip(points, texts, strict=True):
+                spec, parts["parameters"] = common | {"parameters": parameters}, text
+                members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
+                cell = _with_slug(spec, _short_hash(f"{{{members}}}"))
+                yield Cell(cell, spec, limit, stack, campaign.cluster, text)
 
 
 def cell_id(spec: dict) -> str:
     """Return the readable slug and the content hash of a cell."""
-    axes = load_benchmark(spec["benchmark"]).parameters.items()
-    values = [spec["parameters"].get(name) for name, rule in axes if rule.get("x-slug")]
+    return _with_slug(spec, content_hash(spec))
+
+
+def _with_slug(spec: dict, digest: str) -> str:
+    values = [spec["parameters"].get(name) for name in _slug_axes(spec["benchmark"])]
     slugs = [str(value) for value in values if value is not None]
     shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
-    return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], content_hash(spec)])
+    return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], digest])
+
+
+@cache
+def _slug_axes(benchmark: str) -> tuple[str, ...]:
+    return tuple(name for name, rule in load_benchmark(benchmark).parameters.items() if rule.get("x-slug"))
 
 
 def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
@@ -182,9 +208,10 @@ def _has_fields(spec: dict, fields: dict) -> bool:
     )
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
+    """Return a value with whole floats as integers."""
     if isinstance(value, dict):
-        return {key: _whole(v) for key, v in value.items()}
+        return {key: whole(v) for key, v in value.items()}
     if isinstance(value, list):
-        return [_whole(v) for v in value]
+        return [whole(v) for v in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

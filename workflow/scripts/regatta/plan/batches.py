@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign.load import Campaign
-from regatta.campaign.matrix import Cell, content_hash
+from regatta.campaign.matrix import Cell, content_hash, whole
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import plural
 from regatta.launchers import launcher_of
@@ -29,15 +29,29 @@ class Launch:
 
 @dataclass(frozen=True)
 class Batch:
-    """Launches of one shape that share an allocation. `content` is what batch.json freezes; `id` is its hash."""
+    """Launches of one shape that share an allocation. frame: what batch.json freezes, except the cells."""
 
     id: str
     launches: tuple[Launch, ...]
-    content: dict
+    frame: dict
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.launches[0].cells[0].shape
+
+    @property
+    def content(self) -> dict:
+        """Return what batch.json freezes; made on demand, because all of them together are large."""
+        return self.frame | {
+            "cells": {
+                cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}
+                for cell in sorted(_distinct_cells(self.launches).values(), key=lambda cell: cell.id)
+            }
+        }
+
+
+def _distinct_cells(launches: Iterable[Launch]) -> dict[str, Cell]:
+    return {cell.id: cell for launch in launches for cell in launch.cells}
 
 
 @dataclass(frozen=True)
@@ -153,16 +167,16 @@ def _freeze(
     preflight: str | None,
     slots: Mapping[tuple[str, int], Slot],
 ) -> Batch:
-    """Return the batch of launches with its frozen content and id.
+    """Return the batch of launches with its id.
 
     Its generation is the lowest under which no batch was finished, and whose records supersede those of the store
     (regatta.store.history).
     """
-    cells = {cell.id: cell for launch in launches for cell in launch.cells}
+    cells = _distinct_cells(launches)
     nodes, gpus_per_node = launches[0].cells[0].shape
     keys = ((cell.id, launch.repeat) for launch in launches for cell in launch.cells)
     before = [slots[key] for key in keys if key in slots]
-    content = {
+    frame = {
         "schema": SCHEMA,
         "campaign": campaign.name,
         "nodes": nodes,
@@ -173,25 +187,23 @@ def _freeze(
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
         "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),
         "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
-        "cells": {
-            cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}
-            for cell in sorted(cells.values(), key=lambda cell: cell.id)
-        },
+        "cells": None,
         "launches": [
             {"repeat": launch.repeat, "stack": launch.stack, "cells": [cell.id for cell in launch.cells]}
             for launch in launches
         ],
         "generation": max((slot.generation for slot in before), default=0) or 1,
     }
-    while not _comes_next(results, batch_id := _batch_id(content), content["generation"], before):
-        content["generation"] += 1
-    return Batch(batch_id, tuple(launches), content)
+    # A cell's id is the hash of its spec, so ids and limits stand for the cells in the batch's id.
+    limits = {cell.id: whole(cell.limit_seconds) for cell in cells.values()}
+    while not _comes_next(results, batch_id := _batch_id(frame | {"cells": limits}), frame["generation"], before):
+        frame["generation"] += 1
+    return Batch(batch_id, tuple(launches), frame)
 
 
 def _batch_id(content: dict) -> str:
-    """Return shape and hash. A cell's id is the hash of its spec, so ids and limits stand for the cells here."""
-    limits = {cell_id: cell["limit_seconds"] for cell_id, cell in content["cells"].items()}
-    return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash({**content, 'cells': limits})}"
+    """Return shape and hash."""
+    return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash(content)}"
 
 
 def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:

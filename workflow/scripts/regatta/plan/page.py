@@ -10,7 +10,7 @@ from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
 from regatta.core.text import hours_word, long_duration, natural, plural, rank_time, rank_word, ranks_word, shape, three
 from regatta.launchers import launcher_of
-from regatta.plan.plan import Plan, batch_prices, launch_lines, notes, plan_json, totals
+from regatta.plan.plan import Plan, launch_lines, notes, plan_json, totals
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
 
@@ -45,7 +45,8 @@ def table(header: list[str], rows: list[list[object]]) -> str:
     for head, *values in zip(header, *rows, strict=True):
         texts = [head, *map(str, values)]
         align = str.rjust if all(isinstance(value, int | float) for value in values) else str.ljust
-        columns.append([align(text, max(map(len, texts))) for text in texts])
+        width = max(map(len, texts))
+        columns.append([align(text, width) for text in texts])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
@@ -84,7 +85,7 @@ def missing_lines(plan: Plan) -> list[str]:
 
 def _batches(plan: Plan) -> str:
     rows, gpu_hours = [], hours_word(plan.campaign.data["device"])
-    for b in batch_prices(plan):
+    for b in plan.batch_prices:
         num_cells = sum(launch["num_cells"] for launch in b["launches"])
         row = [b["batch"], f"{b['nodes']}x{b['gpus_per_node']}", len(b["launches"]), num_cells]
         rows.append([*row, long_duration(b["minutes"] / 60), three(b["gpu_hours"]), b["estimate_from"]])
@@ -98,7 +99,7 @@ def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
     launcher = launcher_of(cluster)
     if not launcher.submits:
         return {}
-    by_shape = _grouped(batch_prices(plan), lambda batch: (batch["nodes"], batch["gpus_per_node"]))
+    by_shape = _grouped(plan.batch_prices, lambda batch: (batch["nodes"], batch["gpus_per_node"]))
     longest = {key: max(batch["minutes"] for batch in batches) for key, batches in by_shape.items()}
     return {key: launcher.job_words(cluster, *key, device, minutes) for key, minutes in longest.items()}
 
@@ -204,28 +205,24 @@ def _price(cells: list[PlannedCell], device: str) -> list[str]:
     return [long_duration(hours), rank_time(sum(map(_rank_hours, cells)), device)] if hours else []
 
 
-def reason_groups(cells: list[PlannedCell]) -> list[tuple[str, list[dict]]]:
+def reason_groups(cells: list[PlannedCell], names: dict[str, CellName]) -> list[tuple[str, list[dict]]]:
     """Return for each state its reasons, the most common first: kind, what it means, number, and parts.
 
-    A part is (text, names) of the cells with one reason and the same repeats left. Its text is empty if it would only
-    repeat the kind.
+    A part is (text, number, names) of the cells with one reason and the same repeats left. Its text is empty if it
+    would only repeat the kind. A group has at most MAX_LISTED_CELLS names.
     """
-    names = names_of(cells)
     found: dict[str, list[dict]] = {state: [] for state in STATES}
     for (state, kind), members in _grouped(cells, lambda cell: (cell.state, _kind(cell))).items():
         parts = _grouped(members, lambda cell: (cell.reason, cell.repeats))
         kind = _shared([reason for reason, _ in parts]) if state in ("done", "skipped") else kind
-        found[state].append(
-            {
-                "kind": kind,
-                "meaning": KINDS.get(kind.partition(":")[0]),
-                "num": len(members),
-                "parts": [
-                    (_part_text(kind, *key), sorted((names[cell.cell.id].full for cell in parts[key]), key=natural))
-                    for key in sorted(parts, key=lambda key: (natural(key[0]), key[1]))
-                ],
-            }
-        )
+        listed, left = [], MAX_LISTED_CELLS
+        for key in sorted(parts, key=lambda key: (natural(key[0]), key[1])):
+            ids = sorted((names[cell.cell.id].full for cell in parts[key]), key=natural)[:left]
+            left -= len(ids)
+            if ids:
+                listed.append((_part_text(kind, *key), len(parts[key]), ids))
+        group = {"kind": kind, "meaning": KINDS.get(kind.partition(":")[0]), "num": len(members), "parts": listed}
+        found[state].append(group | {"unlisted": len(members) - (MAX_LISTED_CELLS - left)})
     return [(state, sorted(gs, key=lambda g: (-g["num"], natural(g["kind"])))) for state, gs in found.items() if gs]
 
 
@@ -273,6 +270,7 @@ def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MAX_LISTED_LAUNCHES = 8  # limit per repeat; more are counted by stack
 MAX_LISTED_VALUES = 6  # limit per number of a reason; of more, the smallest and the largest are named
+MAX_LISTED_CELLS = 1_000  # limit per group of reasons; plan.txt has them all
 MAX_OPEN_BATCHES = 12  # more are folded
 
 
@@ -322,7 +320,7 @@ def _context(plan: Plan) -> dict:
         "shape_bars": shape_bars(saved["batches"]),
         "workload_bars": _bars(workload_hours(cells, names), "gpu_hours"),
         "matrix": state_matrix(cells, names, plan.campaign.data["device"]),
-        "reasons": reason_groups(cells),
+        "reasons": reason_groups(cells, names),
         "batches": [batch | {"turns": turns(batch["launches"])} for batch in saved["batches"]],
         "max_open_batches": MAX_OPEN_BATCHES,
         "jobs": job_requests(plan),

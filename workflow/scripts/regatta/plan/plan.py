@@ -4,10 +4,11 @@ import json
 import os
 import shlex
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand
+from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
@@ -50,10 +51,38 @@ class Plan:
     def preflight_result(self) -> Path:
         return self.results / "preflight" / f"{self.preflight.id}.json"
 
-    @property
+    @cached_property
     def frozen_campaign(self) -> Path:
-        """Return the path of the frozen campaign, whose name has the hash of its content."""
-        return self.results / f"campaign.{content_hash(freeze_campaign(self))}.json"
+        """Return the path of the frozen campaign, whose name has the hash of its content.
+
+        In the hash, a cell's id stands for its spec, and one command for all of a benchmark and stack.
+        """
+        cells, skipped = self.matrix.cells, self.matrix.skipped
+        parts = {
+            "campaign": _frozen_frame(self),
+            "cells": {cell.id: whole(cell.limit_seconds) for cell in cells},
+            "skipped": [[cell.id, reason] for cell, reason in skipped],
+            "commands": [
+                cell.command for cell in {(c.spec["benchmark"], c.spec["stack"]["name"]): c for c in cells}.values()
+            ],
+        }
+        return self.results / f"campaign.{content_hash(parts)}.json"
+
+    @cached_property
+    def batch_prices(self) -> list[dict]:
+        """Return for each batch its shape, launches, minutes and GPU hours, and the source of the estimate."""
+        known, has_overhead = self.history.cell_seconds(), bool(self.history.launch_overheads_s)
+        found = []
+        for batch in self.batches:
+            nodes, gpus_per_node = batch.shape
+            seconds = self.price.seconds(batch.launches)
+            has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
+            source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
+            launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches]
+            price = {"batch": batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
+            price |= {"minutes": seconds / 60, "gpu_hours": seconds / 3600 * nodes * gpus_per_node}
+            found.append(price | {"estimate_from": source})
+        return found
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
@@ -63,6 +92,11 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
     this machine lacks to run it.
     """
     campaign = load_campaign(campaign_file, may_lack_files=may_lack_files)
+    return plan_campaign(campaign, results_root, is_retry=is_retry)
+
+
+def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = False) -> Plan:
+    """Plan a campaign that has been read."""
     results = results_root / campaign.name
     matrix = expand(campaign)
     history = read_history(results)
@@ -78,6 +112,15 @@ def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False
 
 def freeze_campaign(plan: Plan) -> dict:
     """Return the frozen campaign, which analysis and report read: all planned cells, measured or not."""
+    cells = [
+        {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds} for c in plan.matrix.cells
+    ]
+    skipped = [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped]
+    return _frozen_frame(plan) | {"cells": cells, "skipped": skipped}
+
+
+def _frozen_frame(plan: Plan) -> dict:
+    """Return the frozen campaign without its cells."""
     data = plan.campaign.data
     return {
         "schema": 1,
@@ -87,11 +130,6 @@ def freeze_campaign(plan: Plan) -> dict:
         "text": plan.campaign.file.text,
         "cluster": plan.campaign.cluster,
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
-        "cells": [
-            {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds}
-            for c in plan.matrix.cells
-        ],
-        "skipped": [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped],
     }
 
 
@@ -120,7 +158,7 @@ def plan_json(plan: Plan) -> dict:
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
         "preflight": preflight,
-        "batches": batch_prices(plan),
+        "batches": plan.batch_prices,
         "stacks": launch_lines(plan),
         "cells": [
             {
@@ -141,7 +179,7 @@ def plan_json(plan: Plan) -> dict:
 
 def totals(plan: Plan) -> dict:
     """Return the plan's sums: cells by status, launches, minutes and GPU hours, and the source of the estimate."""
-    prices = batch_prices(plan)
+    prices = plan.batch_prices
     sources = {p["estimate_from"] for p in prices}
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
@@ -171,29 +209,14 @@ def notes(plan: Plan) -> list[str]:
 
 def launch_lines(plan: Plan) -> dict[str, str]:
     """Return for each stack the line that a launch of its largest shape runs, up to the request's name."""
-    lines = {}
-    for cell in sorted(plan.matrix.cells, key=lambda cell: cell.world_size):
-        request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
+    by_size = sorted(plan.matrix.cells, key=lambda cell: cell.world_size)
+    largest, lines = {cell.spec["stack"]["name"]: cell for cell in by_size}, {}
+    request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
+    for stack, cell in largest.items():
         geometry = Geometry(plan.campaign.cluster, *cell.shape, cell.spec["device"])
         program = [str(RUN_LAUNCH), "--request", str(request)]
-        lines[cell.spec["stack"]["name"]] = shlex.join(launch_argv(geometry, cell.stack, program))
+        lines[stack] = shlex.join(launch_argv(geometry, cell.stack, program))
     return lines
-
-
-def batch_prices(plan: Plan) -> list[dict]:
-    """Return for each batch its shape, launches, minutes and GPU hours, and the source of the estimate."""
-    known, has_overhead = plan.history.cell_seconds(), bool(plan.history.launch_overheads_s)
-    found = []
-    for batch in plan.batches:
-        nodes, gpus_per_node = batch.shape
-        seconds = plan.price.seconds(batch.launches)
-        has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
-        source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
-        launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches]
-        price = {"batch": batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
-        price |= {"minutes": seconds / 60, "gpu_hours": seconds / 3600 * nodes * gpus_per_node}
-        found.append(price | {"estimate_from": source})
-    return found
 
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:

@@ -12,6 +12,7 @@ from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_tex
 from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
 from regatta.report.rows import table_rows
+from regatta.store.csv_files import CELL
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MAX_LINES = 16  # lines of labels in the legend of a panel
@@ -113,8 +114,13 @@ def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tup
 
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
     """Add the names of cells, `cell_name`, and their texts: `workload`, `series` (label of a line), `name` (within the
-    workload) and `full_name` (within the subject). without: fields named elsewhere."""
-    names = [name.without(*without) for name in cell_names(rows.to_dict("records"), benchmark)]
+    workload) and `full_name` (within the subject). Rows that have names keep them. without: fields named elsewhere."""
+    if "cell_name" in rows and not without:
+        return rows
+    fields = [name for name in rows if name in (*CELL, "version") and rows[name].notna().any()]
+    values = zip(*(rows[name].to_numpy(dtype=object) for name in fields), strict=True)
+    cells = [dict(zip(fields, of_cell, strict=True)) for of_cell in values]
+    names = [name.without(*without) for name in cell_names(cells, benchmark)]
     return _with_texts(rows, names)
 
 

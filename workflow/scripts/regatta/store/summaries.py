@@ -76,7 +76,8 @@ def read_summaries(
         texts = map(functools.partial(summary_text, planned=planned), paths)
         yield from _parsed(paths, texts, used)
     else:  # forked, so that the specs need not be sent
-        import scipy.stats  # noqa: F401  # 0.5 s, once instead of in each process
+        if folder is None or len(list(folder.glob("*.json"))) < len(paths):
+            import scipy.stats  # noqa: F401  # new summaries need it; 0.5 s, once instead of in each process
 
         pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _init_worker, (planned,))
         try:

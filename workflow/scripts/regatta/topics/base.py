@@ -85,7 +85,7 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
 def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
     """Return the values of a column by cell, in the order of the table."""
     found: dict[str, list[float]] = {}
-    for cell, value in zip(rows["cell"].tolist(), rows[column].tolist(), strict=True):
+    for cell, value in zip(*(rows[name].to_numpy(dtype=object) for name in ("cell", column)), strict=True):
         found.setdefault(cell, []).append(value)
     return found
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,13 +172,27 @@ def read_report_data(
 
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
+    is_large = page.is_large(data.campaign)
+    with ThreadPoolExecutor(1) as pool:  # compressing takes a second, during which other threads run
+        downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
+        return page.load_template("report.html.j2", is_large).render(_content(data, downloads))
+
+
+def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
+    """Return name, file name and URI of each embedded table, those of the store first."""
+    tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
+    texts = {name: data.texts[name] if name in data.texts else csv_text(name, table) for name, table in tables}
+    return [(name, *page.download(text, f"{name}.csv", max_plain_bytes)) for name, text in texts.items()]
+
+
+def _content(data: ReportData, downloads: Future) -> dict:
+    """Return the variables of report.html.j2. downloads: result of `_downloads`."""
     campaign, measurements = data.campaign, data.measurements
-    is_large = page.is_large(campaign)
     advice = warnings(data)
     shown = sections(data, advice)
     num_launches = len(list(data.launches.glob("*.jsonl")))
     block = cells.data_block(data, warnings_by_cell(advice))
-    values = {
+    return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "answer": answer(data),
@@ -198,12 +213,8 @@ def render(data: ReportData) -> str:
         "cell_indices": cells.cell_indices(campaign),
         "cell_data": cells.encoded(block),
         "static": cells.static_rows(block),
-        "downloads": [
-            (f"{name}.csv", data.texts[name] if name in data.texts else csv_text(name, table))
-            for name, table in sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
-        ],
+        "downloads": downloads.result(),
     }
-    return page.load_template("report.html.j2", is_large).render(values)
 
 
 def write_report(data: ReportData, path: Path) -> None:

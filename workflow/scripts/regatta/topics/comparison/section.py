@@ -12,6 +12,7 @@ from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Advice, Finding, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
+from regatta.report.rows import table_rows
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
@@ -94,20 +95,24 @@ def sentence(finding: Finding) -> str:
 MIN_LAUNCHES_ORDER = 2  # per side; one launch of each cannot alternate
 
 
+@once_per_report
 def in_blocks(data: ReportData) -> pd.DataFrame:
     """Return the compared rows for which all launches of one side started before all of the other.
 
     Launches without a recorded start, such as imported ones, are left out.
     """
     launches, ok = data.tables["launches"].dropna(subset="start_utc"), data.ok
-    starts = ok["launch"].map(dict(zip(launches["launch"], launches["start_utc"], strict=True)))
-    of_cell = starts.dropna().groupby(ok["cell"]).agg(["min", "max", "count"])
-    of_cell = of_cell[of_cell["count"] >= MIN_LAUNCHES_ORDER]
+    starts = dict(zip(launches["launch"], launches["start_utc"], strict=True))
+    of_cells: dict[str, list[str]] = {}
+    for cell, launch in zip(ok["cell"], ok["launch"], strict=True):
+        if launch in starts:
+            of_cells.setdefault(cell, []).append(starts[launch])
+    ends = {cell: (min(of), max(of)) for cell, of in of_cells.items() if len(of) >= MIN_LAUNCHES_ORDER}
     rows = data.tables["comparisons"]
-    rows = rows[rows["verdict"].notna() & rows["cell"].isin(of_cell.index) & rows["reference"].isin(of_cell.index)]
-    other, reference = (of_cell.loc[rows[name]].reset_index(drop=True) for name in ("cell", "reference"))
-    is_apart = (other["max"] < reference["min"]) | (reference["max"] < other["min"])
-    return rows[is_apart.to_numpy(dtype=bool)]
+    rows = rows[rows["verdict"].notna() & rows["cell"].isin(ends) & rows["reference"].isin(ends)]
+    sides = [(ends[row.cell], ends[row.reference]) for row in table_rows(rows)]
+    is_apart = [one[1] < other[0] or other[1] < one[0] for one, other in sides]
+    return rows[pd.Series(is_apart, rows.index, dtype=bool)]
 
 
 def warnings(data: ReportData) -> list[Advice]:

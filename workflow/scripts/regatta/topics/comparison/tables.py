@@ -69,10 +69,15 @@ def alike_stacks(campaign: dict) -> list[CellPair]:
     """
     versus = versus_of(campaign)
     first = versus["reference"] if versus["axis"] == "stack" else None
-    groups = defaultdict(list)
+    names, stacks = defaultdict(set), {}
     for cell in campaign["cells"]:
         stack = {name: value for name, value in cell["spec"]["stack"].items() if name != "name"}
-        groups[canonical_json(cell["spec"] | {"stack": stack})].append(cell)
+        stacks[cell["id"]] = canonical_json(stack)
+        names[stacks[cell["id"]]].add(cell["spec"]["stack"]["name"])
+    groups = defaultdict(list)
+    for cell in campaign["cells"]:
+        if len(names[stacks[cell["id"]]]) > 1:
+            groups[canonical_json(cell["spec"] | {"stack": stacks[cell["id"]]})].append(cell)
     found = []
     for group in groups.values():
         reference = next((cell for cell in group if cell["spec"]["stack"]["name"] == first), group[0])

@@ -83,6 +83,7 @@ def best_buckets_first(series: tuple[Series, ...], rows: pd.DataFrame) -> tuple[
     """Return the series, those as context whose bucket size is not the fastest at the largest shape of its kind."""
     same = [name for name in CELL if name in rows and name not in VARIED]
     measured = rows[rows["step_s"].notna()]
+    same = [name for name in same if measured[name].nunique(dropna=False) > 1] or same[:1]
     used = ["label", "world_size", "step_s", "num_launches", "num_planned", "throughput_samples_per_s"]
     groups = measured[list(dict.fromkeys([*same, *used]))].groupby(same, dropna=False)
     best = {best_of_largest(group).label for _, group in groups}

@@ -56,14 +56,14 @@ DIMENSIONS |= {"vocabulary": "vocab_size"}
 
 def section(data: ReportData) -> Section | None:
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    steps, placed = steps_by_cell(data.measurements), data.with_stack_places(scaling)
+    steps, placed = steps_by_cell(data.measurements), name_rows(data.with_stack_places(scaling), "train_step")
     figures = scaling_figures(placed, steps, data.device, threads)
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     lead = " ".join(filter(None, (reference_text(data), lead)))
     drawn = how_to_read(scaling, "step_s") if figures else ""
     text = " ".join(filter(None, (lead, drawn, peaks_text(data.campaign, scaling))))
-    tables = (*baseline_tables(data.tables["efficiencies"], scaling), *model_tables(data.ok))
+    tables = (*baseline_tables(data.tables["efficiencies"], placed), *model_tables(data.ok))
     if not figures and not tables:
         return None
     efficiency, throughput = divided(figures, "efficiency")

@@ -39,6 +39,10 @@ class BaselineLookup:
     def __init__(self, cells: list[dict]) -> None:
         self.specs = {cell["id"]: cell["spec"] for cell in cells}
         self._flat = {cell: _flat(spec) for cell, spec in self.specs.items()}
+        values: dict[str, set] = {}
+        for name, value in (item for spec in self.specs.values() for item in spec["parameters"].items()):
+            values.setdefault(name, set()).add(value)
+        self._varied_first = sorted(values, key=lambda name: -len(values[name]))
         self._like: dict[tuple, list[str]] = {}
         for cell, flat in self._flat.items():
             self._like.setdefault(_key(flat), []).append(cell)
@@ -49,11 +53,11 @@ class BaselineLookup:
         A parameter that is null in the found cell has no effect there, so it need not be equal.
         """
         wanted = _flat(spec) | changes
-        last_first = list(reversed(wanted))  # parameters, in which cells differ, come after the long fields of a spec
+        names = [*(name for name in self._varied_first if name in wanted), *wanted]  # most differ in the first
 
         def is_like(found: dict) -> bool:
             return wanted.keys() == found.keys() and all(
-                found[name] == wanted[name] or (found[name] is None and name not in changes) for name in last_first
+                found[name] == wanted[name] or (found[name] is None and name not in changes) for name in names
             )
 
         matches = [cell for cell in self._like.get(_key(wanted), []) if is_like(self._flat[cell])]
@@ -61,7 +65,7 @@ class BaselineLookup:
 
 
 def _key(flat: dict) -> tuple:
-    return tuple(flat.get(name) for name in NEVER_NULL)
+    return flat["stack"]["name"], *(flat.get(name) for name in NEVER_NULL)
 
 
 def _flat(spec: dict) -> dict:
