@@ -164,7 +164,7 @@ def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
         is_lost = [line["kind"] == "record" and line["cell"].startswith("train_step-resnet18") for line in lines]
         kept = [line for line, lost in zip(lines, is_lost, strict=True) if not lost]
         path.write_text("".join(json.dumps(line) + "\n" for line in kept))
-    assert "noise unknown in 1 of 2 (one launch)" in lines_of(two_models)["bucket"].text
+    assert "noise unknown for 1 of 2 workloads with one launch" in lines_of(two_models)["bucket"].text
 
 
 def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
@@ -240,7 +240,7 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     assert line.values["num_of_cause"] == 6
     assert (
         line.text
-        == "most common: 6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3; 4.8 GPU minutes lost"
+        == "most common: 6 failed while measuring, ResNet-101 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 \N{MIDDLE DOT} ddp \N{MIDDLE DOT} bound, on n3; 4.8 GPU minutes lost to failures"
     )
     assert line.values["lost_hours"] == pytest.approx((6 * 1.2 * 32 + 60) / 3600)
 
@@ -282,8 +282,8 @@ def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats
         ((2, 4), {5: 0.1}, 6, "slow rank: 5 on node001 (lag ", 5),  # one of two hosts may be late by chance
         ((4, 2), {2: 0.1, 3: 0.1}, 6, "slow node: node001 (lag ", "node001"),
         ((1, 4), {3: 0.1}, 6, "slow rank: 3 on node000 (lag ", 3),
-        ((2, 4), {}, 6, "no straggler found", None),
-        ((1, 2), {1: 0.2}, 3, "too few launches to find a straggler", None),
+        ((2, 4), {}, 6, "no persistent straggler", None),
+        ((1, 2), {1: 0.2}, 3, "too few launches to detect stragglers", None),
     ],
 )
 def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats, text, straggler):
@@ -313,7 +313,7 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
     assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
     assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
-    assert "13.9 GPU minutes lost; " in line.text
+    assert "13.9 GPU minutes lost to failures; " in line.text
 
 
 def test_a_cost_that_was_not_recorded_is_unknown(tmp_path):

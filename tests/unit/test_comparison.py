@@ -303,7 +303,7 @@ def test_half_the_width_of_an_interval_is_what_noise_can_hide():
     values = half_width_values(rows)
     assert values == {"median_ratio": pytest.approx(0.02), "max_ratio": pytest.approx(0.1), "num": 3, "num_unknown": 1}
     text = half_width_text(values)
-    assert text.startswith("Differences below 2.0 % are not statistically significant")
+    assert text.startswith("Resolution: differences below about 2.0 % cannot be detected")
     assert "maximum 10.0 %" in text
     assert "1 pair has too few launches for an interval" in text
     assert half_width_values(rows.tail(1)) is None

@@ -56,4 +56,4 @@ def test_an_unknown_prefix_is_named_with_its_line():
     text = (FILES[0].parent / "nccl-13-columns.txt").read_text()
     marked = "\n".join("rank-0 says " + line for line in text.split("\n"))
     line = 1 + next(i for i, line in enumerate(text.split("\n")) if "nThread" in line)
-    assert reading(marked, "a.txt").startswith(f"a.txt:{line}: the line begins with 'rank-0 says'")
+    assert reading(marked, "a.txt").startswith(f"a.txt:{line}: unknown prefix 'rank-0 says'")

@@ -27,7 +27,7 @@ def test_a_launch_on_gpus_without_a_name_is_a_warning(tmp_path, gpus, device, nu
     campaign = make_campaign([collective_cell(4096, 1, 2, device=device)], device=device, repeats=1)
     data = analyse(write_results(tmp_path / "r", campaign, CLUSTER))
     data.headers[:] = headers_of(data, gpus, device)
-    found = [advice.values for advice in machine_warnings(data) if advice.found.startswith("GPU unknown")]
+    found = [advice.values for advice in machine_warnings(data) if advice.found.startswith("Unknown GPU model")]
     assert found == ([] if num is None else [{"num": num, "num_launches": len(gpus)}])
 
 

@@ -418,5 +418,5 @@ def test_a_product_of_axes_above_the_limit_is_refused_before_any_cell_is_made(tm
     entry = {"benchmark": "train_step", "parameters": parameters | {"strategy": ["ddp"], "bucket_cap_mb": [1, 5, 25]}}
     with pytest.raises(UserError) as caught:
         matrix(tmp_path, small(benchmarks=[entry]))
-    assert "benchmarks[0] has 1,500,000 cells (2 shapes × 500 image_size × 500 batch_size" in str(caught.value)
+    assert "benchmarks[0] expands to 1,500,000 cells (2 shapes × 500 image_size × 500 batch_size" in str(caught.value)
     assert "campaign.yaml:" in str(caught.value)

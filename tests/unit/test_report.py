@@ -442,7 +442,7 @@ def test_the_head_has_the_cell_time_with_its_parts_and_the_images(tmp_path):
 
 
 def test_tables_are_folded_and_a_short_one_is_printed(tmp_path, laptop):
-    assert '<details class="printed"><summary>Communication models' in laptop  # one row
+    assert '<details class="printed"><summary>Latency\N{EN DASH}bandwidth models' in laptop  # one row
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-18[^<]* \(5 rows\)</summary>", laptop)
     text = report_of(tmp_path, cluster_campaign(repeats=1), CLUSTER)
     assert re.search(r"<details><summary>Step-time percentiles of ResNet-50[^<]* \(38 rows\)</summary>", text)

@@ -72,10 +72,9 @@ def check_configfiles(argv: Sequence[str]) -> None:
     """
     for path in parse_command_line(argv).configfile:
         with ending_on_user_errors():
-            file = read_yaml(path)
-        if "__use_yte__" in file.data:
-            text = "__use_yte__ lets Snakemake run code from this file. Remove the key."
-            exit_with_user_error(file.error(("__use_yte__",), text).text)
+            file, key = read_yaml(path), "__use_yte__"
+        if key in file.data:
+            exit_with_user_error(f"{file.at((key,))}: {key} lets Snakemake run code from this file. Remove the key.")
 
 
 @contextlib.contextmanager
@@ -108,7 +107,7 @@ class Session:
         workflow.execute = self._closing(workflow.execute)
         for launcher in LAUNCHERS.values():
             launcher.keep_configuration()
-        gc.disable()  # the plan of a large campaign is millions of objects, which gc would search again and again
+        gc.disable()  # a large plan has millions of objects, which would be searched again and again
         with ending_on_user_errors():
             self.plan = self._make_plan()
         gc.freeze()
@@ -204,8 +203,9 @@ class Session:
 
     def _is_all_held(self, batch: str) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
-        failed = failed_stacks(self.plan.preflight_result).keys() if self.plan.preflight else set()
-        return bool(failed) and {la.stack for b in self.plan.batches if b.id == batch for la in b.launches} <= failed
+        failed = failed_stacks(self.plan.preflight_result) if self.plan.preflight else {}
+        stacks = {launch.stack for b in self.plan.batches if failed and b.id == batch for launch in b.launches}
+        return bool(stacks) and stacks <= failed.keys()
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""
@@ -359,8 +359,7 @@ class Session:
         planned = [(cell.cell.id, repeat) for cell in self.plan.cells for repeat in repeats]
         status, cause = run_status(self.results, planned, self.batches, failed_step)
         if status:
-            page = self.results / "report.html"
-            where = f". Report: {page}" if page.exists() else ""
+            where = f". Report: {page}" if (page := self.results / "report.html").exists() else ""
             print(f"exit status {status}: {cause}{where}", file=sys.stderr, flush=True)
             sys.exit(status)
 
