@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import ROOT
+from common import ROOT, Figure, report
 from five_thousand_cells import MACHINE, campaign
 
 from synthetic import write_results  # isort: skip
@@ -30,24 +30,40 @@ def main() -> None:
         tenth = campaign()
         tenth["cells"] = tenth["cells"][::10]
         measure(write_results(Path(name) / "tenth", tenth, MACHINE))
-        measure(all_cells)
+        goals(measure(all_cells), "24,820", seconds=30, megabytes=1_000, again_s=8, report_s=10)
         shutil.copytree(all_cells, Path(name) / "same")
-        show(
-            "24,820",
-            "two campaigns",
-            "compare",
-            "compare.py",
-            all_cells,
-            Path(name) / "same",
-            "--html",
-            f"{name}/x.html",
-        )
+        pair = [all_cells, Path(name) / "same", "--html", f"{name}/x.html"]
+        compare_s, _ = show("24,820", "two campaigns", "compare", "compare.py", *pair)
+        report(Figure("compare.py, two campaigns of 24,820 records", compare_s, "s", 15))
         if "--large" in sys.argv:
-            measure(with_more_launches(all_cells, Path(name) / "large"))
+            large = measure(with_more_launches(all_cells, Path(name) / "large"))
+            goals(large, "248,200", seconds=360, megabytes=4_000)
 
 
-def measure(folder: Path) -> None:
-    """Print what tables and report cost, first without the last batch, then with it."""
+def goals(
+    steps: dict[str, list[tuple[float, float]]],
+    records: str,
+    seconds: float,
+    megabytes: float,
+    again_s: float | None = None,
+    report_s: float | None = None,
+) -> None:
+    """Report the sum of both steps against its goals, and one more batch and the report alone. steps: of `measure`."""
+    whole, again = steps["from nothing"], steps["after one more batch"]
+    name = f"{records} records, tables and report"
+    report(
+        Figure(f"{name}, from nothing", sum(taken for taken, _ in whole), "s", seconds),
+        Figure(f"{name}, memory", max(peak for _, peak in whole), "MB", megabytes),
+    )
+    if again_s and report_s:
+        report(
+            Figure(f"{name}, after one more batch", sum(taken for taken, _ in again), "s", again_s),
+            Figure(f"{records} records, report alone", again[1][0], "s", report_s),
+        )
+
+
+def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Print what tables and report cost, first without the last batch, then with it. Returns seconds and megabytes."""
     files = sorted((folder / "launches").iterdir())
     last_batch = files[-1].name.rsplit("-", 2)[0]
     aside = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -56,27 +72,21 @@ def measure(folder: Path) -> None:
     write_all(folder, "from nothing, without the last batch")
     for file in list(aside.iterdir()):
         file.rename(folder / "launches" / file.name)
-    write_all(folder, "after one more batch")
+    again = write_all(folder, "after one more batch")
     shutil.rmtree(folder / "cache")
-    write_all(folder, "from nothing")
+    return {"after one more batch": again, "from nothing": write_all(folder, "from nothing")}
 
 
-def write_all(folder: Path, state: str) -> None:
+def write_all(folder: Path, state: str) -> list[tuple[float, float]]:
+    """Write tables, then the report. Returns the seconds and megabytes of each."""
     frozen, launches = ["--campaign", folder / FROZEN], ["--launches", folder / "launches"]
     tables = [*frozen, *launches, "--measurements", folder / "measurements.csv"]
     num = sum(file.read_bytes().count(b'{"kind":"record"') for file in (folder / "launches").iterdir())
-    show(f"{num:,}", state, "collect and analyse", "analyse.py", *tables, "--out-dir", folder / "tables")
-    show(
-        f"{num:,}",
-        state,
-        "report",
-        "report.py",
-        *tables,
-        "--tables",
-        folder / "tables",
-        "--out",
-        folder / "report.html",
-    )
+    written = ["--tables", folder / "tables", "--out", folder / "report.html"]
+    return [
+        show(f"{num:,}", state, "collect and analyse", "analyse.py", *tables, "--out-dir", folder / "tables"),
+        show(f"{num:,}", state, "report", "report.py", *tables, *written),
+    ]
 
 
 def with_more_launches(folder: Path, target: Path) -> Path:
@@ -93,8 +103,8 @@ def with_more_launches(folder: Path, target: Path) -> Path:
     return target
 
 
-def show(num: str, state: str, step: str, script: str, *arguments: object) -> None:
-    """Run a script and print its times and its peak memory."""
+def show(num: str, state: str, step: str, script: str, *arguments: object) -> tuple[float, float]:
+    """Run a script, print its times and its peak memory, and return its seconds and megabytes."""
     begin = time.monotonic()
     line = [sys.executable, str(ROOT / "workflow" / "scripts" / script), *map(str, arguments)]
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
@@ -104,6 +114,7 @@ def show(num: str, state: str, step: str, script: str, *arguments: object) -> No
     seconds, cpu_s = time.monotonic() - begin, usage.ru_utime + usage.ru_stime
     peak_mb = usage.ru_maxrss * 1024 / 1e6
     print(f"| {num} | {state} | {step} | {seconds:.1f} | {cpu_s:.1f} | {peak_mb:.0f} |", flush=True)
+    return seconds, peak_mb
 
 
 if __name__ == "__main__":

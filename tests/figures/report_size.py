@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import ROOT
+from common import ROOT, Figure, report
 from five_thousand_cells import MACHINE, PAUSE_S, campaign
 
 from chromium import Chromium  # isort: skip
@@ -23,6 +23,12 @@ WRITERS = {
     "laptop": write_laptop,
     "two stacks": write_stacks,
     "4,964 cells": lambda folder: write_results(folder, campaign(), MACHINE, pause_s=PAUSE_S),
+}
+GOALS = {  # in the order of WRITERS
+    "height at 1440 px": ("px", 2_700, 6_300, 9_000),
+    "file (MB)": ("MB", 0.3, 0.8, 5),
+    "ready (ms)": ("ms", 300, 500, 1_000),
+    "filter (ms)": ("ms", 100, 100, 100),
 }
 READY = """new Promise(done => {
   const poll = () => document.documentElement.matches('.has-script') ? done(performance.now()) : setTimeout(poll, 5);
@@ -51,6 +57,9 @@ def main() -> None:
     print("|---" * (len(found) + 1) + "|")
     for what in next(iter(found.values())):
         print(f"| {what} | " + " | ".join(f"{of[what]:,}" for of in found.values()) + " |")
+    for what, (unit, *goals) in GOALS.items():
+        for goal, (name, values) in zip(goals, found.items(), strict=True):
+            report(Figure(f"report, {name}: {what.partition(' (')[0]}", values[what], unit, goal))
 
 
 def write_report(results: Path) -> dict[str, float]:
