@@ -245,6 +245,16 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     assert line.values["lost_hours"] == pytest.approx((6 * 1.2 * 32 + 60) / 3600)
 
 
+def test_failures_without_a_common_cause_are_counted_by_status(tmp_path):
+    campaign = cluster_campaign(repeats=2)
+    first, second, third = (cell["id"] for cell in campaign["cells"][:3])
+    faults = {(first, 0): ("failed", "measure", "rank 3: RuntimeError: NCCL error")}
+    faults |= {(second, 0): ("timeout", "measure", "no record after 60 s")}
+    faults |= {(third, 1): ("timeout", "setup", "no record after 120 s")}
+    line = lines_of(write_results(tmp_path / "r", campaign, CLUSTER, faults))["failed"]
+    assert line.text.startswith("2 timed out, 1 failed; ")
+
+
 def test_what_was_not_measured_is_no_failure(tmp_path):
     line = lines_of(write_laptop(tmp_path / "r"))["failed"]
     assert (line.values["num_failed"], line.values["num_not_measured"], line.values["num_planned"]) == (3, 1, 51)
@@ -282,8 +292,8 @@ def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats
         ((2, 4), {5: 0.1}, 6, "slow rank: 5 on node001 (lag ", 5),  # one of two hosts may be late by chance
         ((4, 2), {2: 0.1, 3: 0.1}, 6, "slow node: node001 (lag ", "node001"),
         ((1, 4), {3: 0.1}, 6, "slow rank: 3 on node000 (lag ", 3),
-        ((2, 4), {}, 6, "no persistent straggler", None),
-        ((1, 2), {1: 0.2}, 3, "too few launches to detect stragglers", None),
+        ((2, 4), {}, 6, "no slow node or rank found", None),
+        ((1, 2), {1: 0.2}, 3, "too few launches to detect a slow node or rank", None),
     ],
 )
 def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats, text, straggler):
@@ -342,7 +352,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     # Synthetic launches of a stack follow each other.
     assert line.text.startswith("statistically significant in 8 of 8 pairs (8 slower, 0 faster); ")
     assert line.values["num_in_blocks"] == 8
-    assert line.text.endswith("8 pairs not interleaved in time")
+    assert line.text.endswith("8 pairs not interleaved in time: drift is not excluded")
     assert lines_of(folder)["confidence"].values["word"] == "fair"  # six launches, and no cell varies
 
 

@@ -23,6 +23,7 @@ from regatta.topics.stragglers.section import launches_short, persistent
 
 MOST_LINES = 6
 MOST_HOSTS = 2  # of a slow rank
+LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not worth a reader's time
 
 
 @once_per_report
@@ -99,12 +100,17 @@ def failed(data: ReportData) -> AnswerLine:
     groups = [g for g in groups_of(data) if g["status"] not in NO_RECORD]
     largest = max(groups, key=lambda group: len(group["items"]))
     values |= {"num_of_cause": len(largest["items"]), "cause": largest["cause"], "status": largest["status"]}
-    what = status_text(largest["status"], largest["phase"])
-    what = what if len(largest["items"]) == num_failed else f"most common: {len(largest['items'])} {what}"
-    shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
-    hosts = largest["hosts"]
-    where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
-    texts = [", ".join(filter(None, (what, shared, where))), missing, *costs]
+    if len(largest["items"]) == 1 < num_failed:  # no cause is more common than the others
+        counts = Counter(status for status in statuses if status not in ("ok", *NO_RECORD))
+        what = ", ".join(f"{num} {status_text(status)}" for status, num in counts.most_common())
+    else:
+        what = status_text(largest["status"], largest["phase"])
+        what = what if len(largest["items"]) == num_failed else f"most common: {len(largest['items'])} {what}"
+        hosts = largest["hosts"]
+        where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
+        shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
+        what = ", ".join(filter(None, (what, shared, where)))
+    texts = [what, missing, *costs]
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)
 
@@ -118,9 +124,8 @@ def cost_of(data: ReportData) -> tuple[dict, list[str]]:
     texts = [f"{rank_time(sum(lost), data.device)} lost to failures"] if lost else []
     if allocated > 0:
         hours |= {"idle_hours": idle, "allocated_hours": allocated}
-        texts.append(
-            f"{rank_time(idle, data.device)} idle ({percent_number(idle / allocated)} % of the allocated time)"
-        )
+        share = f"{percent_number(idle / allocated)} % of the allocated time"
+        texts += [f"{rank_time(idle, data.device)} idle ({share})"] if idle / allocated >= LEAST_IDLE_RATIO else []
     return hours, texts
 
 
@@ -182,9 +187,9 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     if not late:
         is_short = len(stragglers) > 0 and launches_short(stragglers) is not None
         text = (
-            "too few launches to detect stragglers"
+            "too few launches to detect a slow node or rank"
             if is_short
-            else "no persistent straggler"
+            else "no slow node or rank found"
             if len(stragglers)
             else ""
         )

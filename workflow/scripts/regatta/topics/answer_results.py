@@ -239,7 +239,7 @@ def compared(data: ReportData) -> AnswerLine | None:
     elif values["median_ratio"] is not None:
         texts.append(f"median difference {difference_text(values['median_ratio'])} %")
     if values["num_in_blocks"]:
-        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time")
+        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time: drift is not excluded")
     return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
 
 

@@ -9,6 +9,7 @@ from regatta.core.names import cell_names
 from regatta.core.text import bracket, duration, is_unknown, percent, plural, ranks_word, three, times
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, full_names, size_text
+from regatta.topics.bandwidth import BUS_FACTOR
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
 from regatta.topics.fits import collectives, scaling
 
@@ -50,6 +51,9 @@ def communication_table(models: pd.DataFrame) -> Table | None:
         "a interval": lambda row: bracket(row.latency_a_low_s, row.latency_a_high_s, row.interval, duration),
         "bandwidth B (algbw, GB/s)": lambda row: three(row.bandwidth_b_gb_per_s),
         "B interval": lambda row: bracket(row.bandwidth_b_low_gb_per_s, row.bandwidth_b_high_gb_per_s, row.interval),
+        "B as bus bandwidth (GB/s)": lambda row: three(
+            row.bandwidth_b_gb_per_s * BUS_FACTOR[row.operation](row.world_size)
+        ),
         "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
     }
@@ -139,7 +143,8 @@ def _scaling_law(data: ReportData) -> list[Finding]:
 def sentence(finding: Finding) -> str:
     values = finding.values
     if finding.kind == "crossover_size":
-        return f"{values['name']}: {crossover_text(values)}, bandwidth-bound above."
+        latencies = duration(values["latency_s"])
+        return f"{values['name']}: {crossover_text(values)} (fixed cost {latencies} per call), bandwidth-bound above."
     kappa = values["kappa_ratio"]
     coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
     return (
