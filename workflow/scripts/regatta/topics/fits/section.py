@@ -52,7 +52,7 @@ def communication_table(models: pd.DataFrame) -> Table | None:
         "bandwidth B (algbw, GB/s)": lambda row: three(row.bandwidth_b_gb_per_s),
         "B interval": lambda row: bracket(row.bandwidth_b_low_gb_per_s, row.bandwidth_b_high_gb_per_s, row.interval),
         "B as bus bandwidth (GB/s)": lambda row: three(
-            row.bandwidth_b_gb_per_s * BUS_FACTOR[row.operation](row.world_size)
+            times(row.bandwidth_b_gb_per_s, BUS_FACTOR[row.operation](row.world_size))
         ),
         "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
