@@ -40,7 +40,8 @@ def test_hostile_values_reach_neither_a_shell_nor_a_job(site):
     assert site.statuses() == {"ok": 4}
     header = next(line for line in site.lines() if line["kind"] == "launch")
     assert header["environment"]["variables"]["OMP_PROC_BIND"] == hostile
-    site.write(fake_campaign(site, repeats=2), constraint=hostile, partition="main")
+    in_a_word = "$(touch${IFS}/shared/pwned);`touch${IFS}/shared/pwned`'a\""  # a constraint has no spaces
+    site.write(fake_campaign(site, repeats=2), constraint=in_a_word, partition="main")
     done = site.snakemake("--retries", "0", check=False)
     assert done.returncode == 4  # other variables, other cells
     assert not (site.cluster.shared / "pwned").exists()
