@@ -323,7 +323,7 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
     assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
     assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
-    assert "13.9 GPU minutes lost to failures; " in line.text
+    assert "0.23 GPU hours lost to failures; 1.16 GPU hours idle" in line.text
 
 
 def test_a_cost_that_was_not_recorded_is_unknown(tmp_path):

@@ -253,7 +253,10 @@ def test_an_axis_inside_one_launch_has_no_environments_to_compare():
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192)]
     section = section_of(times, versus={"axis": "message_bytes", "reference": None, "margin": None})
     assert section.tables == ()
-    assert section.content["matrices"][0].caption == "message size 8 KiB vs. 4 KiB: change in time (%)"
+    assert (
+        section.content["matrices"][0].caption
+        == "message size 8 KiB vs. 4 KiB: change in time (%); positive: 8 KiB is slower"
+    )
 
 
 def test_a_section_without_anything_to_compare_says_why():

@@ -63,7 +63,7 @@ def test_each_pair_has_one_square_with_its_ratio_color_and_verdict():
     found = {row: (s.text, s.side, s.state) for (_, row, _), s in squares.items()}
     assert found == {
         "4 KiB": ("+50", "above", "slower"),
-        "8 KiB": ("0.0", "", "equivalent"),
+        "8 KiB": ("0.0", "", "equivalent insignificant"),
         "16 KiB": ("−50", "below", "faster"),
         "32 KiB": ("+10", "above", "slower"),  # the range is 1.1 x (1.00 / 1.04) = 1.058 to 1.144
     }
@@ -73,7 +73,7 @@ def test_each_pair_has_one_square_with_its_ratio_color_and_verdict():
     assert levels["8 KiB"] is None
     assert levels["32 KiB"] == pytest.approx(math.log(1.1) / math.log(1.2))
     assert sorted(cell for square in squares.values() for cell in square.cells) == sorted(table["cell"])
-    assert matrix.caption == "stack bound vs. contained: change in time (%)"
+    assert matrix.caption == "stack bound vs. contained: change in time (%); positive: bound is slower"
 
 
 def test_a_diverging_square_has_the_class_of_its_side_and_of_its_step():
@@ -174,8 +174,36 @@ def test_few_ratios_have_no_histogram_and_no_margin_no_band():
     versus = {"axis": "stack", "reference": "contained", "margin": 0.0}
     histogram = ratio_histogram(judged_rows(compared(times_of(ratios), versus=versus)))
     assert {bar.side for bar in histogram.bars} == {"above", "below"}
-    assert [text for _, text in histogram.ticks] == ["−9.3", "0", "+10"]  # 4 bars of log(1.05) / 2: 1.05 ** 2
+    assert [text for _, text in histogram.ticks] == ["−4.8", "0", "+5.0"]  # 10 bars of log(1.05) / 10
     assert histogram.is_open == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("most", "num_bars", "ticks"),
+    [
+        (1.03, 20, ["−4.8", "0", "+5.0"]),  # 10 bars of log(1.05) / 10 on either side
+        (1.10, 20, ["−9.3", "−4.8", "0", "+5.0", "+10"]),  # log(1.10) / (log(1.05) / 5) = 9.8, thus 10 bars
+        (1.30, 22, ["−24", "−4.8", "0", "+5.0", "+31"]),  # log(1.30) / (log(1.05) / 2) = 10.8, thus 11 bars
+    ],
+)
+def test_the_bars_of_a_histogram_are_as_narrow_as_its_ratios_allow(most, num_bars, ticks):
+    ratios = {4096 * (i + 1): ratio for i, ratio in enumerate((1.0, 1.005, 1.01, 1.02, most))}
+    histogram = ratio_histogram(judged_rows(compared(times_of(ratios))))
+    assert (len(histogram.bars), histogram.num) == (num_bars, 5)
+    assert [text for _, text in histogram.ticks] == ticks
+    assert all(a < b for (a, _), (b, _) in zip(histogram.ticks, histogram.ticks[1:], strict=False))
+    margin = [bar for bar in histogram.bars if bar.side == ""]
+    assert (margin[0].low, margin[-1].high) == pytest.approx((1 / 1.05, 1.05))
+
+
+def test_a_difference_that_is_not_significant_is_marked():
+    before = [1.000, 1.002, 1.004, 1.006, 1.008, 1.010]
+    times = [(cell_of("contained"), before, ["a-0"] * 6), (cell_of("bound"), before[::-1], ["b-0"] * 6)]
+    (square,) = squares_of(ratio_matrices(compared(times), {})[0]).values()
+    assert (square.text, "insignificant" in square.classes.split()) == ("0.0", True)
+    slower = [(cell_of("contained"), before, ["a-0"] * 6), (cell_of("bound"), [1.02 * v for v in before], ["b-0"] * 6)]
+    (square,) = squares_of(ratio_matrices(compared(slower), {})[0]).values()
+    assert (square.text, "insignificant" in square.classes.split()) == ("+2.0", False)
 
 
 def test_a_slower_cell_whose_margin_is_not_settled_is_not_counted_as_inconclusive():

@@ -31,6 +31,19 @@ def test_a_launch_on_gpus_without_a_name_is_a_warning(tmp_path, gpus, device, nu
     assert found == ([] if num is None else [{"num": num, "num_launches": len(gpus)}])
 
 
+def test_unknown_versions_of_launches_on_gpus_are_a_warning(tmp_path):
+    campaign = make_campaign([collective_cell(4096, 1, 2, device="cuda")], device="cuda", repeats=1)
+    data = analyse(write_results(tmp_path / "r", campaign, CLUSTER))
+    data.headers[:] = headers_of(data, [[{"name": "H200"}]] * 3)
+    known = {"cuda": "13.0", "nccl": "2.27.5", "driver": "580.65"}
+    for header, versions in zip(data.headers, (known, known | {"nccl": None}, known | {"nccl": None}), strict=True):
+        header["environment"] |= versions
+    unknown = [advice.values for advice in machine_warnings(data) if advice.found.startswith("Unknown versions")]
+    assert unknown == [{"num": {"NCCL": 2}, "num_launches": 3}]
+    data.campaign["imported"] = True
+    assert not [advice for advice in machine_warnings(data) if advice.found.startswith("Unknown versions")]
+
+
 def test_the_campaign_of_two_stacks_is_consistent(tmp_path):
     """Causes name hosts of their launches, launches follow each other, and commands are those of a Slurm cluster."""
     data = analyse(write_stacks(tmp_path / "r"))

@@ -98,11 +98,15 @@ def duration(seconds: float | None) -> str:
     return f"{three(seconds * factor)} {unit}"
 
 
-def long_duration(hours: float) -> str:
-    """Return hours with the unit that suits them: 39 s, 5.4 min, 4.14 hours, 1,230 hours."""
-    if hours >= 1:
-        return f"{three(hours)} hours"
-    return f"{60 * hours:.1f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+def long_duration(hours: float, beside_hours: float = 0) -> str:
+    """Return hours with the unit that suits them: 39 s, 5.4 min, 4.14 hours, 1,230 hours.
+
+    beside_hours: time in the same sentence, so that both have the unit of the longer one.
+    """
+    longest = max(hours, beside_hours)
+    if longest >= 1:
+        return f"{three(hours, 2 if hours < 1 else 3)} hours"
+    return f"{60 * hours:.1f} min" if longest >= 1 / 60 else f"{3600 * hours:.0f} s"
 
 
 def status_text(status: str, phase: str | None = None) -> str:
@@ -162,7 +166,7 @@ def hours_word(device: str) -> str:
     return f"{rank_word(device)} hours"
 
 
-def rank_time(hours: float, device: str) -> str:
+def rank_time(hours: float, device: str, beside_hours: float = 0) -> str:
     """Return ranks × time with the unit that suits it: 44 process seconds, 5.4 GPU minutes, 4.14 GPU hours."""
-    number, unit = long_duration(hours).split()
+    number, unit = long_duration(hours, beside_hours).split()
     return f"{number} {rank_word(device)} {'minutes' if unit == 'min' else 'seconds' if unit == 's' else unit}"

@@ -72,6 +72,7 @@ MARKERS = {  # of matplotlib, with the path of the same shape in a legend
     "P": "M-1.5 -4h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
 }
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
+EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
 FAINTEST = 0.4  # opacity of the last series of a hue
 DOT = 4.5
 WIDTH_IN, PLOT_IN = 3.3, 1.35  # small, so that its text is legible with four figures in a row; height without labels
@@ -198,8 +199,8 @@ def draw(panel: Panel, figure_id: str, title: str) -> Drawing:
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
         cells: list[list[str]] = []
-        for series, style in zip(panel.series, styles, strict=True):
-            cells += _draw_series(axes, series, style, panel.dot, has_points, len(cells))
+        for series, style, factor in zip(panel.series, styles, _emphases(panel.series), strict=True):
+            cells += _draw_series(axes, series, style, (factor * panel.dot, factor), has_points, len(cells))
         by = f" by {panel.x.label}" if panel.x.label else ""
         return Drawing(svg_of(figure, f"{title}: {panel.y.label}{by}", cells), _legend(panel, styles))
 
@@ -228,14 +229,23 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
     return found
 
 
+def _emphases(series: Sequence[Series]) -> list[float]:
+    hues = sorted({one.hue for one in series if one.has_line and not one.is_context})
+    by_hue = dict(zip(hues, (*EMPHASES, *[EMPHASES[-1]] * len(hues)), strict=False)) if len(hues) > 1 else {}
+    return [1.0 if one.is_context else by_hue.get(one.hue, 1.0) for one in series]
+
+
 def _draw_series(
-    axes: "Axes", series: Series, style: Entry, dot: float, has_points: bool, first: int
+    axes: "Axes", series: Series, style: Entry, sizes: tuple[float, float], has_points: bool, first: int
 ) -> list[list[str]]:
-    """Draw a series and its fit; return the cells of the marks of each plot. first: number of the first of these plots.
+    """Draw a series and its fit; return the cells of the marks of each plot.
+
+    sizes: that of a launch in points, and a factor of the line's width. first: number of the first of these plots.
 
     One plot has many marks: matplotlib is slow per plot. With a fit, all are in one layer, thus consecutive in
     the SVG, where `svg_of` groups them.
     """
+    dot, emphasis = sizes
     above = 2 if series.fit else 3
     color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
     common = {"color": color, "alpha": style.opacity}
@@ -243,7 +253,7 @@ def _draw_series(
         dot, has_points = dot / 2, False
     on_line = [point for point in series.points if point.is_on_line]
     if series.has_line:
-        width = 1 if series.is_context else 1.8
+        width = 1 if series.is_context else 1.8 * emphasis
         drawn = axes.plot(
             *zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common
         )

@@ -121,11 +121,14 @@ def cost_of(data: ReportData) -> tuple[dict, list[str]]:
     allocations = data.tables["allocations"].dropna(subset="gpu_hours")
     idle, allocated = (float(allocations[name].sum()) for name in ("idle_gpu_hours", "gpu_hours"))
     hours = {"lost_hours": sum(lost) if lost else None, "idle_hours": None, "allocated_hours": None}
-    texts = [f"{rank_time(sum(lost), data.device)} lost to failures"] if lost else []
+    is_idle = allocated > 0 and idle / allocated >= LEAST_IDLE_RATIO
+    longer = max(sum(lost), idle if is_idle else 0)
+    texts = [f"{rank_time(sum(lost), data.device, longer)} lost to failures"] if lost else []
     if allocated > 0:
         hours |= {"idle_hours": idle, "allocated_hours": allocated}
+    if is_idle:
         share = f"{percent_number(idle / allocated)} % of the allocated time"
-        texts += [f"{rank_time(idle, data.device)} idle ({share})"] if idle / allocated >= LEAST_IDLE_RATIO else []
+        texts.append(f"{rank_time(idle, data.device, longer)} idle ({share})")
     return hours, texts
 
 

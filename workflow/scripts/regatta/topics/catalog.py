@@ -244,7 +244,9 @@ def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
-            parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content={"warnings": advice}))
+            num, num_cells = len(warnings_by_cell(advice)), len(data.campaign["cells"])
+            content = {"warnings": advice, "num": num, "num_cells": num_cells}
+            parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
             section = replace(section, state=(plural(len(advice), "warning") if advice else "", "quiet"))
         if not topic.part_of:
             shown.append(replace(section, parts=(*section.parts, *parts)))

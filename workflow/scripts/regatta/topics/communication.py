@@ -70,6 +70,7 @@ COLLECTIVES = {
 }
 MOST_FINDINGS = 2
 MOST_SIZE_TICKS = 5
+NEAR_DECADE = 2.5  # factor from the highest value to a power of ten that the axis still includes
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
 PEAK = (
@@ -125,7 +126,7 @@ def collective_figures(
     collectives = collectives.assign(peak_gb_per_s=collectives["cell"].map(peaks).astype("Float64"))
     known = measured[["cell", "busbw_gb_per_s", "latency_s"]].dropna().to_numpy()
     rates = [rate * t / launch for cell, rate, t in known for launch in medians[cell]]
-    highest = [*rates, *(LABEL_SPACE * peak for peak in peaks.values())]
+    highest = [*map(_near_decade, rates), *(LABEL_SPACE * peak for peak in peaks.values())]
     low, high = min(rates, default=None), max(highest, default=None)
     y_rate = Axis("bus bandwidth (GB/s)", True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
@@ -150,6 +151,12 @@ def decade_ticks(low: float, high: float) -> Ticks:
     """Return the powers of ten on a log axis; nothing, for matplotlib's ticks, if there are fewer than two."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
+
+
+def _near_decade(value: float) -> float:
+    """Return the next power of ten if it is near, so that an axis has a tick there; else the value."""
+    decade = 10.0 ** math.ceil(math.log10(value))
+    return decade if decade <= NEAR_DECADE * value else value
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

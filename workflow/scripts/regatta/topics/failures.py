@@ -190,6 +190,8 @@ def groups_of(data: ReportData, folder: Path | None = None) -> list[dict]:
     """Return the groups of failures of a campaign. folder: the results folder, for excerpts of logs."""
     places = data.measurements[["cell", "repeat", *PLACE]]
     failures = data.tables["failures"].merge(places, on=["cell", "repeat"], how="left")
+    subjects = {cell: name.parts["subject"] for cell, name in data.cell_names.items()}
+    failures = failures.assign(subject=failures["cell"].map(subjects))
     launches = data.tables["launches"]
     hosts = dict(zip(launches["launch"], launches["hosts"].fillna("").str.split(", "), strict=True))
     return failure_groups(failures, folder, hosts)
@@ -200,8 +202,8 @@ def failure_groups(
 ) -> list[dict]:
     """Return what is not ok, grouped by status, phase and cause, ignoring numbers and hosts in the cause.
 
-    failures: rows of failures.csv with the columns of PLACE. folder: the results folder, for an excerpt of a log of
-    each group, or None. hosts: those of each launch, if known.
+    failures: rows of failures.csv with the columns of PLACE and `subject`, a model or operation. folder: the results
+    folder, for an excerpt of a log of each group, or None. hosts: those of each launch, if known.
     """
     failures = failures.assign(status=shown_status(failures))
     bad = failures[failures["status"] != "skipped"]
@@ -242,7 +244,7 @@ def _messages(items: list[dict]) -> str:
 
 
 def _places(items: list[dict], hosts: Mapping[str, list[str]]) -> dict:
-    """Return where a group failed: shapes, stacks, and (host, number of causes that name it).
+    """Return where a group failed: workloads, shapes, stacks, and (host, number of causes that name it).
 
     launch_hosts: those of its launches if no cause names a host; any of them may have failed. strangers: hosts that a
     cause names although the launch did not run there.
@@ -257,6 +259,7 @@ def _places(items: list[dict], hosts: Mapping[str, list[str]]) -> dict:
                 strangers.add(match["host"])
     of_launches = {host for item in items for host in hosts.get(item["launch"], ()) if host}
     return {
+        "subjects": sorted({item["subject"] for item in items if item.get("subject")}, key=natural),
         "shapes": sorted(shapes, key=natural),
         "stacks": sorted({item["stack"] for item in items if item["stack"] is not None}, key=natural),
         "hosts": [(host, named[host]) for host in sorted(named, key=natural)],

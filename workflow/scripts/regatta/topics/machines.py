@@ -7,6 +7,8 @@ from regatta.report.findings import HEADERS, Advice, Finding, of_runs
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments, threads_by_shape
 from regatta.topics.base import ReportData, Topic
 
+GPU_VERSIONS = {"cuda": "CUDA", "nccl": "NCCL", "driver": "driver"}
+
 
 def shared_host_findings(data: ReportData) -> list[Finding]:
     """Return the finding on measurements that shared a host with ranks of another launch: no status shows it."""
@@ -44,6 +46,7 @@ def machine_warnings(data: ReportData) -> list[Advice]:
         _mixed_versions(headers),
         _mixed_machines(headers),
         _unknown_gpus(headers),
+        *([] if data.campaign.get("imported") else [_unknown_versions(headers)]),
         _dirty(headers),
     ]
     return list(filter(None, found))
@@ -152,6 +155,24 @@ def _unknown_gpus(headers: list[dict]) -> Advice | None:
         " torch.cuda.get_device_name returns in this stack.",
         (HEADERS,),
         {"num": num, "num_launches": len(launches)},
+    )
+
+
+def _unknown_versions(headers: list[dict]) -> Advice | None:
+    """Return the warning on launches on GPUs without the versions that most often explain a difference."""
+    launches = [h["environment"] for h in headers if h.get("device") == "cuda" and h.get("environment")]
+    unknown = {name: sum(not of.get(key) for of in launches) for key, name in GPU_VERSIONS.items()}
+    counts = {name: num for name, num in unknown.items() if num}
+    if not counts:
+        return None
+    by_num = {num: [name for name, other in counts.items() if other == num] for num in counts.values()}
+    listed = ", ".join(f"{' and '.join(names)} in {num}" for num, names in by_num.items())
+    return Advice(
+        f"Unknown versions: {listed} of {plural(len(launches), 'launch', 'launches')}.",
+        "Changes of these versions cannot be detected. Check what torch.version.cuda and torch.cuda.nccl.version return"
+        " in this stack, and whether nvidia-smi or /proc/driver/nvidia/version is visible to the ranks.",
+        (HEADERS,),
+        {"num": counts, "num_launches": len(launches)},
     )
 
 

@@ -55,7 +55,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
     )
     is_folded = sum(len(group.rows) for group in found) > MOST_ROWS_OPEN
     pair = texts.pair_text(rows) if rows["axis"].iloc[0] != "campaign" else f"{texts.TEST} vs. {texts.BASE}"
-    caption = f"{pair}: change in time (%)"
+    caption = f"{pair}: change in time (%); positive: {texts.sides_text(rows)[1]} is slower"
     label = "Ratios" if is_only else f"Ratios of {pair}"
     groups_shown = tuple(Group(group.name, group.rows, _summary(group.rows)) for group in found)
     return Matrix(caption, tuple(shape(*place) for place in places), groups_shown, is_folded, label)
@@ -73,6 +73,7 @@ def _square(row) -> Square:
     note = f"{row.cell_name.brief}: ratio {texts.interval_text(row)}, n = {texts.launches_text(row)}"
     note = f"{note}: {texts.verdict_text(row)}"
     state = "unsettled" if texts.is_unsettled(row) else row.verdict
+    state += " insignificant" if texts.is_insignificant(row) else ""
     if 1 / limit <= ratio <= limit:
         return Square(difference_text(ratio), None, state, cells, note, others=others)
     level = abs(math.log(ratio)) / math.log(SCALE_END)
@@ -88,7 +89,10 @@ def _summary(rows: tuple[Row, ...]) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """Ratios from low up to high, without high; those of the outermost bars may lie beyond. side: as of a Square."""
+    """Ratios from low up to high, without high except in the last bar; those of the outermost bars may lie beyond.
+
+    side: as of a Square.
+    """
 
     low: float
     high: float
@@ -116,37 +120,42 @@ class Histogram:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Return (place, label) of the ends, the margins and no difference; the widest margin stands for all."""
+        limit = 1 + max(self.margins)
+        shown = {ratio: difference_text(ratio) for ratio in ((1 / limit, limit) if limit > 1 else ())} | {1.0: "0"}
         ends = self.bars[0].low, self.bars[-1].high
         marks = ("\N{LESS-THAN OR EQUAL TO} ", "\N{GREATER-THAN OR EQUAL TO} ")
-        shown = {ratio: difference_text(ratio) for ratio in ends}
         for ratio, mark, is_open in zip(ends, marks, self.is_open, strict=True):
-            shown[ratio] = f"{mark}{shown[ratio]}" if is_open else shown[ratio]
-        limit = 1 + max(self.margins)
-        middle = (1 / limit, 1.0, limit) if limit > 1 else (1.0,)
-        shown |= {ratio: "0" if ratio == 1 else difference_text(ratio) for ratio in middle}
+            if not any(math.isclose(ratio, other) for other in shown):
+                shown[ratio] = f"{mark if is_open else ''}{difference_text(ratio)}"
         return [(self.x(ratio), text) for ratio, text in sorted(shown.items())]
 
 
 MIN_RATIOS = 5  # of a histogram
-BARS_PER_MARGIN = 2  # so that each limit of the margin is an edge between bars
-MIN_BARS, MOST_BARS = 4, 12  # on either side of 1
+BARS_PER_MARGIN = (10, 5, 2)  # whole numbers, so that each limit of the margin is an edge between bars
+MOST_BARS = 12  # on either side of 1
 NO_MARGIN_WIDTH = 0.05
 
 
 def ratio_histogram(judged: pd.DataFrame) -> Histogram | None:
-    """Return how many ratios are where, on a logarithmic axis; None for a few. judged: of `texts.judged_rows`."""
+    """Return how many ratios are where, on a logarithmic axis; None for a few. judged: of `texts.judged_rows`.
+
+    The bars are as narrow as MOST_BARS allows, and reach the margin at least.
+    """
     if len(judged) < MIN_RATIOS:
         return None
     margins = tuple(sorted({float(margin) for margin in judged["margin_ratio"]}))
-    width = math.log1p(max(margins) or NO_MARGIN_WIDTH) / BARS_PER_MARGIN
-    places = [math.log(ratio) / width for ratio in judged["time_ratio"].astype(float)]
-    num = min(max(MIN_BARS, *(math.ceil(abs(place)) for place in places)), MOST_BARS)
+    logs = [math.log(ratio) for ratio in judged["time_ratio"].astype(float)]
+    limit, farthest = math.log1p(max(margins) or NO_MARGIN_WIDTH), max(map(abs, logs))
+    inner = next((num for num in BARS_PER_MARGIN if num * farthest <= MOST_BARS * limit), BARS_PER_MARGIN[-1])
+    width = limit / inner
+    places = [value / width for value in logs]
+    num = min(max(inner, math.ceil(inner * farthest / limit - 1e-9)), MOST_BARS)
     counts = [0] * 2 * num
     for place in places:
         counts[min(max(math.floor(place), -num), num - 1) + num] += 1
-    is_open = min(places) < -num, max(places) >= num
+    is_open = min(places) < -num - 1e-9, max(places) > num + 1e-9
     edges = [math.exp(width * index) for index in range(-num, num + 1)]
-    inner, bars = BARS_PER_MARGIN if max(margins) > 0 else 0, []
+    inner, bars = inner if max(margins) > 0 else 0, []
     for index, count in zip(range(-num, num), counts, strict=True):
         side = "above" if index >= inner else "below" if index < -inner else ""
         bars.append(Bar(edges[index + num], edges[index + num + 1], count, side))

@@ -47,6 +47,12 @@ def is_unsettled(row) -> bool:
     return is_inconclusive and settled_direction(*ends, row.p_adjusted) is not None
 
 
+def is_insignificant(row) -> bool:
+    """Return whether a row was tested, and its difference is not statistically significant."""
+    tested = not is_unknown(row.p_adjusted)
+    return tested and settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is None
+
+
 def num_unsettled(rows: pd.DataFrame) -> int:
     return sum(is_unsettled(row) for row in rows.itertuples())
 

@@ -38,6 +38,7 @@ def variation_text(num_over: int, num_known: int, num_single: int) -> str:
         return "Variation between launches is unknown: no cell has two valid launches." if num_single else ""
     vary = "varies" if num_over == 1 else "vary"
     text = f"{num_over} of {plural(num_known, 'cell')} {vary} by more than {LIMIT} between launches (dashed line)."
+    text += " Pipelined times where recorded, else medians."
     text += f" Drawn: the {MAX_POINTS:,} most variable." if num_known > MAX_POINTS else ""
     return text + (f" Not shown: {plural(num_single, 'cell')} with one launch." if num_single else "")
 
