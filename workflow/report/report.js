@@ -223,9 +223,7 @@ const byId = (id) => document.getElementById(id);
 const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
 async function readBlock() {
-  const text = atob(byId("data-block").textContent.trim());
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (char) => char.charCodeAt());
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
@@ -332,7 +330,7 @@ function enhance(block) {
     const isSorted = view.sort && view.sort.key === column.key;
     const direction = isSorted ? (view.sort.isDescending ? "descending" : "ascending") : null;
     const sort = () => {
-      const isFirst = Boolean(column.is_larger_worse); // the worst cells first
+      const isFirst = !!column.is_larger_worse; // the worst cells first
       const isDescending = isSorted ? !view.sort.isDescending : isFirst;
       view.sort = isSorted && isDescending === isFirst ? null : { key: column.key, isDescending };
       fillTable();
@@ -365,14 +363,13 @@ function enhance(block) {
   };
 
   const setUpTable = () => {
-    for (const column of block.columns.filter((column) => column.key !== "name")) {
-      const box = make("input", { type: "checkbox", checked: shown.has(column.key) });
+    for (const { key, label } of block.columns.filter(({ key }) => key !== "name")) {
+      const box = make("input", { type: "checkbox", checked: shown.has(key) });
       box.addEventListener("change", () => {
-        if (box.checked) shown.add(column.key);
-        else shown.delete(column.key);
+        shown[box.checked ? "add" : "delete"](key);
         fillTable();
       });
-      byId("cells-columns-list").append(make("label", {}, box, " ", column.label));
+      byId("cells-columns-list").append(make("label", {}, box, " ", label));
     }
     byId("cells-more").addEventListener("click", () => {
       const next = numRows;
@@ -398,10 +395,15 @@ function enhance(block) {
     view.cell = indices.length === 1 ? indices[0] : null;
     byId("drawer-title").textContent = view.cell === null ? `${indices.length} cells` : cells.name[view.cell];
     const content = view.cell === null ? cellList(indices) : cellDetails(block, view.cell, ranges[view.cell], openDrawer);
-    byId("drawer-body").replaceChildren(...content);
+    const body = byId("drawer-body");
+    body.replaceChildren(...content);
+    const heads = [...body.querySelectorAll("h3")];
+    const jump = (head) => make("button", { type: "button", onclick: () => head.scrollIntoView() }, head.textContent);
+    body.prepend(make("p", { class: "jumps" }, heads.map(jump)));
     if (!drawer.open) drawer.show();
     drawer.scrollTop = 0;
     byId("drawer-title").focus();
+    if (from?.closest("#comparisons")) heads.find((head) => head.textContent === "Comparisons")?.scrollIntoView();
     writeFragment();
   };
   const closeDrawer = () => {
@@ -541,13 +543,9 @@ function findMarks(block, root) {
       const host = element.matches("tr") ? element.cells[0] : element;
       if (host.querySelector("a, button, details, summary, p, ul, pre, br")) {
         const label = isOne ? `Details of ${name}` : null;
-        const button = make("button", { type: "button", class: "open-cell more", "aria-label": label }, isOne ? "Details" : name);
-        host.append(" ", button);
-      } else {
-        const button = make("button", { type: "button", class: "open-cell" });
-        button.append(...host.childNodes);
-        host.append(button);
-      }
+        const text = isOne ? "Details" : name;
+        host.append(" ", make("button", { type: "button", class: "open-cell more", "aria-label": label }, text));
+      } else host.append(make("button", { type: "button", class: "open-cell" }, ...host.childNodes));
     }
     found.push({ element, cells: [...cells, ...cellsOf(element, "others")], isOff: false });
   }
@@ -600,11 +598,11 @@ function cellDetails(block, cell, [first, end], open) {
   const { cells, texts, launches } = block;
   const all = Array.from({ length: end - first }, (_, index) => first + index);
   const status = block.facets.status.values[cells.status[cell]];
-  const summary = end > first ? `${status}; ${cells.num_ok[cell]} of ${end - first} launches valid` : status;
+  const valid = end > first && `; ${cells.num_ok[cell]} of ${end - first} launches valid`;
   const warning = texts.words[cells.warning[cell]];
   const reason = texts.causes[cells.reason[cell]];
   return [
-    make("p", {}, summary),
+    make("p", {}, status, valid || null),
     reason && make("p", { class: "cause" }, reason),
     warning && make("p", { class: "badge" }, "⚠ ", make("a", { href: "#warnings" }, warning)),
     numberTable(block, cell, "results", "Results", open),
@@ -612,7 +610,7 @@ function cellDetails(block, cell, [first, end], open) {
     launchTable(block, all),
     causes(block, all),
     numberTable(block, cell, "memory", "Memory per rank"),
-    ...comparisons(block, cell, open),
+    comparisons(block, cell, open),
     bucket(block, cell),
     settings(block, cell),
     commands(block, cell, all),
@@ -685,7 +683,7 @@ function distribution(quantiles, repeats) {
   const left = 60;
   const svg = make("svg", { viewBox: `0 0 ${width + left + 20} ${height + 36}`, role: "img", class: "strips" });
   const draw = (...parts) => svg.append(make(...parts));
-  svg.setAttribute("aria-label", `Distribution of samples by launch, in ${drawn.unit}; numbers in the table of launches`);
+  svg.setAttribute("aria-label", `Samples by launch (${drawn.unit}); numbers: table of launches`);
   for (const { x, text } of drawn.ticks) {
     draw("line", { class: "grid-line", x1: left + x, x2: left + x, y1: 0, y2: height });
     draw("text", { x: left + x, y: height + 15, "text-anchor": "middle" }, text);
@@ -700,12 +698,11 @@ function distribution(quantiles, repeats) {
     if (row.isClipped) draw("text", { x: left + width + 4, y: y + 4 }, "›");
   });
   draw("text", { x: left + width / 2, y: height + 32, "text-anchor": "middle" }, `time per iteration (${drawn.unit})`);
-  const isClipped = drawn.rows.some((row) => row?.isClipped);
   const key = quantiles.some((launch) => launch.max !== null)
-    ? "Line: minimum to maximum. Tick: median. Bar: median to the largest of p75, p90, p95 and p99 that is known."
+    ? "Line: minimum to maximum. Tick: median. Bar: median to the largest known of p75, p90, p95, p99."
     : "Tick: median.";
-  const clipped = isClipped ? " ›: the maximum is beyond the axis." : "";
-  return part("Samples by launch", svg, quiet(`Individually synchronized samples. ${key}${clipped}`));
+  const clipped = drawn.rows.some((row) => row?.isClipped) ? " ›: the maximum is beyond the axis." : "";
+  return part("Samples by launch", svg, quiet(`Synchronized samples. ${key}${clipped}`));
 }
 
 function launchTable(block, all) {
@@ -718,7 +715,7 @@ function launchTable(block, all) {
   const rows = all.map((launch) => {
     const file = texts.files[launches.file[launch]];
     const link = file && make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`);
-    const record = make("span", { class: "id" }, link ?? "n/a", link && ` line ${launches.line[launch]}`);
+    const record = make("span", { class: "id" }, link ? [link, ` line ${launches.line[launch]}`] : "n/a");
     const values = times.map((name) => timeOf(launches, name, launch)).map((value) => three(value && value * factor, 4));
     const status = make("span", {}, texts.statuses[launches.status[launch]]);
     return [String(launches.repeat[launch]), status, ...values, record];
@@ -762,7 +759,6 @@ function comparisons(block, cell, open) {
     const kind = texts.intervals[rows.interval[row]];
     const title = `${word("axis")}: ${word("value")} against ${word("reference_value")}`;
     const partner = other === cell ? rows.reference[row] : other;
-    const needed = rows.launches_needed[row];
     const lines = [
       ["Verdict", word("verdict") ?? "n/a"],
       ["Ratio of times", `${ratioText(rows.ratio[row])} ${intervalText(rows.low[row], rows.high[row], kind, ratioText)}`],
@@ -772,12 +768,11 @@ function comparisons(block, cell, open) {
       ["Margin (%)", three(rows.margin[row] && 100 * rows.margin[row])],
       ["Launches", `${rows.num_launches[row]} against ${rows.num_reference_launches[row]}`],
     ];
-    if (needed) lines.push(["More launches needed (per side)", String(needed)]);
+    if (rows.launches_needed[row]) lines.push(["More launches needed (per side)", `${rows.launches_needed[row]}`]);
     const role = other === cell ? "Reference: " : "Compared with this reference: ";
-    const note = quiet(role, cellButton(block, partner, open));
-    found.push(part("Comparison", wordTable(title, lines), note));
+    found.push(wordTable(title, lines), quiet(role, cellButton(block, partner, open)));
   });
-  return found;
+  return found.length ? part("Comparisons", found) : null;
 }
 
 /** Return the best and predicted bucket sizes of a cell's curve, and why its model was rejected. */
@@ -786,11 +781,10 @@ function bucket(block, cell) {
   const row = cells.prediction[cell];
   const lines = [];
   if (row !== null) {
-    const word = (name) => texts.words[predictions[name][row]];
     const ends = intervalText(predictions.low_mib[row], predictions.high_mib[row], "interval");
     lines.push(["Fastest bucket (MiB)", String(predictions.best_mib[row] ?? "n/a")]);
-    lines.push(["Within noise of it (MiB)", word("indistinguishable_mb") ?? "n/a"]);
-    lines.push(["Predicted bucket (MiB)", word("reason") || `${three(predictions.predicted_mib[row])} ${ends}`]);
+    lines.push(["Within noise of it (MiB)", texts.words[predictions.indistinguishable_mb[row]] ?? "n/a"]);
+    lines.push(["Predicted bucket (MiB)", texts.words[predictions.reason[row]] || `${three(predictions.predicted_mib[row])} ${ends}`]);
     const ratio = predictions.ratio[row];
     if (ratio !== null) lines.push(["Predicted / measured (0.5 to 2: agreement)", three(ratio)]);
   }
@@ -801,7 +795,7 @@ function bucket(block, cell) {
 function settings(block, cell) {
   const varied = Object.entries(block.facets)
     .filter(([key]) => key !== "status" && block.cells[key][cell] !== null)
-    .map(([key, facet]) => [facet.label, facet.values[block.cells[key][cell]]]);
+    .map(([key, { label, values }]) => [label, values[block.cells[key][cell]]]);
   const list = [["Cell id", block.cells.id[cell]], ...varied, ...block.common].map(([label, text]) =>
     make("div", {}, make("dt", {}, label), make("dd", {}, text)),
   );
@@ -825,20 +819,19 @@ function commands(block, cell, all) {
   const done = make("span", { role: "status", class: "quiet" });
   const copy = () => {
     getSelection().selectAllChildren(pre); // navigator.clipboard is missing on some pages from files
-    done.textContent = document.execCommand("copy") ? " Copied" : " Not copied: copy the selected text";
+    done.textContent = document.execCommand("copy") ? " Copied" : " Copy the selected text";
   };
-  const where = "This cell alone, from the project's folder; on a cluster, in an allocation of its shape.";
   const pre = make("pre", { class: "command by-hand", tabindex: "0" }, byHand);
   const button = make("button", { type: "button", onclick: copy }, "Copy");
-  return make("div", {}, ranPart, part("Rerun by hand", quiet(where), pre, button, done));
+  const where = quiet("This cell alone, from the project's folder; on a cluster, in an allocation of its shape.");
+  return make("div", {}, part("Rerun by hand", where, pre, button, done), ranPart);
 }
 
 function source(cells, cell, num) {
   const row = cells.row[cell];
   if (row === null) return null;
-  const lines = num > 1 ? `lines ${row} to ${row + num - 1}` : `line ${row}`;
-  const link = make("a", { href: "#csv-measurements" }, "measurements.csv");
-  return make("p", { class: "trace" }, "Source: ", link, ` ${lines}`);
+  const lines = num > 1 ? ` lines ${row} to ${row + num - 1}` : ` line ${row}`;
+  return make("p", { class: "trace" }, "Source: ", make("a", { href: "#csv-measurements" }, "measurements.csv"), lines);
 }
 
 if (typeof module === "undefined") {
