@@ -108,8 +108,9 @@ def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(br
     assert re.fullmatch(r"batches/n01g02-[0-9a-f]{12}/logs/n01g02-[0-9a-f]{12}-l000-a00\.log", log)
     assert browser.evaluate("document.querySelector('#filters select[name=strategy]').parentElement.title")
     ran = "[...document.querySelectorAll('#drawer details')].map(e => e.textContent)"
-    assert re.search(r"-l000-a00 on node000torchrun .*run_launch\.py --request", browser.evaluate(ran)[0])
+    assert re.search(r"-l000-a00torchrun .*run_launch\.py --request", browser.evaluate(ran)[0])
     assert len(browser.evaluate(ran)) == 3
+    assert len(re.findall(r"-l\d+-a00\.jsonl line \d+ on node000", body)) == 3  # the table of launches
     assert text(browser, "#drawer pre.by-hand").startswith("torchrun --standalone --nproc-per-node=2")
     assert "bucket-cap-mb" in text(browser, "#drawer pre.by-hand").replace("_", "-")
     line = int(re.search(r"Source: measurements\.csv lines (\d+) to \d+", body)[1])

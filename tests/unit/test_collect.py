@@ -5,6 +5,7 @@ import random
 
 import jsonschema
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -366,3 +367,16 @@ def test_which_stop_is_told_goes_by_recorded_times_and_not_by_those_of_files(tmp
     for name, seconds in (("n01g02-0123456789ab", 1), ("n01g02-ffffffffffff", 2)):
         os.utime(tmp_path / "batches" / name / "batch.json", (seconds, seconds))
     assert row_of(tmp_path)[0]["cause"] == "the job ended before this measurement: later"
+
+
+def test_a_row_names_the_hosts_of_its_launch(tmp_path):
+    write_launch(tmp_path, [record()])
+    assert row_of(tmp_path)[0]["hosts"] == "node000"
+
+
+def test_hosts_are_unknown_if_no_rank_started(tmp_path):
+    write_launch(tmp_path, [make_failure(CELL, 0, "failed", "launch", "the launch exited", T0)])
+    path = tmp_path / "launches" / "n01g02-0123456789ab-l000-a00.jsonl"
+    header, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([json.dumps(json.loads(header) | {"environment": None}), *rest]) + "\n")
+    assert pd.isna(row_of(tmp_path)[0]["hosts"])

@@ -707,7 +707,7 @@ function distribution(quantiles, repeats) {
 
 function launchTable(block, all) {
   if (!all.length) return null;
-  const { launches, texts } = block;
+  const { launches, texts, files } = block;
   const times = ["window", "min", "p50", "p75", "p90", "p95", "p99", "max"].filter((name) =>
     all.some((launch) => timeOf(launches, name, launch) !== null),
   );
@@ -715,7 +715,8 @@ function launchTable(block, all) {
   const rows = all.map((launch) => {
     const file = texts.files[launches.file[launch]];
     const link = file && make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`);
-    const record = make("span", { class: "id" }, link ? [link, ` line ${launches.line[launch]}`] : "n/a");
+    const hosts = files.hosts[launches.file[launch]];
+    const record = make("span", { class: "id" }, link ? [link, ` line ${launches.line[launch]}`] : "n/a", hosts && ` on ${hosts}`);
     const values = times.map((name) => timeOf(launches, name, launch)).map((value) => three(value && value * factor, 4));
     const status = make("span", {}, texts.statuses[launches.status[launch]]);
     return [String(launches.repeat[launch]), status, ...values, record];
@@ -802,13 +803,13 @@ function settings(block, cell) {
   return part("Settings", make("dl", { class: "facts" }, list));
 }
 
-/** Return the command line of each launch, and the one that repeats this cell alone. */
+/** Return the commands of all launches and of this cell. */
 function commands(block, cell, all) {
   const { launches, files, texts, cells } = block;
   const ran = [...new Set(all.map((launch) => launches.file[launch]))].filter((file) => file !== null && files.argv[file]);
   const itemOf = (file, index) => {
-    const summary = make("summary", {}, texts.files[file], files.hosts[file] && ` on ${files.hosts[file]}`);
-    return make("details", { open: index === 0 }, summary, make("pre", { class: "command", tabindex: "0" }, files.argv[file]));
+    const line = make("pre", { class: "command", tabindex: "0" }, files.argv[file]);
+    return make("details", { open: index === 0 }, make("summary", {}, texts.files[file]), line);
   };
   const items = ran.map(itemOf);
   const byHand = cells.command[cell];

@@ -19,7 +19,7 @@ from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_cs
 from regatta.store.history import generation_of, is_after_now, record_order
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
 from regatta.store.launch_files import mismatch, read_file, write_text
-from regatta.store.launch_times import job_rows, launch_row
+from regatta.store.launch_times import hosts_of, job_rows, launch_row
 from regatta.store.records import device_of, one_line
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
@@ -67,6 +67,7 @@ class Launch:
     header: dict
     device: dict[str, object]
     positions: dict[str, int]
+    hosts: str | None
 
 
 @dataclass
@@ -151,7 +152,7 @@ def _read_launch(summary: Summary, found: Found) -> None:
     header, name = summary.header, summary.path.name
     order = header.get("order") if isinstance(header.get("order"), list) else []
     positions = {cell: place for place, cell in reversed([*enumerate(order, 1)]) if isinstance(cell, str)}
-    launch = Launch(summary.launch, header, device_of(header), positions)
+    launch = Launch(summary.launch, header, device_of(header), positions, hosts_of(header))
     valid_lines = []
     for line in summary.lines:
         if line["problem"]:
@@ -225,7 +226,7 @@ def _read_record(launch: Launch, name: str, line: dict, slot: Slot, found: Found
             found.undeclared.add(text)
             _note_invalid(launch, line, text, found)
     row = found.cell_rows[slot[0]] | _place(slot, launch, line) | line["columns"] | launch.device
-    row |= {"position": launch.positions.get(slot[0])}
+    row |= {"position": launch.positions.get(slot[0]), "hosts": launch.hosts}
     row |= {name: line[name] for name in ("status", "phase", "cause", "time_utc")}
     row |= {"elapsed_s": None if line["elapsed_ns"] is None else line["elapsed_ns"] * 1e-9}
     key = record_order(launch.name, generation_of(launch.header), launch.header["time_utc"], line["number"])

@@ -81,6 +81,7 @@ MEASUREMENTS = {
     "repeat": WHOLE,
     **dict.fromkeys(("status", "phase", "cause", "launch"), TEXT),
     **dict.fromkeys(("line", "position"), WHOLE),
+    "hosts": TEXT,
     **MEASURED,
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
     "num_calls": _VALUES["num_calls"],

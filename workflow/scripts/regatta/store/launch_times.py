@@ -41,7 +41,7 @@ def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> d
         "launch": launch,
         "stack": one_line(header["stack"]),
         **{name: _count(header.get(name)) for name in ("nodes", "gpus_per_node")},
-        "hosts": _hosts(header),
+        "hosts": hosts_of(header),
         "start_utc": _start_utc(header, batches / batch / "launches" / f"{launch}.json"),
         "end_utc": max((line["time_utc"] for line in lines), default=None),
         "end": ends[0] if ends else None,
@@ -74,7 +74,8 @@ def _windows_ns(record: dict) -> int:
     return 0
 
 
-def _hosts(header: dict) -> str | None:
+def hosts_of(header: dict) -> str | None:
+    """Return the hosts of a launch in the order of their ranks, or None if its first line does not contain them."""
     hosts = (header.get("environment") or {}).get("hosts")
     names = [host["host"] for host in hosts or [] if isinstance(host, dict) and isinstance(host.get("host"), str)]
     return ", ".join(one_line(name, 100) for name in names) or None
