@@ -251,7 +251,7 @@ ERRORS = {
         "{kind: host}",
         "{kind: host, bind: [/a]}",
         "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Allowed keys: kind, python,"
-        " image, runtime, runtime_options, binds, wrapper, env, srun, required_network, required_host_libraries.",
+        " image, runtime, runtime_options, binds, wrapper, env, prologue, srun, required_network, required_host_libraries.",
     ),
     "a variable's name with an equals sign": (
         "{kind: host}",
@@ -425,6 +425,7 @@ def test_the_tests_own_cluster_is_valid(tmp_path):
         "sbatch": [],
         "srun": [],
         "env": {},
+        "prologue": [],
         "node_folders": [],
         "max_walltime_minutes": 1440,
         "peaks": [],

@@ -125,15 +125,15 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, first_look, stacks = yaml_blocks("docs/cluster.md")
+    cluster, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
     of_readme = yaml_blocks("README.md")
     for example in (cluster, of_readme[1]):
         jsonschema.validate(example, schema)
     shutil.copytree(ROOT / "config" / "clusters", tmp_path / "clusters")
-    cluster["node_folders"] = ["/opt/cray"]  # as the comment beside the key says
+    cluster["node_folders"] = ["/opt/cray", "/opt/site"]  # as the comment beside the key says
     (tmp_path / "clusters" / "mycluster.yaml").write_text(yaml.safe_dump(cluster), encoding="utf-8")
     image = str(fake_sif(tmp_path / "pytorch.sif"))
-    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, of_readme[2]):
+    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_prologue, of_readme[2]):
         text = yaml.safe_dump(first_look | changes).replace("/shared/images/pytorch.sif", image)
         text = text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
         (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")

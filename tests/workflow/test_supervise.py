@@ -331,3 +331,43 @@ def wait_until(condition, seconds: float = 100.0):
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
         time.sleep(0.02)
+
+
+def with_prologue(folder, text, **changes):
+    """Return a campaign whose stack sources a file with this text; each run of it adds a line to the file `runs`."""
+    (folder / "env.sh").write_text(f"echo once >>{folder}/runs\n{text}\n")
+    campaign = fake_campaign(**changes)
+    campaign["stacks"]["host"]["prologue"] = [{"source": str(folder / "env.sh")}]
+    return campaign
+
+
+def test_a_prologue_runs_once_per_job_and_its_variables_reach_all_launches(tmp_path):
+    results = measure_all(tmp_path, with_prologue(tmp_path, "export OMP_OF_SITE=7"))
+    assert by_status(results) == {"ok": NUM_RECORDS}
+    headers = [line for line in lines(results) if line["kind"] == "launch"]
+    assert [header["environment"]["variables"]["OMP_OF_SITE"] for header in headers] == ["7"] * 4
+    assert (tmp_path / "runs").read_text() == "once\n" * 2  # one job for each of two shapes
+
+
+def test_a_stack_whose_prologue_fails_is_held_back_and_another_is_measured(tmp_path):
+    campaign = with_prologue(tmp_path, "echo no license >&2; return 7")
+    campaign["stacks"]["good"] = {key: v for key, v in campaign["stacks"]["host"].items() if key != "prologue"}
+    results = measure_all(tmp_path, campaign)
+    assert {record["spec"]["stack"]["name"] for record in record_lines(results)} == {"good"}
+    assert by_status(results) == {"ok": NUM_RECORDS}
+    for path in results.glob("batches/*/manifest.json"):
+        held = json.loads(path.read_text())["held"]
+        assert f"source {tmp_path}/env.sh: exit status 7: no license" in held["host"]
+    assert len(frozen_batches(tmp_path, campaign)) == 2  # the next plan includes it again
+
+
+def test_the_preflight_names_a_prologue_that_fails_with_its_output(tmp_path):
+    campaign = with_prologue(tmp_path, "echo no license >&2; return 7")
+    frozen_batches(tmp_path, campaign)
+    [folder] = [path.parent for path in (tmp_path / "results" / "small").glob("preflight/*/request.json")]
+    script(tmp_path, "preflight.py", "--folder", str(folder))
+    [stack] = json.loads(folder.with_suffix(".json").read_text())["stacks"]
+    [problem] = stack["verdict"]["problems"]
+    assert not stack["verdict"]["ok"]
+    assert f"source {tmp_path}/env.sh: exit status 7: no license" in problem
+    assert "no license" in (folder.parent / folder.name / "host-00.log").read_text()

@@ -12,6 +12,7 @@ from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.schemas import fill_defaults, load_schema, place, show
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
+from regatta.runtimes.prologue import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound
@@ -57,11 +58,12 @@ class Campaign:
 
     @property
     def job_cluster(self) -> dict:
-        """Return the cluster without `links`, which only the report reads, so that an edit repeats no job.
+        """Return the cluster without `links`, which only the report reads, so that an edit repeats no job, and without
+        `prologue`, which stacks contain.
 
         `peaks` stays: without it, ids of earlier batches and preflights would change.
         """
-        return {key: value for key, value in self.cluster.items() if key != "links"}
+        return {key: value for key, value in self.cluster.items() if key not in ("links", "prologue")}
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
@@ -157,7 +159,8 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
 
 def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:
     launcher = launcher_of(cluster)
-    found = _problem_errors(file, (), cluster, launcher.cluster_problems(cluster), missing)
+    problems = launcher.cluster_problems(cluster) + prologue_problems(cluster["prologue"], cluster["node_folders"])
+    found = _problem_errors(file, (), cluster, problems, missing)
     found += _thread_errors(file, ("env",), cluster["env"])
     others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
     found += [

@@ -1,7 +1,8 @@
 """Check stacks before anything is submitted, and identify the parts of them that can affect results.
 
 A stack of a checked campaign has every key of the schema and three more: `image_id` and `wrapper_sha256`, both null for
-kind host, and the cluster's `gpu_request`; one that names scripts also has `scripts`.
+kind host, and the cluster's `gpu_request`; one that names scripts also has `scripts`. `prologue` begins with the
+cluster's steps, and is absent if there are none.
 """
 
 import os
@@ -12,6 +13,9 @@ from regatta.core.errors import Problem
 from regatta.launchers import LAUNCHERS, STACK_KEYS, launcher_of
 from regatta.runtimes import runtime_of
 from regatta.runtimes.base import Site, file_hash, is_below, whole_path
+from regatta.runtimes.prologue import edited_file, hashed, prologue_problems
+
+LATER = ("scripts", "prologue")  # keys of a stack in a cell's id, if they have a value
 
 
 def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Problem]:
@@ -21,7 +25,9 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
     """
     launcher = launcher_of(cluster)
     site = Site(not launcher.submits, tuple(cluster["node_folders"]), launcher.variables)
-    found = runtime_of(stack).problems(stack, given, site)
+    with_cluster = stack | {"prologue": [*cluster["prologue"], *stack["prologue"]]}
+    found = runtime_of(stack).problems(with_cluster, given, site)
+    found += prologue_problems(stack["prologue"], cluster["node_folders"])
     for other in LAUNCHERS.values():
         for key in {*other.stack_keys} - {*launcher.stack_keys}:
             if stack[key]:
@@ -56,15 +62,16 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
         except (OSError, ValueError):
             if not may_lack_files:
                 raise
-    # Omitted if empty, so that ids from before scripts were hashed stay valid.
-    scripts = _script_hashes(complete, cluster)
-    return complete | ({"scripts": scripts} if scripts else {})
+    # Omitted if empty, so that earlier ids stay valid.
+    later = {"scripts": _script_hashes(complete, cluster)}
+    later["prologue"] = hashed([*cluster["prologue"], *complete.pop("prologue")], cluster["node_folders"])
+    return complete | {key: value for key, value in later.items() if value}
 
 
 def identity(name: str, stack: dict, cluster: dict) -> dict:
     """Return the parts of a stack that can affect results: the content of image and wrapper, not their paths."""
     keys = ["kind", "python", "env", *runtime_of(stack).identity_keys, *launcher_of(cluster).stack_keys]
-    return {"name": name, **{key: stack[key] for key in [*keys, *(["scripts"] if "scripts" in stack else [])]}}
+    return {"name": name, **{key: stack[key] for key in [*keys, *(key for key in LATER if key in stack)]}}
 
 
 def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
@@ -79,6 +86,7 @@ def changed_since_planned(name: str, stack: dict, cluster: dict) -> str | None:
         for key, digest in stack.get("scripts", {}).items():
             path = paths.get(key, Path(key))
             edited += [path] if file_hash(path) != digest else []
+        edited += filter(None, [edited_file(stack)])
         if edited:
             return f"stack {name}: {edited[0]} was edited after the cells were planned. {remedy}"
     except (OSError, ValueError) as error:

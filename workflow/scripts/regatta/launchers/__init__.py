@@ -19,6 +19,7 @@ from regatta.launchers import local, slurm
 from regatta.launchers.base import Geometry, Launcher, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
+from regatta.runtimes.prologue import before_by_hand
 
 LAUNCHERS: dict[str, Launcher] = {
     "none": local.LAUNCHER,
@@ -64,8 +65,8 @@ def launch_argv(
     return launcher_of(geometry.cluster).argv(geometry, stack, python, program, limit_seconds, hosts)
 
 
-def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of the ranks: this process's, overridden by the stack's variables, then by `extra`.
+def inherited_environment(launcher: Launcher) -> dict[str, str]:
+    """Return the variables of this process that the ranks inherit, and those of the job.
 
     Not inherited: PYTHON*, set for the driver's interpreter; REGATTA_*, which change results and so must come from the
     stack, which is in a cell's id; variables of schedulers and container runtimes; and the *_NUM_THREADS that
@@ -81,7 +82,22 @@ def launch_environment(launcher: Launcher, stack: dict, extra: Mapping[str, str]
         for key, value in os.environ.items()
         if key not in replaced and (key in kept or not key.startswith(dropped))
     }
-    inherited = {**launcher.kept_configuration(), **inherited}
+    return {**launcher.kept_configuration(), **inherited}
+
+
+def launch_environment(
+    launcher: Launcher,
+    stack: dict,
+    extra: Mapping[str, str] | None = None,
+    prologue: Mapping[str, str | None] | None = None,
+) -> dict[str, str]:
+    """Return the environment of the ranks: the inherited one, overridden by what the prologue has changed (None: it has
+    removed the variable), then by the stack's variables, then by `extra`."""
+    changed = {key: value for key, value in (prologue or {}).items() if key not in MEETING_POINT}
+    inherited = {key: value for key, value in inherited_environment(launcher).items() if key not in changed}
+    inherited |= {key: value for key, value in changed.items() if value is not None}
+    if changed.get("OMP_NUM_THREADS"):
+        inherited.setdefault("REGATTA_THREADS_PER_RANK", changed["OMP_NUM_THREADS"])
     # Packages in the user's home directory are in no cell's id, and Apptainer mounts it into images.
     of_stack = {key: value for key, value in stack_variables(stack).items() if key not in MEETING_POINT}
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
@@ -106,10 +122,17 @@ class Allocation:
     launcher: Launcher = LAUNCHERS["none"]
     job: str | None = None
 
-    def start(self, argv: list[str], stack: dict, log: Path, extra: dict[str, str] | None = None) -> subprocess.Popen:
+    def start(
+        self,
+        argv: list[str],
+        stack: dict,
+        log: Path,
+        extra: dict[str, str] | None = None,
+        prologue: Mapping[str, str | None] | None = None,
+    ) -> subprocess.Popen:
         """Start a launch, output to `log`. Raises OSError if the program cannot be run."""
         extra = {**self.launcher.rank_variables(), **(extra or {})}
-        return start(argv, launch_environment(self.launcher, stack, extra), log)
+        return start(argv, launch_environment(self.launcher, stack, extra, prologue), log)
 
     def dump_stacks(self, process: subprocess.Popen) -> None:
         """Have every rank write its Python stacks to the log."""
@@ -205,4 +228,5 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     given = stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
-    return " ".join([*(["env"] if words else []), *words, *quote_for_shell(line, runtime.bind_option)])
+    line = " ".join([*(["env"] if words else []), *words, *quote_for_shell(line, runtime.bind_option)])
+    return before_by_hand(stack) + line

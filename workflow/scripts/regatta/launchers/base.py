@@ -85,6 +85,8 @@ class Launcher:
     script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # scripts that the options name
 
     # Launches
+    # Words before a program that runs once on each node. Arguments: number of nodes, limit_seconds, hosts.
+    once_per_node: Callable[[int, float, Sequence[str]], list[str]] = lambda nodes, limit_seconds, hosts: []
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # never inherited

@@ -110,6 +110,13 @@ def argv(
     return [*line, *stack["srun"], *python, *program]
 
 
+def once_per_node(nodes: int, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
+    """Return srun with one task on each node. A task that fails does not end the others, which report as well."""
+    line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--job-name={STEP_NAME}"]
+    line += [f"--nodelist={','.join(hosts)}"] if hosts else []
+    return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
+
+
 def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[str]) -> tuple[list[str], list[str]]:
     return [PORT_BY_HAND], argv(geometry, stack, [*prefix, stack["python"] or "python3"], program)
 
@@ -296,6 +303,7 @@ LAUNCHER = Launcher(
     stack_options=stack_options,
     script_paths=script_paths,
     argv=argv,
+    once_per_node=once_per_node,
     by_hand=by_hand,
     variables=("SLURM_", "SRUN_", "SBATCH_"),  # srun takes options from these
     kept_variables=("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),

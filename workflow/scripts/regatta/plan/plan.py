@@ -14,10 +14,12 @@ from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.plan.batches import Batch, Price, at_most_minutes, limit_of, make_batches, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
+from regatta.runtimes.prologue import before_by_hand
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 
-NO_SCRIPTS = {"stack.scripts": None}  # so that adding the first script, or removing the last, counts as a change
+# So that adding the first script or step of a prologue, or removing the last, counts as a change.
+NO_SCRIPTS = {"stack.scripts": None, "stack.prologue": None}
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def launch_lines(plan: Plan) -> dict[str, str]:
     for stack, cell in largest.items():
         geometry = Geometry(plan.campaign.cluster, *cell.shape, cell.spec["device"])
         program = [str(RUN_LAUNCH), "--request", str(request)]
-        lines[stack] = shlex.join(launch_argv(geometry, cell.stack, program))
+        lines[stack] = before_by_hand(cell.stack) + shlex.join(launch_argv(geometry, cell.stack, program))
     return lines
 
 

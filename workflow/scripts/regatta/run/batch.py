@@ -77,6 +77,7 @@ class Run:
     stacks: StackWatch = field(default_factory=StackWatch)
     not_started: dict[int, tuple[dict, Cause]] = field(default_factory=dict)
     has_come_up: bool = False  # any launch, in this job
+    prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
     progress: Progress | None = None
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None

@@ -17,10 +17,11 @@ from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS
 from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.run.causes import find_cause, read_log_tail, read_rank_errors
+from regatta.run.causes import Cause, find_cause, read_log_tail, read_rank_errors
 from regatta.run.preflight_verdict import judge
+from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes import runtime_of
-from regatta.store.launch_files import read_frozen, write_json
+from regatta.store.launch_files import read_frozen, write_json, write_text
 
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
@@ -53,11 +54,12 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for the remaining work, or None if none is needed: on one machine without containers each
-    launch file contains the same information."""
+    """Return the preflight for the remaining work, or None if none is needed: on one machine without containers and
+    prologues each launch file contains the same information."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
-    if not chosen or not (has_image or launcher_of(campaign.cluster).submits):
+    has_prologue = any("prologue" in stack for stack in chosen.values())
+    if not chosen or not (has_image or has_prologue or launcher_of(campaign.cluster).submits):
         return None
     nodes = min(MAX_NODES, max(nodes for nodes, _ in shapes))
     content = {
@@ -133,10 +135,18 @@ def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, laun
     request, cause = None, changed_since_planned(name, stack, frozen["cluster"])
     if cause is None:
         try:
+            limit, hosts = frozen["launch_start_seconds"], allocation.step_hosts(frozen["nodes"])
+            where = folder / f"{launch}.prologue"
+            prologue = run_prologue(allocation, stack, frozen["nodes"], where, limit, hosts)
             request = _write_request(folder.resolve(), frozen, allocation, name, launch)
-            cause = _launch(allocation, request, stack, log, frozen["launch_start_seconds"])
+            cause = _launch(allocation, request, stack, log, limit, prologue)
         except NodeFailed:
             raise
+        except PrologueFailed as failed:
+            if failed.cause.status == "node_failure":
+                raise _node_failed(failed.cause) from None
+            cause = str(failed)
+            write_text(log, failed.output)
         except UserError as error:
             cause = str(error)
     report = read_frozen(out_file) if out_file.exists() else None
@@ -175,12 +185,14 @@ def _write_request(folder: Path, frozen: dict, allocation: Allocation, name: str
     return request
 
 
-def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit_seconds: float) -> str | None:
+def _launch(
+    allocation: Allocation, request: dict, stack: dict, log: Path, limit_seconds: float, prologue: dict
+) -> str | None:
     """Run a launch to its end or its deadline. Returns why it did not end well, or None."""
     nccl_log = Path(request["out_file"]).with_name(f"{request['launch']}.nccl.%h.%p.log")
     extra = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV,GRAPH", "NCCL_DEBUG_FILE": str(nccl_log)}
     try:
-        process = allocation.start(request["argv"], stack, log, extra)
+        process = allocation.start(request["argv"], stack, log, extra, prologue)
     except OSError as error:
         return f"{request['argv'][0]} cannot be started: {error.strerror}"
     deadline = time.monotonic() + limit_seconds
@@ -199,5 +211,9 @@ def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit
     errors = read_rank_errors(Path(request["error_dir"]))
     cause = find_cause(allocation.launcher, errors, read_log_tail(log), process.returncode, 0)
     if cause.status == "node_failure":
-        raise NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same command again.")
+        raise _node_failed(cause)
     return cause.text
+
+
+def _node_failed(cause: Cause) -> NodeFailed:
+    return NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same command again.")

@@ -35,7 +35,8 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.progress import Progress, Watch
-from regatta.store.jobs import jobs_without_start, note_job
+from regatta.run.prologue import PrologueFailed, run_prologue
+from regatta.store.jobs import hosts_to_avoid, jobs_without_start, note_job
 from regatta.store.launch_files import read_frozen
 
 POLL_SECONDS = 0.05
@@ -87,6 +88,8 @@ def _run_planned_launch(run: Run, index: int) -> None:
         if problem := changed_since_planned(stack, run.batch["stacks"][stack], run.batch["cluster"]):
             run.held[stack] = problem
             return
+        if (prologue := _prologue(run, stack)) is None:
+            return
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
             raise no_space(run)
         if reason := run.stacks.given_up(stack):
@@ -97,7 +100,7 @@ def _run_planned_launch(run: Run, index: int) -> None:
             cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} failed to start")
             run.not_started[index] = (request, cause)
             return
-        watch, cause, elapsed_ns = _run_launch(run, index, request)
+        watch, cause, elapsed_ns = _run_launch(run, index, request, prologue)
         has_come_up = bool(watch.recorded or watch.current)
         run.has_come_up |= has_come_up
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
@@ -161,7 +164,26 @@ def _settle_launches_without_start(run: Run) -> None:
         write_records(run, request, run.remaining(index), cause, None)
 
 
-def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | None, int | None]:
+def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
+    """Return the variables that a stack's prologue changes. It runs once per job; None if it fails, which holds the
+    stack back."""
+    if name in run.prologues:
+        return run.prologues[name]
+    nodes, hosts = run.batch["nodes"], run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
+    limit, folder = run.batch["launch_start_seconds"], run.folder / "prologue" / name
+    try:
+        found = run_prologue(
+            run.allocation, run.batch["stacks"][name], nodes, folder, limit, hosts, lambda: _raise_if_stopped(run)
+        )
+    except PrologueFailed as failed:
+        if failed.cause.status == "node_failure":
+            _leave_nodes(run, failed.cause)
+        run.held[name] = str(failed)
+        return None
+    return run.prologues.setdefault(name, found)
+
+
+def _run_launch(run: Run, index: int, request: dict, prologue: dict) -> tuple[Watch, Cause | None, int | None]:
     """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and for how many
     nanoseconds its last cell ran."""
     launch, stack = request["launch"], run.batch["stacks"][request["stack"]]
@@ -170,7 +192,7 @@ def _run_launch(run: Run, index: int, request: dict) -> tuple[Watch, Cause | Non
     watch = Watch(run.launch_file(launch), limits, run.batch["launch_start_seconds"])
     num_oom_kills = kernel_oom_kills()
     try:
-        process = run.allocation.start(request["argv"], stack, log)
+        process = run.allocation.start(request["argv"], stack, log, prologue=prologue)
     except OSError as error:
         return watch, Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
     try:

@@ -118,7 +118,7 @@ def problems(stack: dict, _given: Iterable[str], site: Site) -> list[Problem]:
             found.append(Problem(("runtime_options", index), text))
     binds = [bind_problem(bind, index, site) for index, bind in enumerate(stack["binds"])]
     found += [problem for problem in binds if problem]
-    if site.is_here and shutil.which(stack["runtime"]) is None:
+    if site.is_here and shutil.which(stack["runtime"]) is None and not stack.get("prologue"):  # it may be a module
         text = "is not installed here. Install it, or set the other runtime (apptainer or singularity)."
         found.append(Problem(("runtime",), text, is_missing=True))
     return found

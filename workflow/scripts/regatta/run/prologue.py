@@ -1,0 +1,92 @@
+"""Run the prologue of a stack once on each node, and return the variables that it has changed."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from regatta.core.errors import UserError
+from regatta.core.text import one_line
+from regatta.launchers import Allocation, inherited_environment
+from regatta.launchers.base import start
+from regatta.run.causes import Cause, read_log_tail
+from regatta.runtimes.prologue import changes, failure, forget_environments, script
+from regatta.store.launch_files import write_text
+
+POLL_SECONDS = 0.05
+
+
+class PrologueFailed(UserError):
+    """A prologue failed, so its stack cannot start. cause.hosts: where it failed; output: that of one node."""
+
+    def __init__(self, text: str, status: str = "failed", hosts: Sequence[str] = (), output: str = ""):
+        super().__init__(text)
+        self.cause = Cause(status, "launch", text, frozenset(hosts))
+        self.output = output
+
+
+def run_prologue(
+    allocation: Allocation,
+    stack: dict,
+    num_nodes: int,
+    folder: Path,
+    limit_seconds: float,
+    hosts: Sequence[str] = (),
+    check: Callable[[], None] = lambda: None,
+) -> dict[str, str | None]:
+    """Run the steps of a stack, if it has any. Returns the changed variables; None for one that was removed.
+
+    folder: for the script and its output on each node. check: called while waiting; raises to give up. Raises
+    PrologueFailed.
+    """
+    if "prologue" not in stack:
+        return {}
+    for old in folder.glob("*"):  # of a job that was stopped
+        old.unlink()
+    try:
+        _run(allocation, stack["prologue"], num_nodes, folder, limit_seconds, hosts, check)
+        return changes(folder)
+    except ValueError as error:
+        remedy = "All ranks get the same variables. Set it in env, or make the prologue independent of the node."
+        raise PrologueFailed(f"the prologue differs between nodes: {error}. {remedy}") from None
+    finally:
+        forget_environments(folder)
+
+
+def _run(
+    allocation: Allocation,
+    steps: list[dict],
+    num_nodes: int,
+    folder: Path,
+    limit_seconds: float,
+    hosts: Sequence[str],
+    check: Callable[[], None],
+) -> None:
+    path = folder.resolve() / "prologue.sh"
+    write_text(path, script(steps))
+    launcher, log = allocation.launcher, folder / "prologue.out"
+    argv = [*launcher.once_per_node(num_nodes, limit_seconds, hosts), "bash", str(path), str(path.parent)]
+    try:
+        process = start(argv, inherited_environment(launcher), log)
+    except OSError as error:
+        raise PrologueFailed(f"the prologue was not run: {argv[0]} cannot be started: {error.strerror}") from None
+    deadline = time.monotonic() + limit_seconds
+    try:
+        while process.poll() is None and time.monotonic() < deadline:
+            check()
+            time.sleep(POLL_SECONDS)
+        is_late = process.poll() is None
+    finally:
+        allocation.stop(process)
+    reading = launcher.read_log(text := read_log_tail(log))
+    if reading.node_problem:
+        raise PrologueFailed(one_line(reading.node_problem, 300), "node_failure", reading.hosts)
+    if is_late:
+        raise PrologueFailed(f"the prologue did not end within {limit_seconds:g} s (launch_start_seconds)", output=text)
+    if failed := failure(folder):
+        host, why = failed
+        raise PrologueFailed(
+            f"the prologue failed on {host}: {why}", "failed", [host], read_log_tail(folder / f"{host}.log")
+        )
+    if len(list(folder.glob("*.after"))) < num_nodes or process.returncode:
+        last = one_line((text.splitlines() or ["(no output)"])[-1], 300)
+        raise PrologueFailed(f"the prologue was not run on all nodes: {last}", output=text)
