@@ -1,5 +1,7 @@
 """Four nodes, one of which cannot start ranks: the batch continues on others, and only that node is avoided."""
 
+import json
+
 import pytest
 from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, report_says, submitted
 
@@ -25,6 +27,33 @@ def test_a_node_on_which_no_rank_starts_is_avoided_by_the_next_job_and_the_other
     assert site.statuses() == {"ok": NUM_RECORDS}
     report_says(site, "drill", "libfake.so: cannot open shared object file")
 
+    # The node is avoided by the jobs of the next run, too, until it is cleared.
+    [blamed] = [json.loads(line) for line in (site.results / "nodes.jsonl").read_text().splitlines()]
+    assert (blamed["host"], blamed["kind"]) == ("n2", "blamed")
+    assert "libfake.so" in blamed["cause"]
+    before = measuring_jobs(site)
+    broken.unlink()
+    site.write(fake_campaign(site, env, repeats=3), num_nodes=NUM_NODES)
+    site.snakemake()
+    assert measuring_jobs(site)[len(before) :] == ["n[1,3] without n2"]
+    assert blamed["cause"] in site.report()
+    site.cluster.run([site.cluster.python, "workflow/scripts/clear_nodes.py", "campaign.yaml", "n2"], cwd=site.folder)
+    site.write(fake_campaign(site, env, repeats=4), num_nodes=NUM_NODES)
+    site.snakemake(*UNTIL_MEASURED)
+    assert measuring_jobs(site)[len(before) + 1 :] == ["n[1-2] without "]
+
+
+def test_nodes_that_the_cluster_file_excludes_are_in_no_job(site, first_nodes):
+    before = measuring_jobs(site, "rule_")
+    site.write(fake_campaign(site), num_nodes=NUM_NODES, exclude_nodes=["n1", "n[3-3]"])
+    site.snakemake(*UNTIL_MEASURED)
+    assert site.statuses() == {"ok": NUM_RECORDS}
+    assert (
+        measuring_jobs(site, "rule_")[len(before) :] == ["n[2,4] without n[1,3]"] * 2
+    )  # the preflight's, and the batch's
+    requests = [json.loads(path.read_text()) for path in site.results.glob("batches/*/launches/*.json")]
+    assert {"--exclude=n1,n[3-3]" in request["argv"] for request in requests} == {True}
+
 
 def test_a_node_that_is_avoided_comes_on_top_of_those_that_the_cluster_file_excludes(site, first_nodes):
     """The cluster file excludes n1, and no rank starts on n2: n3 and n4 are left. Slurm keeps the last --exclude alone."""
@@ -40,11 +69,11 @@ def test_a_node_that_is_avoided_comes_on_top_of_those_that_the_cluster_file_excl
     assert measuring_jobs(site)[len(before) :] == ["n[2-3] without n1", "n[3-4] without n[1-2]"]
 
 
-def measuring_jobs(site) -> list[str]:
+def measuring_jobs(site, rule: str = "rule_measure") -> list[str]:
     """Return the nodes of each job that measured a batch, and those that were excluded from it."""
     line = ["squeue", "--noheader", "--states=all", "--sort=i", "--format=%k|%N without %x"]
     listed = [row.partition("|") for row in site.cluster.run(line).stdout.splitlines()]
-    return [nodes for comment, _, nodes in listed if comment.startswith("rule_measure")]
+    return [nodes for comment, _, nodes in listed if comment.startswith(rule)]
 
 
 def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_knows(site, first_nodes):

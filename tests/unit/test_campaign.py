@@ -15,7 +15,7 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 
 TOP_KEYS = (
-    "schema, name, description, cluster, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
+    "schema, name, description, cluster, node_type, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
     " benchmarks, exclude, baseline, versus, gate"
 )
 PRECISION = "Target relative half-width of the 95 % confidence interval of the median, at which sampling ends"
@@ -421,6 +421,7 @@ def test_the_tests_own_cluster_is_valid(tmp_path):
         "qos": None,
         "constraint": None,
         "reservation": None,
+        "exclude_nodes": [],
         "exclusive": True,
         "sbatch": [],
         "srun": [],

@@ -125,9 +125,9 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
+    cluster, node_types, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
     of_readme = yaml_blocks("README.md")
-    for example in (cluster, of_readme[1]):
+    for example in (cluster, cluster | node_types, of_readme[1]):
         jsonschema.validate(example, schema)
     shutil.copytree(ROOT / "config" / "clusters", tmp_path / "clusters")
     cluster["node_folders"] = ["/opt/cray", "/opt/site"]  # as the comment beside the key says

@@ -13,6 +13,7 @@ from regatta import launchers
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, command_by_hand
+from regatta.launchers.base import Geometry
 from regatta.plan.plan import write_frozen
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes.prologue import script
@@ -30,8 +31,12 @@ def made(*steps: dict, **changes) -> dict:
     return stack(prologue=[*steps], **changes)
 
 
+def geometry(nodes: int) -> Geometry:
+    return Geometry({"exclude_nodes": []}, nodes, 1, "cpu")
+
+
 def run(folder, *steps: dict, limit: float = 60) -> dict:
-    return run_prologue(Allocation(), made(*steps), 1, folder / "prologue", limit)
+    return run_prologue(Allocation(), geometry(1), made(*steps), folder / "prologue", limit)
 
 
 def ids(folder, entry: dict, cluster: dict | None = None) -> list[str]:
@@ -189,10 +194,10 @@ def test_a_person_s_line_begins_with_the_prologue(site):
 
 
 def test_srun_starts_it_once_per_node_and_lets_every_node_report():
-    words = LAUNCHERS["slurm"].once_per_node(3, 90, ["n1", "n2", "n4"])
+    words = LAUNCHERS["slurm"].once_per_node(geometry(3), 90, ["n1", "n2", "n4"])
     assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--nodelist=n1,n2,n4", "--time=2"} <= set(words)
     assert "--kill-on-bad-exit=0" in words
-    assert LAUNCHERS["none"].once_per_node(1, 90, []) == []
+    assert LAUNCHERS["none"].once_per_node(geometry(1), 90, []) == []
 
 
 # How it fails.
@@ -209,7 +214,7 @@ def test_a_failure_names_step_node_status_and_its_last_lines(tmp_path, site):
     error = failed(tmp_path, {"source": str(site)})
     assert f"source {site}: exit status 7: first | no such license" in str(error)
     assert f"on {os.uname().nodename}" in str(error)
-    assert error.cause.hosts == {os.uname().nodename}
+    assert error.cause.hosts == frozenset()  # it failed on all nodes
     assert "no such license" in error.output
     assert list((tmp_path / "prologue").glob("*.before")) == []
 
@@ -234,14 +239,18 @@ def test_nodes_that_differ_are_named(tmp_path):
     program(tmp_path / "both.sh", "shift\n" + "\n".join(nodes) + "\n")
     site = tmp_path / "env.sh"
     site.write_text("export SAME=1 WHERE=$SLURMD_NODENAME\n")
-    launcher = replace(LAUNCHERS["none"], once_per_node=lambda nodes, limit, hosts: [str(tmp_path / "both.sh")])
+    launcher = replace(LAUNCHERS["none"], once_per_node=lambda geometry, limit, hosts: [str(tmp_path / "both.sh")])
     steps = made({"source": str(site)})
     with pytest.raises(PrologueFailed, match=r"WHERE is 'n1' on n1 and 'n2' on n2"):
-        run_prologue(Allocation(launcher), steps, 2, tmp_path / "prologue", 60)
+        run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60)
     with pytest.raises(PrologueFailed, match="not run on all nodes"):
-        run_prologue(Allocation(launcher), steps, 3, tmp_path / "prologue", 60)
+        run_prologue(Allocation(launcher), geometry(3), steps, tmp_path / "prologue", 60)
+    site.write_text("[ $SLURMD_NODENAME = n1 ]\n")
+    with pytest.raises(PrologueFailed, match=r"failed on n2: source") as error:
+        run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60)
+    assert error.value.cause.hosts == {"n2"}
     site.write_text("export SAME=1\n")
-    assert run_prologue(Allocation(launcher), steps, 2, tmp_path / "prologue", 60) == {"SAME": "1"}
+    assert run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60) == {"SAME": "1"}
 
 
 def test_the_script_has_no_word_of_a_step_unquoted():

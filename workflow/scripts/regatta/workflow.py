@@ -194,7 +194,7 @@ class Session:
                 if job is None:
                     return constant
                 cluster, shape, minutes, avoid = job(wildcards)
-                return launcher.job_resources(cluster, *shape, device, minutes, attempt, avoid)[key]
+                return launcher.job_resources(cluster, *shape, device, minutes, attempt, avoid, self.plan.blamed)[key]
 
             return value
 

@@ -20,6 +20,7 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
+LATER_KEYS = ("exclude_nodes",)  # of a cluster file
 COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
@@ -61,9 +62,10 @@ class Campaign:
         """Return the cluster without `links`, which only the report reads, so that an edit repeats no job, and without
         `prologue`, which stacks contain.
 
-        `peaks` stays: without it, ids of earlier batches and preflights would change.
+        `peaks` stays, and LATER_KEYS are omitted if empty: ids of earlier batches and preflights would change.
         """
-        return {key: value for key, value in self.cluster.items() if key not in ("links", "prologue")}
+        without = {"links", "prologue", *(key for key in LATER_KEYS if not self.cluster[key])}
+        return {key: value for key, value in self.cluster.items() if key not in without}
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
@@ -81,6 +83,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     missing: list[Missing] | None = [] if may_lack_files else None
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
+        cluster = cluster and _of_node_type(file, cluster, sound.get("node_type"), clusters)
     except UserError as error:
         errors.append(FileError(("cluster",), str(error)))
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
@@ -155,6 +158,18 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
+
+
+def _of_node_type(campaign: YamlFile, cluster: dict, name: str | None, clusters: Path) -> dict:
+    """Return the cluster as the campaign uses it: with the keys of its node type, and `node_type` if it names one."""
+    types = cluster["node_types"]
+    if name is not None and name not in types:
+        where = f"{clusters / cluster['name']}.yaml"
+        known = f"Choose from: {', '.join(types)}." if types else "The file has none; add it there, or remove the key."
+        found = f"{campaign.at(('node_type',))}: node_type = '{name}' is not in node_types of {where}."
+        raise UserError(f"{found}{nearest(name, types)} {known}")
+    chosen = {} if name is None else {**types[name], "node_type": name}
+    return {key: value for key, value in cluster.items() if key != "node_types"} | chosen
 
 
 def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:

@@ -168,6 +168,8 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
                 "parameters": None,
                 "sampling": sampling,
             }
+            if "node_type" in campaign.cluster:  # absent otherwise, so that earlier ids stay valid
+                common["node_type"] = campaign.cluster["node_type"]
             parts = {key: canonical_json(value) for key, value in common.items()}
             for parameters, text in zip(points, texts, strict=True):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text

@@ -15,7 +15,18 @@ from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
 PLACE = ("stack", "backend", "version")  # last in a name, if they vary
-NOT_NAMED = ("benchmark", "nodes", "gpus_per_node", "world_size", "device", "cluster", "sampling", "parameters", *PLACE)
+NOT_NAMED = (
+    "benchmark",
+    "nodes",
+    "gpus_per_node",
+    "world_size",
+    "device",
+    "cluster",
+    "node_type",
+    "sampling",
+    "parameters",
+    *PLACE,
+)
 ALWAYS = ("strategy", "implementation", "shape")  # part of names in a table even if they do not vary
 
 

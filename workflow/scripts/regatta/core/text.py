@@ -152,6 +152,11 @@ def one_line(value: object, limit: int = 1000) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def nodes_text(cluster: dict) -> str:
+    """Return the name of a campaign's cluster, with the node type if the campaign names one."""
+    return f"{cluster['name']}, node type {cluster['node_type']}" if "node_type" in cluster else cluster["name"]
+
+
 def rank_word(device: str) -> str:
     """Return the word for a rank in the report: a rank of a CPU campaign has no GPU."""
     return "process" if device == "cpu" else "GPU"

@@ -85,8 +85,8 @@ class Launcher:
     script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # scripts that the options name
 
     # Launches
-    # Words before a program that runs once on each node. Arguments: number of nodes, limit_seconds, hosts.
-    once_per_node: Callable[[int, float, Sequence[str]], list[str]] = lambda nodes, limit_seconds, hosts: []
+    # Words before a program that runs once on each node. Arguments: geometry, limit_seconds, hosts.
+    once_per_node: Callable[[Geometry, float, Sequence[str]], list[str]] = lambda *arguments: []
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # never inherited
@@ -99,6 +99,7 @@ class Launcher:
     # The job that this process runs in
     find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError if ranks need one
     hosts: Callable[[Job], list[str]] = lambda job: []
+    excluded_nodes: Callable[[dict], list[str]] = lambda cluster: []  # that the cluster file excludes
     state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
     # States by job id, and by batch for jobs of a campaign; None if unknown. Arguments: campaign, Snakemake's folder.
     queue: Callable[[str, Path], dict[str, str] | None] = lambda campaign, folder: {}

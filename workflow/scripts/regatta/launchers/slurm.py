@@ -64,6 +64,16 @@ def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
 
 def cluster_problems(cluster: dict) -> list[Problem]:
     found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
+    if cluster["exclude_nodes"]:
+        text = "is a second list of excluded nodes. Move them to exclude_nodes."
+        given = [index for index, option in enumerate(cluster["sbatch"]) if resources.EXCLUDE.fullmatch(option)]
+        found += [Problem(("sbatch", index), text) for index in given]
+    for index, names in enumerate(cluster["exclude_nodes"]):
+        try:
+            resources.node_names(names)
+        except ValueError:
+            text = "is not a host list. Write a name, or a list such as n[5-8]."
+            found.append(Problem(("exclude_nodes", index), text))
     return found + srun_problems(cluster, cluster["node_folders"])
 
 
@@ -102,18 +112,26 @@ def argv(
     if geometry.device == "cuda":
         request = geometry.cluster["gpu_request"]
         line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
-    if hosts:
-        line.append(f"--nodelist={','.join(hosts)}")
+    line += nodes_of_step(geometry.cluster, hosts)
     line += [f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1", f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
     if limit_seconds is not None:
         line.append(f"--time={math.ceil(limit_seconds / 60)}")
     return [*line, *stack["srun"], *python, *program]
 
 
-def once_per_node(nodes: int, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
+def nodes_of_step(cluster: dict, hosts: Sequence[str]) -> list[str]:
+    """Return the options for the nodes of a step: pinned to `hosts`, or any of the job that is not excluded."""
+    if hosts:
+        return [f"--nodelist={','.join(hosts)}"]
+    excluded = cluster.get("exclude_nodes")  # absent in earlier batches
+    return [f"--exclude={','.join(excluded)}"] if excluded else []
+
+
+def once_per_node(geometry: Geometry, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
     """Return srun with one task on each node. A task that fails does not end the others, which report as well."""
+    nodes = geometry.nodes
     line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--job-name={STEP_NAME}"]
-    line += [f"--nodelist={','.join(hosts)}"] if hosts else []
+    line += nodes_of_step(geometry.cluster, hosts)
     return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
 
@@ -159,7 +177,8 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     if queue.job_id() is None:
         remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
         return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
-    problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1) if shapes else None
+    excluded = resources.excluded_nodes(cluster)
+    problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1, excluded) if shapes else None
     remedy = "Request a larger allocation, or use --profile profiles/slurm, which submits each shape."
     return f"{problem}. {remedy}" if problem else None
 
@@ -292,10 +311,12 @@ LAUNCHER = Launcher(
         "qos",
         "constraint",
         "reservation",
+        "exclude_nodes",
         "exclusive",
         "sbatch",
         "srun",
         "max_walltime_minutes",
+        "node_types",
     ),
     stack_keys=("srun",),
     cluster_problems=cluster_problems,
@@ -315,6 +336,7 @@ LAUNCHER = Launcher(
     log_lines=LOG_LINES,
     host_words=r"\bsrun: error: ",
     find_job=find_job,
+    excluded_nodes=resources.excluded_nodes,
     hosts=lambda job: queue.hosts_of_job(job),  # looked up at each call, so that tests can replace it
     state=lambda job: queue.job_state(job),
     queue=lambda campaign, folder: queue.states(campaign, folder),

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -116,17 +116,20 @@ def hosts_of_job(job: str) -> list[str]:
     return ask(["scontrol", "show", "hostnames", nodes]).split() if nodes else []
 
 
-def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int) -> str | None:
+def does_not_fit(shapes: list[tuple[int, int]], cpus_per_rank: int, excluded: Collection[str] = ()) -> str | None:
     """Return why launches of these shapes (nodes, ranks per node) cannot all start in this process's job, or None.
 
     Limits that the job's variables do not contain are not checked (sbatch(1), output environment variables).
     """
     num_nodes = int(os.environ.get("SLURM_JOB_NUM_NODES") or max(nodes for nodes, _ in shapes))
+    hosts = expand(text) if (text := os.environ.get("SLURM_JOB_NODELIST")) else []
+    unused = [host for host in hosts if host in excluded]
     groups = re.findall(r"(\d+)(?:\(x\d+\))?", os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))
     num_cpus = min(map(int, groups), default=None)  # smallest node: "8(x2),4"
     for nodes, ranks_per_node in sorted(shapes, reverse=True):
-        if nodes > num_nodes:
-            return f"shape {nodes}x{ranks_per_node} needs {nodes} nodes; this allocation has {num_nodes}"
+        if nodes > num_nodes - len(unused):
+            without = f", without {', '.join(unused)} (exclude_nodes)" if unused else ""
+            return f"shape {nodes}x{ranks_per_node} needs {nodes} nodes; this allocation has {num_nodes}{without}"
         if num_cpus is not None and ranks_per_node * cpus_per_rank > num_cpus:
             needed = f"{ranks_per_node} x {cpus_per_rank} cores on a node"
             return f"shape {nodes}x{ranks_per_node} needs {needed}; this allocation has {num_cpus}"

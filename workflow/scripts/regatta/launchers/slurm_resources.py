@@ -38,6 +38,10 @@ def with_avoided(options: list[str], avoid: Iterable[str], num_nodes: int, neede
     return [*others, f"--exclude={','.join([*texts, *sorted(added)])}"]
 
 
+def excluded_nodes(cluster: dict) -> list[str]:
+    return [name for text in cluster.get("exclude_nodes", []) for name in node_names(text)]
+
+
 def node_names(text: str) -> list[str]:
     """Return the nodes that an option names: a host list, or the path of a file of host lists if it contains a slash.
 
@@ -104,13 +108,20 @@ JOB_CONSTANTS = {
 
 
 def job_resources(
-    cluster: dict, nodes: int, gpus_per_node: int, device: str, minutes: float, attempt: int, avoid: Iterable[str]
+    cluster: dict,
+    nodes: int,
+    gpus_per_node: int,
+    device: str,
+    minutes: float,
+    attempt: int,
+    avoid: Iterable[str],
+    blamed: Iterable[str] = (),
 ) -> dict[str, int | str]:
-    """Return the resources of one attempt at a job. avoid: nodes on which launches of this batch could not start."""
+    """Return the resources of one attempt at a job. avoid, blamed: see sbatch_options."""
     return shape_resources(cluster, nodes, gpus_per_node, device) | {
         "mpi": "srun",
         "runtime": walltime_minutes(cluster, minutes, attempt),
-        "slurm_extra": sbatch_options(cluster, nodes, gpus_per_node, device, avoid),
+        "slurm_extra": sbatch_options(cluster, nodes, gpus_per_node, device, avoid, blamed),
     }
 
 
@@ -120,7 +131,9 @@ def submit_variables(cluster: dict) -> dict[str, str]:
     return found | ({"SBATCH_MEM_PER_NODE": "0"} if cluster["memory_mb_per_node"] == 0 else {})
 
 
-def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float) -> str:
+def sbatch_words(
+    cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float, blamed: Iterable[str] = ()
+) -> str:
     """Return a job's request at its first attempt as sbatch options, for display. The executor adds others."""
     shape = shape_resources(cluster, nodes, gpus_per_node, device)
     options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
@@ -133,18 +146,30 @@ def sbatch_words(cluster: dict, nodes: int, gpus_per_node: int, device: str, pla
         "gres": shape["gres"] or None,
     }
     words = [shlex.quote(f"--{name}={value}") for name, value in options.items() if value is not None]
-    return " ".join([*words, sbatch_options(cluster, nodes, gpus_per_node, device)]).rstrip()
+    return " ".join([*words, sbatch_options(cluster, nodes, gpus_per_node, device, (), blamed)]).rstrip()
 
 
-def sbatch_options(cluster: dict, nodes: int, gpus_per_node: int, device: str, avoid: Iterable[str] = ()) -> str:
+def sbatch_options(
+    cluster: dict,
+    nodes: int,
+    gpus_per_node: int,
+    device: str,
+    avoid: Iterable[str] = (),
+    blamed: Iterable[str] = (),
+) -> str:
     """Return the options for which the executor has no resource, quoted for a shell.
 
-    avoid: nodes on which launches of this batch could not start; not avoided if the cluster has too few others.
+    avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign. Either
+    are not avoided if the cluster has too few others.
     """
     options = ["--exclusive"] if cluster["exclusive"] else []
     if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
         options.append(f"--gpus-per-node={gpus_per_node}")
-    return shlex.join([*options, *with_avoided(cluster["sbatch"], avoid, cluster["num_nodes"], nodes)])
+    excluded = cluster.get("exclude_nodes", [])
+    others = [*cluster["sbatch"], *([f"--exclude={','.join(excluded)}"] if excluded else [])]
+    for hosts in (avoid, blamed):
+        others = with_avoided(others, hosts, cluster["num_nodes"], nodes)
+    return shlex.join([*options, *others])
 
 
 # Can the partition run the jobs of a campaign? By default Slurm accepts a job that can never start.

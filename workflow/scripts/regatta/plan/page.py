@@ -8,7 +8,18 @@ from pathlib import Path
 
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
-from regatta.core.text import hours_word, long_duration, natural, plural, rank_time, rank_word, ranks_word, shape, three
+from regatta.core.text import (
+    hours_word,
+    long_duration,
+    natural,
+    nodes_text,
+    plural,
+    rank_time,
+    rank_word,
+    ranks_word,
+    shape,
+    three,
+)
 from regatta.launchers import launcher_of
 from regatta.plan.plan import Plan, launch_lines, notes, plan_json, totals
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
@@ -53,7 +64,7 @@ def table(header: list[str], rows: list[list[object]]) -> str:
 def _totals(plan: Plan) -> str:
     sums = totals(plan)
     lines = [
-        f"campaign {plan.campaign.name}: {plan.campaign.file.path}, cluster {plan.campaign.cluster['name']}",
+        f"campaign {plan.campaign.name}: {plan.campaign.file.path}, cluster {nodes_text(plan.campaign.cluster)}",
         f"cells: {sums['todo']} todo, {sums['done']} done, {sums['skipped']} skipped",
     ]
     if sums["batches"]:
@@ -101,7 +112,7 @@ def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
         return {}
     by_shape = _grouped(plan.batch_prices, lambda batch: (batch["nodes"], batch["gpus_per_node"]))
     longest = {key: max(batch["minutes"] for batch in batches) for key, batches in by_shape.items()}
-    return {key: launcher.job_words(cluster, *key, device, minutes) for key, minutes in longest.items()}
+    return {key: launcher.job_words(cluster, *key, device, minutes, plan.blamed) for key, minutes in longest.items()}
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:
@@ -309,7 +320,7 @@ def _context(plan: Plan) -> dict:
         "plan": saved,
         "totals": saved["totals"],
         "campaign": plan.campaign.data,
-        "cluster": plan.campaign.cluster["name"],
+        "cluster": nodes_text(plan.campaign.cluster),
         "text": plan.campaign.file.text,
         "gpu": rank_word(plan.campaign.data["device"]),
         "gpu_hours": hours_word(plan.campaign.data["device"]),

@@ -17,9 +17,10 @@ from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
+from regatta.store.nodes import blame_text, blamed_nodes
 
-# So that adding the first script or step of a prologue, or removing the last, counts as a change.
-NO_SCRIPTS = {"stack.scripts": None, "stack.prologue": None}
+# So that adding one of these to a campaign, or removing it, counts as a change.
+ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None}
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Plan:
     @property
     def preflight_result(self) -> Path:
         return self.results / "preflight" / f"{self.preflight.id}.json"
+
+    @property
+    def blamed(self) -> dict[str, list[dict]]:
+        """Return the nodes that jobs avoid, with the evidence so far: a run adds to it."""
+        return blamed_nodes(self.results)
 
     @cached_property
     def frozen_campaign(self) -> Path:
@@ -206,6 +212,9 @@ def notes(plan: Plan) -> list[str]:
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
         found.append(f"{processes} processes oversubscribe the {cores} cores of this machine, which slows them down")
     todo = [p.cell for p in plan.cells if p.status == "todo"]
+    remedy = f"To use it again: python workflow/scripts/clear_nodes.py {shlex.quote(str(plan.results))}"
+    for host, evidence in plan.blamed.items() if not is_here else ():
+        found.append(f"avoided if possible: {blame_text(host, evidence)}. {remedy} {shlex.quote(host)}")
     return found + unknown_lengths(todo, plan.history) + plan.history.problems
 
 
@@ -268,11 +277,11 @@ def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str,
     measured = {cell for cell, _ in history.slots}
     old: dict[str, object] = {}
     for cell in gone:
-        flat = NO_SCRIPTS | _flat(cell["spec"])
+        flat = ABSENT | _flat(cell["spec"])
         old |= {_signature(flat, key): flat[key] for key in flat}
     changes = {}
     for cell in (cell for cell in cells if old and cell.id not in measured):
-        flat = NO_SCRIPTS | _flat(cell.spec)
+        flat = ABSENT | _flat(cell.spec)
         if key := next((key for key in flat if _signature(flat, key) in old), None):
             before = canonical_json(old[_signature(flat, key)])
             changes[cell.id] = f"changed: {key} {before} -> {canonical_json(flat[key])}"

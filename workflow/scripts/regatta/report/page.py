@@ -21,7 +21,7 @@ from markupsafe import Markup
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, natural, plural, rank_time, size, status_text, with_minus_signs
+from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
@@ -158,7 +158,7 @@ def facts(
     hosts = [host for environment in all_of for host in environment["hosts"]]
     gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
     times = sorted(measurements["time_utc"].dropna())
-    found = [("Cluster", campaign["cluster"]["name"]), ("Device", campaign["device"])]
+    found = [("Cluster", nodes_text(campaign["cluster"])), ("Device", campaign["device"])]
     if campaign["device"] != "cpu":
         found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
     images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}

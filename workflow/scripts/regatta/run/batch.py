@@ -19,6 +19,7 @@ from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.jobs import END_NOT_RECORDED, hosts_to_avoid, note_job, open_job
 from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
+from regatta.store.nodes import blamed_nodes
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
 
@@ -90,6 +91,12 @@ class Run:
     def results(self) -> Path:
         return self.folder.parent.parent
 
+    def step_hosts(self) -> list[str]:
+        """Return the nodes to which launches are pinned if the job has more: those that failed no job, if possible."""
+        avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]
+        avoid += self.allocation.launcher.excluded_nodes(self.batch["cluster"])
+        return self.allocation.step_hosts(self.batch["nodes"], avoid)
+
     def launch_file(self, launch: str) -> Path:
         return self.results / "launches" / f"{launch}.jsonl"
 
@@ -150,7 +157,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
         folders=(ROOT, store_file.parent.parent),
         # The sum of all deadlines, of cells and of the starts between them.
         limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
-        hosts=run.allocation.step_hosts(batch["nodes"], hosts_to_avoid(run.folder)),
+        hosts=run.step_hosts(),
     )
     request = {
         "schema": SCHEMA,

@@ -7,6 +7,7 @@ reuses one that passed.
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from regatta.run.preflight_verdict import judge
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes import runtime_of
 from regatta.store.launch_files import read_frozen, write_json, write_text
+from regatta.store.nodes import blame_nodes, blamed_nodes
 
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
@@ -132,21 +134,23 @@ def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, laun
     stack = frozen["stacks"][name]
     out_file, log = folder / f"{launch}.seen.json", folder / f"{launch}.log"
     (folder / "errors" / launch).mkdir(parents=True, exist_ok=True)
+    avoid = [*blamed_nodes(results := folder.parents[1]), *allocation.launcher.excluded_nodes(frozen["cluster"])]
     request, cause = None, changed_since_planned(name, stack, frozen["cluster"])
     if cause is None:
         try:
-            limit, hosts = frozen["launch_start_seconds"], allocation.step_hosts(frozen["nodes"])
-            where = folder / f"{launch}.prologue"
-            prologue = run_prologue(allocation, stack, frozen["nodes"], where, limit, hosts)
-            request = _write_request(folder.resolve(), frozen, allocation, name, launch)
+            limit, hosts = frozen["launch_start_seconds"], allocation.step_hosts(frozen["nodes"], avoid)
+            geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
+            prologue = run_prologue(allocation, geometry, stack, folder / f"{launch}.prologue", limit, hosts)
+            request = _write_request(folder.resolve(), frozen, geometry, hosts, name, launch)
             cause = _launch(allocation, request, stack, log, limit, prologue)
         except NodeFailed:
             raise
         except PrologueFailed as failed:
             if failed.cause.status == "node_failure":
-                raise _node_failed(failed.cause) from None
+                raise _node_failed(folder, allocation, failed.cause) from None
             cause = str(failed)
             write_text(log, failed.output)
+            blame_nodes(results, failed.cause.hosts, folder.name, allocation.job, cause)
         except UserError as error:
             cause = str(error)
     report = read_frozen(out_file) if out_file.exists() else None
@@ -159,16 +163,18 @@ def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, laun
     return {"stack": name, **kept, "verdict": verdict, "seen": report, "log": str(log), "argv": argv}
 
 
-def _write_request(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
+def _write_request(
+    folder: Path, frozen: dict, geometry: Geometry, hosts: Sequence[str], name: str, launch: str
+) -> dict:
     stack, path = frozen["stacks"][name], folder / f"{launch}.launch.json"
     argv = launch_argv(
-        Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"]),
+        geometry,
         stack,
         [str(PROGRAM), "--request", str(path)],
         variables=os.environ,
         folders=(ROOT, folder.parent.parent),
         limit_seconds=2 * frozen["launch_start_seconds"],
-        hosts=allocation.step_hosts(frozen["nodes"]),
+        hosts=hosts,
     )
     request = {
         "schema": 1,
@@ -211,9 +217,10 @@ def _launch(
     errors = read_rank_errors(Path(request["error_dir"]))
     cause = find_cause(allocation.launcher, errors, read_log_tail(log), process.returncode, 0)
     if cause.status == "node_failure":
-        raise _node_failed(cause)
+        raise _node_failed(Path(request["out_file"]).parent, allocation, cause)
     return cause.text
 
 
-def _node_failed(cause: Cause) -> NodeFailed:
+def _node_failed(folder: Path, allocation: Allocation, cause: Cause) -> NodeFailed:
+    blame_nodes(folder.parents[1], cause.hosts, folder.name, allocation.job, cause.text)
     return NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same command again.")

@@ -1,24 +1,24 @@
 """Run the prologue of a stack once on each node, and return the variables that it has changed."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from regatta.core.errors import UserError
-from regatta.core.text import one_line
+from regatta.core.text import one_line, plural
 from regatta.launchers import Allocation, inherited_environment
-from regatta.launchers.base import start
+from regatta.launchers.base import Geometry, start
 from regatta.run.causes import Cause, read_log_tail
-from regatta.runtimes.prologue import changes, failure, forget_environments, script
+from regatta.runtimes.prologue import changes, failures, forget_environments, script
 from regatta.store.launch_files import write_text
 
 POLL_SECONDS = 0.05
 
 
 class PrologueFailed(UserError):
-    """A prologue failed, so its stack cannot start. cause.hosts: where it failed; output: that of one node."""
+    """A prologue failed, so its stack cannot start. cause.hosts: nodes at fault; output: that of one node."""
 
-    def __init__(self, text: str, status: str = "failed", hosts: Sequence[str] = (), output: str = ""):
+    def __init__(self, text: str, status: str = "failed", hosts: Iterable[str] = (), output: str = ""):
         super().__init__(text)
         self.cause = Cause(status, "launch", text, frozenset(hosts))
         self.output = output
@@ -26,8 +26,8 @@ class PrologueFailed(UserError):
 
 def run_prologue(
     allocation: Allocation,
+    geometry: Geometry,
     stack: dict,
-    num_nodes: int,
     folder: Path,
     limit_seconds: float,
     hosts: Sequence[str] = (),
@@ -43,7 +43,7 @@ def run_prologue(
     for old in folder.glob("*"):  # of a job that was stopped
         old.unlink()
     try:
-        _run(allocation, stack["prologue"], num_nodes, folder, limit_seconds, hosts, check)
+        _run(allocation, geometry, stack["prologue"], folder, limit_seconds, hosts, check)
         return changes(folder)
     except ValueError as error:
         remedy = "All ranks get the same variables. Set it in env, or make the prologue independent of the node."
@@ -54,8 +54,8 @@ def run_prologue(
 
 def _run(
     allocation: Allocation,
+    geometry: Geometry,
     steps: list[dict],
-    num_nodes: int,
     folder: Path,
     limit_seconds: float,
     hosts: Sequence[str],
@@ -64,7 +64,7 @@ def _run(
     path = folder.resolve() / "prologue.sh"
     write_text(path, script(steps))
     launcher, log = allocation.launcher, folder / "prologue.out"
-    argv = [*launcher.once_per_node(num_nodes, limit_seconds, hosts), "bash", str(path), str(path.parent)]
+    argv = [*launcher.once_per_node(geometry, limit_seconds, hosts), "bash", str(path), str(path.parent)]
     try:
         process = start(argv, inherited_environment(launcher), log)
     except OSError as error:
@@ -82,11 +82,13 @@ def _run(
         raise PrologueFailed(one_line(reading.node_problem, 300), "node_failure", reading.hosts)
     if is_late:
         raise PrologueFailed(f"the prologue did not end within {limit_seconds:g} s (launch_start_seconds)", output=text)
-    if failed := failure(folder):
-        host, why = failed
-        raise PrologueFailed(
-            f"the prologue failed on {host}: {why}", "failed", [host], read_log_tail(folder / f"{host}.log")
-        )
-    if len(list(folder.glob("*.after"))) < num_nodes or process.returncode:
+    if failed := failures(folder):
+        host, why = next(iter(failed.items()))
+        more = f" and {plural(len(failed) - 1, 'other node')}" if len(failed) > 1 else ""
+        # If it fails everywhere, no node is at fault.
+        hosts = failed if len(failed) < geometry.nodes else ()
+        output = read_log_tail(folder / f"{host}.log")
+        raise PrologueFailed(f"the prologue failed on {host}{more}: {why}", "failed", hosts, output)
+    if len(list(folder.glob("*.after"))) < geometry.nodes or process.returncode:
         last = one_line((text.splitlines() or ["(no output)"])[-1], 300)
         raise PrologueFailed(f"the prologue was not run on all nodes: {last}", output=text)

@@ -13,6 +13,7 @@ from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
 from regatta.launchers import find_allocation
+from regatta.launchers.base import Geometry
 from regatta.run.batch import (
     Run,
     Stopped,
@@ -36,8 +37,9 @@ from regatta.run.causes import (
 )
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
-from regatta.store.jobs import hosts_to_avoid, jobs_without_start, note_job
+from regatta.store.jobs import jobs_without_start, note_job
 from regatta.store.launch_files import read_frozen
+from regatta.store.nodes import blame_nodes
 
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
@@ -69,6 +71,7 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
                     if num_cells:
                         _run_planned_launch(run, index)
                 _settle_launches_without_start(run)
+                _blame_nodes_without_start(run)
                 return write_manifest(run)
         except OSError as error:
             if error.errno not in NO_SPACE:
@@ -130,6 +133,8 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     """End the job after a node failure: no launch of this shape can start on the remaining nodes."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
+    named = {*cause.hosts} & {*run.allocation.hosts()}
+    blame_nodes(run.results, named, run.id, run.allocation.job, cause.text)
     text = f"{run.id}: a node failed ({', '.join(hosts) or 'name unknown'}): {cause.text}"
     raise UserError(f"{text}. Completed measurements are kept; the batch continues in another job.")
 
@@ -164,20 +169,28 @@ def _settle_launches_without_start(run: Run) -> None:
         write_records(run, request, run.remaining(index), cause, None)
 
 
+def _blame_nodes_without_start(run: Run) -> None:
+    """Blame the nodes on which earlier jobs of the batch could not start, once its launches have started on others."""
+    for entry in jobs_without_start(run.folder) if run.has_come_up and not run.not_started else ():
+        blame_nodes(run.results, entry["hosts"], run.id, entry["job"], entry["cause"])
+
+
 def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
     """Return the variables that a stack's prologue changes. It runs once per job; None if it fails, which holds the
     stack back."""
     if name in run.prologues:
         return run.prologues[name]
-    nodes, hosts = run.batch["nodes"], run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder))
-    limit, folder = run.batch["launch_start_seconds"], run.folder / "prologue" / name
+    batch, limit = run.batch, run.batch["launch_start_seconds"]
+    geometry = Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+    folder, hosts = run.folder / "prologue" / name, run.step_hosts()
     try:
         found = run_prologue(
-            run.allocation, run.batch["stacks"][name], nodes, folder, limit, hosts, lambda: _raise_if_stopped(run)
+            run.allocation, geometry, batch["stacks"][name], folder, limit, hosts, lambda: _raise_if_stopped(run)
         )
     except PrologueFailed as failed:
         if failed.cause.status == "node_failure":
             _leave_nodes(run, failed.cause)
+        blame_nodes(run.results, failed.cause.hosts, run.id, run.allocation.job, str(failed))
         run.held[name] = str(failed)
         return None
     return run.prologues.setdefault(name, found)

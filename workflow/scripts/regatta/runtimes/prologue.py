@@ -94,15 +94,17 @@ def _script_lines(step: dict) -> str:
     return f'echo {shlex.quote(command)} >"$regatta_files.step"\n{command} || exit\n'
 
 
-def failure(folder: Path) -> tuple[str, str] | None:
-    """Return a node whose prologue failed, and why: the step, its exit status, and the last lines of its output."""
+def failures(folder: Path) -> dict[str, str]:
+    """Return why the prologue failed, by node: the step, its exit status, and the last lines of its output."""
+    found = {}
     for log in sorted(folder.glob("*.log")):
         if not log.with_suffix(".after").exists():
             step, status = (_text(log.with_suffix(end)) for end in (".step", ".status"))
             how = f"exit status {status}" if status else "it did not end"
-            lines = [line for line in _text(log).splitlines() if line.strip()][-MAX_LINES:]
-            return log.stem, one_line(f"{step or 'before its first step'}: {how}: {' | '.join(lines)}", 500)
-    return None
+            output = re.sub(r"^\S*/prologue\.sh: line \d+: ", "", _text(log), flags=re.MULTILINE)
+            lines = [line for line in output.splitlines() if line.strip()][-MAX_LINES:]
+            found[log.stem] = one_line(f"{step or 'before its first step'}: {how}: {' | '.join(lines)}", 500)
+    return found
 
 
 def forget_environments(folder: Path) -> None:

@@ -20,6 +20,7 @@ from regatta.store.history import generation_of, is_after_now, record_order
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
 from regatta.store.launch_files import mismatch, read_file, write_text
 from regatta.store.launch_times import hosts_of, job_rows, launch_row
+from regatta.store.nodes import blame_text, blamed_nodes
 from regatta.store.records import device_of, one_line
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
@@ -96,6 +97,7 @@ class Found:
     interrupted: list[dict] = field(default_factory=list)
     not_planned: Counter = field(default_factory=Counter)
     after_now: dict[str, str] = field(default_factory=dict)
+    blamed_nodes: list[dict] = field(default_factory=list)
     launches: list[dict] = field(default_factory=list)
     jobs: list[dict] = field(default_factory=list)
 
@@ -105,7 +107,8 @@ class Found:
         lists["interrupted"] = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
         lists["not_planned"] = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
-        return {"schema": 1, **lists, **({"after_now": after_now} if after_now else {})}
+        later = {"after_now": after_now, "blamed_nodes": self.blamed_nodes}
+        return {"schema": 1, **lists, **{name: entries for name, entries in later.items() if entries}}
 
 
 def read_store(
@@ -130,6 +133,8 @@ def read_store(
         if summary.header is not None:
             _read_launch(summary, found)
     _read_batches(found)
+    blamed = blamed_nodes(launches_dir.parent).items()
+    found.blamed_nodes = [{"host": one_line(host), "text": blame_text(host, evidence)} for host, evidence in blamed]
     # A cell of an imported campaign has as many repeats as it has launches.
     planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
     rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]

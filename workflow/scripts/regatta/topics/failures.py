@@ -53,6 +53,7 @@ def section(data: ReportData) -> Section:
         "groups": groups_of(data, data.launches.parent),
         "skipped": skipped_groups(data.tables["failures"]),
         "interruptions": interruptions(data.problems),
+        "blamed_nodes": [node["text"] for node in data.problems.get("blamed_nodes", [])],
     }
     num_bad = int((planned["status"] != "ok").sum())
     state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
