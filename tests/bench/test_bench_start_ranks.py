@@ -289,3 +289,16 @@ def test_ranks_are_counted_by_their_command_lines(tmp_path, monkeypatch):
             monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
         assert rank_process.count_other_ranks(tmp_path) == expected
     assert rank_process.count_other_ranks(tmp_path / "none") is None
+
+
+def test_a_launch_leaves_nothing_in_the_temporary_folder(start, tmp_path):
+    """torchrun leaves a folder torchelastic_* there after each launch."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    program = BENCH / "collective.py"
+    line = ["--message-bytes", "1024", "--max-seconds", "0.05", "--min-seconds", "0.01", "--max-warmup-seconds", "0.01"]
+    text = f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
+    process = start(2, text, *line, TMPDIR=str(folder))
+    output = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert list(folder.iterdir()) == []

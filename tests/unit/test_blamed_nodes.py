@@ -1,16 +1,17 @@
 """Nodes that the cluster file excludes, and nodes that failed jobs: what reaches sbatch and srun, and what is shown."""
 
 import json
+import re
 import shlex
 import sys
 
 import pytest
 from campaign_files import SLURM, TEXT, collectives, load, message
-from synthetic import write_laptop
+from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
 
 from regatta.core.errors import UserError
 from regatta.core.schemas import fill_defaults, load_schema
-from regatta.launchers import LAUNCHERS, Allocation, launch_argv
+from regatta.launchers import LAUNCHERS, Allocation, launch_argv, slurm_resources
 from regatta.launchers.base import Geometry
 from regatta.launchers.slurm_resources import job_resources, sbatch_words
 from regatta.plan.page import plan_text
@@ -21,7 +22,6 @@ from regatta.run.causes import Cause
 from regatta.store.jobs import note_job
 from regatta.store.launch_files import append_line
 from regatta.store.nodes import FILE, blame_nodes, blame_text, blamed_nodes, clear_nodes
-from regatta.topics.catalog import collect
 
 STACK = {"kind": "host", "python": "/bin/sh", "runtime": "apptainer", "srun": []}
 
@@ -87,6 +87,15 @@ def test_an_allocation_that_lacks_nodes_without_the_excluded_ones_is_refused(mon
     assert "without n2 (exclude_nodes)" in problem(cluster(exclude_nodes=["n[2-9]"]), True, [(2, 1)])
 
 
+def test_an_excluded_node_that_slurm_does_not_know_is_named_before_anything_is_submitted(monkeypatch):
+    monkeypatch.setattr(slurm_resources, "answer", lambda line: "n1\nn2\nn3\n")
+    assert slurm_resources.unknown_nodes(cluster(exclude_nodes=["n[1-3]"])) == []
+    [problem] = slurm_resources.unknown_nodes(cluster(exclude_nodes=["n1,node9", "x"]))
+    assert "exclude_nodes: node9 is not a node" in problem
+    monkeypatch.setattr(slurm_resources, "answer", lambda line: None)  # a machine without Slurm
+    assert slurm_resources.unknown_nodes(cluster(exclude_nodes=["n9"])) == []
+
+
 # Nodes that failed jobs.
 
 
@@ -147,13 +156,17 @@ def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys):
 
 
 def test_the_report_lists_blamed_nodes(tmp_path):
-    write_laptop(tmp_path)
-    campaign, launches = json.loads(next(tmp_path.glob("campaign.*.json")).read_text()), tmp_path / "launches"
-    assert "blamed_nodes" not in collect(campaign, launches)[1]
-    blame_nodes(tmp_path, ["n3"], "n02g02-x", "16", "a mount is missing")
-    [node] = collect(campaign, launches)[1]["blamed_nodes"]
+    folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet50", 1, 2)]), CLUSTER)
+    page = make_report(folder).read_text(encoding="utf-8")
+    assert "Avoided nodes" not in page
+    assert "blamed_nodes" not in json.loads((folder / "problems.json").read_text())
+    blame_nodes(folder, ["n3"], "n02g02-x", "16", "a <mount> is missing")
+    page = make_report(folder).read_text(encoding="utf-8")
+    section = re.search(r'<section id="failures".*?</section>', page, re.DOTALL)[0]
+    assert "n3 failed 1 job" in section
+    assert "a &lt;mount&gt; is missing" in section
+    [node] = json.loads((folder / "problems.json").read_text())["blamed_nodes"]
     assert node["host"] == "n3"
-    assert "a mount is missing" in node["text"]
 
 
 def a_run(folder, monkeypatch) -> Run:

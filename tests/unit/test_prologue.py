@@ -106,7 +106,7 @@ STACK = "  host: {kind: host}\n"
         ("[{source: env.sh}]", "stacks.host.prologue[0].source = 'env.sh'", "Absolute path"),
         ("[{module: cuda 12}]", "stacks.host.prologue[0].module = 'cuda 12'", "one word"),
         ("[{module: -f}]", "stacks.host.prologue[0].module = '-f'", "one word"),
-        ("[{modul: cuda}]", "'modul'", "Did you mean 'module'?"),
+        ("[{modules: cuda}]", "'modules'", "Did you mean 'module'?"),
         ("[{source: /bin/sh, module: cuda}]", "stacks.host.prologue[0]", "One step"),
         ("[module load cuda]", "stacks.host.prologue[0] = 'module load cuda'", "One step"),
         ("[{}]", "stacks.host.prologue[0]", "empty"),

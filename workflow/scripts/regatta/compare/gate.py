@@ -17,7 +17,7 @@ import pandas as pd
 
 from regatta.compare.campaigns import match_key
 from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
-from regatta.core.text import bracket, natural, percent, plural, ratio_text, status_text, three
+from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all, verdict_text
 from regatta.topics.base import grouped, plain_rows, values_by_cell
 from regatta.topics.failures import log_path
@@ -188,7 +188,7 @@ def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]
     if gone:
         more = f"; {len(reasons)} skipped, such as: {reasons[0]}" if reasons else ""
         yield f"{plural(len(gone), 'cell')} measured in '{old_campaign['name']}' no longer planned{more}"
-    clusters = old_campaign["cluster"]["name"], campaign["cluster"]["name"]
+    clusters = nodes_text(old_campaign["cluster"]), nodes_text(campaign["cluster"])
     if clusters[0] != clusters[1]:
         yield f"'{old_campaign['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'"
 

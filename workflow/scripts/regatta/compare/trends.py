@@ -80,7 +80,8 @@ def read_keys(frozen: Path) -> Keys | None:
 
 def keys_of(campaign: dict) -> Keys:
     specs = {cell["id"]: cell["spec"] for cell in campaign["cells"]}
-    return {match_key(spec) + canonical_json([spec["version"], spec["cluster"]]): cell for cell, spec in specs.items()}
+    machine = ("version", "cluster", "node_type")
+    return {match_key(spec) + canonical_json([*map(spec.get, machine)]): cell for cell, spec in specs.items()}
 
 
 def connected(keys: dict[Path, Keys]) -> list[list[Path]]:

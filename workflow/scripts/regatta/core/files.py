@@ -104,6 +104,19 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+def check_cache_folder() -> None:
+    """Raise UserError if Snakemake's cache cannot be written: Snakemake itself would end with a traceback."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "snakemake"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        problem = None if os.access(folder, os.W_OK | os.X_OK) else os.strerror(errno.EACCES)
+    except OSError as error:
+        problem = error.strerror
+    if problem:
+        remedy = "Set XDG_CACHE_HOME to a folder that you can write: export XDG_CACHE_HOME=/path/to/cache"
+        raise UserError(f"{folder}: cannot be written ({problem}), but Snakemake needs a cache. {remedy}")
+
+
 def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:
     """Raise ValueError if a module of regatta.`package` defines a `kind` that is missing in the list `where`."""
     for path in sorted((SCRIPTS / "regatta" / package).rglob("*.py")):

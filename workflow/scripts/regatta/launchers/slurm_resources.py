@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.core.errors import nearest
 from regatta.launchers.slurm_queue import answer, expand, job_id
 
 EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
@@ -209,7 +210,18 @@ def minutes_of(limit: str) -> float:
 
 def shape_problems(cluster: dict, shapes: list[tuple[int, int]]) -> list[str]:
     """Return why jobs could never start. Within an allocation none are submitted."""
-    return [] if job_id() else partition_problems(cluster, shapes, read_partitions())
+    if job_id():
+        return []
+    return partition_problems(cluster, shapes, read_partitions()) + unknown_nodes(cluster)
+
+
+def unknown_nodes(cluster: dict) -> list[str]:
+    """Return the excluded nodes that Slurm does not know: it would reject every job."""
+    if not (excluded := excluded_nodes(cluster)):
+        return []
+    known = (answer(["sinfo", "--noheader", "--all", "--Node", "--format=%N"]) or "").split()
+    unknown = [name for name in excluded if known and name not in known]
+    return [f"exclude_nodes: {name} is not a node of this cluster.{nearest(name, known)}" for name in unknown[:1]]
 
 
 def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions: dict[str, Partition]) -> list[str]:
