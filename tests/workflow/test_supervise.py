@@ -371,3 +371,21 @@ def test_the_preflight_names_a_prologue_that_fails_with_its_output(tmp_path):
     assert not stack["verdict"]["ok"]
     assert f"source {tmp_path}/env.sh: exit status 7: no license" in problem
     assert "no license" in (folder.parent / folder.name / "host-00.log").read_text()
+
+
+def test_a_prologue_may_provide_the_runtime_and_runs_outside_of_the_image(tmp_path):
+    """The runtime is played by a script that drops the words up to the image, and its own variables."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "apptainer").write_text('#!/bin/sh\nuntil [ "${1%.sif}" != "$1" ]; do shift; done; shift\nexec "$@"\n')
+    (tools / "apptainer").chmod(0o755)
+    header = bytes(32) + b"SIF_MAGIC\0".ljust(16, b"\0") + bytes(range(1, 17))
+    (tmp_path / "a.sif").write_bytes(header)
+    campaign = with_prologue(tmp_path, f"export OMP_OF_SITE=7 PATH={tools}:$PATH")
+    stack = campaign["stacks"]["host"]
+    campaign["stacks"]["host"] = stack | {"kind": "contained", "image": str(tmp_path / "a.sif")}
+    results = measure_all(tmp_path, campaign)
+    assert by_status(results) == {"ok": NUM_RECORDS}
+    headers = [line for line in lines(results) if line["kind"] == "launch"]
+    assert {header["argv"][0] for header in headers} == {"apptainer"}
+    assert {header["environment"]["variables"]["OMP_OF_SITE"] for header in headers} == {"7"}
