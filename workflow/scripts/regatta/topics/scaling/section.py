@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE
+from regatta.core.names import PLACE, SEPARATOR
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
@@ -246,8 +246,9 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
     name = data.cell_names[best.cell]
+    workload = name.say("subject", *name.settings, *PLACE, always=("subject",))
     values = {
-        "name": f"{name.say('subject', *name.settings, *PLACE)} \N{MIDDLE DOT} {name.parts['shape']} {name.ranks}",
+        "name": SEPARATOR.join((workload, f"{name.parts['shape']} {name.ranks}")),
         "fastest": name.say(*name.series),
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
