@@ -100,7 +100,7 @@ def _parse(text: str) -> tuple[yaml.SafeLoader, yaml.Node | None]:
     """Return the loader and the top node of a YAML text. libyaml is ten times as fast; errors come from Python's."""
     # libyaml's recursion ends in a crash instead of an error. No text is nested more deeply than this number.
     most_nested = sum(map(text.count, "[{-?")) + max(len(line) - len(line.lstrip()) for line in text.split("\n"))
-    if most_nested <= MAX_NESTED_IN_C:
+    if most_nested <= MAX_NESTED_IN_C and "\t" not in text:  # libyaml accepts tabs that Snakemake's parser refuses
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         with contextlib.suppress(yaml.YAMLError):
             return loader, loader.get_single_node()
