@@ -85,7 +85,7 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    assert line.text == "largest losses between nodes (ResNet-18: 40 points), within nodes (ResNet-50: 10 points)"
+    assert line.text == "largest losses: inter-node (ResNet-18: 40 points), intra-node (ResNet-50: 10 points)"
     assert line.values["without_result"] == {}
 
 
@@ -102,7 +102,7 @@ def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
 
     set_step_times(folder, seconds)
     line = lines_of(folder)["scaling"]
-    assert line.text == "largest losses between nodes (5 of 6: 50 points), within nodes (model_5: 75 points)"
+    assert line.text == "largest losses: inter-node (5 of 6: 50 points), intra-node (model_5: 75 points)"
 
 
 def without(folder, is_lost):
@@ -128,7 +128,7 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.startswith("largest losses within nodes (10 points)")
+    assert line.text.startswith("largest losses: intra-node (10 points)")
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -407,12 +407,12 @@ def write_answer(folder, text):
 
 def test_the_answer_ends_a_run_on_the_terminal(tmp_path):
     lines = [
-        {"lead": "Scaling on 2 GPUs: 90 %", "text": "largest loss within nodes"},
+        {"lead": "Scaling on 2 GPUs: 90 %", "text": "largest loss: intra-node"},
         {"lead": "\x1b[31mred", "text": ""},
     ]
     write_answer(tmp_path, json.dumps({"lines": lines}))
     text = outcome_text(tmp_path).splitlines()
-    assert text[1] == "  Scaling on 2 GPUs: 90 %; largest loss within nodes"
+    assert text[1] == "  Scaling on 2 GPUs: 90 %; largest loss: intra-node"
     assert "\x1b" not in text[2]
     assert "boom" in text[3]
 

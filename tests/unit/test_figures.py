@@ -122,7 +122,7 @@ def test_the_shape_of_a_mark_is_relative_to_its_center():
     )
 
 
-def test_the_launches_of_a_cell_are_one_path_and_the_style_of_a_series_stands_once(drawing):
+def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawing):
     points = [Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, is_on_line=i < 2, cell=f'"{i}') for i in range(3)]
     svg = svg_of(Series("ddp", tuple(points)))
     paths = re.findall(r'<path data-cell="&quot;(\d)" d="([^"]*)"/>', svg)

@@ -39,7 +39,7 @@ def hours_per_million(rate_per_rank: float) -> float:
     return 1e6 / rate_per_rank / 3600
 
 
-# Keys; of other numbers, the largest one is the worst.
+# For all other numbers, the largest value is the worst.
 LARGER_IS_BETTER = {"efficiency_percent", "mfu_percent", "accuracy_percent", "throughput", "throughput_per_rank"}
 LARGER_IS_BETTER |= {"busbw", "pipelined_busbw"}
 TIMES = ("step_ms", "latency_us", "total_s", "both_passes_us")  # a cell with one of these needs no median_ms

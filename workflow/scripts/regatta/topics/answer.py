@@ -12,18 +12,18 @@ from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
-from regatta.topics.answer_results import RESULTS, AnswerLine, listed
+from regatta.topics.answer_results import RESULTS, AnswerLine, join_names
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison import section as comparison
 from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
-from regatta.topics.stragglers.section import launches_short, persistent
+from regatta.topics.stragglers.section import persistent, row_closest_to_detection
 
 MOST_LINES = 6
 MOST_HOSTS = 2  # of a slow rank
-LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not worth a reader's time
+LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
 
 
 @once_per_report
@@ -75,11 +75,11 @@ def subject(data: ReportData) -> AnswerLine:
     specs = [cell["spec"] for cell in cells]
     sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
     stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
-    parts = [listed(list(dict.fromkeys(name.parts["subject"] for name in names)))]
+    parts = [join_names(list(dict.fromkeys(name.parts["subject"] for name in names)))]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
-    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {listed(stacks)}")
+    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {join_names(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
     return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
@@ -188,7 +188,7 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     stragglers = data.tables["stragglers"]
     late = persistent(data.tables["straggler_hosts"], stragglers)
     if not late:
-        is_short = len(stragglers) > 0 and launches_short(stragglers) is not None
+        is_short = len(stragglers) > 0 and row_closest_to_detection(stragglers) is not None
         text = (
             "too few launches to detect a slow node or rank"
             if is_short

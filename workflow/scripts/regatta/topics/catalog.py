@@ -153,11 +153,11 @@ def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
 ) -> ReportData:
     """Read the data of a report. preflight: path of its result, if any. A corrupt file is listed in the problems."""
-    collected, noted, result = read_collected(measurements), read_frozen(problems), None
+    collected, recorded_problems, result = read_collected(measurements), read_frozen(problems), None
     try:
         result = read_frozen(preflight) if preflight else None
     except UserError as error:
-        noted["corrupt"].append(
+        recorded_problems["corrupt"].append(
             str(error).replace(f"{preflight.parent}/", "")
         )  # keep the report independent of its folder
     files = {name: path_of(name, measurements) for name in COLLECTED}
@@ -166,7 +166,7 @@ def read_report_data(
         read_frozen(campaign, "campaign"),
         {**collected, **read_tables(tables)},
         page.read_headers(launches, collected["measurements"]),
-        noted,
+        recorded_problems,
         launches,
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
