@@ -188,15 +188,13 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     stragglers = data.tables["stragglers"]
     late = persistent(data.tables["straggler_hosts"], stragglers)
     if not late:
-        is_short = len(stragglers) > 0 and row_closest_to_detection(stragglers) is not None
-        text = (
-            "too few launches to detect a slow node or rank"
-            if is_short
-            else "no slow node or rank found"
-            if len(stragglers)
-            else ""
-        )
-        return {"straggler": None}, text
+        if stragglers.empty:
+            return {"straggler": None}, ""
+        if row_closest_to_detection(stragglers) is not None:
+            return {"straggler": None}, "too few launches to detect a slow node or rank"
+        groups = stragglers.groupby(["nodes", "gpus_per_node", "stack", "device", "quantity"], dropna=False)
+        num = int(groups["num_records"].first().sum())
+        return {"straggler": None}, f"no slow node or rank found ({num:,} of {len(data.ok):,} measurements checked)"
     hosts = {finding.values["host"] for finding in late if "host" in finding.values}
     ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
     worst = late[0].values
