@@ -1,5 +1,7 @@
 """The lines of the page's first block: their numbers are computed here from the records, by hand or by brute force."""
 
+import csv
+import io
 import json
 import os
 import statistics
@@ -323,7 +325,12 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
     assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
     assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
-    assert "0.23 GPU hours lost to failures; 1.16 GPU hours idle" in line.text
+    text = (tmp_path / "r" / "tables" / "allocations.csv").read_text(encoding="utf-8")
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["gpu_hours"]]
+    ranks = [int(row["nodes"]) * int(row["gpus_per_node"]) for row in rows]
+    measuring = sum(float(row["measuring_s"]) * num for row, num in zip(rows, ranks, strict=True)) / 3600
+    assert line.values["measuring_hours"] == pytest.approx(measuring)
+    assert "0.23 GPU hours lost to failures; 1.16 GPU hours idle (36 % of the allocated time, measuring " in line.text
 
 
 def test_a_cost_that_was_not_recorded_is_unknown(tmp_path):

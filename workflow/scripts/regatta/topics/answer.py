@@ -13,13 +13,14 @@ from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_t
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
 from regatta.topics.answer_results import RESULTS, AnswerLine, join_names
-from regatta.topics.base import ReportData, once_per_report
+from regatta.topics.base import ReportData, once_per_report, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
 from regatta.topics.stragglers.section import persistent, row_closest_to_detection
+from regatta.topics.timeline import allocated_hours
 
 MOST_LINES = 6
 MOST_HOSTS = 2  # of a slow rank
@@ -119,15 +120,18 @@ def cost_of(data: ReportData) -> tuple[dict, list[str]]:
     """Return the rank-hours lost to failures and idle in allocations, as values (None if unknown) and texts."""
     lost = [part.hours for part in lost_time(data.tables["timeline"], data.measurements) if part.hours is not None]
     allocations = data.tables["allocations"].dropna(subset="gpu_hours")
-    idle, allocated = (float(allocations[name].sum()) for name in ("idle_gpu_hours", "gpu_hours"))
-    hours = {"lost_hours": sum(lost) if lost else None, "idle_hours": None, "allocated_hours": None}
+    sums = allocated_hours(plain_rows(allocations, tuple(allocations)))
+    idle, allocated = sums["idle"], sums["total"]
+    hours = {"lost_hours": sum(lost) if lost else None}
+    hours |= dict.fromkeys(("idle_hours", "measuring_hours", "allocated_hours"))
     is_idle = allocated > 0 and idle / allocated >= LEAST_IDLE_RATIO
     longer = max(sum(lost), idle if is_idle else 0)
     texts = [f"{rank_time(sum(lost), data.device, longer)} lost to failures"] if lost else []
     if allocated > 0:
-        hours |= {"idle_hours": idle, "allocated_hours": allocated}
+        hours |= {"idle_hours": idle, "measuring_hours": sums["measuring"], "allocated_hours": allocated}
     if is_idle:
         share = f"{percent_number(idle / allocated)} % of the allocated time"
+        share += f", measuring {percent_number(sums['measuring'] / allocated)} %"
         texts.append(f"{rank_time(idle, data.device, longer)} idle ({share})")
     return hours, texts
 
