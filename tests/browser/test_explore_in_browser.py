@@ -214,7 +214,7 @@ def test_a_first_click_sorts_the_worst_cells_first(browser, page):
 SCOPE = "!document.getElementById('filter-scope').hidden"
 
 
-def test_a_filter_says_that_answer_and_findings_are_of_the_whole_campaign(browser, page):
+def test_a_filter_states_that_answer_and_findings_are_unfiltered(browser, page):
     show(browser, page)
     assert browser.evaluate(SCOPE) is False
     choose(browser, "model", "ResNet-18")
@@ -336,7 +336,7 @@ def test_strings_of_a_hostile_campaign_are_shown_and_run_nothing(browser, tmp_pa
     assert not any(event.get("method") == "Page.javascriptDialogOpening" for event in browser.events)
 
 
-def test_what_is_folded_on_a_large_page_is_parsed_when_it_is_opened(browser, tmp_path):
+def test_folded_content_of_a_large_page_is_parsed_when_opened(browser, tmp_path):
     from synthetic import Machine, make_campaign, make_report, train_cell, write_results
 
     from regatta.report import page as report_page

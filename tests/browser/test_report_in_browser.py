@@ -118,7 +118,7 @@ def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, repor
     assert 0 < bars <= batches
 
 
-def test_no_box_of_the_page_scrolls_down(browser, report):
+def test_no_element_scrolls_vertically(browser, report):
     browser.open(report, 1440)
     browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")
     boxes = "[...document.querySelectorAll('main *')].filter(e => getComputedStyle(e).overflowY === 'auto')"

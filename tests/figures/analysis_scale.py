@@ -1,6 +1,6 @@
-"""Cost of tables and report over the number of records: from nothing, and after one more batch of five launches.
+"""Cost of tables and report over the number of records: from scratch, and after one more batch of five launches.
 
-Goals for 25,000 records: 30 s and 1 GB from nothing, 8 s after one more batch, 15 s for compare.py of two such
+Goals for 25,000 records: 30 s and 1 GB from scratch, 8 s after one more batch, 15 s for compare.py of two such
 campaigns. With --large also 250,000 records (1.6 GB on disk; goals: 6 min, 4 GB). The results are those of
 five_thousand_cells.py: a tenth of its cells, all with 5 launches each, and all with 50.
 """
@@ -49,10 +49,10 @@ def goals(
     report_s: float | None = None,
 ) -> None:
     """Report the sum of both steps against its goals, and one more batch and the report alone. steps: of `measure`."""
-    whole, again = steps["from nothing"], steps["after one more batch"]
+    whole, again = steps["from scratch"], steps["after one more batch"]
     name = f"{records} records, tables and report"
     report(
-        Figure(f"{name}, from nothing", sum(taken for taken, _ in whole), "s", seconds),
+        Figure(f"{name}, from scratch", sum(taken for taken, _ in whole), "s", seconds),
         Figure(f"{name}, memory", max(peak for _, peak in whole), "MB", megabytes),
     )
     if again_s and report_s:
@@ -63,18 +63,18 @@ def goals(
 
 
 def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Print what tables and report cost, first without the last batch, then with it. Returns seconds and megabytes."""
+    """Print the cost of tables and report, first without the last batch, then with it. Returns seconds and megabytes."""
     files = sorted((folder / "launches").iterdir())
     last_batch = files[-1].name.rsplit("-", 2)[0]
     aside = Path(tempfile.mkdtemp(dir=folder.parent))
     for file in (file for file in files if file.name.startswith(last_batch)):
         file.rename(aside / file.name)
-    write_all(folder, "from nothing, without the last batch")
+    write_all(folder, "from scratch, without the last batch")
     for file in list(aside.iterdir()):
         file.rename(folder / "launches" / file.name)
     again = write_all(folder, "after one more batch")
     shutil.rmtree(folder / "cache")
-    return {"after one more batch": again, "from nothing": write_all(folder, "from nothing")}
+    return {"after one more batch": again, "from scratch": write_all(folder, "from scratch")}
 
 
 def write_all(folder: Path, state: str) -> list[tuple[float, float]]:

@@ -11,6 +11,11 @@ from synthetic_timeline import START, write_job
 from regatta.launchers import command_by_hand
 from regatta.store.launch_times import utc_seconds
 
+IMAGE = {"image": "/shared/images/pytorch.sif", "image_id": "1", "env": {"OMP_NUM_THREADS": "1"}}
+KINDS = {
+    "contained": IMAGE | {"kind": "contained"},
+    "bound": IMAGE | {"kind": "bind-mounted", "binds": ["/opt/lib:/host"]},
+}
 PAUSE_S = 15  # between two launches, and of a job before its first and after its last
 
 
@@ -19,7 +24,8 @@ def write_stacks(folder: Path) -> Path:
     campaign = cluster_campaign(repeats=6)
     cluster = campaign["cluster"] | {"gpu_request": "gpus-per-node"}
     for cell in campaign["cells"]:
-        cell["command"] = command_by_hand(cell["spec"], stack(cluster=cluster), cluster)
+        own = stack(cluster=cluster) | KINDS[cell["spec"]["stack"]["name"]]
+        cell["command"] = command_by_hand(cell["spec"], own, cluster)
     failing = [cell["id"] for cell in campaign["cells"] if _fails(cell["spec"])]
     cause = "rank {} on node003: RuntimeError: NCCL error: unhandled system error"
     faults = {

@@ -1,5 +1,7 @@
 """The lines of the page's first block: their numbers are computed here from the records, by hand or by brute force."""
 
+import csv
+import io
 import json
 import os
 import statistics
@@ -85,7 +87,7 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    assert line.text == "largest losses between nodes (ResNet-18: 40 points), within nodes (ResNet-50: 10 points)"
+    assert line.text == "largest losses: inter-node (ResNet-18: 40 points), intra-node (ResNet-50: 10 points)"
     assert line.values["without_result"] == {}
 
 
@@ -102,7 +104,7 @@ def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
 
     set_step_times(folder, seconds)
     line = lines_of(folder)["scaling"]
-    assert line.text == "largest losses between nodes (5 of 6: 50 points), within nodes (model_5: 75 points)"
+    assert line.text == "largest losses: inter-node (5 of 6: 50 points), intra-node (model_5: 75 points)"
 
 
 def without(folder, is_lost):
@@ -128,7 +130,7 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.startswith("largest losses within nodes (10 points)")
+    assert line.text.startswith("largest losses: intra-node (10 points)")
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -323,7 +325,12 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
     assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
     assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
-    assert "0.23 GPU hours lost to failures; 1.16 GPU hours idle" in line.text
+    text = (tmp_path / "r" / "tables" / "allocations.csv").read_text(encoding="utf-8")
+    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["gpu_hours"]]
+    ranks = [int(row["nodes"]) * int(row["gpus_per_node"]) for row in rows]
+    measuring = sum(float(row["measuring_s"]) * num for row, num in zip(rows, ranks, strict=True)) / 3600
+    assert line.values["measuring_hours"] == pytest.approx(measuring)
+    assert "0.23 GPU hours lost to failures; 1.16 GPU hours idle (36 % of the allocated time, measuring " in line.text
 
 
 def test_a_cost_that_was_not_recorded_is_unknown(tmp_path):
@@ -407,12 +414,12 @@ def write_answer(folder, text):
 
 def test_the_answer_ends_a_run_on_the_terminal(tmp_path):
     lines = [
-        {"lead": "Scaling on 2 GPUs: 90 %", "text": "largest loss within nodes"},
+        {"lead": "Scaling on 2 GPUs: 90 %", "text": "largest loss: intra-node"},
         {"lead": "\x1b[31mred", "text": ""},
     ]
     write_answer(tmp_path, json.dumps({"lines": lines}))
     text = outcome_text(tmp_path).splitlines()
-    assert text[1] == "  Scaling on 2 GPUs: 90 %; largest loss within nodes"
+    assert text[1] == "  Scaling on 2 GPUs: 90 %; largest loss: intra-node"
     assert "\x1b" not in text[2]
     assert "boom" in text[3]
 

@@ -66,8 +66,8 @@ def test_every_axis_and_result_has_its_column(name):
 @pytest.mark.parametrize("name", benchmark_names())
 def test_a_program_has_an_option_for_each_axis(name):
     text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
-    lacking = [axis for axis in axes_of(name) if axis.replace("_", "-") not in text]
-    assert not lacking, f"workflow/scripts/bench/{name}.py: no option for {lacking}"
+    missing = [axis for axis in axes_of(name) if axis.replace("_", "-") not in text]
+    assert not missing, f"workflow/scripts/bench/{name}.py: no option for {missing}"
 
 
 @pytest.mark.parametrize("name", benchmark_names())

@@ -286,9 +286,9 @@ def test_workloads_without_a_result_at_the_largest_shape_are_named(case):
         key = spec["model"], spec["stack"]
         if spec["strategy"] == "ddp" and key in has_baseline:
             planned[key] = max(planned[key], spec["ranks"])
-    lacking = {key: n for key, n in planned.items() if n >= largest and found.get(key, (0,))[0] < n}
+    missing = {key: n for key, n in planned.items() if n >= largest and found.get(key, (0,))[0] < n}
     shown = case.lines["scaling"].values["without_result"]
-    assert {(specs[cell]["model"], specs[cell]["stack"]): n for cell, n in shown.items()} == lacking
+    assert {(specs[cell]["model"], specs[cell]["stack"]): n for cell, n in shown.items()} == missing
 
 
 def compared_pairs(case):

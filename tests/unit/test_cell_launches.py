@@ -96,7 +96,7 @@ def test_a_launch_has_its_pipelined_time_beside_the_quantiles_of_its_samples():
     assert notes["step_p50_ms"].startswith("synchronized")
 
 
-def test_the_between_launch_range_is_that_of_the_time_beside_it():
+def test_the_between_launch_range_is_that_of_launch_ranges_csv_and_calls_also_have_that_of_their_latency():
     step, call = train_cell("resnet18", 1, 2), collective_cell(4096, 1, 2)
     block = data_block(
         data_of(
@@ -106,9 +106,9 @@ def test_the_between_launch_range_is_that_of_the_time_beside_it():
             ]
         )
     )
-    # (0.3 - 0.1) / 0.2; (120 - 100) / 110; of pipelined calls (100 - 50) / 50.
-    assert block["cells"]["range_percent"] == [100, 18.1818]
-    assert block["cells"]["pipelined_range_percent"] == [None, 100]
+    # (0.3 - 0.1) / 0.2; of pipelined calls (100 - 50) / 50, of blocking ones (120 - 100) / 110.
+    assert block["cells"]["range_percent"] == [100, 100]
+    assert block["cells"]["blocking_range_percent"] == [None, 18.1818]
 
 
 def test_the_range_of_training_runs_is_that_of_their_total_time():

@@ -305,5 +305,5 @@ def test_half_the_width_of_an_interval_is_what_noise_can_hide():
     text = half_width_text(values)
     assert text.startswith("Resolution: differences below about 2.0 % cannot be detected")
     assert "maximum 10.0 %" in text
-    assert "1 pair has too few launches for an interval" in text
+    assert "1 pair with fewer than 6 launches" in text
     assert half_width_values(rows.tail(1)) is None

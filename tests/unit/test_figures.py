@@ -122,7 +122,7 @@ def test_the_shape_of_a_mark_is_relative_to_its_center():
     )
 
 
-def test_the_launches_of_a_cell_are_one_path_and_the_style_of_a_series_stands_once(drawing):
+def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawing):
     points = [Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, is_on_line=i < 2, cell=f'"{i}') for i in range(3)]
     svg = svg_of(Series("ddp", tuple(points)))
     paths = re.findall(r'<path data-cell="&quot;(\d)" d="([^"]*)"/>', svg)
@@ -242,12 +242,17 @@ def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
     assert [row[0] for row in figure.table.rows] == ["1×1 · ddp", "1×4 · ddp", "2×2 · ddp"]
 
 
-def test_no_panel_holds_more_than_twelve_series(tmp_path):
-    buckets = [train_cell("resnet50", 1, g, "ddp", b) for g in (1, 2) for b in range(1, 14)]
-    scaling, steps, _, _ = results(tmp_path, [train_cell("resnet50", 1, 1, "none"), *buckets])
-    figures = [f for f in scaling_figures(scaling, steps, "cuda") if f.id.startswith("throughput")]
-    assert [f.title for f in figures] == ["Throughput: ResNet-50 (1 of 2)", "Throughput: ResNet-50 (2 of 2)"]
-    assert sum(len(f.table.rows) for f in figures) == 27
+def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
+    """13 bucket sizes and a baseline on two stacks: 28 lines, of which the legend names the best ones."""
+    kinds = [("none", None), *(("ddp", bucket) for bucket in range(1, 14))]
+    stacks = ("bound", "contained")
+    cells = [train_cell("resnet50", 1, 2, *kind, stack=stack) for stack in stacks for kind in kinds if kind[1]]
+    cells += [train_cell("resnet50", 1, 1, *kind, stack=stack) for stack in stacks for kind in kinds]
+    scaling, steps, _, _ = results(tmp_path, cells)
+    [figure] = [f for f in scaling_figures(scaling, steps, "cuda") if f.id.startswith("throughput")]
+    assert (figure.title, len(figure.table.rows)) == ("Throughput: ResNet-50", 2 * 27)
+    labels = [entry.label for entry in figure.legend]
+    assert (labels[0], labels[-1], len(labels)) == ("ideal", "other bucket sizes", 2 + 2 * 2)
 
 
 def test_stacks_lie_over_each_other_in_colors_of_their_own(tmp_path):

@@ -32,6 +32,7 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
+from regatta.topics.scaling.section import efficiency_findings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -361,3 +362,10 @@ def test_launches_lie_as_far_apart_as_their_times():
     assert small["range_ratio"] == pytest.approx(0.666667, rel=1e-5)
     assert large["num_launches"] == 1
     assert table["range_ratio"].isna().sum() == 1
+
+
+def test_a_finding_names_the_model_even_if_it_is_the_only_one(tmp_path):
+    cells = [train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 2, "ddp", 25)]
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))
+    [finding] = [finding for finding in efficiency_findings(data) if finding.kind == "efficiency"]
+    assert finding.values["name"] == "ResNet-18 · 1×2 processes"

@@ -241,8 +241,8 @@ def partly_failed(tmp_path_factory):
     ],
 )
 def test_a_choice_that_nothing_measured_has_is_refused(partly_failed, where):
-    asked = ", ".join(f"{name}={value}" for name, value in where.items())
-    with pytest.raises(UserError, match=f"no cell with {asked} has a valid record"):
+    selected = ", ".join(f"{name}={value}" for name, value in where.items())
+    with pytest.raises(UserError, match=f"no cell with {selected} has a valid record"):
         read_results_folder(partly_failed, where)
 
 

@@ -135,15 +135,15 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
 # --- Own files that were damaged
 
 
-@pytest.mark.parametrize("lacking", ["sha256", "device", "num_launches", "stack"])
-def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, lacking):
+@pytest.mark.parametrize("missing", ["sha256", "device", "num_launches", "stack"])
+def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, missing):
     run_import(tmp_path / "c", "times.csv")
     path = launches_of(tmp_path / "c")[0]
     first, rest = path.read_text(encoding="utf-8").split("\n", 1)
     header = json.loads(first)
-    (header if lacking == "device" else header["imported"]).pop(lacking)
+    (header if missing == "device" else header["imported"]).pop(missing)
     path.write_text(json.dumps(header) + "\n" + rest, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"jsonl: the first line is damaged \(.*{lacking}.*\). Delete it, and import"):
+    with pytest.raises(UserError, match=rf"jsonl: the first line is damaged \(.*{missing}.*\). Delete it, and import"):
         run_import(tmp_path / "c", "osu-bw.txt")
 
 

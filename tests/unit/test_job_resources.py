@@ -57,8 +57,16 @@ def test_gpus_are_asked_for_only_where_the_campaign_computes_on_them():
 
 def test_only_what_the_cluster_file_sets_is_asked_for():
     assert site_resources(cluster()) == {"mem_mb": 0}
-    asked = site_resources(cluster(partition="gpu", account="p", qos="q", constraint="a&b", memory_mb_per_node=1000))
-    assert asked == {"slurm_partition": "gpu", "slurm_account": "p", "qos": "q", "constraint": "a&b", "mem_mb": 1000}
+    requested = site_resources(
+        cluster(partition="gpu", account="p", qos="q", constraint="a&b", memory_mb_per_node=1000)
+    )
+    assert requested == {
+        "slurm_partition": "gpu",
+        "slurm_account": "p",
+        "qos": "q",
+        "constraint": "a&b",
+        "mem_mb": 1000,
+    }
 
 
 def test_nodes_of_a_failed_start_are_avoided_only_where_others_are_left():

@@ -36,16 +36,16 @@ def cluster(tmp_path_factory):
     return read_tables(folder / "tables")
 
 
-def amdahl_rows(lacking=(), repeats=3):
+def amdahl_rows(failed_shapes=(), repeats=3):
     """Return the lines of the table of scaling laws, as heading -> text."""
-    table = scaling_laws_table(amdahl_tables(lacking, repeats)[3], "cuda")
+    table = scaling_laws_table(amdahl_tables(failed_shapes, repeats)[3], "cuda")
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
-def amdahl_tables(lacking=(), repeats=3):
+def amdahl_tables(failed_shapes=(), repeats=3):
     """Return campaign and tables of two models, each with two bucket sizes, whose steps grow as 1 + 0.02 (n - 1) up to 16 GPUs.
 
-    lacking: shapes whose launches failed, of ddp 25 MiB of resnet18.
+    failed_shapes: shapes whose launches failed, of ddp 25 MiB of resnet18.
     """
     shapes = [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4)]
     cells, rows = [], []
@@ -58,8 +58,8 @@ def amdahl_tables(lacking=(), repeats=3):
         for nodes, gpus in shapes:
             cell = train_cell(model, nodes, gpus, "ddp", bucket)
             cells.append(cell)
-            is_lacking = (nodes, gpus) in lacking and (model, bucket) == ("resnet18", 25)
-            for repeat, noise in enumerate(() if is_lacking else (0.995, 1.0, 1.005)[:repeats]):
+            is_failed = (nodes, gpus) in failed_shapes and (model, bucket) == ("resnet18", 25)
+            for repeat, noise in enumerate(() if is_failed else (0.995, 1.0, 1.005)[:repeats]):
                 step = one * (1 + 0.02 * (nodes * gpus - 1)) * noise
                 rows.append(cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step})
     measurements = make_table(rows, MEASUREMENTS)

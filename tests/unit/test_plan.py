@@ -242,8 +242,8 @@ def test_on_slurm_a_plan_says_how_srun_starts_each_stack(folder, on_slurm):
     assert lines["host"].startswith(f"{shape} --mpi=pmi2 /bin/sh ")
     assert lines["image"].startswith(f"{shape} apptainer run --bind '$TMPDIR' --bind ")
     assert f"{folder}/a.sif python3 " in lines["image"]
-    asked = "jobs of 2x4 request: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
-    assert asked in re.sub(r"--time=\d+", "--time=7", plan_text(made))
+    requested = "jobs of 2x4 request: --time=7 --nodes=2 --ntasks-per-node=4 --cpus-per-task=1 --exclusive"
+    assert requested in re.sub(r"--time=\d+", "--time=7", plan_text(made))
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,8 @@ def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
 
 def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
     groups = dict(groups_of(planned_cells(partly_finished(tmp_path, is_retry=True))))
-    asked = [g for g in groups["todo"] if g["kind"] == "retry requested"]
-    assert [(g["num"], g["parts"][0][0]) for g in asked] == [
+    requested = [g for g in groups["todo"] if g["kind"] == "retry requested"]
+    assert [(g["num"], g["parts"][0][0]) for g in requested] == [
         (2, "retry requested: previously failed (failed: cause of failed); repeat 1")
     ]
     assert "not_ok" not in groups

@@ -73,9 +73,9 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     resources = found.batch_resources()
     wildcards = SimpleNamespace(batch=found.batches[0])
     assert resources["slurm_partition"] == "p"
-    asked = {key: value(wildcards, 1) for key, value in resources.items() if callable(value)}
-    assert (asked["mpi"], asked["nodes"], asked["tasks_per_node"]) == ("srun", 2, 2)
-    assert resources["runtime"](wildcards, 2) == 2 * asked["runtime"]
+    requested = {key: value(wildcards, 1) for key, value in resources.items() if callable(value)}
+    assert (requested["mpi"], requested["nodes"], requested["tasks_per_node"]) == ("srun", 2, 2)
+    assert resources["runtime"](wildcards, 2) == 2 * requested["runtime"]
     preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items() if callable(value)}
     assert (preflight["nodes"], preflight["tasks_per_node"]) == (2, 2)
     assert found.plan.preflight.minutes == found.plan.campaign.data["limits"]["launch_start_seconds"] / 60 + 1

@@ -55,12 +55,13 @@ def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):
 
 
 def test_many_trainings_are_divided_by_shape(tmp_path):
-    shapes = [("none", 1), *((strategy, gpus) for gpus in (1, 2) for strategy in ("ddp", "own"))]
+    shapes = [("none", 1), *((strategy, gpus) for gpus in (1, 2, 4) for strategy in ("ddp", "own"))]
     cells = [run_cell(s, gpus=g, norm=norm) for s, g in shapes for norm in ("own_sync", "torch_sync")]
     figures, _ = figures_of(tmp_path, cells)
     assert [figure.title for figure in figures[::3]] == [
         "Accuracy: CIFAR CNN on synthetic images · 1×1",
         "Accuracy: CIFAR CNN on synthetic images · 1×2",
+        "Accuracy: CIFAR CNN on synthetic images · 1×4",
     ]
 
 

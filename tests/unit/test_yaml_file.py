@@ -168,6 +168,11 @@ def test_a_merged_mapping_may_be_overridden_and_used_again(tmp_path):
             "c.yaml:1: not valid YAML at `a: *nowhere`: found undefined alias 'nowhere'."
             " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
         ),
+        (
+            "a: 1\nb: \t\n  - 1\n",
+            "c.yaml:2: not valid YAML at `b:`: while scanning for the next token found character '\\t' that cannot start any token."
+            " Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed).",
+        ),
         ("", "c.yaml:1: contains nothing at the top level; expected keys and values, such as `name: laptop`."),
         (
             "# only\n",

@@ -97,7 +97,7 @@ function matching(block, view) {
   return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
 }
 
-/** Return what a search finds of each cell: name, id, causes and hosts. */
+/** Return the searchable text of cells: name, id, causes and hosts. */
 function searchTexts({ cells, launches, files, texts }) {
   return launchRanges(cells.num_planned).map(([first, end], cell) => {
     const found = new Set([cells.name[cell], cells.id[cell], texts.causes[cells.reason[cell]]]);
@@ -488,7 +488,7 @@ function enhance(block) {
   });
 }
 
-/** Parse what is in an opened fold, which is text until then. */
+/** Parse the inert text of an opened fold. */
 function parse(fold) {
   for (const child of fold.querySelectorAll(":scope > noscript")) child.outerHTML = child.textContent;
 }

@@ -26,7 +26,7 @@ def main() -> None:
     )
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
-    gc.disable()  # takes a tenth of the time, and almost nothing can be freed early
+    gc.disable()  # it takes a tenth of the run time and frees almost nothing
     campaign = read_frozen(args.campaign, "campaign")
     if args.launches:
         problems = args.problems or args.measurements.with_name("problems.json")

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="plan to repeat measurements that are not ok")
     arguments = parser.parse_args()
-    gc.disable()  # takes a tenth of the time, and almost nothing can be freed early
+    gc.disable()  # it takes a tenth of the run time and frees almost nothing
     plan = make_plan(arguments.campaign, arguments.results, is_retry=arguments.retry, may_lack_files=True)
     write_plan(plan)
     print(plan_text(plan, SHOWN_ON_TERMINAL), end="")

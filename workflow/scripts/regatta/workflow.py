@@ -107,7 +107,7 @@ class Session:
         workflow.execute = self._closing(workflow.execute)
         for launcher in LAUNCHERS.values():
             launcher.keep_configuration()
-        gc.disable()  # a large plan has millions of objects, which would be searched again and again
+        gc.disable()  # every collection would traverse the millions of objects of a large plan
         with ending_on_user_errors():
             self.plan = self._make_plan()
         gc.freeze()

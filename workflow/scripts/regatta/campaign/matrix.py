@@ -82,7 +82,7 @@ def expand(campaign: Campaign) -> Matrix:
 
     Raises UserError, before creating cells, if the axes yield more than MAX_CELLS.
     """
-    _check_products(campaign)
+    _check_num_cells(campaign)
     matrix = Matrix()
     uses = [0] * len(campaign.data["exclude"])
     cells: dict[str, Cell] = {}
@@ -126,7 +126,7 @@ def field_value(spec: dict, name: str) -> object:
     return spec[name] if name in spec else spec["parameters"].get(name)
 
 
-def _check_products(campaign: Campaign) -> None:
+def _check_num_cells(campaign: Campaign) -> None:
     data, errors = campaign.data, []
     num_shapes = sum(len(shape["nodes"]) * len(shape["gpus_per_node"]) for shape in data["shapes"])
     common = {"shapes": num_shapes, "stacks": len(data["stacks"]), "backend": len(data["backend"])}

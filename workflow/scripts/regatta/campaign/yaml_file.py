@@ -98,9 +98,9 @@ def read_yaml(path: Path) -> YamlFile:
 
 def _parse(text: str) -> tuple[yaml.SafeLoader, yaml.Node | None]:
     """Return the loader and the top node of a YAML text. libyaml is ten times as fast; errors come from Python's."""
-    # libyaml's recursion ends in a crash instead of an error. No text is nested more deeply than this number.
+    # Deep recursion crashes libyaml instead of raising an error. This is an upper bound on the nesting.
     most_nested = sum(map(text.count, "[{-?")) + max(len(line) - len(line.lstrip()) for line in text.split("\n"))
-    if most_nested <= MAX_NESTED_IN_C:
+    if most_nested <= MAX_NESTED_IN_C and "\t" not in text:  # libyaml accepts tabs that Snakemake's parser refuses
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
         with contextlib.suppress(yaml.YAMLError):
             return loader, loader.get_single_node()
@@ -114,7 +114,7 @@ def _read_text(path: Path) -> str:
             raise UserError(f"{path}: is a pipe or device. Specify a regular file.")
         if path.stat().st_size > MAX_BYTES:
             raise UserError(
-                f"{path}: is too large: {path.stat().st_size:,} bytes (limit {MAX_BYTES:,}). Reduce the file."
+                f"{path}: the file is too large: {path.stat().st_size:,} bytes (limit {MAX_BYTES:,}). Reduce the file."
             )
         raw = path.read_bytes()
         return raw.decode("utf-8")
@@ -151,7 +151,7 @@ def _syntax_error(path: Path, error: yaml.YAMLError) -> str:
 
 @dataclass
 class _Reader:
-    """Builds plain data from YAML nodes. Errors are noted with their lines, so that all are reported together."""
+    """Builds plain data from YAML nodes. Errors are collected with their lines and reported together."""
 
     path: Path
     loader: yaml.SafeLoader

@@ -42,9 +42,9 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
     if len(frozen) == 1 and measurements.is_file():
         return frozen[0], measurements
     known = sorted(path.parent.name for path in results.parent.glob("*/measurements.csv"))
-    lacking = "measurements.csv" if len(frozen) == 1 else "single campaign.<digest>.json"
+    missing = "measurements.csv" if len(frozen) == 1 else "single campaign.<digest>.json"
     raise UserError(
-        f"{results} contains no {lacking}, so there is nothing to compare with.{nearest(results.name, known)}"
+        f"{results} contains no {missing}, so there is nothing to compare with.{nearest(results.name, known)}"
         f" Run that campaign first, or name another. Campaigns with results: {', '.join(known) or 'none'}."
     )
 
@@ -105,11 +105,11 @@ def read_campaign(folder: Path) -> CampaignResults:
     is_time = table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
     for row in table[(table["status"] == "ok") & ~is_time].itertuples():
         raise UserError(f"{measurements}: p50_s of {row.cell} is {row.p50_s:g}; expected a positive time. {advice}")
-    lacking = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
-    if lacking:
+    missing = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
+    if missing:
         raise UserError(
-            f"{measurements}: lacks {len(lacking)} of {len(campaign['cells'])} cells of {frozen.name}, such as"
-            f" {min(lacking)}. {advice}"
+            f"{measurements}: lacks {len(missing)} of {len(campaign['cells'])} cells of {frozen.name}, such as"
+            f" {min(missing)}. {advice}"
         )
     headers = read_headers(folder / "launches", table)
     checked = [stack for path in latest_preflight(folder) for stack in read_frozen(Path(path))["stacks"]]

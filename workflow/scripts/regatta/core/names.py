@@ -66,23 +66,23 @@ class CellName:
 
     @property
     def within(self) -> str:
-        """Return the name for use below a title or the like that contains the workload."""
+        """Return the name for use below a title that contains the workload."""
         return self.say("shape", *self.series, *PLACE)
 
     @property
     def within_subject(self) -> str:
-        """Return the name for use below a title or the like that contains only the subject."""
+        """Return the name for use below a title that contains only the subject."""
         return self.say("shape", *self.series, *self.settings, *PLACE)
 
     def say(self, *fields: str, always: Collection[str] = ALWAYS) -> str:
         """Return the texts of those fields that vary, or are in `always`."""
-        return SEPARATOR.join(self.parts[field] for field in self._said(fields, always))
+        return SEPARATOR.join(self.parts[field] for field in self._selected(fields, always))
 
     def label(self, *fields: str, always: Collection[str] = ()) -> str:
         """Return a label of at most two lines, the second for where the cell runs. It always has the first field."""
-        said = self._said(fields, (*always, fields[0]))
-        above = [field for field in said if field not in ("shape", *PLACE)] or said[:1]
-        lines = (above, [field for field in said if field not in above])
+        selected = self._selected(fields, (*always, fields[0]))
+        above = [field for field in selected if field not in ("shape", *PLACE)] or selected[:1]
+        lines = (above, [field for field in selected if field not in above])
         return "\n".join(" ".join(self.parts[field] for field in line) for line in lines if line)
 
     def unlike(self, other: "CellName") -> str:
@@ -95,7 +95,7 @@ class CellName:
         parts = {field: text for field, text in self.parts.items() if field not in fields}
         return replace(self, parts=parts, varied=self.varied - set(fields))
 
-    def _said(self, fields: Iterable[str], always: Collection[str]) -> list[str]:
+    def _selected(self, fields: Iterable[str], always: Collection[str]) -> list[str]:
         return [field for field in fields if field in self.parts and (field in self.varied or field in always)]
 
 
@@ -160,9 +160,9 @@ def _distinguished(names: list[CellName]) -> list[CellName]:
     found = list(names)
     for places in by_text.values():
         fields = {field for place in places for field in names[place].parts}
-        lacking = {field for field in fields if any(field not in names[place].parts for place in places)}
-        for place in places if lacking else ():
-            found[place] = replace(names[place], varied=names[place].varied | lacking)
+        missing = {field for field in fields if any(field not in names[place].parts for place in places)}
+        for place in places if missing else ():
+            found[place] = replace(names[place], varied=names[place].varied | missing)
     return found
 
 

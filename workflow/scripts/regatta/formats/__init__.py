@@ -46,9 +46,9 @@ def check_options(name: str, source: Source, options: Options) -> None:
     cells = source.readings
     operations = sorted({cell.parameters["operation"] for cell in cells if cell.benchmark == "collective"})
     most = {"nodes": max(cell.nodes for cell in cells), "gpus-per-node": max(cell.gpus_per_node for cell in cells)}
-    for option, asked in (("nodes", options.nodes), ("gpus-per-node", options.gpus_per_node)):
-        if asked is not None and most[option] > asked:
-            problem = f"--{option} {asked} contradicts the file ({most[option]})"
+    for option, value in (("nodes", options.nodes), ("gpus-per-node", options.gpus_per_node)):
+        if value is not None and most[option] > value:
+            problem = f"--{option} {value} contradicts the file ({most[option]})"
             raise UserError(f"{name}: {problem}. Remove the option. Nothing was imported.")
     if options.operation not in (None, *operations):
         found = ", ".join(operations) or "no collective"

@@ -350,9 +350,9 @@ def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
         if all(_field_text(cell, name) is None for cell in measured):
             values = {_field_text(cell, name) for cell in folder.campaign["cells"]} - {None}
             known = ", ".join(sorted(values, key=natural)[:MOST_VALUES])
-            asked = ", ".join(f"{key}={value}" for key, value in where.items())
+            selected = ", ".join(f"{key}={value}" for key, value in where.items())
             raise UserError(
-                f"{folder.path}: no cell with {asked} has a valid record. Values of {name} in this campaign:"
+                f"{folder.path}: no cell with {selected} has a valid record. Values of {name} in this campaign:"
                 f" {known or 'none'}. Nothing was written."
             )
     if not measured:
@@ -388,8 +388,8 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
         for name, num in benchmarks.items()
         if kind.benchmarks and name not in kind.benchmarks
     ]
-    if lacking := len(folder.cells) - len(measured):
-        notes.append(f"{plural(lacking, 'selected cell')} excluded: no valid record")
+    if num_excluded := len(folder.cells) - len(measured):
+        notes.append(f"{plural(num_excluded, 'selected cell')} excluded: no valid record")
     stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
     if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
         notes.append(f"p50_s of some imported rows is a {means}; the file does not mark these rows")

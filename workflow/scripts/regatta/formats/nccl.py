@@ -89,11 +89,11 @@ class Side:
 def find_program(text: str, name: str, options: Options, line: int | None) -> tuple[str, bool]:
     """Return (operation, whether in place) of the program that the text names, else of --operation."""
     found = sorted({match[1] for match in PROGRAM.finditer(text)})
-    asked = next((pair for pair in PROGRAMS.values() if pair[0] == options.operation), None)
-    if asked and not found:
-        return asked
+    requested = next((pair for pair in PROGRAMS.values() if pair[0] == options.operation), None)
+    if requested and not found:
+        return requested
     if len(found) == 1 and found[0] in PROGRAMS:
-        if asked and asked != PROGRAMS[found[0]]:
+        if requested and requested != PROGRAMS[found[0]]:
             contradiction = f"the file is from {found[0]}_perf, but --operation is {options.operation}"
             raise refusal(name, line, contradiction, "the same operation, or no --operation")
         return PROGRAMS[found[0]]
@@ -140,12 +140,12 @@ def shape_of_devices(devices: list[Device], name: str, options: Options, line: i
     per_host, *others = sorted(set(by_host.values()))
     if others:
         raise refusal(name, line, f"hosts with {[per_host, *others]} ranks", "the same number of ranks on each host")
-    for option, asked, listed in (
+    for option, requested, listed in (
         ("--gpus-per-node", options.gpus_per_node, per_host),
         ("--nodes", options.nodes, len(by_host)),
     ):
-        if asked not in (None, listed):
-            found = f"{plural(len(by_host), 'host')} with {per_host} ranks each, but {option} is {asked}"
+        if requested not in (None, listed):
+            found = f"{plural(len(by_host), 'host')} with {per_host} ranks each, but {option} is {requested}"
             raise refusal(name, line, found, f"{listed}, or no {option}")
     return len(by_host), per_host
 

@@ -14,7 +14,7 @@ PREFIXES = {
     "indentation": r"(?: {4}|\t)",
 }
 MIN_SHARE = 0.9  # of the lines that are not blank; others, as from the launcher itself, stay as they are
-MAX_PREFIXES = 4  # one after the other: a time stamp before a rank, say
+MAX_PREFIXES = 4  # applied in sequence, such as a timestamp before a rank
 
 
 def strip_prefixes(text: str) -> str:

@@ -64,8 +64,8 @@ def _rows(
         if head.count(column) > 1 or (known is not None and column not in known):
             want = "each column once" if known is None else f"each of {', '.join(sorted(known))} once."
             raise refusal(name, 1, f"column {quoted(column)}", want + nearest(column, known or ()))
-    if lacking := [column for column in needed if column not in head]:
-        raise refusal(name, 1, f"no column {', '.join(lacking)}", f"the columns {', '.join(needed)}")
+    if missing := [column for column in needed if column not in head]:
+        raise refusal(name, 1, f"no column {', '.join(missing)}", f"the columns {', '.join(needed)}")
     try:
         for fields in reader:
             if not any(field.strip() for field in fields):

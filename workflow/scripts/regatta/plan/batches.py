@@ -41,7 +41,7 @@ class Batch:
 
     @property
     def content(self) -> dict:
-        """Return what batch.json freezes; made on demand, because all of them together are large."""
+        """Return what batch.json freezes; built on demand, because all of them together are large."""
         return self.frame | {
             "cells": {
                 cell.id: {"spec": cell.spec, "command": cell.command, "limit_seconds": cell.limit_seconds}

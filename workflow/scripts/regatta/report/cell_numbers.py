@@ -39,7 +39,7 @@ def hours_per_million(rate_per_rank: float) -> float:
     return 1e6 / rate_per_rank / 3600
 
 
-# Keys; of other numbers, the largest one is the worst.
+# For all other numbers, the largest value is the worst.
 LARGER_IS_BETTER = {"efficiency_percent", "mfu_percent", "accuracy_percent", "throughput", "throughput_per_rank"}
 LARGER_IS_BETTER |= {"busbw", "pipelined_busbw"}
 TIMES = ("step_ms", "latency_us", "total_s", "both_passes_us")  # a cell with one of these needs no median_ms
@@ -101,13 +101,13 @@ NUMBERS = (
     Number("median_ms", "Time (ms)", "launch_ranges", "median", "s", IN_MILLISECONDS, is_shown=True),
     Number(
         *("range_percent", "Between-launch range (%)", "main_ranges", "range", "ratio", IN_PERCENT, True),
-        note="of the time listed first",
-        help="(maximum \N{MINUS SIGN} minimum) / median over launches of the step time, latency or total time",
+        note="of pipelined times where recorded",
+        help="(maximum \N{MINUS SIGN} minimum) / median over launches of the pipelined time, else the median or total",
     ),
     Number(
-        *("pipelined_range_percent", "Between-launch range, pipelined (%)", "pipelined_ranges", "range", "ratio"),
+        *("blocking_range_percent", "Between-launch range of latency (%)", "blocking_ranges", "range", "ratio"),
         IN_PERCENT,
-        help="the same for pipelined calls; used by warnings on between-launch variation",
+        help="the same for the latency of blocking calls",
     ),
     *(
         Number(f"{name}_mib", f"{label} (MiB)", table, name, "bytes", IN_MIB, name == "peak_allocated", group="memory")
@@ -141,21 +141,18 @@ SETTINGS_HELP = {
 def with_derived(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return the tables with three more: memory of all benchmarks, and between-launch ranges by what was timed.
 
-    launch_ranges.csv has pipelined windows where there are any. The main number of a collective is its blocking call,
-    that of a training run its total.
+    launch_ranges.csv has pipelined windows where there are any. The main number of a training run is its total.
     """
     measurements, ranges = tables["measurements"], tables["launch_ranges"][["cell", "range_ratio"]]
     ok = measurements[measurements["status"] == "ok"]
-    is_call = ok["benchmark"] == "collective"
-    totals = tables["epochs"].groupby(["cell", "repeat"], as_index=False)["epoch_s"].sum()
-    exact = pd.concat([_ranges(ok.loc[is_call, "cell"], ok["p50_s"]), _ranges(totals["cell"], totals["epoch_s"])])
-    peaks = ok[["cell", *MEMORY_BYTES]].groupby("cell", as_index=False).max()
-    pipelined = tables["collectives"].dropna(subset="pipelined_s")["cell"]
+    calls = ok[ok["cell"].isin(tables["collectives"].dropna(subset="pipelined_s")["cell"])]
+    runs = tables["epochs"].groupby(["cell", "repeat"], as_index=False)["epoch_s"].sum()
+    totals = _ranges(runs["cell"], runs["epoch_s"])
     return {
         **tables,
-        "peaks": peaks,
-        "main_ranges": pd.concat([ranges[~ranges["cell"].isin(exact["cell"])], exact]),
-        "pipelined_ranges": ranges[ranges["cell"].isin(pipelined)],
+        "peaks": ok[["cell", *MEMORY_BYTES]].groupby("cell", as_index=False).max(),
+        "main_ranges": pd.concat([ranges[~ranges["cell"].isin(totals["cell"])], totals]),
+        "blocking_ranges": _ranges(calls["cell"], calls["p50_s"]),
     }
 
 

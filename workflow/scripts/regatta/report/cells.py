@@ -87,7 +87,7 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     statuses = columns["status"]
     facets, common = _facets(cells, names, statuses)
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
-    if warnings:  # a value of the filter that no cell has as its status
+    if warnings:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
     numbers = _numbers(columns, places, tables, data.device, texts)

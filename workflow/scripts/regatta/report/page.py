@@ -31,7 +31,7 @@ from regatta.store.launch_files import read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_ROWS_PRINTED = 4  # a longer table is not printed; on a screen, all are folded
+MOST_ROWS_PRINTED = 4  # longer tables are not printed; on screen, all are collapsed
 MOST_ROWS_COMPARED = 30  # rows of a matrix of ratios; further groups are folded
 MOST_BARS = 4  # of the throughput breakdown; others are folded
 MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -15,7 +15,6 @@ from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
-MAX_LINES = 16  # lines of labels in the legend of a panel
 MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
 
 
@@ -92,6 +91,21 @@ class Section:
     @property
     def has_content(self) -> bool:
         return bool(self.figures or self.tables or self.template or self.parts or self.summary)
+
+
+def with_images(section: Section) -> Section:
+    """Return a section whose figures are drawn, as far as a page shows them, so that it can be sent to a process."""
+    return replace(
+        section,
+        figures=_with_images(section.figures),
+        folded=(section.folded[0], _with_images(section.folded[1])),
+        parts=tuple(map(with_images, section.parts)),
+    )
+
+
+def _with_images(figures: tuple[Figure, ...]) -> tuple[Figure, ...]:
+    drawn, _ = drawn_and_listed(figures)
+    return tuple(replace(figure, image=figure.svg if figure in drawn else "") for figure in figures)
 
 
 def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
@@ -179,29 +193,36 @@ def panels(
     title: Callable[[CellName], str] = lambda name: name.workload,
     splits: tuple[str, ...] = PLACE,
     most: int = MAX_SERIES,
+    context: str = "",
 ) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (title, rows) for each panel, with a column `label` of its lines. rows: of `name_rows`, in order.
 
     line: the fields of a label, the first always named. Where labels do not fit, rows are divided by one field of
-    `splits` after the other, which moves from labels to the title; then into parts of `most` labels.
+    `splits` after the other, which moves from labels to the title; then into parts of `most` labels. context: a field
+    of which the figure shows one value in the legend, so that labels which differ in it alone count once.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
     for text, part in rows.groupby(titles, sort=True):
-        yield from _panels(text, part, line, splits, most)
+        yield from _panels(text, part, line, splits, most, context)
 
 
-def _panels(title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, ...], most: int) -> Iterator:
+def _panels(
+    title: str, rows: pd.DataFrame, line: Callable, splits: tuple[str, ...], most: int, context: str
+) -> Iterator[tuple[str, pd.DataFrame]]:
     rows = rows.assign(label=[name.label(*line(name)) for name in rows["cell_name"]])
     labels = list(dict.fromkeys(rows["label"]))
-    if len(labels) > most or sum(label.count("\n") + 1 for label in labels) > MAX_LINES:
+    if len({name.without(context).label(*line(name)) for name in rows["cell_name"]}) > most:
         for field in splits:
             texts = pd.Series([name.parts.get(field, "") for name in rows["cell_name"]], index=rows.index)
             if texts.nunique() > 1:
                 for text, part in rows.groupby(texts, sort=False):
                     renamed = _with_texts(part, [name.without(field) for name in part["cell_name"]])
-                    yield from _panels(SEPARATOR.join(filter(None, (title, text))), renamed, line, splits, most)
+                    text = SEPARATOR.join(filter(None, (title, text)))
+                    yield from _panels(text, renamed, line, splits, most, context)
                 return
-    num = math.ceil(len(labels) / most)
+        num = math.ceil(len(labels) / most)
+    else:
+        num, most = 1, len(labels)
     for index in range(num):
         part = rows[rows["label"].isin(labels[index * most :][:most])]
         yield (title if num == 1 else f"{title} ({index + 1} of {num})"), part

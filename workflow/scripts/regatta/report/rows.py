@@ -26,7 +26,7 @@ class _Columns(dict):
         self.table = table
 
     def __missing__(self, name: str) -> list:
-        self[name] = self.table[name].to_numpy(dtype=object).tolist()  # tolist of texts alone is slow
+        self[name] = self.table[name].to_numpy(dtype=object).tolist()  # tolist of a string column is slow
         return self[name]
 
 

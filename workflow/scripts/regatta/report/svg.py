@@ -118,7 +118,7 @@ def _text_style(match: re.Match) -> str:
 
 
 def _with_cells(plot: str, cells: Sequence[str], shapes: Mapping[str, str]) -> str:
-    """Return the marks of a plot as one path per cell, with their style once; all of a plot look alike.
+    """Return the marks of a plot as one path per cell, with their common style once.
 
     Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing, the
     cells of the others are unknown, so none is assigned. shapes: paths by the id of the definition.

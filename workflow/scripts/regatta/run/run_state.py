@@ -215,13 +215,13 @@ def _measurements_left(
     left, claimed = {}, set()
     for batch in sorted(unfinished, key=lambda batch: (states[batch.id] is None, -batch.frozen_s, batch.id)):
         slots = files.planned.intersection(batch.slots) - claimed
-        lacking = {slot for slot in slots if not _has_result(files, slot)}
-        repeated = {slot for slot in slots - lacking if files.records[slot].generation < batch.generation}
+        unmeasured = {slot for slot in slots if not _has_result(files, slot)}
+        repeated = {slot for slot in slots - unmeasured if files.records[slot].generation < batch.generation}
         may_start_batch = may_start and (batch.id in files.planned_batches or not is_plan_of_run)
-        if states[batch.id] is None and (lacking or (repeated and may_start_batch)):
+        if states[batch.id] is None and (unmeasured or (repeated and may_start_batch)):
             states[batch.id] = "queued" if may_start_batch else "idle"
         if states[batch.id] is not None:
-            left[batch.id] = lacking if states[batch.id] == "idle" else lacking | repeated
+            left[batch.id] = unmeasured if states[batch.id] == "idle" else unmeasured | repeated
             claimed |= left[batch.id]
     return left
 

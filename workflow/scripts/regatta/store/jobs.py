@@ -34,17 +34,17 @@ def hosts_to_avoid(folder: Path) -> list[str]:
 
 def open_job(folder: Path) -> dict | None:
     """Return the last job that has begun to measure a batch, if its end was not recorded."""
-    noted = noted_jobs(folder)
-    return noted[-1] if noted and noted[-1]["kind"] == "started" else None
+    jobs = noted_jobs(folder)
+    return jobs[-1] if jobs and jobs[-1]["kind"] == "started" else None
 
 
 def last_noted_utc(folder: Path) -> str:
-    """Return when a job last noted something of a batch; an empty text if none has."""
+    """Return when a job last recorded an event of a batch; an empty text if none did."""
     return max((entry["time_utc"] for entry in noted_jobs(folder)), default="")
 
 
 def noted_jobs(folder: Path) -> list[dict]:
-    """Return the readable notes of a batch's jobs, oldest first: their starts and ends."""
+    """Return the readable events of a batch's jobs, oldest first: their starts and ends."""
     try:
         lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
     except OSError:
@@ -55,6 +55,6 @@ def noted_jobs(folder: Path) -> list[dict]:
             entry = json.loads(line)
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
             job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
-            noted = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
-            found.append(noted | {"job": job, "time_utc": time_utc or ""})
+            job_event = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
+            found.append(job_event | {"job": job, "time_utc": time_utc or ""})
     return found

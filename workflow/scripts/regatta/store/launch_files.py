@@ -53,7 +53,7 @@ class LaunchFile:
 
 
 _TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
-LONG_INTEGER = 19  # digits; 10^18 ns are 31 years
+LONG_DIGITS = 19  # from this length on, integers become floats; 10^18 ns are 31 years
 
 
 def load_json(text: bytes) -> object:
@@ -61,16 +61,16 @@ def load_json(text: bytes) -> object:
 
     Raises ValueError or RecursionError. orjson rejects NaN, Infinity and lone surrogates.
     """
-    if b"0" * LONG_INTEGER not in text.translate(_TO_ZERO):
+    if b"0" * LONG_DIGITS not in text.translate(_TO_ZERO):
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
-    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONG_INTEGER else float(digits))
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONG_DIGITS else float(digits))
 
 
 def duration(value: object) -> int | float | None:
     """Return a recorded duration, or None if it is invalid: not a number, negative or not finite."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and 0 <= value < 10**LONG_INTEGER else None
+    return value if is_number and 0 <= value < 10**LONG_DIGITS else None
 
 
 def parse_line(text: bytes) -> dict:

@@ -40,7 +40,7 @@ def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> d
         "batch": batch,
         "launch": launch,
         "stack": one_line(header["stack"]),
-        **{name: _count(header.get(name)) for name in ("nodes", "gpus_per_node")},
+        **{name: _positive_integer(header.get(name)) for name in ("nodes", "gpus_per_node")},
         "hosts": hosts_of(header),
         "start_utc": _start_utc(header, batches / batch / "launches" / f"{launch}.json"),
         "end_utc": max((line["time_utc"] for line in lines), default=None),
@@ -53,7 +53,7 @@ def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> d
     }
 
 
-def _count(value: object) -> int | None:
+def _positive_integer(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 10**9 else None
 
 

@@ -99,8 +99,13 @@ _planned: list[Planned] = []  # of this process, if it is one of the pool
 
 
 def _init_worker(planned: Planned) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the main process, which ends these
+    ignore_interrupts()
     _planned[:] = [planned]
+
+
+def ignore_interrupts() -> None:
+    """Begin a process of a pool: Ctrl-C ends the main process, which ends these."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _summary_text_of_planned(path: Path) -> tuple[str, bytes]:

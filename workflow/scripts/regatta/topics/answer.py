@@ -12,18 +12,19 @@ from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
-from regatta.topics.answer_results import RESULTS, AnswerLine, listed
-from regatta.topics.base import ReportData, once_per_report
+from regatta.topics.answer_results import RESULTS, AnswerLine, join_names
+from regatta.topics.base import ReportData, once_per_report, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
-from regatta.topics.stragglers.section import launches_short, persistent
+from regatta.topics.stragglers.section import persistent, row_closest_to_detection
+from regatta.topics.timeline import allocated_hours
 
 MOST_LINES = 6
 MOST_HOSTS = 2  # of a slow rank
-LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not worth a reader's time
+LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
 
 
 @once_per_report
@@ -75,11 +76,11 @@ def subject(data: ReportData) -> AnswerLine:
     specs = [cell["spec"] for cell in cells]
     sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
     stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
-    parts = [listed(list(dict.fromkeys(name.parts["subject"] for name in names)))]
+    parts = [join_names(list(dict.fromkeys(name.parts["subject"] for name in names)))]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
-    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {listed(stacks)}")
+    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {join_names(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
     return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
@@ -119,15 +120,18 @@ def cost_of(data: ReportData) -> tuple[dict, list[str]]:
     """Return the rank-hours lost to failures and idle in allocations, as values (None if unknown) and texts."""
     lost = [part.hours for part in lost_time(data.tables["timeline"], data.measurements) if part.hours is not None]
     allocations = data.tables["allocations"].dropna(subset="gpu_hours")
-    idle, allocated = (float(allocations[name].sum()) for name in ("idle_gpu_hours", "gpu_hours"))
-    hours = {"lost_hours": sum(lost) if lost else None, "idle_hours": None, "allocated_hours": None}
+    sums = allocated_hours(plain_rows(allocations, tuple(allocations)))
+    idle, allocated = sums["idle"], sums["total"]
+    hours = {"lost_hours": sum(lost) if lost else None}
+    hours |= dict.fromkeys(("idle_hours", "measuring_hours", "allocated_hours"))
     is_idle = allocated > 0 and idle / allocated >= LEAST_IDLE_RATIO
     longer = max(sum(lost), idle if is_idle else 0)
     texts = [f"{rank_time(sum(lost), data.device, longer)} lost to failures"] if lost else []
     if allocated > 0:
-        hours |= {"idle_hours": idle, "allocated_hours": allocated}
+        hours |= {"idle_hours": idle, "measuring_hours": sums["measuring"], "allocated_hours": allocated}
     if is_idle:
         share = f"{percent_number(idle / allocated)} % of the allocated time"
+        share += f", measuring {percent_number(sums['measuring'] / allocated)} %"
         texts.append(f"{rank_time(idle, data.device, longer)} idle ({share})")
     return hours, texts
 
@@ -188,15 +192,13 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     stragglers = data.tables["stragglers"]
     late = persistent(data.tables["straggler_hosts"], stragglers)
     if not late:
-        is_short = len(stragglers) > 0 and launches_short(stragglers) is not None
-        text = (
-            "too few launches to detect a slow node or rank"
-            if is_short
-            else "no slow node or rank found"
-            if len(stragglers)
-            else ""
-        )
-        return {"straggler": None}, text
+        if stragglers.empty:
+            return {"straggler": None}, ""
+        if row_closest_to_detection(stragglers) is not None:
+            return {"straggler": None}, "too few launches to detect a slow node or rank"
+        groups = stragglers.groupby(["nodes", "gpus_per_node", "stack", "device", "quantity"], dropna=False)
+        num = int(groups["num_records"].first().sum())
+        return {"straggler": None}, f"no slow node or rank found ({num:,} of {len(data.ok):,} measurements checked)"
     hosts = {finding.values["host"] for finding in late if "host" in finding.values}
     ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
     worst = late[0].values

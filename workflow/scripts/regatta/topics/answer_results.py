@@ -21,7 +21,7 @@ from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
-LOSSES = {"wrapper_ratio": "DDP overhead", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
+LOSSES = {"wrapper_ratio": "DDP overhead", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AnswerLine:
         return f"{self.lead}; {self.text}" if self.text else self.lead
 
 
-def listed(names: list[str]) -> str:
+def join_names(names: list[str]) -> str:
     shown = names if len(names) <= MOST_NAMES else names[: MOST_NAMES - 1]
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
 
@@ -57,15 +57,15 @@ def scaling(data: ReportData) -> AnswerLine | None:
     all_losses = _largest_losses(data)
     losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
     parts, ratios = ({cell: found[place] for cell, found in losses.items()} for place in (0, 1))
-    lacking = _without_result(data, largest)
+    missing = _without_result(data, largest)
     values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
     values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
-    values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": lacking}
+    values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": missing}
     uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
     texts = [_losses_text(losses, names), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
-    for size in sorted(set(lacking.values())):
-        cells = [cell for cell, of_cell in lacking.items() if of_cell == size]
-        texts.append(f"no result on {size} {ranks} for {listed([names[cell] for cell in cells])}")
+    for size in sorted(set(missing.values())):
+        cells = [cell for cell, of_cell in missing.items() if of_cell == size]
+        texts.append(f"no result on {size} {ranks} for {join_names([names[cell] for cell in cells])}")
     if found[0].values["threads"]:
         texts.append(f"{found[0].values['ranks']} share the cores of a host")
     lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
@@ -95,7 +95,7 @@ def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) 
         ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
         word = "range" if value.kind == "range" else "95 % CI"
         texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
-    return f"{listed(texts)}; more launches needed"
+    return f"{join_names(texts)}; more launches needed"
 
 
 def _without_result(data: ReportData, largest: int) -> dict[str, int]:
@@ -129,9 +129,9 @@ def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) ->
         of_part = {names[cell]: loss for cell, (of_cell, loss) in losses.items() if of_cell == part}
         low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
         points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
-        who = listed(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
+        who = join_names(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
         texts.append(f"{LOSSES[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
-    return f"largest loss{'es' if len(losses) > 1 else ''} {', '.join(texts)}" if texts else ""
+    return f"largest loss{'es' if len(losses) > 1 else ''}: {', '.join(texts)}" if texts else ""
 
 
 def _efficiency(finding: Finding) -> float:

@@ -1,8 +1,10 @@
 """All topics in the order of the page, their tables, and the report of them. A new topic is one line here."""
 
+import multiprocessing
+import os
 from collections import defaultdict
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +16,11 @@ from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.report import cells, page
 from regatta.report.findings import Advice
-from regatta.report.panels import Section
+from regatta.report.panels import Section, with_images
 from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, read_csv, write_csv
 from regatta.store.launch_files import read_frozen, write_json, write_text
+from regatta.store.summaries import ignore_interrupts
 from regatta.topics import (
     buckets,
     communication,
@@ -150,11 +153,11 @@ def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
 ) -> ReportData:
     """Read the data of a report. preflight: path of its result, if any. A corrupt file is listed in the problems."""
-    collected, noted, result = read_collected(measurements), read_frozen(problems), None
+    collected, recorded_problems, result = read_collected(measurements), read_frozen(problems), None
     try:
         result = read_frozen(preflight) if preflight else None
     except UserError as error:
-        noted["corrupt"].append(
+        recorded_problems["corrupt"].append(
             str(error).replace(f"{preflight.parent}/", "")
         )  # keep the report independent of its folder
     files = {name: path_of(name, measurements) for name in COLLECTED}
@@ -163,7 +166,7 @@ def read_report_data(
         read_frozen(campaign, "campaign"),
         {**collected, **read_tables(tables)},
         page.read_headers(launches, collected["measurements"]),
-        noted,
+        recorded_problems,
         launches,
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
@@ -173,9 +176,11 @@ def read_report_data(
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
+    advice = warnings(data)
+    shown = sections(data, advice)  # may fork, so before any thread starts
     with ThreadPoolExecutor(1) as pool:  # compressing takes a second, during which other threads run
         downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
-        return page.load_template("report.html.j2", is_large).render(_content(data, downloads))
+        return page.load_template("report.html.j2", is_large).render(_content(data, advice, shown, downloads))
 
 
 def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
@@ -185,11 +190,9 @@ def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, s
     return [(name, *page.download(text, f"{name}.csv", max_plain_bytes)) for name, text in texts.items()]
 
 
-def _content(data: ReportData, downloads: Future) -> dict:
-    """Return the variables of report.html.j2. downloads: result of `_downloads`."""
+def _content(data: ReportData, advice: list[Advice], shown: list[Section], downloads: Future) -> dict:
+    """Return the variables of report.html.j2. advice: warnings. shown: sections. downloads: result of `_downloads`."""
     campaign, measurements = data.campaign, data.measurements
-    advice = warnings(data)
-    shown = sections(data, advice)
     num_launches = len(list(data.launches.glob("*.jsonl")))
     block = cells.data_block(data, warnings_by_cell(advice))
     return {
@@ -238,8 +241,7 @@ def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
 
 def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
     """Return the sections with content in the page's order, each with its parts. advice: of `warnings`."""
-    made = [(topic, topic.section(data)) for topic in TOPICS if topic.section]
-    found = [(topic, section) for topic, section in made if section is not None]
+    found = [(topic, section) for topic, section in _made(data) if section is not None]
     shown = []
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
@@ -251,6 +253,27 @@ def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
         if not topic.part_of:
             shown.append(replace(section, parts=(*section.parts, *parts)))
     return [section for section in shown if section.has_content]
+
+
+def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
+    """Return the section of each topic that has one. Those of a large campaign are made and drawn in processes."""
+    topics = [topic for topic in TOPICS if topic.section]
+    num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
+    if not page.is_large(data.campaign) or num_processes == 1:
+        return [(topic, topic.section(data)) for topic in topics]
+    data.cell_names, data.names  # noqa: B018  # computed once, before the fork
+    _data_of_process[:] = [data]  # forked, so that the data need not be sent
+    with ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool:
+        return list(zip(topics, pool.map(_section_of, map(TOPICS.index, topics)), strict=True))
+
+
+MOST_PROCESSES = 4  # one topic takes a third of the time
+_data_of_process: list[ReportData] = []  # of this process, if it is one of the pool
+
+
+def _section_of(place: int) -> Section | None:
+    section = TOPICS[place].section(_data_of_process[0])
+    return None if section is None else with_images(section)
 
 
 def findings_by_section(data: ReportData) -> dict[str, list[dict]]:

@@ -69,6 +69,7 @@ COLLECTIVES = {
     "max_rel_error": REAL,
 }
 MOST_FINDINGS = 2
+MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
 NEAR_DECADE = 2.5  # factor from the highest value to a power of ten that the axis still includes
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
@@ -169,8 +170,8 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     found = []
     for part, line, further in ((rows[~is_algorithm], "shape", ()), (rows[is_algorithm], "algorithm", ("shape",))):
         label, title = (line, *PLACE), ("subject", "dtype", *further)
-        split = panels(part, lambda _, label=label: label, lambda name, title=title: name.say(*title, always=title))
-        for text, shown in split:
+        fields = (lambda _, label=label: label, lambda name, title=title: name.say(*title, always=title))
+        for text, shown in panels(part, *fields, most=MOST_LINES):
             if shown["latency_s"].notna().any():
                 names = [name.say(*label) for name in shown["cell_name"]]
                 found.append((text, shown.assign(is_algorithm=line == "algorithm", line=names)))

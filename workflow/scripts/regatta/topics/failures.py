@@ -162,15 +162,17 @@ def _after_now(problems: dict) -> Advice | None:
 def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
     planned = measurements[measurements["repeat"].notna()]
     num_ok = (planned["status"] == "ok").groupby(planned["cell"]).sum()
-    num_short = int((num_ok < planned.groupby("cell").size()).sum())
+    short = num_ok.index[num_ok < planned.groupby("cell").size()]
+    num_short = len(short)
     if num_short == 0:
         return None
     return Advice(
-        f"{num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
+        f"Missing launches: {num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
         "Run the same command again to measure the missing launches. After fixing the cause of a failure, retry with"
         " --forcerun measure.",
         (of_runs("failures", planned[planned["status"] != "ok"]),),
         {"num": num_short, "num_cells": len(num_ok)},
+        tuple(short),
     )
 
 

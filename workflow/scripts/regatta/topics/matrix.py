@@ -71,10 +71,10 @@ def square_without_value(name: str, cells: list[str], counts: Counter) -> Square
         return Square(MARKS["skipped"], None, "skipped", tuple(cells), "skipped")
     is_missing = set(bad) <= set(NO_RECORD)
     mark, state = (MARKS["not_measured"], "missing") if is_missing else (BAD_MARK, "failed")
-    return Square(mark, None, state, tuple(cells), f"{name}: {_listed(bad)}")
+    return Square(mark, None, state, tuple(cells), f"{name}: {_status_counts(bad)}")
 
 
-def _listed(statuses: Counter) -> str:
+def _status_counts(statuses: Counter) -> str:
     return ", ".join(f"{num} {status_text(status)}" for status, num in statuses.most_common())
 
 
@@ -98,7 +98,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
             text, level, what = VALUES[benchmark][2](rows, data.names)
         note = f"{subject}: {what}"
         if bad:
-            note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_listed(bad)}"
+            note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
         return Square(text, level, "partial" if bad else "", tuple(cells), note)
 
     return square

@@ -59,7 +59,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
     for workload, group in rows.groupby("workload", sort=True):
         if group["p50_s"].isna().all():
             continue
-        columns = [("cell", lambda row: row.name), ("n", launches), ("steps", text_of("num_samples", _count))]
+        columns = [("cell", lambda row: row.name), ("n", launches), ("steps", text_of("num_samples", _integer_text))]
         for time in (time for time in TIMES if group[time].notna().any()):
             columns.append((f"{time.removesuffix('_s')} (ms)", text_of(time, exact_ms)))
             columns.append(("samples/s", text_of(rate_column(time), four)))
@@ -70,7 +70,7 @@ def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ..
     return tuple(found)
 
 
-def _count(num: int | None) -> str:
+def _integer_text(num: int | None) -> str:
     return NOT_PLANNED if is_unknown(num) else str(num)
 
 

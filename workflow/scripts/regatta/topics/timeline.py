@@ -225,11 +225,11 @@ def _lead(launches: list[dict]) -> str:
     known = [row for row in launches if row["duration_s"] is not None]
     if not known:
         return f"{counted}, without recorded times."
-    first, last = min(row["start_utc"] for row in known), max(row["end_utc"] or row["start_utc"] for row in known)
+    first = min(row["start_utc"] for row in known)
     elapsed = long_duration(max(row["end_s"] for row in known) / 3600)
     num_unknown = len(launches) - len(known)
     unknown = f" Times not recorded: {plural(num_unknown, 'launch', 'launches')}." if num_unknown else ""
-    return f"{counted}, from {first} to {last} ({elapsed}).{unknown}"
+    return f"{counted}: {elapsed} from {first}.{unknown}"
 
 
 def _unknown_text(num_unknown: int, num: int) -> str:

@@ -112,12 +112,8 @@ def half_width_text(values: dict | None) -> str:
     if values is None:
         return f"No confidence intervals: {MIN_LAUNCHES_INTERVAL} launches per cell are needed."
     median, most = (f"{percent(values[name])} %" for name in ("median_ratio", "max_ratio"))
-    verb = "has" if values["num_unknown"] == 1 else "have"
-    unknown = (
-        f" {plural(values['num_unknown'], 'pair')} {verb} too few launches for an interval."
-        if values["num_unknown"]
-        else ""
-    )
+    pairs = plural(values["num_unknown"], "pair")
+    unknown = f" {pairs} with fewer than {MIN_LAUNCHES_INTERVAL} launches: range used." if values["num_unknown"] else ""
     reach = f" (median half-width of the 95 % CIs; maximum {most})" if values["num"] > 1 else ""
     return f"Resolution: differences below about {median} cannot be detected{reach}.{unknown}"
 

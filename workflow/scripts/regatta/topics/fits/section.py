@@ -112,7 +112,7 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
         values |= {"operation": operation, "world_size": int(largest["world_size"]), "num": len(rows)}
         values |= {"low_bytes": float(rows["half_bandwidth_bytes"].min())}
         values |= {"high_bytes": float(rows["half_bandwidth_bytes"].max())}
-        values |= {"latency_s": float(rows["latency_a_s"].min())}
+        values |= {"low_s": float(rows["latency_a_s"].min()), "high_s": float(rows["latency_a_s"].max())}
         found.append(Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models"))
     return found
 
@@ -143,7 +143,7 @@ def _scaling_law(data: ReportData) -> list[Finding]:
 def sentence(finding: Finding) -> str:
     values = finding.values
     if finding.kind == "crossover_size":
-        latencies = duration(values["latency_s"])
+        latencies = range_text(duration(values["low_s"]), duration(values["high_s"]))
         return f"{values['name']}: {crossover_text(values)} (fixed cost {latencies} per call), bandwidth-bound above."
     kappa = values["kappa_ratio"]
     coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
@@ -156,10 +156,13 @@ def sentence(finding: Finding) -> str:
 
 def crossover_text(values: dict) -> str:
     """Return `latency-bound below 13.4-13.5 MiB`. values: of a finding."""
-    low, high = (size_text(values[name]) for name in ("low_bytes", "high_bytes"))
+    return f"latency-bound below {range_text(*(size_text(values[name]) for name in ('low_bytes', 'high_bytes')))}"
+
+
+def range_text(low: str, high: str) -> str:
+    """Return two numbers with units as a range: `13.4-13.5 MiB`."""
     (number, unit), (_, other) = low.split(), high.split()
-    sizes = low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
-    return f"latency-bound below {sizes}"
+    return low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:

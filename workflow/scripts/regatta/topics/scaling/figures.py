@@ -61,7 +61,8 @@ def scaling_figures(
     threads: given where ranks of different shapes may have different numbers of them, which is on CPUs.
     """
     scaling = _with_baseline(in_order(name_rows(scaling, "train_step")), threads or {})
-    shown = [(title, baseline_first(rows)) for title, rows in panels(scaling) if rows["step_s"].notna().any()]
+    split = panels(scaling, context="bucket_cap_mb")
+    shown = [(title, baseline_first(rows)) for title, rows in split if rows["step_s"].notna().any()]
     if len(shown) > MOST_FIGURES:
         shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
     figures = []

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE
+from regatta.core.names import PLACE, SEPARATOR
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     NOT_PLANNED,
@@ -45,7 +45,7 @@ from regatta.topics.scaling.tables import (
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
-PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "within nodes", "inter_node_ratio": "between nodes"}
+PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
@@ -109,7 +109,7 @@ def loss_rows(data: ReportData) -> list[dict]:
 
     Shares of the ideal throughput.
 
-    With the factors f1 (DDP), f2 (within nodes) and f3 (between nodes): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
+    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
     and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the efficiency
     is uncertain. A gain is negative.
     """
@@ -171,13 +171,13 @@ def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
         "model": text_of("model", str),
         "sample": _sample_text,
         "parameters (millions)": text_of("num_parameters", shown_in(1e-6)),
-        **{head: text_of(column, _count) for head, column in DIMENSIONS.items() if models[column].notna().any()},
+        **{head: text_of(column, _integer_text) for head, column in DIMENSIONS.items() if models[column].notna().any()},
         "GFLOP of a step per sample": text_of("flops_per_sample", shown_in(1e-9)),
     }
     return (Table.of("Models", columns, models, sources=("measurements",)),)
 
 
-def _count(value: int | None) -> str:
+def _integer_text(value: int | None) -> str:
     return NOT_PLANNED if is_unknown(value) else f"{value:,}"
 
 
@@ -246,8 +246,9 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
     name = data.cell_names[best.cell]
+    workload = name.say("subject", *name.settings, *PLACE, always=("subject",))
     values = {
-        "name": f"{name.say('subject', *name.settings, *PLACE)} \N{MIDDLE DOT} {name.parts['shape']} {name.ranks}",
+        "name": SEPARATOR.join((workload, f"{name.parts['shape']} {name.ranks}")),
         "fastest": name.say(*name.series),
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},

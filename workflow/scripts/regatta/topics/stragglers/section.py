@@ -142,7 +142,7 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
         f" {plural(waits['launch'].nunique(), 'launch', 'launches')}"
         f" ({', '.join(shape(nodes, gpus) for nodes, gpus in shapes.itertuples(index=False))})."
     )
-    least = launches_short(stragglers)
+    least = row_closest_to_detection(stragglers)
     if least is None:
         return text
     return (
@@ -151,7 +151,7 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
     )
 
 
-def launches_short(stragglers: pd.DataFrame):
+def row_closest_to_detection(stragglers: pd.DataFrame):
     """Return the row that needs the fewest launches, if no row has enough to detect a straggler; else None."""
     num = len(stragglers)
     if any(_needed(row, num) <= row.num_launches for row in stragglers.itertuples()):
