@@ -94,3 +94,14 @@ def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_know
     [job] = site.jobs()
     assert "NODE_FAIL" in job["cause"]
     report_says(site, "drill", job["cause"])
+
+
+def test_the_partition_of_a_node_type_reaches_the_jobs(site, first_nodes):
+    types = {"brief": {"partition": "urgent", "num_nodes": 2}}
+    line = ["squeue", "--noheader", "--states=all", "--format=%k|%P"]
+    before = site.cluster.run(line).stdout.count("|urgent")
+    site.write(fake_campaign(site, node_type="brief"), num_nodes=NUM_NODES, node_types=types)
+    site.snakemake(*UNTIL_MEASURED)
+    assert site.statuses() == {"ok": NUM_RECORDS}
+    assert site.cluster.run(line).stdout.count("|urgent") == before + 2  # the preflight's job, and the batch's
+    assert {record["spec"]["node_type"] for record in site.records()} == {"brief"}
