@@ -96,12 +96,19 @@ def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_know
     report_says(site, "drill", job["cause"])
 
 
-def test_the_partition_of_a_node_type_reaches_the_jobs(site, first_nodes):
+def test_stacks_on_two_node_types_have_jobs_and_preflights_in_both_partitions(site, first_nodes):
     types = {"brief": {"partition": "urgent", "num_nodes": 2}}
     line = ["squeue", "--noheader", "--states=all", "--format=%k|%P"]
-    before = site.cluster.run(line).stdout.count("|urgent")
-    site.write(fake_campaign(site, node_type="brief"), num_nodes=NUM_NODES, node_types=types)
-    site.snakemake(*UNTIL_MEASURED)
+    before = site.cluster.run(line).stdout
+    campaign = fake_campaign(site, repeats=1)
+    campaign["stacks"]["on_brief"] = campaign["stacks"]["fake"] | {"node_type": "brief"}
+    site.write(campaign, num_nodes=NUM_NODES, node_types=types)
+    site.snakemake()
     assert site.statuses() == {"ok": NUM_RECORDS}
-    assert site.cluster.run(line).stdout.count("|urgent") == before + 2  # the preflight's job, and the batch's
-    assert {record["spec"]["node_type"] for record in site.records()} == {"brief"}
+    for partition in ("main", "urgent"):  # the preflight's job, and the batch's
+        assert site.cluster.run(line).stdout.count(f"|{partition}") == before.count(f"|{partition}") + 2
+    specs = [record["spec"] for record in site.records()]
+    assert {(spec["stack"]["name"], spec.get("node_type")) for spec in specs} == {("fake", None), ("on_brief", "brief")}
+    assert len(list(site.results.glob("preflight/*.json"))) == 2
+    site.snakemake()  # nothing is left, and the report is that of both preflights
+    assert "did not check" not in site.report()

@@ -421,9 +421,9 @@ def analyse(folder: Path):
     write_json(folder / "problems.json", problems)
     collected = read_collected(folder / "measurements.csv")
     write_tables(make_tables(campaign, collected), folder / "tables")
-    preflight = next(folder.glob("preflight/*.json"), None)
+    preflights = [*folder.glob("preflight/*.json")]
     tables, launches = folder / "tables", folder / "launches"
-    return read_report_data(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflight)
+    return read_report_data(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflights)
 
 
 def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):

@@ -265,7 +265,9 @@ def test_a_batch_holds_stacks_whole_and_its_cells_only_what_changes_their_number
     entry |= {"srun": ["--mpi=pmi2"], "required_network": "AWS Libfabric", "required_host_libraries": ["libfabric"]}
     campaign = load(folder, collectives(4, stacks={"a": entry}), SLURM | {"cpus_per_rank": 8})
     [cell] = expand(campaign).cells
-    [batch] = make_batches(campaign, [(cell, 0)], Price(lambda cell: 1.0, 1.0), folder / "results", "preflight-1")
+    [batch] = make_batches(
+        campaign, [(cell, 0)], Price(lambda cell: 1.0, 1.0), folder / "results", {None: "preflight-1"}
+    )
     frozen = batch.content["stacks"]["a"]
     assert frozen == stack(cluster=SLURM | {"cpus_per_rank": 8}, **entry)
     assert (frozen["image"], frozen["wrapper"]) == (f"{folder}/a.sif", f"{folder}/wrapper.sh")

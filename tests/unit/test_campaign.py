@@ -250,7 +250,7 @@ ERRORS = {
     "an unknown key of a stack": (
         "{kind: host}",
         "{kind: host, bind: [/a]}",
-        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Allowed keys: kind, python,"
+        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Allowed keys: kind, node_type, python,"
         " image, runtime, runtime_options, binds, wrapper, env, prologue, srun, required_network, required_host_libraries.",
     ),
     "a variable's name with an equals sign": (

@@ -1,14 +1,17 @@
 """Kinds of nodes in one cluster file: what a campaign that selects one asks of Slurm, and what stays as it was."""
 
+import json
 import shlex
 
 import pytest
 from campaign_files import SLURM, TEXT, changed, collectives, load, matrix, message
 
+from regatta.campaign.matrix import expand
 from regatta.launchers import LAUNCHERS, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.plan.page import plan_text
-from regatta.plan.plan import plan_campaign, write_frozen
+from regatta.plan.page import job_requests, plan_text, render
+from regatta.plan.plan import plan_campaign, plan_json, write_frozen
+from regatta.run.preflight import latest_preflight
 
 STACKS = {"a": {"kind": "host", "python": "/bin/ls"}}
 TYPES = {
@@ -52,7 +55,7 @@ def test_a_node_type_is_part_of_the_id_and_one_changed_field(tmp_path):
     assert {p.cell.spec["node_type"] for p in plan.cells} == {"cpu"}
     assert "cluster tiny, node type cpu" in plan_text(plan)
     assert plan.batches[0].frame["cluster"]["partition"] == "cpu"
-    assert plan.preflight.content["cluster"]["partition"] == "cpu"
+    assert plan.preflights[0].content["cluster"]["partition"] == "cpu"
 
 
 def test_shapes_are_limited_by_the_node_type(folder):
@@ -68,7 +71,7 @@ def test_shapes_are_limited_by_the_node_type(folder):
 @pytest.mark.parametrize(
     ("name", "site", "words"),
     [
-        ("h10", SITE, ["node_type = 'h10'", "Did you mean 'h100'?", "clusters/tiny.yaml"]),
+        ("h10", SITE, ["node_type = 'h10'", "Did you mean 'h100'?", "cluster tiny"]),
         ("h100", SLURM, ["node_type = 'h100'", "The file has none"]),
     ],
 )
@@ -97,3 +100,85 @@ def test_an_invalid_node_type_is_reported_with_the_clusters_file(folder, types, 
 def test_node_types_need_a_scheduler(folder):
     said = message(folder, TEXT, {"node_types": TYPES})
     assert "node_types has no effect with scheduler: none" in said
+
+
+# Stacks on different kinds of nodes.
+
+ALL_MEMORY = {"memory_mb_per_node": 0}
+BOTH = {
+    "old": STACKS["a"],
+    "new": STACKS["a"] | {"node_type": "h100"},
+    "also_new": STACKS["a"] | {"node_type": "h100"},
+}
+
+
+def two_kinds(folder, **changes):
+    shapes = [{"nodes": [1, 4], "gpus_per_node": [2]}]
+    return load(folder, collectives(4096, shapes=shapes, stacks=BOTH, **changes), SITE | ALL_MEMORY)
+
+
+def test_stacks_on_the_same_kind_of_nodes_share_a_job_and_others_do_not(tmp_path):
+    plan = plan_campaign(two_kinds(tmp_path), tmp_path / "results")
+    found = {
+        (batch.shape, batch.cluster.get("node_type")): {la.stack for la in batch.launches} for batch in plan.batches
+    }
+    assert found == {((1, 2), None): {"old"}, ((1, 2), "h100"): {"new", "also_new"}, ((4, 2), None): {"old"}}
+    assert {reason for _, reason in plan.matrix.skipped} == {"node type h100 has 2 nodes"}
+    assert {p.cell.spec["stack"]["name"]: p.cell.spec.get("node_type") for p in plan.cells} == {
+        "old": None,
+        "new": "h100",
+        "also_new": "h100",
+    }
+
+
+def test_each_kind_of_nodes_has_its_preflight_and_its_jobs_its_request(tmp_path):
+    plan = plan_campaign(two_kinds(tmp_path), tmp_path / "results")
+    by_kind = {p.content["cluster"].get("node_type"): p for p in plan.preflights}
+    assert {kind: set(p.content["stacks"]) for kind, p in by_kind.items()} == {
+        None: {"old"},
+        "h100": {"new", "also_new"},
+    }
+    for batch in plan.batches:
+        assert batch.frame["preflight"] == by_kind[batch.cluster.get("node_type")].id
+    requests = job_requests(plan)
+    assert list(requests) == [(1, 2, ""), (1, 2, " (h100)"), (4, 2, "")]
+    assert "--partition=main" in requests[1, 2, ""]
+    assert "--partition=hopper" in requests[1, 2, " (h100)"]
+    assert "jobs of 1x2 (h100) request: --partition=hopper" in plan_text(plan)
+    lines = plan_json(plan)["stacks"]
+    assert "--cpus-per-task=12" in lines["new"]
+    assert "--cpus-per-task" not in lines["old"]
+    assert [p["node_type"] for p in plan_json(plan)["preflights"]] == [None, "h100"]
+    assert "h100" in render(plan)
+
+
+def test_a_stack_without_a_node_type_keeps_its_ids_beside_one_that_has_one(tmp_path):
+    alone = load(tmp_path, collectives(4096, stacks={"old": STACKS["a"]}), SLURM | {"partition": "main"})
+    both = load(tmp_path, collectives(4096, stacks=BOTH), SITE | ALL_MEMORY)
+    ids = {cell.id for cell in expand(alone).cells}
+    assert ids <= {cell.id for cell in expand(both).cells}
+
+
+def test_the_memory_of_node_types_is_all_or_not(folder):
+    types = TYPES | {"cpu": TYPES["cpu"] | {"memory_mb_per_node": 1000}}
+    stacks = {"a": STACKS["a"] | {"node_type": "h100"}, "b": STACKS["a"] | {"node_type": "cpu"}}
+    said = message(folder, json.dumps(collectives(4096, stacks=stacks)), SITE | {"node_types": types})
+    assert said.startswith("campaign.yaml:1: memory_mb_per_node is 0 for stack a, but not for b")
+    two_kinds_of_default = {"a": STACKS["a"] | {"node_type": "h100"}}
+    load(folder, collectives(4096, stacks=two_kinds_of_default), SITE)
+
+
+def test_an_unknown_node_type_of_a_stack_is_reported_with_its_line(folder):
+    text = TEXT.replace("{kind: host}", "{kind: host, python: /bin/ls, node_type: h10}")
+    said = message(folder, text, SITE)
+    assert said.startswith("campaign.yaml:7: stacks.host.node_type = 'h10'")
+
+
+def test_the_last_preflight_of_each_kind_of_nodes_is_in_the_report(tmp_path):
+    for name, kind in (("a", None), ("b", "h100"), ("c", None)):
+        folder = tmp_path / "preflight" / f"preflight-{name}"
+        folder.mkdir(parents=True)
+        cluster = {} if kind is None else {"node_type": kind}
+        (folder / "request.json").write_text(json.dumps({"cluster": cluster}))
+        folder.with_name(f"{folder.name}.json").write_text("{}")
+    assert [path[-6:] for path in latest_preflight(tmp_path)] == ["b.json", "c.json"]

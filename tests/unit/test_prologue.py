@@ -135,8 +135,8 @@ def test_a_runtime_may_be_a_module(folder):
 def test_a_stack_with_a_prologue_has_a_preflight_on_one_machine_too(tmp_path, site):
     entry = {"kind": "host", "prologue": [{"source": str(site)}]}
     found = plan(tmp_path, collectives(4096, stacks={"a": entry, "b": {"kind": "host"}}))
-    assert found.preflight is not None
-    assert plan(tmp_path, collectives(4096, stacks={"b": {"kind": "host"}})).preflight is None
+    assert len(found.preflights) == 1
+    assert plan(tmp_path, collectives(4096, stacks={"b": {"kind": "host"}})).preflights == ()
 
 
 # What it gives to the ranks.

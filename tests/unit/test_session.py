@@ -72,14 +72,16 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     found = session(data, SLURM, ["-n"], local_exec=False)
     resources = found.batch_resources()
     wildcards = SimpleNamespace(batch=found.batches[0])
-    assert resources["slurm_partition"] == "p"
     requested = {key: value(wildcards, 1) for key, value in resources.items() if callable(value)}
     assert (requested["mpi"], requested["nodes"], requested["tasks_per_node"]) == ("srun", 2, 2)
+    assert requested["slurm_partition"] == "p"
     assert resources["runtime"](wildcards, 2) == 2 * requested["runtime"]
+    [planned] = found.plan.preflights
+    wildcards = SimpleNamespace(preflight=planned.id)
     preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items() if callable(value)}
     assert (preflight["nodes"], preflight["tasks_per_node"]) == (2, 2)
-    assert found.plan.preflight.minutes == found.plan.campaign.data["limits"]["launch_start_seconds"] / 60 + 1
-    assert preflight["runtime"] == math.ceil(found.plan.preflight.minutes * 1.5) + 5
+    assert planned.minutes == found.plan.campaign.data["limits"]["launch_start_seconds"] / 60 + 1
+    assert preflight["runtime"] == math.ceil(planned.minutes * 1.5) + 5
 
 
 def test_a_job_on_a_node_plans_nothing_and_keeps_the_resource_by_which_it_runs_there():

@@ -32,8 +32,8 @@ if PLAN:
     # Only unfinished batches can be made. Snakemake copies the pattern for each job: listing thousands takes seconds.
     BATCH_PATTERN = ANY_BATCH if len(BATCHES) == len(MANIFESTS) else "|".join(map(re.escape, BATCHES)) or "none"
     CAMPAIGN_PATTERN = re.escape(PLAN.campaign.name)
-    PREFLIGHT = [str(PLAN.preflight_result)] if PLAN.preflight else []
-    PREFLIGHT_REQUEST = [f"{RESULTS}/preflight/{PLAN.preflight.id}/request.json"] if PLAN.has_preflight_to_run else []
+    PREFLIGHT = [str(PLAN.result_of(preflight)) for preflight in PLAN.preflights]
+    PREFLIGHT_REQUEST = [str(PLAN.request_of(preflight)) for preflight in PLAN.preflights_to_run]
     LATEST_PREFLIGHT = PREFLIGHT or latest_preflight(PLAN.results)
     UNLISTED = [str(path) for path in PLAN.history.unlisted]  # launch files of batches that were stopped
 else:

@@ -34,8 +34,8 @@ def rebuild(folder: Path, frozen: Path) -> None:
     measurements, problems = folder / "measurements.csv", folder / "problems.json"
     write_from_store(campaign, launches, measurements, problems)
     write_tables(make_tables(campaign, read_collected(measurements)), tables)
-    preflight = next(map(Path, latest_preflight(folder)), None)
-    write_report(read_report_data(frozen, measurements, problems, tables, launches, preflight), folder / "report.html")
+    preflights = [*map(Path, latest_preflight(folder))]
+    write_report(read_report_data(frozen, measurements, problems, tables, launches, preflights), folder / "report.html")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ def main() -> None:
     parser.add_argument("--problems", type=Path, help="excluded records (default: problems.json beside --measurements)")
     parser.add_argument("--tables", type=Path, required=True, help="folder of the tables that analyse.py wrote")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files, for their environments")
-    parser.add_argument("--preflight", type=Path, nargs="?", help="preflight/<id>.json (default: no preflight section)")
+    parser.add_argument(
+        "--preflight", type=Path, nargs="*", default=[], help="preflight/<id>.json (default: no section)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="report.html; answer.json is written beside it")
     args = parser.parse_args()
     gc.disable()  # collection takes a fifth of the time for 5,000 cells, and almost nothing can be freed early

@@ -115,7 +115,7 @@ class Session:
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
         self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
-        os.environ.update(launcher_of(self.plan.campaign.cluster).submit_variables(self.plan.campaign.cluster))
+        os.environ.update(self.plan.submit_variables)
 
     def _campaign_file(self) -> Path:
         """Return the file of --configfile, else the default. Snakemake would merge it into other configurations."""
@@ -138,8 +138,7 @@ class Session:
             raise UserError("plan cannot be combined with other targets: nothing runs in a plan. Specify it alone.")
         campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
-        shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
-        found = launcher.shape_problems(cluster, shapes)
+        found = [problem for place in campaign.places() for problem in launcher.shape_problems(*place)]
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
@@ -164,7 +163,7 @@ class Session:
         """Return the resources of the jobs that measure batches."""
 
         def job(wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
-            cluster, batch = self.plan.campaign.cluster, wildcards.batch
+            cluster, batch = self.plan.batch_clusters[wildcards.batch], wildcards.batch
             if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
                 return cluster | NOTHING_TO_START, (1, 1), 0, []
             nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", batch).groups())
@@ -176,11 +175,11 @@ class Session:
     def preflight_resources(self) -> dict:
         """Return the resources of the job of the preflight."""
 
-        def job(_wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
-            preflight = self.plan.preflight
-            return self.plan.campaign.cluster, preflight.shape, preflight.minutes, []
+        def job(wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
+            [preflight] = [one for one in self.plan.preflights if one.id == wildcards.preflight]
+            return preflight.content["cluster"], preflight.shape, preflight.minutes, []
 
-        return self._resources(job if self.plan and self.plan.preflight else None)
+        return self._resources(job if self.plan and self.plan.preflights else None)
 
     def _resources(self, job: Callable | None) -> dict:
         """Return functions, which Snakemake calls for each job and attempt; within a job on a cluster, constants."""
@@ -194,18 +193,19 @@ class Session:
                 if job is None:
                     return constant
                 cluster, shape, minutes, avoid = job(wildcards)
-                return launcher.job_resources(cluster, *shape, device, minutes, attempt, avoid, self.plan.blamed)[key]
+                found = launcher.job_resources(cluster, *shape, device, minutes, attempt, avoid, self.plan.blamed)
+                return (launcher.site_resources(cluster) | found).get(key, "")
 
             return value
 
-        site = launcher.site_resources(self.plan.campaign.cluster)
-        return site | {key: function(key, constant) for key, constant in launcher.job_constants.items()}
+        site = {key: "" for cluster, _ in self.plan.campaign.places() for key in launcher.site_resources(cluster)}
+        return {key: function(key, constant) for key, constant in {**site, **launcher.job_constants}.items()}
 
     def _is_all_held(self, batch: str) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
-        failed = failed_stacks(self.plan.preflight_result) if self.plan.preflight else {}
+        failed = {stack for one in self.plan.preflights for stack in failed_stacks(self.plan.result_of(one))}
         stacks = {launch.stack for b in self.plan.batches if failed and b.id == batch for launch in b.launches}
-        return bool(stacks) and stacks <= failed.keys()
+        return bool(stacks) and stacks <= failed
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""

@@ -1,7 +1,7 @@
 """Load a campaign file and the cluster file that it names. One UserError lists all errors with file and line."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_y
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark, parse_bytes
 from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.schemas import fill_defaults, load_schema, place, show
+from regatta.core.text import plural
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.prologue import prologue_problems
@@ -39,13 +40,14 @@ class Missing(NamedTuple):
 class Campaign:
     """A campaign file that has passed every check. `data` has all defaults filled in; `cluster` likewise.
 
-    missing: empty, unless the campaign was loaded only to be shown.
+    missing: empty, unless the campaign was loaded only to be shown. clusters: by stack, with the keys of its node type.
     """
 
     file: YamlFile
     data: dict
     cluster: dict
     missing: tuple[Missing, ...] = ()
+    clusters: dict[str, dict] = field(default_factory=dict)
 
     @property
     def provisional_stacks(self) -> list[str]:
@@ -59,13 +61,33 @@ class Campaign:
 
     @property
     def job_cluster(self) -> dict:
-        """Return the cluster without `links`, which only the report reads, so that an edit repeats no job, and without
-        `prologue`, which stacks contain.
+        return for_jobs(self.cluster)
 
-        `peaks` stays, and LATER_KEYS are omitted if empty: ids of earlier batches and preflights would change.
-        """
-        without = {"links", "prologue", *(key for key in LATER_KEYS if not self.cluster[key])}
-        return {key: value for key, value in self.cluster.items() if key not in without}
+    def places(self) -> list[tuple[dict, list[tuple[int, int]]]]:
+        """Return each kind of nodes that stacks use, as a cluster, and the shapes that fit on it."""
+        shapes = [(n, g) for shape in self.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
+        used = {cluster.get("node_type"): cluster for cluster in self.clusters.values()}
+        return [(cluster, [s for s in shapes if not does_not_fit(cluster, *s, "cpu")]) for cluster in used.values()]
+
+
+def for_jobs(cluster: dict) -> dict:
+    """Return a cluster without `links`, which only the report reads, so that an edit repeats no job, and without
+    `prologue`, which stacks contain.
+
+    `peaks` stays, and LATER_KEYS are omitted if empty: ids of earlier batches and preflights would change.
+    """
+    without = {"links", "prologue", *(key for key in LATER_KEYS if not cluster[key])}
+    return {key: value for key, value in cluster.items() if key not in without}
+
+
+def does_not_fit(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> str | None:
+    """Return why a shape is too large for a kind of nodes, or None. Each shape fits on one of the kinds."""
+    kind = f"node type {cluster['node_type']}" if "node_type" in cluster else f"cluster {cluster['name']}"
+    if nodes > cluster["num_nodes"]:
+        return f"{kind} has {plural(cluster['num_nodes'], 'node')}"
+    if device == "cuda" and gpus_per_node > cluster["gpus_per_node"] > 0:
+        return f"{kind} has {plural(cluster['gpus_per_node'], 'GPU')} per node"
+    return None
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
@@ -83,7 +105,8 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     missing: list[Missing] | None = [] if may_lack_files else None
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
-        cluster = cluster and _of_node_type(file, cluster, sound.get("node_type"), clusters)
+        whole = cluster
+        cluster = cluster and _of_node_type(file, whole, sound.get("node_type"), ("node_type",))
     except UserError as error:
         errors.append(FileError(("cluster",), str(error)))
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
@@ -92,15 +115,24 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         # Keep values as written: YAML would turn 1.10 into 1.1 and 010 into 8.
         stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
         errors += _thread_errors(file, ("stacks", name, "env"), stack["env"])
+    of_stacks: dict[str, dict] = {}
+    for name, stack in stacks.items() if cluster else ():
+        try:
+            kind, where = stack["node_type"], ("stacks", name, "node_type")
+            of_stacks[name] = cluster if kind is None else _of_node_type(file, whole, kind, where)
+        except UserError as error:
+            errors.append(FileError(where, str(error)))
     if cluster:
-        errors += _shape_errors(file, sound, cluster, clusters)
+        errors += _shape_errors(file, sound, [*of_stacks.values()] or [cluster], clusters)
+        errors += _memory_errors(file, of_stacks)
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
     errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _versus_errors(file, sound)
     raise_errors(file, errors)
-    return Campaign(file, _complete(sound, stacks, cluster, may_lack_files), cluster, tuple(missing or ()))
+    data = _complete(sound, stacks, of_stacks, may_lack_files)
+    return Campaign(file, data, cluster, tuple(missing or ()), of_stacks)
 
 
 def results_folder(path: Path) -> Path:
@@ -123,9 +155,9 @@ def file_schema(name: str) -> dict:
     return schema
 
 
-def _complete(data: dict, filled: dict[str, dict], cluster: dict, may_lack_files: bool) -> dict:
+def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], may_lack_files: bool) -> dict:
     """Return the campaign's data with all defaults, also in stacks (filled) and benchmarks, and values as in cells."""
-    stacks = {name: complete_stack(s, cluster, may_lack_files=may_lack_files) for name, s in filled.items()}
+    stacks = {name: complete_stack(s, clusters[name], may_lack_files=may_lack_files) for name, s in filled.items()}
     benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
@@ -160,16 +192,26 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     return cluster
 
 
-def _of_node_type(campaign: YamlFile, cluster: dict, name: str | None, clusters: Path) -> dict:
-    """Return the cluster as the campaign uses it: with the keys of its node type, and `node_type` if it names one."""
+def _of_node_type(campaign: YamlFile, cluster: dict, name: str | None, where: tuple) -> dict:
+    """Return a cluster with the keys of one of its node types, and its name as `node_type`; unchanged for None."""
     types = cluster["node_types"]
     if name is not None and name not in types:
-        where = f"{clusters / cluster['name']}.yaml"
+        found = f"{campaign.at(where)}: {place(where)} = '{name}' is not in node_types of cluster {cluster['name']}."
         known = f"Choose from: {', '.join(types)}." if types else "The file has none; add it there, or remove the key."
-        found = f"{campaign.at(('node_type',))}: node_type = '{name}' is not in node_types of {where}."
         raise UserError(f"{found}{nearest(name, types)} {known}")
     chosen = {} if name is None else {**types[name], "node_type": name}
     return {key: value for key, value in cluster.items() if key != "node_types"} | chosen
+
+
+def _memory_errors(file: YamlFile, clusters: dict[str, dict]) -> list[FileError]:
+    """Return an error if some node types ask for all of the memory and others do not: sbatch's variable is one for all
+    jobs."""
+    all_memory = {name for name, cluster in clusters.items() if cluster["memory_mb_per_node"] == 0}
+    if not all_memory or all_memory == clusters.keys():
+        return []
+    names = ", ".join(name for name in clusters if name not in all_memory)
+    text = f"memory_mb_per_node is 0 for stack {min(all_memory)}, but not for {names}. Use 0 for all or for none."
+    return [file.error(("stacks", min(all_memory)), text)]
 
 
 def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:
@@ -233,14 +275,16 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
     ]
 
 
-def _shape_errors(file: YamlFile, data: dict, cluster: dict, clusters: Path) -> list[FileError]:
+def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) -> list[FileError]:
     """Return an error for each shape that the cluster lacks. GPUs are counted only if the campaign uses them."""
     limits = {"nodes": "num_nodes"}
-    if data.get("device") == "cuda" and cluster["gpus_per_node"] > 0:
+    if data.get("device") == "cuda" and all(cluster["gpus_per_node"] > 0 for cluster in used):
         limits["gpus_per_node"] = "gpus_per_node"
-    cluster_file = clusters / f"{cluster['name']}.yaml"
+    cluster_file = clusters / f"{used[0]['name']}.yaml"
     rules = {
-        key: {"items": {"maximum": cluster[limit], "description": f"{limit} of {cluster_file}"}}
+        key: {
+            "items": {"maximum": max(cluster[limit] for cluster in used), "description": f"{limit} of {cluster_file}"}
+        }
         for key, limit in limits.items()
     }
     return schema_errors(file, data.get("shapes", []), {"items": {"properties": rules}}, ("shapes",))

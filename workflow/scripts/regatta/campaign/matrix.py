@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
-from regatta.campaign.load import Campaign, axis_values
+from regatta.campaign.load import Campaign, axis_values, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
@@ -32,6 +32,10 @@ class Cell:
     @property
     def shape(self) -> tuple[int, int]:
         return self.spec["nodes"], self.spec["gpus_per_node"]
+
+    @property
+    def node_type(self) -> str | None:
+        return self.spec.get("node_type")
 
     @property
     def world_size(self) -> int:
@@ -89,7 +93,7 @@ def expand(campaign: Campaign) -> Matrix:
     for cell in _all_cells(campaign):
         cells.setdefault(cell.id, cell)
     for cell in cells.values():
-        reason = impossible(cell.spec, campaign.cluster) or _excluded(cell.spec, campaign.data["exclude"], uses)
+        reason = impossible(cell.spec, cell.cluster) or _excluded(cell.spec, campaign.data["exclude"], uses)
         if reason:
             matrix.skipped.append((cell, reason))
         else:
@@ -112,6 +116,8 @@ def impossible(spec: dict, cluster: dict) -> str | None:
     """Return why a cell cannot run at all, or None."""
     if spec["device"] == "cuda" and cluster["gpus_per_node"] == 0:
         return f"device cuda needs a GPU; cluster '{cluster['name']}' has none"
+    if reason := does_not_fit(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"]):
+        return reason
     if spec["backend"] == "nccl" and spec["device"] != "cuda":
         return "backend nccl needs device cuda; this campaign's device is cpu"
     return impossible_combination(load_benchmark(spec["benchmark"]), spec)
@@ -156,26 +162,27 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
         for (nodes, gpus), (name, stack), backend in itertools.product(
             dict.fromkeys(shapes), data["stacks"].items(), data["backend"]
         ):
+            cluster = campaign.clusters[name]
             common = {
                 "benchmark": benchmark.name,
                 "version": benchmark.version,
-                "cluster": campaign.cluster["name"],
+                "cluster": cluster["name"],
                 "device": data["device"],
                 "backend": backend,
                 "nodes": nodes,
                 "gpus_per_node": gpus,
-                "stack": identity(name, stack, campaign.cluster),
+                "stack": identity(name, stack, cluster),
                 "parameters": None,
                 "sampling": sampling,
             }
-            if "node_type" in campaign.cluster:  # absent otherwise, so that earlier ids stay valid
-                common["node_type"] = campaign.cluster["node_type"]
+            if "node_type" in cluster:  # absent otherwise, so that earlier ids stay valid
+                common["node_type"] = cluster["node_type"]
             parts = {key: canonical_json(value) for key, value in common.items()}
             for parameters, text in zip(points, texts, strict=True):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
                 cell = _with_slug(spec, _short_hash(f"{{{members}}}"))
-                yield Cell(cell, spec, limit, stack, campaign.cluster, text)
+                yield Cell(cell, spec, limit, stack, cluster, text)
 
 
 def cell_id(spec: dict) -> str:

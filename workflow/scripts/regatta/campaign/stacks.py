@@ -63,6 +63,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
             if not may_lack_files:
                 raise
     # Omitted if empty, so that earlier ids stay valid.
+    del complete["node_type"]  # what it changes is in `cluster`
     later = {"scripts": _script_hashes(complete, cluster)}
     later["prologue"] = hashed([*cluster["prologue"], *complete.pop("prologue")], cluster["node_folders"])
     return complete | {key: value for key, value in later.items() if value}

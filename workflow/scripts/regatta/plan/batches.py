@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.load import Campaign
+from regatta.campaign.load import Campaign, for_jobs
 from regatta.campaign.matrix import Cell, content_hash, whole
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import plural
@@ -40,6 +40,10 @@ class Batch:
         return self.launches[0].cells[0].shape
 
     @property
+    def cluster(self) -> dict:
+        return self.launches[0].cells[0].cluster
+
+    @property
     def content(self) -> dict:
         """Return what batch.json freezes; built on demand, because all of them together are large."""
         return self.frame | {
@@ -70,21 +74,22 @@ def make_batches(
     todo: Iterable[tuple[Cell, int]],
     price: Price,
     results: Path,
-    preflight: str | None = None,
+    preflights: Mapping[str | None, str] | None = None,
     slots: Mapping[tuple[str, int], Slot] | None = None,
 ) -> list[Batch]:
     """Group the (cell, repeat) pairs left to measure into batches, none longer than `max_batch_minutes` if possible.
 
-    preflight: the id of the one that decides which stacks may be started. slots: the latest records of the store, which
-    those of a batch must supersede.
+    preflights: by node type, the id of the one that decides which stacks may be started. slots: the latest records of
+    the store, which those of a batch must supersede.
     """
-    shapes: dict[tuple[int, int], dict[int, list[Cell]]] = {}
+    places: dict[tuple[tuple[int, int], str], dict[int, list[Cell]]] = {}
     for cell, repeat in todo:
-        shapes.setdefault(cell.shape, {}).setdefault(repeat, []).append(cell)
+        places.setdefault((cell.shape, cell.node_type or ""), {}).setdefault(repeat, []).append(cell)
+    known = preflights or {}
     return [
-        _freeze(campaign, launches, results, preflight, slots or {})
-        for shape in sorted(shapes)
-        for launches in _split(campaign, shapes[shape], price)
+        _freeze(campaign, launches, results, known.get(kind or None), slots or {})
+        for shape, kind in sorted(places)
+        for launches in _split(campaign, places[shape, kind], price)
     ]
 
 
@@ -182,7 +187,7 @@ def _freeze(
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
         "device": campaign.data["device"],
-        "cluster": campaign.job_cluster,
+        "cluster": for_jobs(launches[0].cells[0].cluster),
         "preflight": preflight,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
         "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),

@@ -42,7 +42,7 @@ def plan_text(plan: Plan, max_cells: int | None = None) -> str:
         _totals(plan),
         "\n  ".join(missing_lines(plan)),
         _batches(plan),
-        "\n".join(f"jobs of {n}x{g} request: {words}" for (n, g), words in job_requests(plan).items()),
+        "\n".join(f"jobs of {n}x{g}{kind} request: {words}" for (n, g, kind), words in job_requests(plan).items()),
         "\n".join(f"stack {name}, launch of its largest shape:\n  {line}" for name, line in launch_lines(plan).items()),
         _cells(plan, max_cells),
         "\n".join(f"note: {note}" for note in notes(plan)),
@@ -74,8 +74,8 @@ def _totals(plan: Plan) -> str:
             f" about {long_duration(sums['minutes'] / 60)}, {price}, estimated {ESTIMATE_FROM[sums['estimate_from']]}."
             f" Upper bound: {long_duration(sums['at_most_minutes'] / 60)}."
         )
-        if plan.has_preflight_to_run:
-            content = plan.preflight.content
+        for preflight in plan.preflights_to_run:
+            content = preflight.content
             size, stacks = f"{content['nodes']}x{content['gpus_per_node']}", ", ".join(content["stacks"])
             lines.append(f"first: a preflight on {size}, one short launch per stack ({stacks})")
     else:
@@ -104,15 +104,18 @@ def _batches(plan: Plan) -> str:
     return table(header, rows) if rows else ""
 
 
-def job_requests(plan: Plan) -> dict[tuple[int, int], str]:
-    """Return for each shape the request of its longest batch to the scheduler; nothing without a scheduler."""
-    cluster, device = plan.campaign.cluster, plan.campaign.data["device"]
-    launcher = launcher_of(cluster)
+def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
+    """Return for each shape and node type, as text, the request of its longest batch; nothing without a scheduler."""
+    device, launcher = plan.campaign.data["device"], launcher_of(plan.campaign.cluster)
     if not launcher.submits:
         return {}
-    by_shape = _grouped(plan.batch_prices, lambda batch: (batch["nodes"], batch["gpus_per_node"]))
-    longest = {key: max(batch["minutes"] for batch in batches) for key, batches in by_shape.items()}
-    return {key: launcher.job_words(cluster, *key, device, minutes, plan.blamed) for key, minutes in longest.items()}
+    found = {}
+    for price in sorted(plan.batch_prices, key=lambda batch: batch["minutes"]):  # of a shape, the last is the longest
+        cluster, size = plan.batch_clusters[price["batch"]], (price["nodes"], price["gpus_per_node"])
+        kind = f" ({cluster['node_type']})" if "node_type" in cluster else ""
+        words = launcher.job_words(cluster, *size, device, price["minutes"], plan.blamed)
+        found[*size, kind] = words
+    return dict(sorted(found.items()))
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:

@@ -44,15 +44,28 @@ class Plan:
     batches: list[Batch]
     price: Price
     history: History
-    preflight: Preflight | None
+    preflights: tuple[Preflight, ...]  # one for each kind of nodes
 
     @property
-    def has_preflight_to_run(self) -> bool:
-        return self.preflight is not None and not self.preflight_result.exists()
+    def preflights_to_run(self) -> list[Preflight]:
+        return [preflight for preflight in self.preflights if not self.result_of(preflight).exists()]
+
+    def result_of(self, preflight: Preflight) -> Path:
+        return self.results / "preflight" / f"{preflight.id}.json"
+
+    def request_of(self, preflight: Preflight) -> Path:
+        return self.results / "preflight" / preflight.id / "request.json"
 
     @property
-    def preflight_result(self) -> Path:
-        return self.results / "preflight" / f"{self.preflight.id}.json"
+    def submit_variables(self) -> dict[str, str]:
+        """Return the variables of the process that submits jobs. They are those of all node types."""
+        cluster, _ = self.campaign.places()[0]
+        return launcher_of(cluster).submit_variables(cluster)
+
+    @cached_property
+    def batch_clusters(self) -> dict[str, dict]:
+        """Return for each batch the cluster with the keys of its node type."""
+        return {batch.id: batch.cluster for batch in self.batches}
 
     @property
     def blamed(self) -> dict[str, list[dict]]:
@@ -112,10 +125,15 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
     price = make_price(campaign, history)
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
-    stacks = {cell.spec["stack"]["name"] for cell, _ in todo}
-    preflight = plan_preflight(campaign, [cell.shape for cell, _ in todo], stacks, results)
-    batches = make_batches(campaign, todo, price, results, preflight.id if preflight else None, history.slots)
-    return Plan(campaign, results, matrix, cells, batches, price, history, preflight)
+    preflights: dict[str | None, Preflight] = {}
+    for kind in dict.fromkeys(cell.node_type for cell, _ in todo):
+        chosen = [cell for cell, _ in todo if cell.node_type == kind]
+        stacks = {cell.spec["stack"]["name"] for cell in chosen}
+        if preflight := plan_preflight(campaign, [cell.shape for cell in chosen], stacks, results):
+            preflights[kind] = preflight
+    ids = {kind: preflight.id for kind, preflight in preflights.items()}
+    batches = make_batches(campaign, todo, price, results, ids, history.slots)
+    return Plan(campaign, results, matrix, cells, batches, price, history, tuple(preflights.values()))
 
 
 def freeze_campaign(plan: Plan) -> dict:
@@ -145,8 +163,8 @@ def write_frozen(plan: Plan) -> None:
     """Write the frozen campaign and the batches. Earlier frozen campaigns are deleted."""
     for batch in plan.batches:
         write_json(plan.results / "batches" / batch.id / "batch.json", batch.content)
-    if plan.has_preflight_to_run:
-        write_json(plan.results / "preflight" / plan.preflight.id / "request.json", plan.preflight.content)
+    for preflight in plan.preflights_to_run:
+        write_json(plan.request_of(preflight), preflight.content)
     for old in plan.results.glob("campaign.*.json"):
         if old != plan.frozen_campaign:
             old.unlink()
@@ -155,17 +173,22 @@ def write_frozen(plan: Plan) -> None:
 
 def plan_json(plan: Plan) -> dict:
     """Return the content of plan.json."""
-    known, preflight = plan.history.cell_seconds(), None
-    if plan.preflight:
-        content, status = plan.preflight.content, "todo" if plan.has_preflight_to_run else "done"
-        preflight = {"preflight": plan.preflight.id, "status": status, "nodes": content["nodes"]}
-        preflight |= {"gpus_per_node": content["gpus_per_node"], "stacks": list(content["stacks"])}
+    known = plan.history.cell_seconds()
     return {
         "schema": 1,
         "campaign": plan.campaign.name,
         "source": str(plan.campaign.file.path),
         "totals": totals(plan),
-        "preflight": preflight,
+        "preflights": [
+            {
+                "preflight": preflight.id,
+                "status": "todo" if preflight in plan.preflights_to_run else "done",
+                **{key: preflight.content[key] for key in ("nodes", "gpus_per_node")},
+                "node_type": preflight.content["cluster"].get("node_type"),
+                "stacks": list(preflight.content["stacks"]),
+            }
+            for preflight in plan.preflights
+        ],
         "batches": plan.batch_prices,
         "stacks": launch_lines(plan),
         "cells": [
@@ -224,7 +247,7 @@ def launch_lines(plan: Plan) -> dict[str, str]:
     largest, lines = {cell.spec["stack"]["name"]: cell for cell in by_size}, {}
     request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
     for stack, cell in largest.items():
-        geometry = Geometry(plan.campaign.cluster, *cell.shape, cell.spec["device"])
+        geometry = Geometry(cell.cluster, *cell.shape, cell.spec["device"])
         program = [str(RUN_LAUNCH), "--request", str(request)]
         lines[stack] = before_by_hand(cell.stack) + shlex.join(launch_argv(geometry, cell.stack, program))
     return lines

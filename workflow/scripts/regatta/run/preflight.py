@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.load import Campaign
+from regatta.campaign.load import Campaign, for_jobs
 from regatta.campaign.matrix import content_hash
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import UserError
@@ -56,8 +56,8 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for the remaining work, or None if none is needed: on one machine without containers and
-    prologues each launch file contains the same information."""
+    """Return the preflight for the remaining work on one kind of nodes, or None if none is needed: on one machine
+    without containers and prologues each launch file contains the same information."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
     has_prologue = any("prologue" in stack for stack in chosen.values())
@@ -67,7 +67,7 @@ def plan_preflight(
     content = {
         "schema": 1,
         "campaign": campaign.name,
-        "cluster": campaign.job_cluster,
+        "cluster": for_jobs(campaign.clusters[next(iter(chosen))]),
         "nodes": nodes,
         "gpus_per_node": max(gpus for _, gpus in shapes),
         "device": campaign.data["device"],
@@ -103,9 +103,18 @@ def has_passed(path: Path) -> bool:
 
 
 def latest_preflight(results: Path) -> list[str]:
-    """Return the path of the last preflight, or nothing, for a report when nothing is left to measure."""
+    """Return the path of the last preflight of each node type, for a report when nothing is left to measure."""
     files = [path for path in results.glob("preflight/preflight-*.json") if path.is_file()]
-    return [str(path) for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)[-1:]]
+    files.sort(key=lambda path: path.stat().st_mtime_ns)
+    return sorted({_node_type(path): str(path) for path in files}.values())
+
+
+def _node_type(result: Path) -> str | None:
+    try:
+        request = json.loads((result.with_suffix("") / "request.json").read_text(encoding="utf-8"))
+        return request["cluster"].get("node_type")
+    except (*UNREADABLE, AttributeError):
+        return None
 
 
 def run_preflight(folder: Path) -> dict:

@@ -150,16 +150,21 @@ def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def read_report_data(
-    campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflight: Path | None = None
+    campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflights: Collection[Path] = ()
 ) -> ReportData:
-    """Read the data of a report. preflight: path of its result, if any. A corrupt file is listed in the problems."""
-    collected, recorded_problems, result = read_collected(measurements), read_frozen(problems), None
-    try:
-        result = read_frozen(preflight) if preflight else None
-    except UserError as error:
-        recorded_problems["corrupt"].append(
-            str(error).replace(f"{preflight.parent}/", "")
-        )  # keep the report independent of its folder
+    """Read the data of a report. preflights: paths of their results. A corrupt file is listed in the problems."""
+    collected, recorded_problems, results = read_collected(measurements), read_frozen(problems), []
+    for path in preflights:
+        try:
+            results.append(read_frozen(path))
+        except UserError as error:
+            recorded_problems["corrupt"].append(
+                str(error).replace(f"{path.parent}/", "")
+            )  # keep the report independent of its folder
+    result = results[0] if results else None
+    if len(results) > 1:  # one for each node type
+        size = {key: max(one[key] for one in results) for key in ("nodes", "gpus_per_node")}
+        result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
     files = {name: path_of(name, measurements) for name in COLLECTED}
     files |= {name: tables / f"{name}.csv" for name in TABLES}
     return ReportData(
