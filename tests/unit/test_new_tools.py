@@ -45,7 +45,7 @@ def test_a_new_scheduler_starts_ranks_and_says_what_jobs_ask_for(tmp_path, monke
         submits=True,
         argv=argv,
         cluster_keys=("partition",),
-        job_words=lambda cluster, nodes, gpus_per_node, device, minutes: f"--queue={cluster['partition']} -N{nodes}",
+        job_words=lambda cluster, nodes, gpus, device, minutes, blamed: f"--queue={cluster['partition']} -N{nodes}",
     )
     monkeypatch.setitem(LAUNCHERS, "flux", flux)
     cluster = {"scheduler": "flux", "partition": "batch", "num_nodes": 2, "gpus_per_node": 2}
