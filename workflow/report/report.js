@@ -129,10 +129,13 @@ function columnText(block, column, cell) {
   return column.kind === "number" ? three(value, column.digits) : value;
 }
 
-/** Return cells as CSV with the id first. Numbers have all their digits; unknown is empty. */
+/** Return cells as CSV with the id first. Numbers have all digits; unknown is empty. */
 function csv(block, cells, columns) {
   const listed = columns.filter((column) => column.key !== "id");
-  const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replace(/"/g, '""')}"` : value);
+  const quoted = (value) => {
+    if (/^[=+@\t\r'-]/.test(value) && isNaN(value)) value = `'${value}`;
+    return /[",\r\n]/.test(value) ? `"${value.replace(/"/g, '""')}"` : value;
+  };
   const row = (cell) =>
     listed.map((column) => {
       const value = block.cells[column.key][cell];
@@ -223,9 +226,7 @@ const byId = (id) => document.getElementById(id);
 const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
 async function readBlock() {
-  const text = atob(byId("data-block").textContent.trim());
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (c) => c.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }

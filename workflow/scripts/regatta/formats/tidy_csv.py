@@ -27,7 +27,7 @@ from regatta.formats.base import (
     quoted,
     refusal,
 )
-from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
+from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv, unescape
 
 MOST = 10**15
 # Python also reads 1_0, and digits of any script.
@@ -162,7 +162,8 @@ class Launch:
 def _read_exported(text: str, name: str) -> Source:
     """Return what the file contains about each launch. Raises UserError for one that is damaged or cut off."""
     launches, others, is_after = {}, set(), False
-    for line, row in _rows(text, name, EXPORTED, None):
+    for line, fields in _rows(text, name, EXPORTED, None):
+        row = {column: unescape(value) for column, value in fields.items()}
         is_after = row["table"] != "measurements"
         if is_after or row["status"] != "ok":
             if not is_after:
