@@ -27,6 +27,10 @@ NEEDS = {
     "osu-bw.txt": Options(nodes=2),
     "osu-allreduce.txt": Options(nodes=2, gpus_per_node=4),
     "osu-barrier.txt": Options(nodes=2, gpus_per_node=4),
+    "osu-put-bw.txt": Options(nodes=2),
+    "osu-mbw-mr.txt": Options(nodes=2),
+    "osu-iallreduce.txt": Options(nodes=2, gpus_per_node=4),
+    "osu-several.txt": Options(nodes=2, gpus_per_node=4),
 }
 # Their last line says that they are whole; of the others a table that ends between two rows is a shorter table.
 SEEN_WHOLE = [

@@ -8,11 +8,12 @@ from regatta.formats.nccl_json import NCCL_JSON
 from regatta.formats.osu import OSU
 from regatta.formats.prefixes import strip_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
+from regatta.formats.rccl_json import RCCL_JSON
 from regatta.formats.suite_json import SUITE
 from regatta.formats.tidy_csv import CSV
 
 # Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
-FORMATS = (CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, PYTORCH_JSON, NCCL_JSON, SUITE)
+FORMATS = (CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, PYTORCH_JSON, NCCL_JSON, RCCL_JSON, SUITE)
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
 
