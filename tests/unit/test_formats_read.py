@@ -37,6 +37,9 @@ from regatta.store.records import CENTERS
         ("osu-iallreduce.txt", "osu-text", 7),
         ("osu-several.txt", "osu-text", 12),
         ("rccl-several.txt", "nccl-tests-text", 8),
+        ("rccl-mpi.json", "rccl-tests-json", 3),
+        ("all-reduce-bench.txt", "all-reduce-bench", 7),
+        ("superbench.jsonl", "superbench-jsonl", 8),
         ("suite-4gpu.json", "suite-json", 4),
         ("times.csv", "csv", 6),
         ("exported.csv", "csv", 6),
@@ -361,7 +364,7 @@ def test_osu_without_size_is_a_barrier_and_without_bytes_no_message():
         (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 after 32; expected 64"),
         (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a complete row of Size, Avg"),
         (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "f:2: unsupported test '# OSU MPI Put Latency"),
-        (text_of("osu-latency.txt") + text_of("osu-allreduce.txt"), Options(nodes=2), "f:28: .* not state the number of ranks"),
+        (text_of("osu-latency.txt") + text_of("osu-allreduce.txt"), Options(nodes=2), "f:30: .* not state the number of ranks"),
         (text_of("osu-allreduce.txt").replace("Min Latency", "Sum Latency"), Options(2, 4), "unknown columns"),
     ],
 )  # fmt: skip
