@@ -227,6 +227,17 @@ def test_the_table_survives_its_file(tmp_path):
     assert "25.0" not in set(to_csv(again).split(","))
 
 
+def test_a_record_whose_spec_contradicts_its_cell_is_excluded_and_named(tmp_path):
+    line = record()
+    line["spec"] = line["spec"] | {"nodes": 7}
+    write_launch(tmp_path, [line])
+    row, problems = row_of(tmp_path)
+    assert row["status"] == "not_measured"
+    [problem] = problems["invalid"]
+    assert "nodes is 7, but the cell has 1" in problem["problem"]
+    assert problem["cell"] == CELL["id"]
+
+
 FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-", "-a", '=HYPERLINK("x", "y")', "'=1", "''", "-1-1"]
 NO_FORMULAS = ["a=1", "1-1", "-1", "-1.5e-05", "-.5", "all_reduce", "NA", " =1"]
 

@@ -18,7 +18,9 @@ def other(tmp_path):
 def test_two_tables_with_another_bucket_size_say_so(tmp_path, other):
     done = run_script("compare.py", GH200, other, cwd=tmp_path)
     lines = done.stdout.splitlines()
-    assert any("bucket size" in line and "25 MiB in base" in line and "50 MiB in test (10 cells)" in line for line in lines)
+    assert any(
+        "bucket size" in line and "25 MiB in base" in line and "50 MiB in test (10 cells)" in line for line in lines
+    )
 
 
 def test_the_page_says_so_too(tmp_path, other):
@@ -32,6 +34,18 @@ def test_files_without_a_common_cell_name_the_field(tmp_path):
     assert done.returncode == 2
     assert "fp32 in base" in done.stderr
     assert "fp16 in test" in done.stderr
+
+
+def test_two_versions_of_nccl_and_of_its_plugin_are_an_environment_difference(tmp_path):
+    text = text_of("nccl-13-columns.txt")
+    newer = text.replace("NCCL version 2.20.5", "NCCL version 2.27.3").replace(
+        "network AWS Libfabric", "network Socket"
+    )
+    (tmp_path / "newer.txt").write_text(newer)
+    done = run_script("compare.py", FILES / "nccl-13-columns.txt", tmp_path / "newer.txt", cwd=tmp_path)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "nccl: 2.20.5 -> 2.27.3" in lines
+    assert "setting NCCL network: AWS Libfabric -> Socket" in lines
 
 
 def spec(**changed):

@@ -15,17 +15,21 @@ BENCH, SUPERBENCH = NEEDS["all-reduce-bench.txt"], NEEDS["superbench.jsonl"]
 def test_json_of_rccl_tests_has_the_in_place_time_of_an_all_reduce():
     source = read("rccl-mpi.json")
     assert [(r.nodes, r.gpus_per_node, r.parameters["message_bytes"]) for r in source.readings] == [
-        (1, 8, 2**20), (1, 8, 2**21), (1, 8, 2**22)
-    ]  # fmt: skip
+        (1, 8, 2**20),
+        (1, 8, 2**21),
+        (1, 8, 2**22),
+    ]
     assert [r.times_s for r in source.readings] == [{"window_step_s": t} for t in (41e-6, 59e-6, 88e-6)]
     assert source.readings[0].printed["out_of_place_time_us"] == 40
     assert source.readings[0].parameters["algorithm"] is None
 
 
 def test_json_of_rccl_tests_without_mpi_needs_the_shape():
-    rows = [{k: v for k, v in row.items() if k not in ("nodes", "ranks", "ranksPerNode", "gpusPerRank")}
-            for row in json.loads(text_of("rccl-mpi.json"))]  # fmt: skip
-    with pytest.raises(UserError, match="f: no device listed; expected .*--nodes and --gpus-per-node"):
+    rows = [
+        {k: v for k, v in row.items() if k not in ("nodes", "ranks", "ranksPerNode", "gpusPerRank")}
+        for row in json.loads(text_of("rccl-mpi.json"))
+    ]
+    with pytest.raises(UserError, match=r"f: no device listed; expected .*--nodes and --gpus-per-node"):
         read_text(json.dumps(rows), "f", Options())
     assert read_text(json.dumps(rows), "f", Options(1, 8)).readings == read("rccl-mpi.json").readings
 
@@ -66,8 +70,11 @@ def test_the_finer_bandwidth_of_all_reduce_bench_gives_the_time():
     assert first.parameters | {"dtype": "fp32", "algorithm": "torch", "message_bytes": 32768} == first.parameters
     assert (first.nodes, first.gpus_per_node, first.num_iterations, first.num_warmup) == (1, 4, 20, 5)
     assert source.environment == {
-        "torch": "2.7.0", "cuda": "12.8", "nccl": "2.26.2", "gpus": [{"name": "NVIDIA H100 80GB HBM3"}]
-    }  # fmt: skip
+        "torch": "2.7.0",
+        "cuda": "12.8",
+        "nccl": "2.26.2",
+        "gpus": [{"name": "NVIDIA H100 80GB HBM3"}],
+    }
 
 
 def test_queued_calls_and_symmetric_memory_are_other_measurements():
@@ -113,7 +120,9 @@ def test_a_table_of_all_reduce_bench_that_is_not_clear_names_the_line(old, new, 
 def test_each_node_of_superbench_is_a_launch_and_other_benchmarks_are_named(tmp_path):
     outcome = run_import(tmp_path / "out", "superbench.jsonl", options=SUPERBENCH)
     rows = collected(tmp_path / "out")[1]["measurements"]
-    times = rows.groupby(["operation", "message_bytes"])["window_step_s"].apply(lambda times: [round(t, 9) for t in times])
+    times = rows.groupby(["operation", "message_bytes"])["window_step_s"].apply(
+        lambda times: [round(t, 9) for t in times]
+    )
     assert times.to_dict() == {
         ("all_reduce", 2**20): [40e-6, 40.8e-6],
         ("all_reduce", 2**23): [120e-6, 122.4e-6],
@@ -140,11 +149,21 @@ def test_a_summary_of_one_node_and_one_with_variants():
         ("", "", Options(gpus_per_node=4), r"f:1: algbw .* and busbw .* with 4 ranks"),
         ("allreduce_1048576_time", "allreduce_1048576_latency", SUPERBENCH, r"f:1: metric '.*_latency:0'"),
         ("alltoall_", "alltoallv_", SUPERBENCH, r"f:1: metric 'nccl-bw:default/alltoallv_"),
-        ("nccl-bw:default/return_code:0\": 0", "nccl-bw:default/return_code:0\": 124", SUPERBENCH, r"f:1: metric '.*return_code"),
+        (
+            'nccl-bw:default/return_code:0": 0',
+            'nccl-bw:default/return_code:0": 124',
+            SUPERBENCH,
+            r"f:1: metric '.*return_code",
+        ),
         ("nccl-bw:", "gemm-flops:", SUPERBENCH, r"f:1: node 'nid001000' has no .* only 'gemm-flops, ib-loopback"),
-        ("\"nccl-bw:default/allreduce_1048576_busbw:0\": 45.87, ", "", SUPERBENCH, r"f:1: allreduce_1048576_busbw = 'None'"),
+        (
+            '"nccl-bw:default/allreduce_1048576_busbw:0": 45.87, ',
+            "",
+            SUPERBENCH,
+            r"f:1: allreduce_1048576_busbw = 'None'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_summary_of_superbench_that_is_not_clear_names_line_and_metric(old, new, options, message):
     with pytest.raises(UserError, match=message):
         read_text(text_of("superbench.jsonl").replace(old, new), "f", options)
@@ -161,10 +180,13 @@ def test_a_summary_that_is_cut_off_names_the_line():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('x\n:::MLLOG {"namespace": "", "time_ms": 1745926251617, "key": "run_start"}\n', "f:2: an MLPerf log.*time to train"),
+        (
+            'x\n:::MLLOG {"namespace": "", "time_ms": 1745926251617, "key": "run_start"}\n',
+            "f:2: an MLPerf log.*time to train",
+        ),
         ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*no such quantity"),
     ],
-)  # fmt: skip
+)
 def test_a_program_that_measures_something_else_is_named(text, message):
     with pytest.raises(UserError, match=message):
         read_text(text, "f", Options())

@@ -40,13 +40,12 @@ def test_lines_of_a_message_are_those_of_the_whole_file():
 def test_a_job_log_cut_off_within_a_run_is_rejected(line):
     text = "".join(text_of("rccl-several.txt").splitlines(keepends=True)[:line])
     ends = [n for n, row in enumerate(text_of("rccl-several.txt").split("\n"), start=1) if "Avg bus" in row]
-    try:
-        num = len({reading.run for reading in read_text(text, "f", Options()).readings})
-    except UserError as error:
-        assert str(error).startswith("f:")
-        assert line < ends[0] or "starting" in text.split("Avg bus")[-1]
+    if line < ends[0] or "starting" in text.split("Avg bus")[-1]:
+        with pytest.raises(UserError, match=r"^f:"):
+            read_text(text, "f", Options())
     else:
-        assert num == sum(line >= end for end in ends)
+        runs = {reading.run for reading in read_text(text, "f", Options()).readings}
+        assert len(runs) == sum(line >= end for end in ends)
 
 
 def test_several_excerpts_in_one_file_are_several_runs():
@@ -76,8 +75,10 @@ def test_what_nccl_logs_about_its_network_is_kept_for_comparisons(tmp_path):
     run_import(tmp_path / "a", tmp_path / "a.txt")
     [header] = [launch.header for launch in read_store(tmp_path / "a" / "launches")]
     assert header["environment"]["settings"] == {
-        "NCCL network": "AWS Libfabric", "NCCL plugin": "Libfabric (v8)", "libfabric provider": "cxi"
-    }  # fmt: skip
+        "NCCL network": "AWS Libfabric",
+        "NCCL plugin": "Libfabric (v8)",
+        "libfabric provider": "cxi",
+    }
     assert header["environment"]["nccl"] == "2.20.5"
 
 
@@ -98,8 +99,10 @@ def test_a_one_sided_test_has_its_window_and_synchronization_in_the_operation():
     source = read("osu-put-bw.txt")
     last = source.readings[-1]
     assert (last.parameters["operation"], last.parameters["dtype"], source.device) == (
-        "osu_put_bw_allocate_flush", "char", "cuda"
-    )  # fmt: skip
+        "osu_put_bw_allocate_flush",
+        "char",
+        "cuda",
+    )
     assert (last.nodes, last.gpus_per_node) == (2, 1)
     assert last.times_s == {"window_step_s": pytest.approx(4194304 / 24054.63e6)}  # 174.4 us
 
@@ -121,7 +124,9 @@ def test_other_one_sided_tests(title, operation):
     text = text.replace("Bandwidth (MB/s)", column)
     assert {r.parameters["operation"] for r in read_text(text, "f", Options(nodes=1)).readings} == {operation}
     locked = text.replace("MPI_Win_flush", "MPI_Win_lock/unlock")
-    assert read_text(locked, "f", Options(nodes=1)).readings[0].parameters["operation"].endswith("_allocate_lock_unlock")
+    assert (
+        read_text(locked, "f", Options(nodes=1)).readings[0].parameters["operation"].endswith("_allocate_lock_unlock")
+    )
 
 
 def test_the_message_rate_of_several_pairs_gives_the_time_of_a_message_of_one_pair():

@@ -126,7 +126,9 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
     cells = {match_key(cell["spec"]): cell for cell in base.campaign["cells"]}
     others = {match_key(cell["spec"]): cell for cell in test.campaign["cells"]}
     shared = [key for key in others if key in cells]
-    specs = [[cell["spec"] for key, cell in one.items() if key not in two] for one, two in ((cells, others), (others, cells))]
+    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
+    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
+    specs = [[cell["spec"] for cell in found] for found in unmatched.values()]
     fields = single_differences(*specs)
     if not shared:
         differences = fields or different_values(*specs)
@@ -136,8 +138,6 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         )
     times = times_by_cell(base.measurements), times_by_cell(test.measurements)
     rows, sides = [], []
-    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
-    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
     for key in shared:
         cell, other = cells[key], others[key]
         if reason := _why_not(cell, other, times):

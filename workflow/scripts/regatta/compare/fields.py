@@ -42,7 +42,8 @@ def single_differences(base: list[dict], test: list[dict]) -> list[str]:
             benchmark = next((json.loads(value) for field, value in key if field == "benchmark"), "")
             if benchmark in benchmark_names() and f"{{{name}}}" not in load_benchmark(benchmark).subject:
                 pairs[_text(name, [of_base[key]], [of_test[key]], benchmark)] += 1
-    return [f"{text} ({plural(num, 'cell')})" for text, num in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))]
+    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [f"{text} ({plural(num, 'cell')})" for text, num in ordered]
 
 
 def different_values(base: list[dict], test: list[dict]) -> list[str]:

@@ -28,7 +28,8 @@ COLLECTIVES = {
 NON_BLOCKING = {
     **{name: f"osu_i{name}" for name in ("allreduce", "allgather", "reduce_scatter", "reduce", "barrier")},
     **{name: f"osu_i{name}" for name in ("gather", "scatter")},
-    **{"broadcast": "osu_ibcast", "all-to-all": "osu_ialltoall"},
+    "broadcast": "osu_ibcast",
+    "all-to-all": "osu_ialltoall",
 }
 PAIRS = {"latency": "osu_latency", "bandwidth": "osu_bw", "bi-directional bandwidth": "osu_bibw"}
 CALLS = {"put": "put", "get": "get", "accumulate": "acc", "get_accumulate": "get_acc"}

@@ -74,10 +74,15 @@ def _count(value: int | str, run: Run) -> float:
     return float(value)
 
 
+def _is_rccl(value: object) -> bool:
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and {"inPlace", "busBw"} <= first.keys()
+
+
 RCCL_JSON = Format(
     "rccl-tests-json",
     "JSON of rccl-tests",
-    lambda value: isinstance(value, list) and value and isinstance(value[0], dict) and {"inPlace", "busBw"} <= {*value[0]},
+    _is_rccl,
     _read,
     is_json=True,
 )

@@ -50,7 +50,7 @@ def _read_node(node: dict, index: int, name: str, options: Options, has_variants
             raise refusal(name, line, f"metric {quoted(key)} = {quoted(value)}", want)
         result = results[metric["variant"] or "", metric["operation"], int(metric["size"])]
         if metric["kind"] in result:
-            raise refusal(name, line, f"metric {quoted(key)} of several ranks", "one rank per benchmark, as from rank 0")
+            raise refusal(name, line, f"metric {quoted(key)} of several ranks", "one rank per benchmark")
         result[metric["kind"]] = value
     unused = ", ".join(sorted(others))
     if not results:
