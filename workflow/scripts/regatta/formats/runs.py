@@ -1,18 +1,21 @@
 """Split a log of several runs, and join what was read of each."""
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from regatta.core.text import plural
 from regatta.formats.base import Source, refusal
 
 
-def parts_of(lines: list[str], starts: list[int]) -> list[list[str]]:
-    """Return the lines of each run, with blank lines for those before it, so that line numbers stay. starts: from 0.
+def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:
+    """Yield the lines of each run, with blank lines for those before it, so that line numbers stay. starts: from 0.
 
     The first run has the lines before the first start, too.
     """
     bounds = [0, *starts[1:], len(lines)]
-    return [[""] * bounds[i] + lines[bounds[i] : bounds[i + 1]] for i in range(len(bounds) - 1)]
+    for first, end in itertools.pairwise(bounds):
+        yield [""] * first + lines[first:end]
 
 
 def join_runs(runs: list[Source], name: str) -> Source:

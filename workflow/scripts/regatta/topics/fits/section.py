@@ -51,14 +51,18 @@ def communication_table(models: pd.DataFrame) -> Table | None:
         "a interval": lambda row: bracket(row.latency_a_low_s, row.latency_a_high_s, row.interval, duration),
         "bandwidth B (algbw, GB/s)": lambda row: three(row.bandwidth_b_gb_per_s),
         "B interval": lambda row: bracket(row.bandwidth_b_low_gb_per_s, row.bandwidth_b_high_gb_per_s, row.interval),
-        "B as bus bandwidth (GB/s)": lambda row: three(
-            times(row.bandwidth_b_gb_per_s, BUS_FACTOR[row.operation](row.world_size))
-        ),
+        "B as bus bandwidth (GB/s)": lambda row: three(_as_bus_bandwidth(row)),
         "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
     }
     title = "Latency\N{EN DASH}bandwidth models"
     return _table(title, columns, rows, models, "collective", "communication_models")
+
+
+def _as_bus_bandwidth(row) -> float | None:
+    """Return the fitted bandwidth as bus bandwidth; None for an operation of another tool, which has no factor."""
+    factor = BUS_FACTOR.get(row.operation)
+    return None if factor is None else times(row.bandwidth_b_gb_per_s, factor(row.world_size))
 
 
 def _table(
