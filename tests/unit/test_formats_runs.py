@@ -1,7 +1,9 @@
 """Several tables or runs in one file, and the tests of OSU beside latency, bandwidth and blocking collectives."""
 
 import pytest
-from formats_files import FILES, NEEDS, collected, read, read_text, run_import, text_of
+from formats_files import ALL, FILES, NEEDS, collected, read, read_text, run_import, text_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
@@ -56,6 +58,30 @@ def test_several_excerpts_in_one_file_are_several_runs():
         *[(1, "all_gather")] * 2,
         *[(2, "all_reduce")] * 3,
     ]
+
+
+KINDS = {
+    "nccl": [name for name in ALL if name.startswith(("nccl", "rccl")) and name.endswith(".txt")],
+    "osu": ["osu-allreduce.txt", "osu-barrier.txt", "osu-several.txt", "osu-iallreduce.txt"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_file_of_several_logs_has_what_each_has_alone(kind, data):
+    names = data.draw(st.lists(st.sampled_from(KINDS[kind]), min_size=1, max_size=4))
+    between = data.draw(st.sampled_from(["", "\n", "srun: job 4711 queued\n", "\n\n+ date\nMon Nov 23\n"]))
+    found = [what(reading) for reading in read_text(between.join(map(text_of, names)), "f", SHAPE[kind]).readings]
+    alone = [read_text(text_of(name), name, SHAPE[kind]).readings for name in names]
+    assert found == [what(reading) for readings in alone for reading in readings]
+
+
+SHAPE = {"nccl": Options(), "osu": Options(2, 4)}
+
+
+def what(reading):
+    return reading.parameters, reading.nodes, reading.gpus_per_node, reading.times_s, reading.printed, reading.failure
 
 
 def test_two_runs_of_benchmark_py_in_one_file_keep_their_bucket_sizes():

@@ -24,7 +24,7 @@ KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].c
 # Other programs, by what their output contains, and what they measure.
 UNSUPPORTED = {
     ":::MLLOG": "an MLPerf log, which has the time to train to a target quality",
-    "nvbandwidth Version": "output of nvbandwidth, which has the bandwidth of copies between host and GPUs",
+    "nvbandwidth Version": "output of nvbandwidth, which has the bandwidth of memory copies",
 }
 
 

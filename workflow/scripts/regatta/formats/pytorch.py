@@ -73,7 +73,7 @@ class Table:
 
 def _read_text(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
-    starts = [max(0, index - 1) for index, line in enumerate(lines) if BANNER in line]  # with the line above it
+    starts = [index for index, line in enumerate(lines) if BANNER in line]
     return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
 
 

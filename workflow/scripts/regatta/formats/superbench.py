@@ -1,7 +1,7 @@
 """Read SuperBench's results-summary.jsonl: one JSON object per node, with the metrics of all benchmarks; import only.
 
 Collectives are imported: nccl-bw and rccl-bw. Other benchmarks measure what Regatta has no quantity for; a note names
-them. Each node is a launch, because each ran its own processes.
+them. Each node is a launch, because it ran separate processes.
 """
 
 import re
