@@ -37,7 +37,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .NOTPARALLEL:
 .SUFFIXES:
 .PHONY: bench campaign clean-env env env-dev env-driver format gate help index lint lock plan report test test-all
-.PHONY: test-site watch
+.PHONY: submit test-site watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -56,6 +56,10 @@ help: ## list targets and variables
 campaign: ## run a campaign: measure what is not yet in the results, then build the report
 	$(INSTALL) $(CAMPAIGN_SETS)
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" $(SNAKEMAKE_OPTIONS)
+
+submit: ## run a campaign from a Slurm job, so that no login session has to stay open
+	$(INSTALL) driver
+	@exec "$$VENV/bin/python3" workflow/scripts/submit.py "$$CONFIG" --profile "$$PROFILE" $(ARGS)
 
 plan: ## show what would run, why, and how long it would take; nothing runs
 	$(INSTALL) driver

@@ -135,6 +135,17 @@ test("CSV has ids, all digits, names of facets, and quotes where needed", () => 
   );
 });
 
+test("CSV marks texts that a spreadsheet would take for formulas, but not numbers", () => {
+  const texts = { "=1+1": "'=1+1", "+a": "'+a", "@a": "'@a", "-a": "'-a", "'a": "''a", "a=1": "a=1" };
+  for (const [text, escaped] of Object.entries(texts)) {
+    const data = block();
+    data.cells.id[1] = text;
+    data.cells.step_ms[1] = -1.5;
+    const lines = report.csv(data, [1], data.columns.filter(({ key }) => key === "step_ms")).split("\n");
+    assert.equal(lines[1], `${escaped},-1.5`);
+  }
+});
+
 test("a column reads as in the table", () => {
   const text = (index, cell) => report.columnText(block(), block().columns[index], cell);
   assert.deepEqual([0, 1, 2, 3, 4].map((index) => text(index, 0)), ["ResNet-18 · 1×2", "✓ ok", "ResNet-18", "3/3", "12.3"]);

@@ -27,12 +27,18 @@ NEEDS = {
     "osu-bw.txt": Options(nodes=2),
     "osu-allreduce.txt": Options(nodes=2, gpus_per_node=4),
     "osu-barrier.txt": Options(nodes=2, gpus_per_node=4),
+    "osu-put-bw.txt": Options(nodes=2),
+    "osu-mbw-mr.txt": Options(nodes=2),
+    "osu-iallreduce.txt": Options(nodes=2, gpus_per_node=4),
+    "osu-several.txt": Options(nodes=2, gpus_per_node=4),
+    "all-reduce-bench.txt": Options(gpus_per_node=4),
+    "superbench.jsonl": Options(gpus_per_node=8),
 }
 # Their last line says that they are whole; of the others a table that ends between two rows is a shorter table.
 SEEN_WHOLE = [
     "ddp-2x4.json", "nccl-12-columns.txt", "nccl-13-columns.txt", "nccl-21-columns.txt", "nccl-per-iteration.json",
     "nccl-sendrecv-unchecked.txt", "nccl-summary.json", "nccl-one-process.json", "nccl-threads.json", "nccl-threads.txt",
-    "suite-4gpu.json", "exported-suite.json", "exported-ddp.json",
+    "suite-4gpu.json", "exported-suite.json", "exported-ddp.json", "rccl-mpi.json",
 ]  # fmt: skip
 ALL = sorted(path.name for path in FILES.iterdir())
 

@@ -1,4 +1,6 @@
 import copy
+import csv
+import io
 import json
 import os
 import random
@@ -24,7 +26,7 @@ from synthetic import (
 
 from regatta.core.schemas import load_schema
 from regatta.core.text import one_line
-from regatta.store.csv_files import MEASUREMENTS, read_csv, to_csv, write_csv
+from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv, to_csv, write_csv
 from regatta.store.records import ARRAYS, measured, violation
 from regatta.topics.catalog import collect as collect_all
 
@@ -223,6 +225,32 @@ def test_the_table_survives_its_file(tmp_path):
     assert to_csv(again) == to_csv(table)
     assert list(again.dtypes.astype(str)) == list(table.dtypes.astype(str))
     assert "25.0" not in set(to_csv(again).split(","))
+
+
+def test_a_record_whose_spec_contradicts_its_cell_is_excluded_and_named(tmp_path):
+    line = record()
+    line["spec"] = line["spec"] | {"nodes": 7}
+    write_launch(tmp_path, [line])
+    row, problems = row_of(tmp_path)
+    assert row["status"] == "not_measured"
+    [problem] = problems["invalid"]
+    assert "nodes is 7, but the cell has 1" in problem["problem"]
+    assert problem["cell"] == CELL["id"]
+
+
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-", "-a", '=HYPERLINK("x", "y")', "'=1", "''", "-1-1"]
+NO_FORMULAS = ["a=1", "1-1", "-1", "-1.5e-05", "-.5", "all_reduce", "NA", " =1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS + NO_FORMULAS)
+def test_a_text_like_a_formula_has_an_apostrophe_in_the_file_and_reads_back_unchanged(tmp_path, text):
+    columns = {"text": "string", "real": "Float64"}
+    write_csv(make_table([{"text": text, "real": -0.5}, {"text": None, "real": None}], columns), tmp_path / "t.csv")
+    rows = list(csv.reader(io.StringIO((tmp_path / "t.csv").read_bytes().decode(), newline="")))
+    assert rows[1] == [f"'{text}" if text in FORMULAS else text, "-0.5"]
+    assert read_csv(tmp_path / "t.csv", columns)["text"].tolist() == [text, pd.NA]
+    assert read_csv(tmp_path / "t.csv", columns)["real"].tolist() == [-0.5, pd.NA]
+    assert read_csv(tmp_path / "t.csv", columns).dtypes.astype(str).to_dict() == columns
 
 
 def test_the_word_na_stays_a_word(tmp_path):

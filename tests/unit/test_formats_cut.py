@@ -19,15 +19,20 @@ def result_of(name, text):
         return None
 
 
+def alone(readings):
+    """Return readings without what is stated of each of several runs: a file that is cut off may have one."""
+    return readings and tuple(dataclasses.replace(reading, backend=None, environment=None) for reading in readings)
+
+
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=50)
 @given(data=st.data())
 def test_any_cut_gives_the_same_or_a_refusal_or_fewer_of_the_same_rows(name, data):
-    text, whole = text_of(name), read(name).readings
+    text, whole = text_of(name), alone(read(name).readings)
     # Half of the cuts near the end, where most of a file is there and the temptation is greatest.
     length = len(text)
     cut = data.draw(st.integers(0, length) | st.integers(max(0, length - 400), length))
-    found = result_of(name, text[:cut])
+    found = alone(result_of(name, text[:cut]))
     assert found is None or found == whole or (name not in SEEN_WHOLE and found == whole[: len(found)])
 
 

@@ -32,6 +32,14 @@ from regatta.store.records import CENTERS
         ("osu-bw.txt", "osu-text", 23),
         ("osu-allreduce.txt", "osu-text", 19),
         ("osu-barrier.txt", "osu-text", 1),
+        ("osu-put-bw.txt", "osu-text", 23),
+        ("osu-mbw-mr.txt", "osu-text", 9),
+        ("osu-iallreduce.txt", "osu-text", 7),
+        ("osu-several.txt", "osu-text", 12),
+        ("rccl-several.txt", "nccl-tests-text", 8),
+        ("rccl-mpi.json", "rccl-tests-json", 3),
+        ("all-reduce-bench.txt", "all-reduce-bench", 7),
+        ("superbench.jsonl", "superbench-jsonl", 8),
         ("suite-4gpu.json", "suite-json", 4),
         ("times.csv", "csv", 6),
         ("exported.csv", "csv", 6),
@@ -249,7 +257,8 @@ def nccl_without(pattern):
         (nccl_without("nid001001 device"), r"algbw .* and busbw .* with 4 ranks; expected busbw"),
         (nccl_without("starting").replace("concluded: all_reduce_perf", ""), "no program name; expected one of all_reduce_perf"),
         (nccl_without("# nThread"), "no line '# nThread"),
-        (text_of("nccl-13-columns.txt") * 2, "a second run; expected one run"),
+        (nccl_without("# Avg bus") + text_of("nccl-13-columns.txt"), r"f:\d+: the run is incomplete"),
+        (text_of("nccl-13-columns.txt") + nccl_without("# Avg bus"), r"f:\d+: the run is incomplete"),
         (text_of("nccl-13-columns.txt").replace("all_reduce_perf", "hypercube_perf"), "found the programs hypercube; expected"),
         (text_of("nccl-13-columns.txt").replace("-1    21.44", "-1nid001000:1:2 [0] NCCL INFO x\n   21.44"),
          r"f:\d+: found '16 4 float sum -1nid.*If NCCL output is mixed in, run again with NCCL_DEBUG_FILE"),
@@ -354,8 +363,8 @@ def test_osu_without_size_is_a_barrier_and_without_bytes_no_message():
         (text_of("osu-latency.txt"), Options(nodes=3), "two ranks on --nodes 3"),
         (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 after 32; expected 64"),
         (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a complete row of Size, Avg"),
-        (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "unsupported test 'Put Latency'"),
-        (text_of("osu-latency.txt") * 2, Options(nodes=2), "2 tables; expected one"),
+        (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "f:2: unsupported test '# OSU MPI Put Latency"),
+        (text_of("osu-latency.txt") + text_of("osu-allreduce.txt"), Options(nodes=2), "f:30: .* not state the number of ranks"),
         (text_of("osu-allreduce.txt").replace("Min Latency", "Sum Latency"), Options(2, 4), "unknown columns"),
     ],
 )  # fmt: skip
@@ -451,3 +460,11 @@ def test_every_format_has_a_golden_file_and_every_json_format_a_schema():
     assert not (missing := {kind.name for kind in FORMATS} - read_from), f"tests/golden/formats: no file of {missing}"
     missing = {kind.name for kind in FORMATS if kind.is_json} - load_schema("foreign")["$defs"].keys()
     assert not missing, f"workflow/schemas/foreign.yaml: no schema of {missing}"
+
+
+def test_a_csv_without_bucket_and_image_size_says_which_it_uses():
+    notes = read("times.csv").notes
+    assert "bucket_cap_mb not in the file; used for train_step: 25, the default (first in line 3)" in notes
+    assert any(note.startswith("image_size not in the file; used for train_step: 224") for note in notes)
+    assert not any("dtype" in note or "context_length" in note for note in notes)
+    assert any("dtype" in note for note in read("times.csv", text_of("times.csv").replace(",fp32,", ",,")).notes)

@@ -1,6 +1,7 @@
 """The report of published outputs: their times are those of the import, and single values have no interval."""
 
 import pytest
+from formats_files import run_import
 from synthetic import LAPTOP, collective_cell, make_campaign, train_cell, write_results
 from synthetic import analyse as analyse_store
 from test_frozen_tables import import_published
@@ -8,6 +9,7 @@ from test_frozen_tables import import_published
 from regatta.report.page import facts, machine_line
 from regatta.store.csv_files import make_table
 from regatta.topics.answer import answer_json
+from regatta.topics.fits.section import communication_table
 from regatta.topics.quality import drifting, precision_warnings
 
 
@@ -21,6 +23,15 @@ def test_single_imported_values_are_warned_of(imported):
     launches = imported.ok.groupby("cell").size()
     assert found[0].values == {"num_single": int((launches == 1).sum()), "num_cells": len(launches)}
     assert found[0].values["num_single"] > 0
+
+
+@pytest.mark.parametrize("file", ["osu-put-bw.txt", "osu-mbw-mr.txt", "osu-iallreduce.txt"])
+def test_an_operation_without_a_bus_factor_has_a_table_without_bus_bandwidth(tmp_path, file):
+    run_import(tmp_path / "osu", file)
+    models = analyse_store(tmp_path / "osu").tables["communication_models"]
+    table = communication_table(models)
+    assert table is None or {row[table.columns.index("B as bus bandwidth (GB/s)")] for row in table.rows} == {"n/a"}
+    assert file != "osu-put-bw.txt" or table is not None
 
 
 def test_times_of_an_import_are_not_called_those_of_records(imported):

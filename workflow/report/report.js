@@ -129,10 +129,13 @@ function columnText(block, column, cell) {
   return column.kind === "number" ? three(value, column.digits) : value;
 }
 
-/** Return cells as CSV with the id first. Numbers have all their digits; unknown is empty. */
+/** Return cells as CSV with the id first. Numbers have all digits; unknown is empty. */
 function csv(block, cells, columns) {
   const listed = columns.filter((column) => column.key !== "id");
-  const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replace(/"/g, '""')}"` : value);
+  const quoted = (value) => {
+    if (/^[=+@\t\r'-]/.test(value) && isNaN(value)) value = `'${value}`;
+    return /[",\r\n]/.test(value) ? `"${value.replace(/"/g, '""')}"` : value;
+  };
   const row = (cell) =>
     listed.map((column) => {
       const value = block.cells[column.key][cell];
@@ -223,7 +226,7 @@ const byId = (id) => document.getElementById(id);
 const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
 async function readBlock() {
-  const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (char) => char.charCodeAt());
+  const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (c) => c.charCodeAt());
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
@@ -722,8 +725,7 @@ function launchTable(block, all) {
     return [String(launches.repeat[launch]), status, ...values, record];
   });
   const heads = times.map((name) => `${name === "window" ? "pipelined" : name} (${unit})`);
-  const pipelined = times.includes("window") ? "Pipelined: time per iteration in windows. " : "";
-  const caption = `${pipelined}Quantiles: synchronized samples`;
+  const caption = `${times[0] === "window" ? "Pipelined: in windows. " : ""}Quantiles: synchronized samples`;
   return part("Launches", tableOf(caption, ["repeat", "status", ...heads, "record"], rows));
 }
 

@@ -26,7 +26,7 @@ def positive(text: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="result file of one run")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="result file, or job log of several runs")
     parser.add_argument(
         "--campaign", required=True, metavar="NAME", help="name of the campaign, and of its results folder"
     )

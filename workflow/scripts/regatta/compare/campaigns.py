@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
+from regatta.compare.fields import different_values, single_differences
 from regatta.core.errors import UserError, nearest
 from regatta.core.statistics import interval_values, over_launches
 from regatta.core.text import one_line
@@ -29,6 +30,8 @@ from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, co
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
 NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
 MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name
+
+MOST_FIELDS = 5  # in a message
 
 
 def match_key(spec: dict) -> str:
@@ -83,7 +86,8 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    unmatched: reason -> table (CELL) of the cells that are not compared.
+    unmatched: reason -> table (CELL) of the cells that are not compared. fields: in which alone unmatched cells of both
+    differ.
     """
 
     base: CampaignResults
@@ -92,6 +96,7 @@ class CampaignsCompared:
     comparisons: pd.DataFrame
     unmatched: dict[str, pd.DataFrame]
     environment: list[Difference]
+    fields: list[str]
 
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
@@ -121,15 +126,18 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
     cells = {match_key(cell["spec"]): cell for cell in base.campaign["cells"]}
     others = {match_key(cell["spec"]): cell for cell in test.campaign["cells"]}
     shared = [key for key in others if key in cells]
+    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
+    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
+    specs = [[cell["spec"] for cell in found] for found in unmatched.values()]
+    fields = single_differences(*specs)
     if not shared:
+        differences = fields or different_values(*specs)
         raise UserError(
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
-            " backend, device and stack name. Compare campaigns that share cells."
+            f" backend, device and stack name. {_sentence(differences)}Compare campaigns that share cells."
         )
     times = times_by_cell(base.measurements), times_by_cell(test.measurements)
     rows, sides = [], []
-    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
-    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
     for key in shared:
         cell, other = cells[key], others[key]
         if reason := _why_not(cell, other, times):
@@ -146,7 +154,12 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         reason: make_table([cell_row(cell) for cell in found], schema) for reason, found in unmatched.items() if found
     }
     environment = by_stack(dict(stack_sides(base, test)))
-    return CampaignsCompared(base, test, margin, comparisons, tables, environment)
+    return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields)
+
+
+def _sentence(differences: list[str]) -> str:
+    more = f"; and {len(differences) - MOST_FIELDS} more" if len(differences) > MOST_FIELDS else ""
+    return f"Cells differ in {'; '.join(differences[:MOST_FIELDS])}{more}. " if differences else ""
 
 
 def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, Times]]) -> str | None:

@@ -45,6 +45,10 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
+    if found.fields:
+        lines += ["", "Cells that differ in one field, and are therefore not compared:"]
+        lines += [f"  {text}" for text in (found.fields if shows_all else found.fields[:SHOWN])]
+        lines += [f"  ... and {len(found.fields) - SHOWN} more"] if len(found.fields) > SHOWN and not shows_all else []
     for reason in found.unmatched:
         cells = names[reason]
         most = len(cells) if shows_all else SHOWN
@@ -59,7 +63,9 @@ COMPARED = "compared"
 def _names_of_all(found: CampaignsCompared) -> dict[str, list[str]]:
     """Return the names of the compared and of the unmatched cells, by reason: distinct among all of them."""
     tables = {COMPARED: found.comparisons, **found.unmatched}
-    names = iter(full_names(pd.concat([table.astype(object) for table in tables.values()])))
+    rows = pd.concat([table.astype(object) for table in tables.values()])
+    devices = [f" · {device}" if rows["device"].nunique() > 1 else "" for device in rows["device"]]
+    names = iter(map("".join, zip(full_names(rows), devices, strict=True)))
     return {reason: list(itertools.islice(names, len(table))) for reason, table in tables.items()}
 
 
@@ -278,7 +284,9 @@ def _comparisons_part(found: CampaignsCompared) -> Part:
 
 def _unmatched_part(found: CampaignsCompared) -> Part:
     names = _names_of_all(found)
-    folded = tuple(
+    fields = tuple((text,) for text in found.fields)
+    folded = (("Cells that differ in one field", Table("fields", ("difference",), fields)),) if fields else ()
+    folded += tuple(
         (f"{reason}: {plural(len(table), 'cell')}", Table(reason, ("cell",), tuple((name,) for name in names[reason])))
         for reason, table in found.unmatched.items()
     )

@@ -2,19 +2,30 @@
 
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
+from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
 from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON
 from regatta.formats.osu import OSU
 from regatta.formats.prefixes import strip_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
+from regatta.formats.rccl_json import RCCL_JSON
 from regatta.formats.suite_json import SUITE
+from regatta.formats.superbench import SUPERBENCH
 from regatta.formats.tidy_csv import CSV
 
 # Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
-FORMATS = (CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, PYTORCH_JSON, NCCL_JSON, SUITE)
+FORMATS = (
+    *(CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, ALL_REDUCE_BENCH),
+    *(PYTORCH_JSON, NCCL_JSON, RCCL_JSON, SUPERBENCH, SUITE),
+)
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
+# Other programs, by what their output contains, and what they measure.
+UNSUPPORTED = {
+    ":::MLLOG": "an MLPerf log, which has the time to train to a target quality",
+    "nvbandwidth Version": "output of nvbandwidth, which has the bandwidth of memory copies",
+}
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
@@ -24,17 +35,28 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:
         return kind, kind.read(text, name, options)
+    if other := next((mark for mark in UNSUPPORTED if mark in text), None):
+        line = next(n for n, line in enumerate(lines_of(text), start=1) if other in line)
+        raise refusal(name, line, f"{UNSUPPORTED[other]}: Regatta has no such quantity", KNOWN)
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
         what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"
         raise refusal(name, line, what, KNOWN)
-    value = parse_json(text, name)
+    value = _parse_lines(text, name) or parse_json(text, name)
     kind = _recognized(value, is_json=True)
     if kind is None:
         keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
         raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", KNOWN)
     check_json(value, name, kind.name)
     return kind, kind.read(value, name, options)
+
+
+def _parse_lines(text: str, name: str) -> list | None:
+    """Return the values of JSON lines, or None if the text is not one JSON object per line."""
+    lines = [(n, line.strip()) for n, line in enumerate(text.split("\n")) if line.strip()]
+    if len(lines) < 2 or not lines[0][1].endswith("}") or not all(line.startswith("{") for _, line in lines):
+        return None
+    return [parse_json("\n" * number + line, name) for number, line in lines]
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:

@@ -48,7 +48,8 @@ class Reading:
     line: from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
     samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not distinguish
     ranks. steps_per_window: 1 where each step was timed and synchronized alone. failure: why the time does not count.
-    stack, backend, version (of the benchmark): where the file names one for each cell, as an export does.
+    stack, backend, version (of the benchmark): where the file names one for each cell, as an export does. run: number
+    of the run within a file of several; environment: of that run (formats/runs.py).
     """
 
     line: int | None
@@ -67,6 +68,8 @@ class Reading:
     stack: str | None = None
     backend: str | None = None
     version: int | None = None
+    run: int = 0
+    environment: dict | None = None
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,9 @@ def parameters_of(benchmark: str, **given: object) -> dict:
 
 
 def collective_parameters(operation: str, message_bytes: int | None, dtype: str | None) -> dict:
-    """Return all parameters of a collective, also of an operation that Regatta's benchmark does not have."""
+    """Return all parameters of a collective of another tool, also of operations that Regatta's benchmark lacks."""
     known = parameters_of("collective", operation=operation, message_bytes=message_bytes or 1, dtype=dtype)
-    return known | {"message_bytes": message_bytes, "dtype": dtype}
+    return known | {"message_bytes": message_bytes, "dtype": dtype, "algorithm": None}
 
 
 def lines_of(text: str) -> list[str]:

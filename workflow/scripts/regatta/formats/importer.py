@@ -180,23 +180,24 @@ def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
 def _launch_files(
     item: Import, campaign: str, stack: str | None, repeats: Counter, time_utc: str
 ) -> dict[str, list[dict]]:
-    """Return the lines of each launch file of one imported file: one for each shape, stack and repeat."""
+    """Return the lines of each launch file of one imported file: one for each run, shape, stack and repeat."""
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
     times_found: Counter = Counter()
     for reading in item.source.readings:
         name = stack or reading.stack or DEFAULT_STACK
         spec = _spec(reading, item.source, name)
         cell = cell_id(spec)
-        times_found[cell] += 1
-        if times_found[cell] > 1:
-            name = _name_of_second(item, reading, times_found[cell], name)
+        times_found[reading.run, cell] += 1
+        if times_found[reading.run, cell] > 1:
+            name = _name_of_second(item, reading, times_found[reading.run, cell], name)
             spec = _spec(reading, item.source, name)
             cell = cell_id(spec)
         repeat = repeats[cell]
         repeats[cell] += 1
-        groups.setdefault((reading.nodes, reading.gpus_per_node, name, repeat), []).append((cell, spec, reading))
+        group = reading.nodes, reading.gpus_per_node, name, repeat, reading.run
+        groups.setdefault(group, []).append((cell, spec, reading))
     files, numbers = {}, Counter()
-    for (nodes, gpus, name, repeat), cells in groups.items():
+    for (nodes, gpus, name, repeat, _), cells in groups.items():
         batch = f"n{nodes:02d}g{gpus:02d}-import-{item.digest[:12]}"
         if not stack and any(reading.stack for _, _, reading in cells):
             batch += f"-{name}"  # the file does not say which launches of two stacks shared an allocation
@@ -204,7 +205,7 @@ def _launch_files(
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [_header_line(item, len(groups), place, time_utc)]
+        lines = [_header_line(item, len(groups), place, cells[0][2].environment, time_utc)]
         for cell, spec, reading in cells:
             lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
             lines.append(_record_line(cell, spec, repeat, reading, time_utc))
@@ -282,11 +283,14 @@ def _spec(reading: Reading, source: Source, stack: str) -> dict:
     }
 
 
-def _header_line(item: Import, num_launches: int, place: dict, time_utc: str) -> dict:
-    """Return the first line of a launch file. num_launches: of the whole file, to detect a missing one."""
+def _header_line(item: Import, num_launches: int, place: dict, of_run: dict | None, time_utc: str) -> dict:
+    """Return the first line of a launch file. num_launches: of the whole file, to detect a missing one.
+
+    of_run: environment of the run, if the file has several.
+    """
     source = item.source
     environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
-    environment |= {name: _encodable(value) for name, value in source.environment.items()}
+    environment |= {name: _encodable(value) for name, value in (of_run or source.environment).items()}
     return {
         "kind": "launch",
         "schema": 1,

@@ -7,11 +7,12 @@ lines are a summary, so a truncated run is rejected. An excerpt without a header
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from regatta.core.text import plural
+from regatta.core.text import one_line, plural
 from regatta.formats.base import (
     Format,
     Options,
@@ -22,6 +23,8 @@ from regatta.formats.base import (
     quoted,
     refusal,
 )
+from regatta.formats.runs import join_runs, parts_of
+from regatta.run.preflight_verdict import parse_nccl_log
 from regatta.topics.bandwidth import BUS_FACTOR
 
 # Program without `_perf` -> operation, and whether Regatta's benchmark does it in place.
@@ -218,14 +221,40 @@ STARTS_ROW = re.compile(r"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w*\s")
 REDUCED = re.compile(r"Reducing maxBytes to (\d{1,15})")
 WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)\s*")
 MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
-LIBRARY = re.compile(r"[NR]CCL version\s*:?\s*(\d{1,15}\.\d{1,15}\.\d{1,15})|\bnccl-library=(\d{5,6})\b")
+LIBRARY = re.compile(r"[NR]CCL version\s*:?\s*(\d{1,15}\.\d{1,15}\.\d{1,15})|\b[nr]ccl-library=(\d{5,6})\b")
+STARTED = re.compile(r"# Collective test starting: \w+")
+ENDED = re.compile(r"# Collective test concluded: \w+")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
 def _read_text(text: str, name: str, options: Options) -> Source:
-    """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
     lines = lines_of(text)
+    return join_runs([_read_run(part, name, options) for part in parts_of(lines, _starts(lines))], name)
+
+
+def _starts(lines: list[str]) -> list[int]:
+    """Return the first line of each run from 0: the one after the end of the run before it, else its head.
+
+    Lines between two runs belong to the later one: its command, program and versions are printed before its table.
+    """
+    kinds = [[i for i, line in enumerate(lines) if form.fullmatch(line.rstrip())] for form in (HEAD, COLUMNS)]
+    heads = kinds[0] or kinds[1]
+    starts = [0]
+    for before, head in itertools.pairwise(heads):
+        ends = (i + 1 for i in range(head - 1, before, -1) if _is_within_run(lines[i]))
+        starts.append(next(ends, head))
+    begun = (i for i, line in enumerate(lines) if heads and i > heads[-1] and STARTED.match(line))
+    return [*starts, *begun]  # a program that was begun after the last table is cut off
+
+
+def _is_within_run(line: str) -> bool:
+    line = line.rstrip()
+    return bool(STARTS_ROW.match(line) or MEAN.fullmatch(line) or WRONG.fullmatch(line) or ENDED.fullmatch(line))
+
+
+def _read_run(lines: list[str], name: str, options: Options) -> Source:
+    """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
     head_line, head = _head(lines, name, options)
     is_excerpt = head is None
     num_wrong = _summary(lines, name, is_excerpt)
@@ -235,7 +264,8 @@ def _read_text(text: str, name: str, options: Options) -> Source:
     if devices:
         threads, gpus = (1, 1) if is_excerpt else (int(head["threads"]), int(head["gpus"]))
         devices = device_of_each_rank(devices, threads, gpus, name, head_line, has_all=True)
-    program = find_program("\n".join(line for line in lines if "NCCL INFO" not in line), name, options, head_line)
+    named = [line for line in lines if STARTED.match(line)] or [line for line in lines if "NCCL INFO" not in line]
+    program = find_program("\n".join(named), name, options, head_line)
     shape = shape_of_devices(devices, name, options, head_line)
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
     counts = (None, None) if is_excerpt else (int(head["iters"]), int(head["warmup"]))
@@ -257,7 +287,11 @@ def _read_text(text: str, name: str, options: Options) -> Source:
         readings = [replace(reading, failure=failure) for reading in readings]
     library = next((m[1] or version_of(int(m[2])) for line in lines if (m := LIBRARY.search(line))), None)
     statistic = BLOCKING if is_blocking else PIPELINED
-    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment_of(devices, library))
+    log = parse_nccl_log("\n".join(lines))
+    settings = {"NCCL network": log.network, "NCCL plugin": log.plugin, "libfabric provider": log.provider}
+    environment = environment_of(devices, library)
+    environment["settings"] = {key: one_line(value) for key, value in settings.items() if value}
+    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment)
 
 
 def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
@@ -274,8 +308,6 @@ def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match 
         missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
         want = "this line above the table, or the line '# size count type ...' with --nodes and --gpus-per-node"
         raise refusal(name, len(lines), missing, want)
-    if len(found) > 1:
-        raise refusal(name, found[1][0], "a second run", "one run per file")
     return found[0]
 
 

@@ -1,87 +1,157 @@
-"""Tables of the OSU micro-benchmarks: latency, bandwidth, and blocking collectives. Read only.
+"""Tables of the OSU micro-benchmarks: point-to-point, one-sided, multi-pair and collective tests. Read only.
 
 A table states neither the number of ranks nor that it is complete: the user gives the shape, and a table that was cut
 off between two rows cannot be detected. A missing row can: sizes double from row to row.
 """
 
 import re
+from dataclasses import dataclass
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Format, Options, Reading, Source, collective_parameters, lines_of, quoted, refusal
+from regatta.formats.runs import join_runs, parts_of
 
-TITLE = re.compile(r"# OSU (?P<library>MPI|NCCL|RCCL)(?P<device>-\w+)? (?P<test>.+?) Test(?: v[\w.]+)?\s*")
+TITLE = re.compile(
+    r"# OSU (?P<library>MPI|NCCL|RCCL)(?:_(?P<call>\w+))?(?P<device>-\w+)? (?P<test>.+?) Test(?: Test)?(?: v[\w.]+)?\s*"
+)
 # Test -> operation, and the factor from its size to Regatta's message size: `n` where it is one rank's part.
 COLLECTIVES = {
-    "Allreduce Latency": ("all_reduce", "1"),
-    "Allgather Latency": ("all_gather", "n"),
-    "All-to-All Personalized Exchange Latency": ("all_to_all", "n"),
-    "Reduce_scatter Latency": ("reduce_scatter", "1"),
-    "Broadcast Latency": ("broadcast", "1"),
-    "Reduce Latency": ("reduce", "1"),
-    "Barrier Latency": ("barrier", "1"),
+    "allreduce": ("all_reduce", "1"),
+    "allgather": ("all_gather", "n"),
+    "all-to-all personalized exchange": ("all_to_all", "n"),
+    "reduce_scatter": ("reduce_scatter", "1"),
+    "broadcast": ("broadcast", "1"),
+    "reduce": ("reduce", "1"),
+    "barrier": ("barrier", "1"),
 }
-# Tests between two ranks. Regatta has no benchmark like them, so they keep their names.
-PAIRS = {"Latency": "osu_latency", "Bandwidth": "osu_bw", "Bi-Directional Bandwidth": "osu_bibw"}
+# Regatta has no benchmark like the following, so they keep their names and sizes.
+NON_BLOCKING = {
+    **{name: f"osu_i{name}" for name in ("allreduce", "allgather", "reduce_scatter", "reduce", "barrier")},
+    **{name: f"osu_i{name}" for name in ("gather", "scatter")},
+    "broadcast": "osu_ibcast",
+    "all-to-all": "osu_ialltoall",
+}
+PAIRS = {"latency": "osu_latency", "bandwidth": "osu_bw", "bi-directional bandwidth": "osu_bibw"}
+CALLS = {"put": "put", "get": "get", "accumulate": "acc", "get_accumulate": "get_acc"}
+CALLS |= {"fetch_and_op": "fop", "compare_and_swap": "cas"}
+MULTI_LATENCY, MESSAGE_RATE = "osu_multi_lat", "osu_mbw_mr"
+MULTI_PAIR = {"multi latency": MULTI_LATENCY, "multiple bandwidth / message rate": MESSAGE_RATE}
+SETTING = re.compile(r"# (?:Window creation|Synchronization): MPI_Win_(\S+)\s*")  # of one-sided tests
+NUM_PAIRS = re.compile(r"# \[ pairs: (\d{1,7}) \].*")
 COLUMN = re.compile(
-    r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|Iterations|Validation)\b"
-    r"(?:\s*\((us|MB/s)\))?"
+    r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|MB/s|Messages/s|Overall|Compute"
+    r"|Coll\. Init|MPI_Test|MPI_Wait|Pure Comm\.|Overlap|Iterations|Validation)(?:\s*\((?:us|MB/s|%)\))?(?=\s|$)"
 )
+HEAD = re.compile(r"\s*#?\s*(?:Size|Avg Latency|Latency|Bandwidth|Overall)\b[^=]*")
 DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
-LATENCIES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)} | {"Latency": "mean_s", "Avg Latency": "mean_s"}
+LATENCIES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
+LATENCIES |= dict.fromkeys(("Latency", "Avg Latency", "Pure Comm."), "mean_s")
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
 MEAN = "mean over iterations, averaged over ranks; no range"
 STREAM = "message bytes / bandwidth of back-to-back messages, not the time of a single message; no range"
+ALONE = "mean of a non-blocking call without computation (Pure Comm.), averaged over ranks; no range"
+OVERLAP = "overall time, compute time and overlap of non-blocking calls are only in the records (imported.printed)"
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test. ranks: "all", "two", or "pairs" if the table has their number. factor: see COLLECTIVES."""
+
+    operation: str
+    ranks: str
+    statistic: str
+    factor: str = "1"
 
 
 def _read(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
-    titles = [(number, m) for number, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip()))]
-    if len(titles) != 1:
-        found, line = (f"{len(titles)} tables", titles[1][0]) if titles else ("no complete title", 1)
-        raise refusal(name, line, found, "one '# OSU MPI <name> Test v<version>' per file")
-    start, title = titles[0]
-    if title["test"] not in (*COLLECTIVES, *PAIRS):
-        known = ", ".join((*COLLECTIVES, *PAIRS))
-        raise refusal(name, start, f"unsupported test {quoted(title['test'])}", f"one of: {known}")
-    shape = _shape(title["test"], name, start, options)
+    starts = [index for index, line in enumerate(lines) if TITLE.fullmatch(line.strip())]
+    if not starts:
+        raise refusal(name, 1, "no complete title", "'# OSU MPI <name> Test v<version>'")
+    return join_runs([_read_table(part, name, options) for part in parts_of(lines, starts)], name)
+
+
+def _read_table(lines: list[str], name: str, options: Options) -> Source:
+    start, title = next((n, m) for n, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip())))
+    test = _test(title, lines)
+    if test is None:
+        found = f"unsupported test {quoted(title[0].strip())}"
+        raise refusal(name, start, found, "a test that docs/formats.md lists under OSU")
+    shape = _shape(test, lines, name, start, options)
     head, columns = _columns(lines, start, name)
     rows = _rows(lines, head, columns, name)
     dtype = next((m[1] for line in lines if (m := re.match(r"# Datatype: (\w+)", line.strip()))), None)
-    readings = [_reading(title["test"], number, row, shape, DTYPES.get(dtype, dtype)) for number, row in rows]
+    readings = [_reading(test, number, row, shape, DTYPES.get(dtype, dtype), name) for number, row in rows]
     kept = [reading for reading in readings if reading.parameters["message_bytes"] != 0]
     notes = ["excluded: the row of 0 bytes"] if len(kept) < len(readings) else []
+    notes += [OVERLAP] if test.statistic == ALONE else []
     if not kept:
         raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
     is_device = bool(title["device"]) or title["library"] != "MPI" or any("on DEVICE (D)" in line for line in lines)
     backend = "mpi" if title["library"] == "MPI" else "nccl"
-    statistic = STREAM if title["test"].endswith("Bandwidth") else MEAN
-    return Source(statistic, backend, "cuda" if is_device else "cpu", tuple(kept), tuple(notes))
+    return Source(test.statistic, backend, "cuda" if is_device else "cpu", tuple(kept), tuple(notes))
 
 
-def _shape(test: str, name: str, line: int, options: Options) -> tuple[int, int]:
-    is_pair = test in PAIRS
-    if options.nodes is None or (options.gpus_per_node is None and not is_pair):
-        of_ranks = "the number of ranks. Add --nodes and --gpus-per-node (ranks per node)"
-        missing = "whether the two ranks shared a node. Add --nodes 1 or --nodes 2" if is_pair else of_ranks
-        raise UserError(f"{name}:{line}: the OSU table does not state {missing}. Nothing was imported.")
-    if not is_pair:
+def _test(title: re.Match, lines: list[str]) -> Test | None:
+    """Return the test that a title names. The operation of a one-sided test contains its window and synchronization."""
+    words = title["test"].lower()
+    statistic = STREAM if words.endswith(("bandwidth", "message rate")) else MEAN
+    if title["call"]:
+        call, kind = CALLS.get(title["call"].lower()), PAIRS.get(words)
+        settings = [re.sub(r"\W+", "_", m[1]) for line in lines if (m := SETTING.fullmatch(line.strip()))]
+        operation = "_".join([f"osu_{call}_{kind.removeprefix('osu_')}", *settings]) if call and kind else None
+        return operation and Test(operation, "two", statistic)
+    if words in PAIRS:
+        return Test(PAIRS[words], "two", statistic)
+    if words in MULTI_PAIR:
+        return Test(MULTI_PAIR[words], "pairs" if MULTI_PAIR[words] == MESSAGE_RATE else "all", statistic)
+    call = words.removesuffix(" latency")
+    if call.removeprefix("non-blocking ") != call:
+        operation = NON_BLOCKING.get(call.removeprefix("non-blocking "))
+        return operation and Test(operation, "all", ALONE)
+    return Test(COLLECTIVES[call][0], "all", MEAN, COLLECTIVES[call][1]) if call in COLLECTIVES else None
+
+
+def _shape(test: Test, lines: list[str], name: str, line: int, options: Options) -> tuple[int, int]:
+    needs_ranks = test.ranks == "all" and options.gpus_per_node is None
+    if options.nodes is None or needs_ranks:
+        missing = {
+            "two": "whether the two ranks shared a node. Add --nodes 1 or --nodes 2",
+            "pairs": "the number of nodes. Add --nodes",
+            "all": "the number of ranks. Add --nodes and --gpus-per-node (ranks per node)",
+        }
+        raise UserError(f"{name}:{line}: the OSU table does not state {missing[test.ranks]}. Nothing was imported.")
+    if test.ranks == "all":
         return options.nodes, options.gpus_per_node
-    if options.nodes > 2:
-        raise refusal(name, line, f"two ranks on --nodes {options.nodes}", "--nodes 1 or --nodes 2")
-    return options.nodes, 2 // options.nodes
+    num_ranks = 2
+    if test.ranks == "pairs":
+        pairs = next((int(m[1]) for text in lines if (m := NUM_PAIRS.fullmatch(text.strip()))), 0)
+        if not pairs:
+            raise refusal(name, line, "no number of pairs", "a line '# [ pairs: <number> ] [ window size: <number> ]'")
+        num_ranks = 2 * pairs
+    if num_ranks % options.nodes:
+        want = "--nodes 1 or --nodes 2" if num_ranks == 2 else f"--nodes that divides {num_ranks}"
+        found = "two ranks" if num_ranks == 2 else f"{num_ranks} ranks"
+        raise refusal(name, line, f"{found} on --nodes {options.nodes}", want)
+    per_node = num_ranks // options.nodes
+    if test.ranks == "pairs" and options.gpus_per_node not in (None, per_node):
+        found = f"{num_ranks} ranks on {options.nodes} nodes, but --gpus-per-node is {options.gpus_per_node}"
+        raise refusal(name, line, found, f"{per_node}, or no --gpus-per-node")
+    return options.nodes, per_node
 
 
 def _columns(lines: list[str], start: int, name: str) -> tuple[int, list[str]]:
     """Return the line of the column names, and the names."""
     for number, line in enumerate(lines[start:], start=start + 1):
-        if not re.match(r"\s*#.*\b(Latency|Bandwidth)", line):
+        if not HEAD.fullmatch(line):
             continue
         rest, columns = line.strip().removeprefix("#"), []
         while match := COLUMN.match(rest):
             columns.append(match[1])
             rest = rest[match.end() :]
         if rest.strip() or not columns:
-            raise refusal(name, number, f"unknown columns {quoted(line)}", "a header such as '# Size  Avg Latency(us)'")
+            found = f"unknown columns {quoted(rest.strip())} in {quoted(line)}"
+            raise refusal(name, number, found, "a header such as '# Size  Avg Latency(us)'")
         return number, columns
     raise refusal(name, len(lines), "no header line", "a header such as '# Size  Avg Latency(us)'")
 
@@ -108,21 +178,33 @@ def _rows(lines: list[str], head: int, columns: list[str], name: str) -> list[tu
     return found
 
 
-def _reading(test: str, line: int, row: dict[str, str], shape: tuple[int, int], dtype: str | None) -> Reading:
-    size = int(row["Size"]) if "Size" in row else None
-    operation, factor = COLLECTIVES.get(test) or (PAIRS[test], "1")
-    if size is not None and factor == "n":
-        size *= shape[0] * shape[1]
+def _reading(
+    test: Test, line: int, row: dict[str, str], shape: tuple[int, int], dtype: str | None, name: str
+) -> Reading:
+    size, num_ranks = int(row["Size"]) if "Size" in row else None, shape[0] * shape[1]
+    if size is not None and test.factor == "n":
+        size *= num_ranks
     failure = "wrong result (OSU, Validation: Fail)" if row.get("Validation") == "Fail" else None
     printed = {column: float(value) for column, value in row.items() if column not in ("Size", "Validation")}
     times = {LATENCIES[column]: value / 1e6 for column, value in printed.items() if column in LATENCIES}
     if size and printed.get("Bandwidth"):
         times["window_step_s"] = size / (printed["Bandwidth"] * 1e6)
+    if size and printed.get("MB/s"):  # of all pairs together
+        _check_rate(size, printed, name, line)
+        times["window_step_s"] = num_ranks / 2 * size / (printed["MB/s"] * 1e6)
     iterations = int(row["Iterations"]) if "Iterations" in row else None
     if not any(times.values()):
         failure = failure or "the printed value is 0.00"
-    parameters = collective_parameters(operation, size, dtype)
+    parameters = collective_parameters(test.operation, size, dtype)
     return Reading(line, "collective", parameters, *shape, times, printed, num_iterations=iterations, failure=failure)
+
+
+def _check_rate(size: int, printed: dict[str, float], name: str, line: int) -> None:
+    """Refuse a row with contradictory bandwidth and message rate: a shifted column, or a lost digit."""
+    rate = size * printed.get("Messages/s", printed["MB/s"] * 1e6 / size) / 1e6
+    if abs(rate - printed["MB/s"]) > 0.006 + 1e-6 * rate:
+        found = f"{size} bytes at {printed['MB/s']:g} MB/s and {printed['Messages/s']:g} messages/s"
+        raise refusal(name, line, found, f"{rate:.2f} MB/s, bytes x messages/s")
 
 
 OSU = Format("osu-text", "a table of OSU", lambda text: re.search(r"^\s*# OSU ", text, re.MULTILINE) is not None, _read)

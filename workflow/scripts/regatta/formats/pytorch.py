@@ -34,6 +34,7 @@ from regatta.formats.base import (
     shape_of,
     times_ns,
 )
+from regatta.formats.runs import join_runs, parts_of
 
 BANNER = "PyTorch distributed benchmark suite"
 IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
@@ -72,6 +73,11 @@ class Table:
 
 def _read_text(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
+    starts = [index for index, line in enumerate(lines) if BANNER in line]
+    return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
+
+
+def _read_run(lines: list[str], name: str, options: Options) -> Source:
     tables = _tables(lines, name)
     facts = {key: match[1] for key, pattern in FACTS.items() for line in lines if (match := pattern.fullmatch(line))}
     shown = _gpus_in_topology(lines)

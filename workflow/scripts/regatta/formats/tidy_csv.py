@@ -27,7 +27,7 @@ from regatta.formats.base import (
     quoted,
     refusal,
 )
-from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv
+from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv, unescape
 
 MOST = 10**15
 # Python also reads 1_0, and digits of any script.
@@ -114,13 +114,19 @@ COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for na
 
 def _read_simple(text: str, name: str) -> Source:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
-    readings, settings = [], set()
+    readings, settings, notes = [], set(), {}
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
         readings.append(_simple_reading(fields, name, line))
         settings.add((fields["backend"], fields["device"]))
+        known = {"dtype": "fp32"} if readings[-1].benchmark == "collective" else readings[-1].parameters
+        for column in OPTIONAL[readings[-1].benchmark]:
+            if not fields.get(column) and known[column] is not None:
+                text = f"{column} not in the file; used for {readings[-1].benchmark}: {known[column]}, the default"
+                notes.setdefault(text, line)
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")
-    return Source(STATISTIC, *settings.pop(), tuple(readings), twice="launch")
+    notes = tuple(f"{text} (first in line {line})" for text, line in notes.items())
+    return Source(STATISTIC, *settings.pop(), tuple(readings), notes, twice="launch")
 
 
 def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
@@ -162,7 +168,8 @@ class Launch:
 def _read_exported(text: str, name: str) -> Source:
     """Return what the file contains about each launch. Raises UserError for one that is damaged or cut off."""
     launches, others, is_after = {}, set(), False
-    for line, row in _rows(text, name, EXPORTED, None):
+    for line, fields in _rows(text, name, EXPORTED, None):
+        row = {column: unescape(value) for column, value in fields.items()}
         is_after = row["table"] != "measurements"
         if is_after or row["status"] != "ok":
             if not is_after:

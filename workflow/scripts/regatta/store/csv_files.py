@@ -2,11 +2,13 @@
 
 Column names end with the unit. An empty field is unknown. Floats have nine significant digits, so that the same records
 give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s, so that an exported and imported time
-compares as 1; in epochs.csv all, where launches must agree to the last digit.
+compares as 1; in epochs.csv all, where launches must agree to the last digit. A text that a spreadsheet would take for
+a formula has a leading apostrophe, which reading removes.
 """
 
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -220,9 +222,24 @@ def _texts(column: pd.Series, show: Callable[[float], str]) -> list[str]:
 
 
 def _quoted(value: object) -> str:
-    text = str(value)
-    has_special = "," in text or '"' in text or "\n" in text
+    text = escape(str(value))
+    has_special = "," in text or '"' in text or "\n" in text or "\r" in text
     return '"' + text.replace('"', '""') + '"' if has_special else text
+
+
+# A text that begins like a formula, or with the apostrophe itself, so that reading is unambiguous. Numbers may be texts
+# too: the tidy CSV has values of all types in one column.
+FORMULA = re.compile(r"[=+@\t\r']|-(?!(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\Z)")
+
+
+def escape(text: str) -> str:
+    """Return a text with a leading apostrophe if a spreadsheet would take it for a formula (OWASP, CSV injection)."""
+    return f"'{text}" if FORMULA.match(text) else text
+
+
+def unescape(text: str) -> str:
+    """Return the text that `escape` changed."""
+    return text.removeprefix("'")
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
@@ -235,8 +252,8 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     Raises UserError if it is missing, damaged, or of a different version; it can be rebuilt from the store.
     """
     try:
-        text = io.StringIO(path.read_text(encoding="utf-8"))
-        return pd.read_csv(text, dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
+        text = io.StringIO(path.read_bytes().decode("utf-8"))
+        table = pd.read_csv(text, dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent
         why = one_line(getattr(error, "strerror", None) or error)
@@ -244,3 +261,7 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
             f"{path}: cannot be read ({why}). Rebuild it from the store:"
             f" python workflow/scripts/rebuild_report.py {folder}"
         ) from None
+    for name, kind in columns.items():
+        if kind == TEXT and any(text.startswith("'") for text in table[name].dropna().unique()):
+            table[name] = table[name].map(unescape, na_action="ignore").astype(TEXT)
+    return table

@@ -207,6 +207,7 @@ def _record(record: dict, header: dict, planned: Planned) -> dict:
     if spec is None:
         return entry
     columns, entry["unreadable"] = measured(record, spec)
+    entry["unreadable"] = contradiction(record["spec"], spec) or entry["unreadable"]
     if entry["unreadable"] is None:
         hosts = hosts_by_rank(header, spec["nodes"] * spec["gpus_per_node"])
         entry["columns"] = {name: value for name, value in columns.items() if value is not None}
@@ -214,6 +215,15 @@ def _record(record: dict, header: dict, planned: Planned) -> dict:
         entry["training"] = training_of(record, spec)
         entry["waits"] = planned.waits_of(record, spec, hosts)
     return entry
+
+
+def contradiction(recorded: dict, spec: dict) -> str | None:
+    """Return the first field of a record's spec that contradicts the cell with its id, or None."""
+    for name, value in spec.items():
+        if recorded.get(name) != value:
+            found, expected = (one_line(json.dumps(one), 100) for one in (recorded.get(name), value))
+            return f"its spec contradicts the cell id: {name} is {found}, but the cell has {expected}"
+    return None
 
 
 def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:

@@ -31,6 +31,7 @@ from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, inte
 from regatta.store.records import one_line
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
+from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
 from regatta.topics.percentiles import WORKLOAD_AND_SHAPE, exact_ms, from_one_rank_up, rate_column
@@ -92,7 +93,7 @@ def buckets_table(scaling: pd.DataFrame, strategies: pd.DataFrame, models: pd.Da
         (*WORKLOAD, *SHAPE_COLUMNS),
     )
     is_all_reduce = (
-        (models["operation"] == "all_reduce") & (models["algorithm"] == "torch") & (models["dtype"] == "fp32")
+        (models["operation"] == "all_reduce") & (models["algorithm"] == LIBRARY) & (models["dtype"] == "fp32")
     )
     all_reduces = grouped(plain_rows(models[is_all_reduce], tuple(models)), SHAPE_COLUMNS)
     rows = []

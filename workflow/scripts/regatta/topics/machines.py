@@ -166,7 +166,7 @@ def _unknown_versions(headers: list[dict]) -> Advice | None:
     if not counts:
         return None
     by_num = {num: [name for name, other in counts.items() if other == num] for num in counts.values()}
-    listed = ", ".join(f"{' and '.join(names)} in {num}" for num, names in by_num.items())
+    listed = ", ".join(f"{', '.join(names)} in {num}" for num, names in by_num.items())
     return Advice(
         f"Unknown versions: {listed} of {plural(len(launches), 'launch', 'launches')}.",
         "Changes of these versions cannot be detected. Check what torch.version.cuda and torch.cuda.nccl.version return"

@@ -98,7 +98,7 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
     if not pd.isna(half_width):
         values |= {"half_width_ratio": float(half_width), "worst_ratio": float(missed["half_width_ratio"].max())}
         median, worst = (percent(values[name]) for name in ("half_width_ratio", "worst_ratio"))
-        text += f" Achieved: ±{median} % (median), ±{worst} % (worst)."
+        text += f" Achieved: ±{median} %" + (f" (median), ±{worst} % (worst)." if median != worst else ".")
     if not pd.isna(half_width) and not pd.isna(between):
         values["between_ratio"] = float(between)
         text += f" Variation of these cells between launches: {percent(values['between_ratio'])} % (median)."

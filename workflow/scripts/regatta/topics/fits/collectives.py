@@ -33,6 +33,7 @@ MAX_EXTRAPOLATION = 2
 LATENCY, SQRT, BANDWIDTH = 0, 1, 2  # terms
 WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
 
+LIBRARY = "torch"  # the algorithm of the communication library; imported tools have none
 MODEL = ("operation", "algorithm", "dtype", *SHAPE_COLUMNS)
 COMMUNICATION_MODELS = {
     **{name: CELL[name] for name in MODEL},

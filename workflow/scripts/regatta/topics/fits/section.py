@@ -14,7 +14,6 @@ from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
 from regatta.topics.fits import collectives, scaling
 
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
-LIBRARY = "torch"  # the algorithm of the communication library
 SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
@@ -51,14 +50,18 @@ def communication_table(models: pd.DataFrame) -> Table | None:
         "a interval": lambda row: bracket(row.latency_a_low_s, row.latency_a_high_s, row.interval, duration),
         "bandwidth B (algbw, GB/s)": lambda row: three(row.bandwidth_b_gb_per_s),
         "B interval": lambda row: bracket(row.bandwidth_b_low_gb_per_s, row.bandwidth_b_high_gb_per_s, row.interval),
-        "B as bus bandwidth (GB/s)": lambda row: three(
-            times(row.bandwidth_b_gb_per_s, BUS_FACTOR[row.operation](row.world_size))
-        ),
+        "B as bus bandwidth (GB/s)": lambda row: three(_as_bus_bandwidth(row)),
         "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
     }
     title = "Latency\N{EN DASH}bandwidth models"
     return _table(title, columns, rows, models, "collective", "communication_models")
+
+
+def _as_bus_bandwidth(row) -> float | None:
+    """Return the fitted bandwidth as bus bandwidth; None for an operation of another tool, which has no factor."""
+    factor = BUS_FACTOR.get(row.operation)
+    return None if factor is None else times(row.bandwidth_b_gb_per_s, factor(row.world_size))
 
 
 def _table(
@@ -102,7 +105,8 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
     The range covers all stacks and data types.
     """
     models = data.tables["communication_models"]
-    known = models[models["half_bandwidth_bytes"].notna() & (models["algorithm"].fillna(LIBRARY) == LIBRARY)]
+    is_library = models["algorithm"].fillna(collectives.LIBRARY) == collectives.LIBRARY
+    known = models[models["half_bandwidth_bytes"].notna() & is_library]
     found = []
     for operation, rows in known.groupby("operation", sort=False):
         largest = rows.sort_values(["world_size", "nodes"]).iloc[-1]

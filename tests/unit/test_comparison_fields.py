@@ -1,0 +1,70 @@
+"""What differs between the cells of two campaigns that share few or no cells."""
+
+import pytest
+from formats_files import FILES, run_script, text_of
+
+from regatta.compare.fields import different_values, single_differences
+
+GH200 = FILES / "ddp-2x4-gh200.txt"
+
+
+@pytest.fixture
+def other(tmp_path):
+    path = tmp_path / "other.txt"
+    path.write_text(text_of(GH200.name).replace("bucket size: 25MB", "bucket size: 50MB"))
+    return path
+
+
+def test_two_tables_with_another_bucket_size_say_so(tmp_path, other):
+    done = run_script("compare.py", GH200, other, cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert any(
+        "bucket size" in line and "25 MiB in base" in line and "50 MiB in test (10 cells)" in line for line in lines
+    )
+
+
+def test_the_page_says_so_too(tmp_path, other):
+    run_script("compare.py", GH200, other, "--html", tmp_path / "page.html", cwd=tmp_path)
+    assert "25 MiB in base" in (tmp_path / "page.html").read_text()
+
+
+def test_files_without_a_common_cell_name_the_field(tmp_path):
+    (tmp_path / "fp16.txt").write_text(text_of("nccl-13-columns.txt").replace(" float ", "  half "))
+    done = run_script("compare.py", FILES / "nccl-13-columns.txt", tmp_path / "fp16.txt", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "fp32 in base" in done.stderr
+    assert "fp16 in test" in done.stderr
+
+
+def test_two_versions_of_nccl_and_of_its_plugin_are_an_environment_difference(tmp_path):
+    text = text_of("nccl-13-columns.txt")
+    newer = text.replace("NCCL version 2.20.5", "NCCL version 2.27.3").replace(
+        "network AWS Libfabric", "network Socket"
+    )
+    (tmp_path / "newer.txt").write_text(newer)
+    done = run_script("compare.py", FILES / "nccl-13-columns.txt", tmp_path / "newer.txt", cwd=tmp_path)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "nccl: 2.20.5 -> 2.27.3" in lines
+    assert "setting NCCL network: AWS Libfabric -> Socket" in lines
+
+
+def spec(**changed):
+    known = {"operation": "all_reduce", "message_bytes": 4096, "dtype": "fp32", "algorithm": None}
+    parameters = {name: changed.pop(name, value) for name, value in known.items()}
+    base = {"benchmark": "collective", "nodes": 1, "gpus_per_node": 2, "backend": "nccl", "device": "cuda"}
+    return base | {"parameters": parameters, "stack": {"name": changed.pop("stack", "host")}} | changed
+
+
+def test_pairs_are_counted_and_cells_that_differ_in_two_fields_are_no_pair():
+    base = [spec(), spec(message_bytes=8192), spec(dtype="fp16", stack="a")]
+    test = [spec(algorithm="torch"), spec(message_bytes=8192, algorithm="torch"), spec(algorithm="ring", stack="b")]
+    assert single_differences(base, test) == ["algorithm: not stated in base, torch in test (2 cells)"]
+    assert single_differences(base, base[:0]) == []
+    # Other parts of a matrix, and other workloads, are no difference between campaigns.
+    assert single_differences([spec(), spec(dtype="fp16", nodes=2)], [spec(dtype="fp16"), spec(nodes=4)]) == []
+    assert single_differences([spec()], [spec(operation="broadcast")]) == []
+
+
+def test_fields_without_a_common_value_are_listed():
+    found = different_values([spec(), spec(nodes=2)], [spec(device="cpu", backend="gloo", nodes=2)])
+    assert found == ["backend: nccl in base, gloo in test", "device: cuda in base, cpu in test"]

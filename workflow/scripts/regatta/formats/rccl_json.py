@@ -1,0 +1,88 @@
+"""Read rccl-tests JSON (-Z json -x <file>); import only.
+
+It is a list with an object for each size and placement. Runs with MPI also have nodes, ranks, ranksPerNode and
+gpusPerRank. The file names neither the library's version nor the GPUs.
+"""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from regatta.core.text import plural
+from regatta.formats.base import Format, Options, Reading, Source, quoted, refusal
+from regatta.formats.nccl import PIPELINED, PLACEMENTS, PROGRAMS, Run, Side, reading_of, shape_of_devices
+
+NAMES = {program.replace("_", ""): operation for program, operation in PROGRAMS.items()}  # AllReduce, in lower case
+SHAPE = ("nodes", "ranks", "ranksPerNode", "gpusPerRank")
+UNCHECKED = ("N/A", "n/a", -1)
+
+
+def _read(rows: list[dict], name: str, options: Options) -> Source:
+    shape = _shape(rows, name, options)
+    results: dict[tuple, dict[int, int]] = defaultdict(dict)  # of a size -> placement -> index
+    for index, row in enumerate(rows):
+        place = f"{name}: [{index}]"
+        if row["name"].lower() not in NAMES:
+            want = f"one of {', '.join(NAMES)}"
+            raise refusal(place, None, f"name {quoted(row['name'])}", want)
+        of_size = results[tuple(row[key] for key in ("name", "size", "type", "redop"))]
+        if row["inPlace"] in of_size:
+            found = f"size {row['size']} again (numCycle {row.get('numCycle')})"
+            raise refusal(place, None, found, "one cycle (-N 1): cycles are no separate launches")
+        of_size[row["inPlace"]] = index
+    readings = [_reading(indices, rows, name, shape) for indices in results.values()]
+    kept = [reading for reading in readings if reading.parameters["message_bytes"]]
+    if not kept:
+        raise refusal(name, None, "no result of 1 byte or more", "at least one")
+    notes = ["numbers of iterations and version of RCCL not in the file"]
+    if len(kept) < len(readings):
+        notes.append(f"{plural(len(readings) - len(kept), 'row')} of 0 bytes excluded")
+    if any(row["wrong"] in UNCHECKED for row in rows):
+        notes.append("some results were not checked (N/A)")
+    return Source(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes))
+
+
+def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
+    """Return (nodes, GPUs per node), from the file if it was written by a run with MPI."""
+    stated = {tuple(row.get(key) for key in SHAPE) for row in rows}
+    if stated == {(None,) * len(SHAPE)}:
+        return shape_of_devices([], name, options, None)
+    if len(stated) > 1:
+        raise refusal(name, None, f"several values of {', '.join(SHAPE)}", "one shape per file")
+    [(nodes, ranks, per_node, gpus)] = stated
+    if None in (nodes, ranks, per_node, gpus) or nodes * per_node != ranks:
+        found = ", ".join(f"{key} {value}" for key, value in zip(SHAPE, (nodes, ranks, per_node, gpus), strict=True))
+        raise refusal(name, None, found, "all four, with nodes x ranksPerNode = ranks")
+    return nodes, per_node * gpus
+
+
+def _reading(indices: dict[int, int], rows: list[dict], name: str, shape: tuple[int, int]) -> Reading:
+    """Return the result of one size. indices: placement -> index of its row."""
+    first = rows[min(indices.values())]
+    operation, is_in_place = NAMES[first["name"].lower()]
+    run = Run(f"{name}: [{min(indices.values())}]", operation, is_in_place, *shape, False, None, None)
+    sides = {}
+    for placement, index in sorted(indices.items()):
+        row = rows[index]
+        num_wrong = None if row["wrong"] in UNCHECKED else _count(row["wrong"], replace(run, name=f"{name}: [{index}]"))
+        sides[PLACEMENTS[placement]] = Side(row["time"], row["algBw"], row["busBw"], num_wrong)
+    return reading_of(run, None, int(first["size"]), first["type"], first["redop"], sides)
+
+
+def _count(value: int | str, run: Run) -> float:
+    if not str(value).isdecimal():
+        raise refusal(run.name, None, f"wrong = {quoted(value)}", "a number of wrong values, or N/A")
+    return float(value)
+
+
+def _is_rccl(value: object) -> bool:
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and {"inPlace", "busBw"} <= first.keys()
+
+
+RCCL_JSON = Format(
+    "rccl-tests-json",
+    "JSON of rccl-tests",
+    _is_rccl,
+    _read,
+    is_json=True,
+)

@@ -1,0 +1,37 @@
+"""Split a log of several runs, and join what was read of each."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from regatta.core.text import plural
+from regatta.formats.base import Source, refusal
+
+
+def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:
+    """Yield the lines of each run, with blank lines for those before it, so that line numbers stay. starts: from 0.
+
+    The first run has the lines before the first start, too.
+    """
+    bounds = [0, *starts[1:], len(lines)]
+    for first, end in itertools.pairwise(bounds):
+        yield [""] * first + lines[first:end] + ([""] if end < len(lines) else [])  # its last line is not cut off
+
+
+def join_runs(runs: list[Source], name: str) -> Source:
+    """Return the content of a file. Readings of different runs are never in one launch."""
+    if len(runs) == 1:
+        return runs[0]
+    for run in runs:
+        if run.device != runs[0].device:
+            found = f"runs on {runs[0].device} and on {run.device}"
+            raise refusal(name, run.readings[0].line, found, "one device per file")
+    readings = tuple(
+        replace(reading, run=number, backend=reading.backend or run.backend, environment=run.environment)
+        for number, run in enumerate(runs)
+        for reading in run.readings
+    )
+    statistic = "; or ".join(dict.fromkeys(run.statistic for run in runs))
+    notes = dict.fromkeys(note for run in runs for note in run.notes)
+    notes = (f"{plural(len(runs), 'run')} in one file, each imported as separate launches", *notes)
+    return replace(runs[0], statistic=statistic, readings=readings, notes=notes)
