@@ -112,6 +112,7 @@ class Launcher:
     job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, human-readable
     submit_command: str = ""  # command that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
+    longest_job_minutes: Callable[[dict], float] = lambda cluster: math.inf
     shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
     keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
     take_over: Callable[[str, Path], None] = lambda campaign, folder: None  # before it runs

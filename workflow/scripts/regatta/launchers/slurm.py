@@ -321,6 +321,7 @@ LAUNCHER = Launcher(
     job_words=resources.sbatch_words,
     submit_command="sbatch",
     longest_planned_minutes=resources.longest_planned_minutes,
+    longest_job_minutes=resources.longest_job_minutes,
     shape_problems=resources.shape_problems,
     profile_problem=profile_problem,
     keep_configuration=queue.keep_configuration,

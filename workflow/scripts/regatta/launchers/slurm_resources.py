@@ -89,6 +89,11 @@ def longest_planned_minutes(cluster: dict) -> float:
     return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
 
+def longest_job_minutes(cluster: dict) -> float:
+    """Return the longest time limit of a job. Within an allocation none are submitted."""
+    return math.inf if job_id() else cluster["max_walltime_minutes"]
+
+
 # Resources within a job, which runs its one rule locally.
 JOB_CONSTANTS = {
     "mpi": "srun",

@@ -12,7 +12,16 @@ from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, 
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.plan.batches import Batch, Price, at_most_minutes, limit_of, make_batches, make_price, unknown_lengths
+from regatta.plan.batches import (
+    Batch,
+    Price,
+    at_most_minutes,
+    check_walltime,
+    limit_of,
+    make_batches,
+    make_price,
+    unknown_lengths,
+)
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
@@ -104,6 +113,7 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
     price = make_price(campaign, history)
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
+    check_walltime(campaign, (cell for cell, _ in todo), price)
     stacks = {cell.spec["stack"]["name"] for cell, _ in todo}
     preflight = plan_preflight(campaign, [cell.shape for cell, _ in todo], stacks, results)
     batches = make_batches(campaign, todo, price, results, preflight.id if preflight else None, history.slots)
