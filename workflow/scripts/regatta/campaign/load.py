@@ -19,6 +19,7 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
+SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
@@ -57,11 +58,11 @@ class Campaign:
 
     @property
     def job_cluster(self) -> dict:
-        """Return the cluster without `links`, which only the report reads, so that an edit repeats no job.
+        """Return the cluster without keys that no job reads, so that an edit repeats no job.
 
         `peaks` stays: without it, ids of earlier batches and preflights would change.
         """
-        return {key: value for key, value in self.cluster.items() if key != "links"}
+        return {key: value for key, value in self.cluster.items() if key not in ("links", "max_jobs")}
 
 
 def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool = False) -> Campaign:
@@ -150,6 +151,9 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
     raise_errors(file, _cluster_errors(file, cluster, missing))
+    # As variables they are part of ids. Without the key, ids are those from before it existed.
+    if interface := cluster.pop("network_interface"):
+        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
@@ -159,6 +163,12 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
     launcher = launcher_of(cluster)
     found = _problem_errors(file, (), cluster, launcher.cluster_problems(cluster), missing)
     found += _thread_errors(file, ("env",), cluster["env"])
+    if cluster["network_interface"]:
+        found += [
+            file.error(("env", name), f"env.{name} is also set by network_interface. Keep one of the two.")
+            for name in SOCKET_VARIABLES
+            if name in cluster["env"]
+        ]
     others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
     found += [
         file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Remove it.")

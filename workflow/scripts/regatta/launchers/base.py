@@ -115,7 +115,7 @@ class Launcher:
     longest_job_minutes: Callable[[dict], float] = lambda cluster: math.inf
     shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
     keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
-    take_over: Callable[[str, Path], None] = lambda campaign, folder: None  # before it runs
+    take_over: Callable[[str, Path, dict], None] = lambda campaign, folder, cluster: None  # before it runs
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

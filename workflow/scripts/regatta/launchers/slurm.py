@@ -15,6 +15,7 @@ from regatta.core.files import Taken, hold_number
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
 from regatta.launchers.base import Geometry, Launcher, LogReading, TaskEnd
+from regatta.launchers.slurm_executor import patch_executor
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -157,9 +158,9 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     return f"{problem}. {remedy}" if problem else None
 
 
-def take_over(campaign: str, folder: Path) -> None:
+def take_over(campaign: str, folder: Path, cluster: dict) -> None:
     """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
-    queue.patch_status_queries()
+    patch_executor(campaign, cluster["max_walltime_minutes"])
     queue.wait_for_live_jobs(campaign, folder)
 
 
@@ -289,6 +290,8 @@ LAUNCHER = Launcher(
         "sbatch",
         "srun",
         "max_walltime_minutes",
+        "max_jobs",
+        "network_interface",
     ),
     stack_keys=("srun",),
     cluster_problems=cluster_problems,

@@ -17,7 +17,7 @@ from regatta.launchers.base import Geometry
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch
 from regatta.store.history import ALWAYS_RETRIED, summarize
-from regatta.store.jobs import END_NOT_RECORDED, hosts_to_avoid, note_job, open_job
+from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
 from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
@@ -126,14 +126,15 @@ def noting_end(run: Run) -> Iterator[None]:
     except (Stopped, UserError, OSError) as end:
         with contextlib.suppress(OSError):
             if open_job(run.folder):
-                note_job(run.folder, "stopped", run.allocation.job, [], str(end))
+                num_records = run.progress.counts.total() if run.progress else None
+                note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
         raise
     note_job(run.folder, "finished", run.allocation.job, [], "")
 
 
 def no_space(run: Run) -> UserError:
     remedy = "Completed measurements are kept. Free some space and run the same command again."
-    return UserError(f"{run.results}: no space left on the disk. {remedy}")
+    return UserError(f"{run.results}: {NO_SPACE_LEFT} the disk. {remedy}")
 
 
 def write_request(run: Run, index: int, cells: list[str]) -> dict:
