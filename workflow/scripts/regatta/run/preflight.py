@@ -141,7 +141,7 @@ def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, laun
             cause = str(error)
     report = read_frozen(out_file) if out_file.exists() else None
     nccl_text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"{launch}.nccl.*.log")))
-    verdict = judge({"name": name, **stack}, report, nccl_text, None if report else cause)
+    verdict = judge({"name": name, **stack}, report, nccl_text, None if report else cause, str(log))
     if request is None:  # nothing was launched, so there is no log to read
         verdict["problems"] = [cause]
     kept = {key: stack[key] for key in ("kind", "image", "image_id")}
