@@ -271,6 +271,7 @@ def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
     ("name", "end"),
     [
         ("no_mpi", "srun: error: Invalid MPI type 'pmix_v4', --mpi=list for acceptable types"),
+        ("no_option", "srun: unrecognized option '--no-such-option'"),
         ("no_gpus", "srun: error: Unable to allocate resources: Requested node configuration is not available"),
         ("too_many_nodes", "srun: error: Only allocated 2 nodes asked for 3"),
     ],

@@ -136,7 +136,7 @@ class Session:
         campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         shapes = [(n, g) for shape in campaign.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
-        found = launcher.shape_problems(cluster, shapes)
+        found = launcher.site_problems(cluster, shapes, campaign.data["stacks"])
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)

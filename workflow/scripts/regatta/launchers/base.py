@@ -113,7 +113,8 @@ class Launcher:
     submit_command: str = ""  # command that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
     longest_job_minutes: Callable[[dict], float] = lambda cluster: math.inf
-    shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
+    # Arguments: cluster, shapes, stacks by name.
+    site_problems: Callable[[dict, Sequence[tuple[int, int]], dict], list[str]] = lambda cluster, shapes, stacks: []
     keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
     take_over: Callable[[str, Path, dict], None] = lambda campaign, folder, cluster: None  # before it runs
 

@@ -249,8 +249,19 @@ def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
 
 def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
     """Return the output of one of Slurm's commands; None if it failed, timed out or is not installed."""
+    done = _run(line, seconds)
+    return done.stdout.strip() if done and done.returncode == 0 else None
+
+
+def output(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
+    """Return all that a command prints, on stderr too; empty if it timed out or is not installed."""
+    done = _run(line, seconds)
+    return f"{done.stdout}\n{done.stderr}" if done else ""
+
+
+def _run(line: list[str], seconds: float) -> subprocess.CompletedProcess | None:
     try:
-        done = subprocess.run(
+        return subprocess.run(
             line,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -261,4 +272,3 @@ def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
