@@ -2,7 +2,7 @@
 
 import signal
 
-from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, submitted
+from drills import NUM_RECORDS, UNTIL_MEASURED, fake_campaign, held_campaign, submitted, wrap_srun
 from slurm import send_signal, wait_until
 
 REFUSE_TWICE = """\
@@ -49,16 +49,13 @@ def test_an_interrupt_cancels_jobs_at_any_moment(site):
 
 
 def test_a_time_limit_without_a_record_is_not_tried_again(site):
-    site.write(held_campaign(site), max_walltime_minutes=1)
+    site.write(fake_campaign(site), max_walltime_minutes=1)
     site.pass_preflight()
-    (site.host_folder / "hold").touch()
-    ranks = site.host_folder / "tests/cluster/fake_ranks.py"
-    lines = ranks.read_text().splitlines(keepends=True)
-    ranks.write_text("".join([lines[0], "import time\ntime.sleep(300)\n", *lines[1:]]))
-    snakemake = site.popen()
+    path = wrap_srun(site, "sleep 300\n")
+    site.own()
+    snakemake = site.popen(path=path)
     assert snakemake.wait(400) == 4
     output = site.output()
     assert submitted(output) == 1
     assert "max_walltime_minutes = 1" in output
     assert "Detailed failure reason unavailable" not in output
-    site.release()

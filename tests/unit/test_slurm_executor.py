@@ -249,6 +249,41 @@ def test_a_job_that_would_fail_again_is_not_repeated(
     assert cause in said or "max_walltime_minutes = 60" in said
 
 
+def test_a_preflight_that_reaches_the_longest_time_limit_is_not_repeated(patched, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    message = "SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Detailed failure reason unavailable"
+    said, has_ended = fail(patched, a_job(preflight="preflight-0123456789ab"), message=message)
+    assert has_ended
+    assert "max_walltime_minutes = 60" in said
+    said, has_ended = fail(patched, a_job(), message=message)
+    assert not has_ended
+    assert "Slurm reports TIMEOUT" in said
+    assert "Detailed" not in said
+
+
+def test_the_executor_stops_within_its_pause(monkeypatch):
+    monkeypatch.setattr(adapted, "STOP_SECONDS", 0.01)
+    adapted.patch_sleep()
+    this = object.__new__(executor.Executor)
+    this.wait, pauses = False, []
+
+    async def pause(self):
+        pauses.append("began")
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(executor.RemoteExecutor, "sleep", pause)
+    asyncio.run(this.sleep())  # returns
+    this.wait = True
+
+    async def short(self):
+        pauses.append("over")
+
+    monkeypatch.setattr(executor.RemoteExecutor, "sleep", short)
+    asyncio.run(this.sleep())
+    assert pauses[-1] == "over"
+    del executor.Executor.sleep
+
+
 def test_a_job_without_a_note_is_explained_by_its_log(patched, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "preflight.log"

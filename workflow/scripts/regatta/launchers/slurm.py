@@ -16,7 +16,7 @@ from regatta.core.files import Taken, hold_number
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
 from regatta.launchers.base import Geometry, Launcher, LogReading, TaskEnd
-from regatta.launchers.slurm_executor import patch_executor
+from regatta.launchers.slurm_executor import patch_executor, patch_sleep
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -179,6 +179,11 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1) if shapes else None
     remedy = "Request a larger allocation, or use --profile profiles/slurm, which submits each shape."
     return f"{problem}. {remedy}" if problem else None
+
+
+def keep_configuration() -> None:
+    queue.keep_configuration()
+    patch_sleep()
 
 
 def take_over(campaign: str, folder: Path, cluster: dict) -> None:
@@ -351,6 +356,6 @@ LAUNCHER = Launcher(
     longest_job_minutes=resources.longest_job_minutes,
     site_problems=resources.site_problems,
     profile_problem=profile_problem,
-    keep_configuration=queue.keep_configuration,
+    keep_configuration=keep_configuration,
     take_over=take_over,
 )

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from regatta.store.jobs import NO_SPACE_LEFT, jobs_of_batch
 
 RETRY_SECONDS = 10.0
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest pause after a refused submission; each is twice the one before
+STOP_SECONDS = 0.2
 MIN_FREE_BYTES = 4 * 2**20
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
@@ -159,12 +161,14 @@ class Submissions:
         name = getattr(job.wildcards, "batch", None) or getattr(job.wildcards, "preflight", "job")
         note = next((n for n in jobs_of_batch(self.results / "batches" / name)[::-1] if n["job"] == external), None)
         cause = note["cause"] if note else self._last_line(job.log, external)
-        if external is None or cause is None:
-            cause = message
+        state = found[1] if (found := re.search(r"SLURM status is: '(\w+)'", message)) else None
+        cause = cause or (f"Slurm reports {state}; the job left no message." if state else message)
         if is_full(self.results) or NO_SPACE_LEFT in cause:
             return f"{name}: {cause} Not resubmitted: no space is left on the disk.", True
         is_longest = job.resources.get("runtime", 0) >= self.max_walltime_minutes
-        if note and cause.endswith(": TIMEOUT") and note.get("num_records") == 0 and is_longest:
+        is_late = cause.endswith(": TIMEOUT") and note.get("num_records") == 0 if note else state == "TIMEOUT"
+        has_progress = note is None and name.startswith("n")  # a batch may have records; a preflight begins anew
+        if is_late and is_longest and not has_progress:
             why = f"nothing was recorded within max_walltime_minutes = {self.max_walltime_minutes:g}"
             return f"{name}: time limit reached. Not resubmitted: {why}.", True
         return f"{name}: {cause}", False
@@ -186,6 +190,21 @@ def is_full(folder: Path) -> bool:
         return shutil.disk_usage(folder).free < MIN_FREE_BYTES
     except OSError:
         return False
+
+
+def patch_sleep() -> None:
+    """Let the executor stop at once: by default its last pause between two queries, 10 s, delays the end of a run."""
+    executor = sys.modules.get("snakemake_executor_plugin_slurm")  # None with another executor
+    if executor is None or "sleep" in vars(executor.Executor):
+        return
+
+    async def sleep(self):
+        pause = asyncio.ensure_future(super(executor.Executor, self).sleep())
+        while self.wait and not pause.done():
+            await asyncio.wait({pause}, timeout=STOP_SECONDS)
+        pause.cancel()
+
+    executor.Executor.sleep = sleep
 
 
 def patch_executor(campaign: str, max_walltime_minutes: float) -> None:
