@@ -18,6 +18,7 @@ from regatta.run.batch import (
     Stopped,
     close_stopped_launch,
     count,
+    launch_line,
     no_space,
     note_earlier_records,
     noting_end,
@@ -97,7 +98,11 @@ def _run_planned_launch(run: Run, index: int) -> None:
             cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} failed to start")
             run.not_started[index] = (request, cause)
             return
+        began = time.monotonic()
         watch, cause, elapsed_ns = _run_launch(run, index, request)
+        if run.allocation.job and not run.progress.is_terminal:  # for those who follow the job's log
+            seconds = time.monotonic() - began
+            print(launch_line(run, index, request, watch, cause, seconds), flush=True)
         has_come_up = bool(watch.recorded or watch.current)
         run.has_come_up |= has_come_up
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
