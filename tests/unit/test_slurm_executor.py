@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -91,6 +92,7 @@ def patched(monkeypatch):
     monkeypatch.setattr(executor.Executor, "_report_job_submission_threadsafe", lambda self, job_info: None)
     monkeypatch.setattr(executor.Executor, "report_job_error", lambda self, job_info, msg, **_: said.append(msg))
     monkeypatch.setattr(adapted, "SUBMIT_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(adapted, "executor_logger", lambda: logging.getLogger("unused"))
     said: list[str] = []
     adapted.patch_executor("c", 60)
     executor.Executor.said = said
@@ -282,6 +284,15 @@ def test_the_executor_stops_within_its_pause(monkeypatch):
     asyncio.run(this.sleep())
     assert pauses[-1] == "over"
     del executor.Executor.sleep
+
+
+def test_messages_that_need_no_action_are_dropped_and_the_executor_still_prints_them():
+    source = inspect.getsource(executor) + inspect.getsource(executor.get_account)
+    flat = "".join(re.split(r'"\s*f?"', source))
+    assert [text for text in adapted.NOISE if text not in flat] == []
+    record = logging.makeLogRecord({"msg": "No SLURM account given, trying to guess."})
+    assert not adapted.is_no_noise(record)
+    assert adapted.is_no_noise(logging.makeLogRecord({"msg": "Guessed SLURM account: p"}))
 
 
 def test_a_job_without_a_note_is_explained_by_its_log(patched, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plan.plan import Plan, plan_campaign
+from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_lines import print_progress
@@ -109,6 +109,8 @@ class Session:
             self.plan = self._make_plan()
         gc.freeze()
         gc.enable()
+        if self.is_retry and (text := nothing_to_retry(self.plan)):
+            print(text, file=sys.stderr)
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
         self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}

@@ -23,6 +23,14 @@ STOP_SECONDS = 0.2
 MIN_FREE_BYTES = 4 * 2**20
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
+# Messages of the executor that concern no setting of Regatta: it sets the memory of jobs itself (cluster file), and
+# the executor's guess of an account always fails, because it passes a pipe to sacct as arguments.
+NOISE = (
+    "No job memory information",
+    "No SLURM account given, trying to guess",
+    "No account was given, not able to get a SLURM account via sacct",
+    "Unable to guess SLURM account",
+)
 LOST = ("PREEMPTED", "REVOKED")
 # sbatch's errors that go away by themselves: limits on the number of jobs, and a busy controller.
 TEMPORARY = re.compile(
@@ -207,6 +215,16 @@ def patch_sleep() -> None:
     executor.Executor.sleep = sleep
 
 
+def executor_logger() -> logging.Logger:
+    from snakemake.logging import logger
+
+    return logger
+
+
+def is_no_noise(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(NOISE)
+
+
 def patch_executor(campaign: str, max_walltime_minutes: float) -> None:
     """Replace functions of the executor. Called once, in the process that submits."""
     import snakemake_executor_plugin_slurm as executor  # loads Snakemake
@@ -214,6 +232,7 @@ def patch_executor(campaign: str, max_walltime_minutes: float) -> None:
     queries = StatusQueries(executor.query_job_status, executor.get_min_job_age)
     executor.query_job_status, executor.get_min_job_age = queries.job_status, queries.min_job_age
     submissions = Submissions(campaign, queries, max_walltime_minutes)
+    executor_logger().addFilter(is_no_noise)
     plugin, get_submit_command = executor.Executor, executor.get_submit_command
     plugin.report_refused, register = plugin._report_job_error_threadsafe, plugin._report_job_submission_threadsafe
     report_success, report_error, cancel = plugin.report_job_success, plugin.report_job_error, plugin.cancel_jobs

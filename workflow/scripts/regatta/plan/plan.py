@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
-from regatta.core.text import status_text
+from regatta.core.text import plural, status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.plan.batches import (
@@ -215,6 +215,16 @@ def notes(plan: Plan) -> list[str]:
         found.append(f"{processes} processes oversubscribe the {cores} cores of this machine, which slows them down")
     todo = [p.cell for p in plan.cells if p.status == "todo"]
     return found + unknown_lengths(todo, plan.history) + plan.history.problems
+
+
+def nothing_to_retry(plan: Plan) -> str | None:
+    """Return that a requested retry has nothing to repeat, with the counts; None if it has."""
+    if plan.batches:
+        return None
+    num = sum(plan.campaign.data["repeats"] for _ in plan.cells)
+    return (
+        f"--forcerun measure: nothing to retry. {num:,} of {plural(num, 'measurement')} of {plan.campaign.name} are ok"
+    )
 
 
 def launch_lines(plan: Plan) -> dict[str, str]:
