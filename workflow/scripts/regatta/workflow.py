@@ -177,7 +177,8 @@ class Session:
 
         def job(_wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
             preflight = self.plan.preflight
-            return self.plan.campaign.cluster, preflight.shape, preflight.minutes, []
+            avoid = hosts_to_avoid(self.results / "preflight" / preflight.id)
+            return self.plan.campaign.cluster, preflight.shape, preflight.minutes, avoid
 
         return self._resources(job if self.plan and self.plan.preflight else None)
 

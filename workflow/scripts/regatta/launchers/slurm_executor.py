@@ -167,7 +167,8 @@ class Submissions:
     def explain(self, job, external: str | None, message: str) -> tuple[str, bool]:
         """Return why a job failed, and whether it would fail again for the same reason."""
         name = getattr(job.wildcards, "batch", None) or getattr(job.wildcards, "preflight", "job")
-        note = next((n for n in jobs_of_batch(self.results / "batches" / name)[::-1] if n["job"] == external), None)
+        folder = self.results / ("preflight" if name.startswith("preflight") else "batches") / name
+        note = next((n for n in jobs_of_batch(folder)[::-1] if n["job"] == external), None)
         cause = note["cause"] if note else self._last_line(job.log, external)
         state = found[1] if (found := re.search(r"SLURM status is: '(\w+)'", message)) else None
         cause = cause or (f"Slurm reports {state}; the job left no message." if state else message)

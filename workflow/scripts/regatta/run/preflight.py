@@ -17,14 +17,16 @@ from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS
 from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.run.causes import find_cause, read_log_tail, read_rank_errors
+from regatta.run.causes import CONNECTING, NETWORK, find_cause, read_log_tail, read_rank_errors
 from regatta.run.preflight_verdict import judge
 from regatta.runtimes import runtime_of
+from regatta.store.jobs import hosts_to_avoid, note_job
 from regatta.store.launch_files import read_frozen, write_json
 
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 POLL_SECONDS = 0.1
+STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
@@ -119,10 +121,21 @@ def run_preflight(folder: Path) -> dict:
             _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}")
             for index, name in enumerate(frozen["stacks"])
         ]
+    _leave_pair(folder, frozen, allocation, stacks)
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
     write_json(folder.with_suffix(".json"), result)
     return result
+
+
+def _leave_pair(folder: Path, frozen: dict, allocation: Allocation, stacks: list[dict]) -> None:
+    """Raise NodeFailed if the nodes of the job cannot reach each other: another job tries others, once."""
+    problems = [problem for entry in stacks for problem in entry["verdict"]["problems"] if NETWORK.search(problem)]
+    if problems and frozen["nodes"] > 1 and allocation.job and not hosts_to_avoid(folder):
+        hosts = allocation.hosts()
+        text = f"{', '.join(hosts)} cannot reach each other: {problems[0]}"
+        note_job(folder, "node_failure", allocation.job, hosts, text)
+        raise NodeFailed(f"{text} The preflight is repeated once, on other nodes if possible.")
 
 
 def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
@@ -190,8 +203,11 @@ def _launch(allocation: Allocation, request: dict, stack: dict, log: Path, limit
         is_late = process.poll() is None
         if is_late:
             allocation.dump_stacks(process)
+            time.sleep(STACK_DUMP_SECONDS)
     finally:
         allocation.stop(process)
+    if is_late and CONNECTING in read_log_tail(log):
+        return f"the ranks timed out connecting to each other ({limit_seconds:g} s, launch_start_seconds)"
     if is_late:
         return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); stack traces are in {log}"
     if process.returncode == 0:

@@ -28,6 +28,7 @@ from regatta.run.batch import (
 )
 from regatta.run.causes import (
     Cause,
+    blame_network,
     find_cause,
     kernel_oom_kills,
     read_log_tail,
@@ -36,7 +37,7 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.progress import Progress, Watch
-from regatta.store.jobs import jobs_without_start, note_job
+from regatta.store.jobs import hosts_to_avoid, jobs_without_start, note_job
 from regatta.store.launch_files import read_frozen
 
 POLL_SECONDS = 0.05
@@ -100,6 +101,10 @@ def _run_planned_launch(run: Run, index: int) -> None:
             return
         began = time.monotonic()
         watch, cause, elapsed_ns = _run_launch(run, index, request)
+        if cause is not None and run.allocation.job and "ok" not in watch.recorded.values():
+            hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder)) or run.allocation.hosts()
+            log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
+            cause = blame_network(cause, log, hosts)
         if run.allocation.job and not run.progress.is_terminal:  # for those who follow the job's log
             seconds = time.monotonic() - began
             print(launch_line(run, index, request, watch, cause, seconds), flush=True)
