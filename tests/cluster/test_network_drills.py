@@ -41,8 +41,9 @@ def test_nodes_that_cannot_reach_each_other_are_blamed_together(site, torch_camp
     """gloo gets an interface on each node that is connected to nothing. Slurm uses the others."""
     site.write(torch_campaign, network_interface="alone0")
     for number in (1, 2):
+        up = "ip link set alone1 up; ip link set alone0 up"
         address = f"ip address add 10.213.7.{number}/24 dev alone0"
-        as_root(site, f"n{number}", f"ip link add alone0 type dummy; {address}; ip link set alone0 up")
+        as_root(site, f"n{number}", f"ip link add alone0 type veth peer name alone1; {address}; {up}")
     try:
         done = site.snakemake(check=False)
     finally:
