@@ -122,6 +122,7 @@ def test_the_executor_calls_the_replaced_queries(patched):
     run = inspect.getsource(patched.run_job)
     assert "get_submit_command(" in run
     assert "self._report_job_error_threadsafe(" in run
+    assert "self._job_submission_executor.submit(self.run_job, job)" in inspect.getsource(patched._submit_job)
     assert "self._report_job_submission_threadsafe(" in run
 
 
@@ -176,6 +177,7 @@ def submit(patched, message):
     this = SimpleNamespace(
         logger=logging.getLogger(),
         run_job=lambda job: again.append("again"),
+        _job_submission_executor=SimpleNamespace(submit=lambda call, job: call(job)),
         report_refused=lambda info, msg: failed.append(msg),
     )
     patched._report_job_error_threadsafe(this, SimpleNamespace(job=a_job(), external_jobid=None), message)

@@ -1,6 +1,7 @@
 """Changes to Snakemake's Slurm executor (2.8): job names, status queries, refused submissions, and why a job ended."""
 
 import asyncio
+import contextlib
 import logging
 import math
 import re
@@ -250,7 +251,8 @@ def patch_executor(campaign: str, max_walltime_minutes: float) -> None:
     def report_submit_error(self, job_info, msg):
         # In a thread that only submits: while it waits, no other job is submitted.
         if submissions.wait_if_refused(msg, self.logger):
-            return self.run_job(job_info.job)
+            with contextlib.suppress(RuntimeError):  # the run ends: no thread is left
+                return self._job_submission_executor.submit(self.run_job, job_info.job)
         return self.report_refused(job_info, msg)
 
     def report_job_success(self, job_info):
