@@ -34,6 +34,8 @@ rule all:
         f"{RESULTS}/problems.json",
         expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         f"{RESULTS}/report.html",
+    message:
+        "Check that {RESULTS} is complete"
 
 
 onstart:

@@ -99,3 +99,23 @@ def test_a_store_made_on_an_address_is_reached_there_and_nowhere_else(monkeypatc
     assert first.get("key") == b"value"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", free_port), timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "interface", "words"),
+    [
+        (["127.0.1.1"], None, ["n1 resolves its own name to 127.0.1.1", "network_interface"]),
+        (["::1"], None, ["::1"]),
+        ([], None, ["no interface of n1", "network_interface"]),
+        (["127.0.1.1"], "eth0", None),
+        (["0.0.0.0"], None, None),
+    ],
+)
+def test_a_name_that_resolves_to_loopback_is_a_problem_of_gloo(monkeypatch, answer, interface, words):
+    """0.0.0.0 stands for an address of an interface: it can be bound everywhere."""
+    families = [socket.AF_INET6 if ":" in text else socket.AF_INET for text in answer]
+    found = [(family, 1, 6, "", (text, 0)) for family, text in zip(families, answer, strict=True)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(peers, "_can_bind", lambda family, address: True)
+    problem = peers.loopback_problem("n1", interface)
+    assert problem is None if words is None else [word for word in words if word not in problem] == []

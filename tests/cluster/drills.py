@@ -71,8 +71,7 @@ class Site:
         return self.cluster.run(self.line(*words), cwd=self.folder, check=check, timeout=timeout)
 
     def popen(self, *words: str, path: str | None = None, is_quick: bool = True) -> subprocess.Popen:
-        """Start Snakemake. A drill that interrupts it while a job is alive takes is_quick=False: the executor forgets its
-        jobs for the time of a status check, and an interrupt then cancels none."""
+        """Start Snakemake. is_quick: with a status query each second, instead of the pauses of users' runs."""
         output = (self.host_folder / "snakemake.out").open("a")
         line = [*(["env", path] if path else []), *self.line(*words, is_quick=is_quick)]
         return self.cluster.popen(line, cwd=self.folder, stdout=output, stderr=subprocess.STDOUT)

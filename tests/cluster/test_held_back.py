@@ -23,6 +23,10 @@ def test_a_batch_whose_stacks_all_fail_the_preflight_asks_for_one_node_and_five_
     site.write(campaign({"host": stack}, repeats=1))
     done = site.snakemake(check=False)
     assert done.returncode == 4
+    # Before the batch's job has ended, and again with the outcome.
+    at_once = done.stderr.partition("stack host failed the preflight and is excluded: ")
+    assert "this is no Python" in at_once[2]
+    assert "measurements planned" in at_once[2]
     assert site.records() == []
     assert nodes_of_jobs(site)["preflight"].startswith("2 ")
     assert nodes_of_jobs(site)["measure"] == "1 5:00"

@@ -429,6 +429,7 @@ def test_the_tests_own_cluster_is_valid(tmp_path):
         "prologue": [],
         "node_folders": [],
         "max_walltime_minutes": 1440,
+        "max_jobs": None,
         "peaks": [],
         "links": [],
     }

@@ -21,6 +21,7 @@ from regatta.launchers.base import Launcher
 from regatta.run import causes
 from regatta.run.causes import (
     Cause,
+    blame_network,
     read_log_tail,
     read_rank_errors,
     signal_name,
@@ -271,6 +272,7 @@ def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
     ("name", "end"),
     [
         ("no_mpi", "srun: error: Invalid MPI type 'pmix_v4', --mpi=list for acceptable types"),
+        ("no_option", "srun: unrecognized option '--no-such-option'"),
         ("no_gpus", "srun: error: Unable to allocate resources: Requested node configuration is not available"),
         ("too_many_nodes", "srun: error: Only allocated 2 nodes asked for 3"),
     ],
@@ -330,3 +332,22 @@ def test_the_nodes_that_srun_names_come_with_the_cause_unless_a_rank_says_what_h
     assert find_cause([], srun("node_unreachable"), 1, 0).hosts == {"n2"}
     assert find_cause([CLOSED], srun("exit_code"), 1, 0).hosts == set()  # its peers may be to blame
     assert find_cause([], golden("killed"), 1, 0).hosts == set()
+
+
+@pytest.mark.parametrize(
+    ("cause", "log", "is_network"),
+    [
+        (Cause("failed", "init", "rank 2 on n2: RuntimeError: Gloo connectFullMesh failed with [...]"), "", True),
+        (Cause("failed", "launch", "rank 2 on n2: DistNetworkError: The client socket has timed out"), "", True),
+        (Cause("failed", "init", "rank 0 on n1: DistBackendError: NCCL error, ncclRemoteError"), "", True),
+        (Cause("failed", "measure", "rank 0 on n1: RuntimeError: Connection refused"), "", False),  # a peer has died
+        (Cause("failed", "init", "rank 0 on n1: ValueError: batch_size = 0"), "", False),
+        (Cause("timeout", None, "no record within 9 s"), 'File "peers.py", line 9 in begin_group', True),
+        (Cause("timeout", None, "no record within 9 s"), 'File "peers.py", line 9 in barrier', False),
+    ],
+)
+def test_nodes_that_cannot_reach_each_other_are_blamed_together(cause, log, is_network):
+    found = blame_network(cause, log, ["n1", "n2"])
+    assert found == cause if not is_network else (found.status, found.hosts) == ("node_failure", {"n1", "n2"})
+    assert not is_network or ("n1, n2" in found.text and cause.text[:30] in found.text)
+    assert blame_network(cause, log, ["n1"]) is cause

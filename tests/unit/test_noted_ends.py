@@ -14,7 +14,9 @@ from regatta.store.jobs import jobs_of_batch, note_job, open_job
 
 
 def a_run(folder, job="17"):
-    return SimpleNamespace(folder=folder, allocation=Allocation(LAUNCHERS["slurm" if job else "none"], job))
+    return SimpleNamespace(
+        progress=None, folder=folder, allocation=Allocation(LAUNCHERS["slurm" if job else "none"], job)
+    )
 
 
 def ends(folder):

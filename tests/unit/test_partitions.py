@@ -55,3 +55,33 @@ def test_a_machine_without_slurm_has_none(monkeypatch):
 )
 def test_what_can_never_start_is_said_with_the_key_to_correct(changes, shapes, expected):
     assert partition_problems(CLUSTER | changes, shapes, {"main": MAIN, "short": SHORT}) == expected
+
+
+LISTS = {  # of Slurm 26.05, of 23.02, and of a site whose srun has no list
+    "MPI plugin types are...\n\tnone\n\tcray_shasta\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: pmix_v4,pmix_v5\n": {
+        "none",
+        "cray_shasta",
+        "pmi2",
+        "pmix",
+        "pmix_v4",
+        "pmix_v5",
+    },
+    "srun: MPI types are...\nsrun: none\nsrun: pmi2\n": {"none", "pmi2"},
+    "srun: error: something else\n": set(),
+}
+
+
+@pytest.mark.parametrize(("text", "types"), LISTS.items())
+def test_the_mpi_types_that_srun_lists(text, types):
+    assert partitions.mpi_types(text) == types
+
+
+def test_srun_is_asked_once_for_its_mpi_types(monkeypatch):
+    asked = []
+    monkeypatch.setattr(partitions, "output", lambda line: asked.append(line) or next(iter(LISTS)))
+    stacks = {"a": {"srun": ["--mpi=pmix_v3"]}, "b": {"srun": ["--mpi=pmi2", "--x"]}, "c": {"srun": []}}
+    [problem] = partitions.mpi_problems(stacks)
+    assert asked == [["srun", "--mpi=list"]]
+    assert [word for word in ("stack a", "--mpi=pmix_v3", "pmi2", "pmix_v4") if word not in problem] == []
+    assert partitions.mpi_problems({"c": stacks["c"]}) == []
+    assert len(asked) == 1

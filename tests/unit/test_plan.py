@@ -12,7 +12,7 @@ from regatta.core.errors import UserError
 from regatta.core.text import status_text
 from regatta.launchers.local import START_RANKS
 from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table, write_plan
-from regatta.plan.plan import make_plan, plan_json, totals, write_frozen
+from regatta.plan.plan import make_plan, nothing_to_retry, plan_json, totals, write_frozen
 
 
 def reasons(made) -> dict[int, tuple[str, str, tuple[int, ...]]]:
@@ -130,7 +130,9 @@ def test_a_retry_measures_the_missing_too(tmp_path, play):
 
 def test_a_retry_with_nothing_bad_plans_nothing(tmp_path, play):
     play(collectives(4))
-    assert plan(tmp_path, collectives(4), is_retry=True).batches == []
+    made = plan(tmp_path, collectives(4), is_retry=True)
+    assert made.batches == []
+    assert "3 of 3 measurements of small are ok" in nothing_to_retry(made)
 
 
 def test_what_a_retry_measured_counts(tmp_path, play):

@@ -30,10 +30,17 @@ def test_a_stack_that_is_what_it_says_passes():
 def test_a_launch_that_failed_fails_the_stack():
     (problem,) = problems(make_stack(), None, cause="ImportError: libcudart.so.13")
     assert problem == (
-        "The launch failed: ImportError: libcudart.so.13. Read its log, then fix image, python, binds, wrapper or env."
+        "The launch failed: ImportError: libcudart.so.13. Read its log, then fix image, python, binds, wrapper, env or srun."
     )
     (problem,) = problems(make_stack(), None)
     assert "the cause is unknown" in problem
+    assert "results/x.log" in judge(make_stack(), None, "", None, "results/x.log")["problems"][0]
+
+
+def test_the_network_interface_is_shown():
+    verdict = judge(make_stack(env={"GLOO_SOCKET_IFNAME": "hsn0"}), make_seen(), "", None)
+    assert verdict["ok"]
+    assert "Network interface of gloo: hsn0 (GLOO_SOCKET_IFNAME)." in verdict["notes"]
 
 
 def test_misplaced_ranks_fail_the_stack_and_nothing_else_is_held_against_it():

@@ -1,9 +1,12 @@
 """The progress line of a batch."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
+from regatta.run.batch import launch_line
+from regatta.run.causes import Cause
 from regatta.run.progress import Progress
 
 
@@ -80,3 +83,14 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
     line.show(1, None)
     assert not line.is_terminal
     line.close()
+
+
+def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
+    run = SimpleNamespace(batch={"launches": [None] * 6})
+    request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
+    watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
+    line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
+    words = ("launch 3 of 6", "repeat 1", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
+    assert [word for word in words if word not in line] == []
+    assert "\n" not in line
+    assert "early" not in launch_line(run, 2, request, watch, None, 12.4)

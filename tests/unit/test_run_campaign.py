@@ -93,3 +93,13 @@ def test_a_signal_reaches_snakemake_and_its_status_is_kept(tmp_path):
     process.communicate(timeout=30)
     assert process.returncode == 7
     assert (tmp_path / "received").read_text() == str(int(signal.SIGTERM))
+
+
+def test_no_report_is_named_if_nothing_ran(tmp_path):
+    report = tmp_path / "results" / "laptop" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    named = {
+        words: run(tmp_path, "", CAMPAIGN, *words.split()).communicate()[0] for words in ("", "-n", "--unlock", "plan")
+    }
+    assert named == {"": "Report: results/laptop/report.html\n", "-n": "", "--unlock": "", "plan": ""}

@@ -1,5 +1,6 @@
 """The values for the rules and the end of a run, with a small substitute for Snakemake's workflow object."""
 
+import json
 import math
 import os
 import signal
@@ -16,7 +17,8 @@ from regatta.campaign.load import load_campaign
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 from regatta.core.files import hold
 from regatta.launchers import slurm_queue as queue
-from regatta.workflow import Session, print_progress
+from regatta.run.run_lines import print_progress
+from regatta.workflow import Session
 
 SLURM = {"schema": 1, "name": "tiny", "scheduler": "slurm", "num_nodes": 2, "gpus_per_node": 2, "partition": "p"}
 LOCAL = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
@@ -48,7 +50,14 @@ def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), **changes)
         yaml.safe_dump(data or small(), file, sort_keys=False)
     config = SimpleNamespace(configfiles=["campaign.yaml"], config={})
     dag = SimpleNamespace(targets=set(targets), forcerun=set(), until=set(), omit_from=set())
-    fields = {"is_main_process": True, "local_exec": True, "dryrun": False, "touch": False, "execute": lambda: None}
+    fields = {
+        "is_main_process": True,
+        "local_exec": True,
+        "dryrun": False,
+        "touch": False,
+        "execute": lambda: None,
+        "nodes": None,
+    }
     fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
     return Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments])
 
@@ -201,7 +210,9 @@ def test_some_missing_records_are_an_incomplete_run(monkeypatch):
 def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
     started = []
     monkeypatch.setattr("regatta.workflow.end_jobs", lambda stop, closing: None)
-    monkeypatch.setattr("regatta.workflow.print_progress", lambda results, stop, closing: started.append(str(results)))
+    monkeypatch.setattr(
+        "regatta.workflow.print_progress", lambda results, stop, closing, _: started.append(str(results))
+    )
 
     def starts(cluster=LOCAL, is_terminal=False, **changes) -> bool:
         monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal, write=print))
@@ -214,7 +225,7 @@ def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
             time.sleep(0.01)
         return started == ["results/small"]
 
-    monkeypatch.setattr(queue, "patch_status_queries", lambda: None)
+    monkeypatch.setattr("regatta.launchers.slurm.patch_executor", lambda *_: None)
     monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
     assert starts()
     assert starts(SLURM, is_terminal=True, local_exec=False)
@@ -224,7 +235,7 @@ def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
 
 
 def test_a_line_is_printed_at_each_interval_until_the_run_closes(folder, monkeypatch, capfd):
-    monkeypatch.setattr("regatta.workflow.PROGRESS_SECONDS", 0.02)
+    monkeypatch.setattr("regatta.run.run_lines.PROGRESS_SECONDS", 0.02)
     stop, closing = threading.Event(), threading.Event()
     results = folder / "results" / "laptop"
     thread = threading.Thread(target=print_progress, args=(results, stop, closing))
@@ -250,7 +261,7 @@ def test_a_line_is_printed_at_each_interval_until_the_run_closes(folder, monkeyp
 
 
 def test_no_line_is_printed_after_a_signal_or_without_a_reader(folder, monkeypatch, capfd):
-    monkeypatch.setattr("regatta.workflow.PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr("regatta.run.run_lines.PROGRESS_SECONDS", 0.01)
     Folder(folder / "results" / "laptop")
     stop = threading.Event()
     stop.set()
@@ -261,3 +272,39 @@ def test_no_line_is_printed_after_a_signal_or_without_a_reader(folder, monkeypat
     monkeypatch.setattr("sys.stderr", SimpleNamespace(fileno=lambda: write))
     print_progress(folder / "results" / "laptop", threading.Event(), threading.Event())  # returns
     os.close(write)
+
+
+def test_a_stack_that_fails_the_preflight_is_announced_at_once(folder, monkeypatch, capfd):
+    monkeypatch.setattr("regatta.run.run_lines.PREFLIGHT_SECONDS", 0.02)
+    results = folder / "results" / "laptop"
+    (results / "preflight").mkdir(parents=True)
+
+    def write(name, stacks):
+        entries = [
+            {"stack": s, "verdict": {"ok": not problems, "problems": problems}} for s, problems in stacks.items()
+        ]
+        draft = results / "draft"
+        draft.write_text(json.dumps({"stacks": entries}))
+        draft.replace(results / "preflight" / f"preflight-{name}.json")
+
+    write("0" * 12, {"old": ["of an earlier run"]})
+    stop, closing = threading.Event(), threading.Event()
+    thread = threading.Thread(target=print_progress, args=(results, stop, closing, True))
+    thread.start()
+    time.sleep(0.1)
+    write("1" * 12, {"works": [], "broken": ["no such\nimage"]})
+    text, deadline = "", time.monotonic() + 20
+    while not text and time.monotonic() < deadline:
+        time.sleep(0.02)
+        text += capfd.readouterr().err
+    closing.set()
+    thread.join(10)
+    assert text == "stack broken failed the preflight and is excluded: no such image\n"
+
+
+@pytest.mark.parametrize(("max_jobs", "expected"), [(None, 100), (3, 3), (500, 100)])
+def test_max_jobs_of_the_cluster_limits_the_queue(monkeypatch, max_jobs, expected):
+    found = session(cluster=SLURM | {"max_jobs": max_jobs}, arguments=["-n"], local_exec=False, dryrun=True, nodes=100)
+    found.workflow.global_resources = {}
+    found.workflow.execute()
+    assert found.workflow.global_resources["_nodes"] == expected

@@ -286,7 +286,14 @@ def test_options_that_regatta_gives_itself_are_refused_in_every_spelling(folder,
 
 @pytest.mark.parametrize(
     "option",
-    ["--mpi=pmix_v4", "--distribution=*:block", "--cpu-bind=socket", "--ntasks-per-socket=1", "-c 72", "--nodelist=n1"],
+    [
+        "--mpi=pmix_v4",
+        "--distribution=*:block",
+        "--cpu-bind=socket",
+        "--ntasks-per-socket=1",
+        "-c 72",
+        "--hint=nomultithread",
+    ],
 )
 def test_other_options_of_srun_are_taken(folder, option):
     assert load(folder, with_lines("host", f"srun: ['{option}']"), SLURM).data["stacks"]["a"]["srun"] == [option]
@@ -354,3 +361,29 @@ def test_a_number_of_threads_is_taken_quoted_or_not(folder):
 def test_the_examples_here_are_yaml(folder):
     assert yaml.safe_load(with_lines("contained", "image: a.sif"))["stacks"]["a"]["image"] == "a.sif"
     assert changed("repeats: 3", "repeats: 4", with_lines("host")).count("repeats: 4") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("--help", "no rank"),
+        ("--test-only", "no rank"),
+        ("--mpi=list", "no rank"),
+        ("--uid=0", "another user"),
+        ("--multi-prog", "wrapper"),
+        ("--pty", "terminal"),
+        ("--exclude=n1", "exclude_nodes: [NODES]"),
+        ("-xn1", "exclude_nodes: [NODES]"),
+        ("--nodelist=n1", "sbatch: [--nodelist=NODES]"),
+        ("-w n1", "sbatch: [--nodelist=NODES]"),
+        ("--no-kill", "failed"),
+        ("-k", "failed"),
+        ("--partition=gpu", "Set partition in the cluster file"),
+        ("-pgpu", "Set partition in the cluster file"),
+        ("--qos=high", "Set qos in the cluster file"),
+    ],
+)
+def test_an_option_of_srun_that_breaks_launches_is_refused_with_what_to_use_instead(folder, option, word):
+    said = message(folder, with_lines("host", f"srun: ['{option}']"), SLURM)
+    assert said.startswith(f"campaign.yaml:9: stacks.a.srun[0] = '{option}' ")
+    assert word in said

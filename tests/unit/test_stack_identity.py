@@ -165,6 +165,7 @@ def test_what_is_only_asked_of_a_stack_leaves_its_cells(folder, changes):
         {"exclusive": False},
         {"sbatch": ["--switches=1"]},
         {"max_walltime_minutes": 5},
+        {"max_jobs": 5},
         {"memory_mb_per_node": 0},
         {"gpu_request": "gres"},
         {"node_folders": ["/scratch"]},
@@ -179,7 +180,12 @@ def test_how_jobs_are_asked_for_leaves_the_cells(folder, cluster):
 
 @pytest.mark.parametrize(
     "cluster",
-    [{"env": {"NCCL_DEBUG": "WARN"}}, {"srun": ["--cpu-bind=socket"]}, {"cpus_per_rank": 72}],
+    [
+        {"env": {"NCCL_DEBUG": "WARN"}},
+        {"srun": ["--cpu-bind=socket"]},
+        {"cpus_per_rank": 72},
+        {"network_interface": "hsn0"},
+    ],
     ids=lambda cluster: next(iter(cluster)),
 )
 def test_what_of_a_cluster_reaches_the_ranks_makes_other_cells(folder, cluster):
@@ -189,6 +195,14 @@ def test_what_of_a_cluster_reaches_the_ranks_makes_other_cells(folder, cluster):
 def test_it_does_not_matter_whether_cluster_or_stack_says_it(folder):
     by_cluster = ids(folder, cluster={"env": {"A": "1"}, "srun": ["--cpu-bind=socket"]})
     assert ids(folder, {"env": {"A": "1"}, "srun": ["--cpu-bind=socket"]}) == by_cluster
+
+
+def test_the_network_interface_is_set_for_gloo_and_nccl(folder):
+    env = {"GLOO_SOCKET_IFNAME": "hsn0", "NCCL_SOCKET_IFNAME": "hsn0"}
+    assert ids(folder, cluster={"network_interface": "hsn0"}) == ids(folder, cluster={"env": env})
+    assert ids(folder, cluster={"network_interface": None}) == ids(folder)
+    with pytest.raises(UserError, match=r"tiny.yaml:\d+: env.NCCL_SOCKET_IFNAME is also set by network_interface"):
+        ids(folder, cluster={"network_interface": "hsn0", "env": {"NCCL_SOCKET_IFNAME": "ib0"}})
 
 
 def test_a_variable_of_the_stack_replaces_the_cluster_s(folder):

@@ -7,9 +7,9 @@ from campaigns import fake_campaign, start_snakemake, write_campaign
 
 
 def print_often() -> None:
-    import regatta.workflow
+    import regatta.run.run_lines
 
-    regatta.workflow.PROGRESS_SECONDS = 0.2
+    regatta.run.run_lines.PROGRESS_SECONDS = 0.2
 
 
 @pytest.mark.system

@@ -21,6 +21,8 @@ from pathlib import Path
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError, exit_with_user_error
 
+# Options with which Snakemake runs nothing; not imported from regatta.workflow, which loads Snakemake.
+READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
 DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 
 
@@ -53,6 +55,7 @@ def main() -> None:
         print(__doc__, end="")
         return
     is_plan = "plan" in sys.argv[2:]
+    is_read_only = is_plan or any(word.startswith(READ_ONLY) for word in sys.argv[2:])
     try:
         arguments = with_configfile(sys.argv[1], sys.argv[2:])
         name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
@@ -62,7 +65,7 @@ def main() -> None:
     before = report.stat().st_mtime_ns if report.is_file() else None
     status = run_snakemake(arguments)
     is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
-    if is_new and not is_plan:
+    if is_new and not is_read_only:
         print(f"Report: {report}", flush=True)
     sys.exit(status)
 

@@ -14,6 +14,7 @@ Rank 0 writes the request's `out_file` atomically. Exit codes: 0 even if ranks a
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def try_backends(request: dict, placed, progress: failures.Progress) -> tuple[di
         progress.phase = "init"
         begin = time.perf_counter_ns()
         try:
+            if backend == "gloo" and request["nodes"] > 1:
+                check_addresses(placed, request["start_timeout_seconds"])
             reduce_once(backend, placed)
         except (AssertionError, RuntimeError, ValueError) as raised:  # raised by torch.distributed, or for a wrong sum
             error = raised
@@ -84,6 +87,19 @@ def try_backends(request: dict, placed, progress: failures.Progress) -> tuple[di
         "backends": tried,
     }
     return report, error
+
+
+def check_addresses(placed, wait_seconds: float) -> None:
+    """Raise RuntimeError on all ranks if gloo would listen on loopback on one host: they would wait until a timeout."""
+    from harness import peers, placement
+
+    place, store = placed.place, placed.store
+    problem = peers.loopback_problem(socket.gethostname(), os.environ.get("GLOO_SOCKET_IFNAME"))
+    store.set(f"address/{place.rank}", problem or "")
+    keys = [f"address/{other.rank}" for other in placed.places]
+    for key in placement.wait_for_keys(store, keys, wait_seconds):
+        if found := store.get(key).decode():
+            raise RuntimeError(found)
 
 
 def reduce_once(backend: str, placed) -> None:

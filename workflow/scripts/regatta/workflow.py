@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,18 +25,16 @@ from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plan.plan import Plan, plan_campaign
+from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
-from regatta.run.run_files import UNREADABLE
-from regatta.run.run_state import RunWatcher, state_text
+from regatta.run.run_lines import print_progress
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 REPEAT_SECONDS = 1.0
-PROGRESS_SECONDS = 30.0
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
     "dryrun summary detailed_summary list_rules list_target_rules list_changes list_input_changes "
@@ -112,6 +109,8 @@ class Session:
             self.plan = self._make_plan()
         gc.freeze()
         gc.enable()
+        if self.is_retry and (text := nothing_to_retry(self.plan)):
+            print(text, file=sys.stderr)
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
         self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
@@ -138,7 +137,9 @@ class Session:
             raise UserError("plan cannot be combined with other targets: nothing runs in a plan. Specify it alone.")
         campaign = load_campaign(path, may_lack_files=may_lack_files)
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
-        found = [problem for place in campaign.places() for problem in launcher.shape_problems(*place)]
+        stacks = campaign.data["stacks"]
+        places = [launcher.site_problems(*place, stacks) for place in campaign.places()]
+        found = list(dict.fromkeys(problem for problems in places for problem in problems))
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
             raise UserError(problems)
@@ -146,7 +147,7 @@ class Session:
             print(problems, file=sys.stderr)
         if is_run and launcher.submits:
             self._lock_campaign(campaign.name)
-            launcher.take_over(campaign.name, Path.cwd())
+            launcher.take_over(campaign.name, Path.cwd(), cluster)
         if is_run:
             end_times_after_now(Path("results") / campaign.name)
         return plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
@@ -177,7 +178,8 @@ class Session:
 
         def job(wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
             [preflight] = [one for one in self.plan.preflights if one.id == wildcards.preflight]
-            return preflight.content["cluster"], preflight.shape, preflight.minutes, []
+            avoid = hosts_to_avoid(self.results / "preflight" / preflight.id)
+            return preflight.content["cluster"], preflight.shape, preflight.minutes, avoid
 
         return self._resources(job if self.plan and self.plan.preflights else None)
 
@@ -257,7 +259,7 @@ class Session:
             path.unlink(missing_ok=True)
         has_line = self.workflow.local_exec and sys.stderr.isatty()  # drawn by the batch that runs
         if not has_line and not self.workflow.dryrun:
-            arguments = (self.results, self.is_stopping, self.is_closing)
+            arguments = (self.results, self.is_stopping, self.is_closing, not self.workflow.local_exec)
             threading.Thread(target=print_progress, args=arguments, daemon=True).start()
 
     def _check_baseline(self) -> None:
@@ -323,6 +325,9 @@ class Session:
         """Return `execute` followed by the outcome: Snakemake calls no hook if nothing is left to do."""
 
         def execute_and_close(*arguments, **options):
+            if self.workflow.nodes is not None:  # jobs of a cluster
+                limit = self.plan.campaign.cluster["max_jobs"] or self.workflow.nodes
+                self.workflow.global_resources["_nodes"] = min(self.workflow.nodes, limit)
             execute(*arguments, **options)
             if not self.workflow.dryrun and not self.is_closing.is_set():
                 self._print_outcome()
@@ -381,20 +386,3 @@ def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
                         if os.getpgid(process.pid) == os.getpgrp():
                             process.terminate()
         closing.wait(REPEAT_SECONDS)
-
-
-def print_progress(results: Path, stop: threading.Event, closing: threading.Event) -> None:
-    """Print a line about the run at intervals, until it stops or closes. Nothing that fails here ends the run."""
-    watcher = None
-    while not closing.wait(PROGRESS_SECONDS) and not stop.is_set():
-        try:
-            watcher = watcher or RunWatcher(results)
-            line = f"{state_text(watcher.state(time.time()))}\n"
-        except (UserError, *UNREADABLE):  # not frozen yet, or a file was edited: try again
-            continue
-        if closing.is_set():
-            return
-        try:  # not print: at the interpreter's exit this thread must not hold the lock of the stream
-            os.write(sys.stderr.fileno(), line.encode(errors="replace"))
-        except (OSError, ValueError):  # the reader is gone
-            return

@@ -127,6 +127,38 @@ def listen(address: str, port: int) -> socket.socket:
     return socket.create_server(("", port), backlog=BACKLOG)
 
 
+def loopback_problem(host: str, interface: str | None) -> str | None:
+    """Return why gloo on this host would listen on loopback, where other hosts cannot reach it, or None.
+
+    interface: GLOO_SOCKET_IFNAME. Without it, gloo listens on the first address of the host's name that it can bind,
+    else on loopback (torch, GlooDeviceFactory).
+    """
+    if interface:
+        return None
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        found = []
+    address = next((resolved[0] for family, _, _, _, resolved in found if _can_bind(family, resolved)), None)
+    if address and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return None
+    named = (
+        f"{host} resolves its own name to {address}" if address else f"no interface of {host} has its name's address"
+    )
+    interfaces = ", ".join(name for _, name in socket.if_nameindex() if name != "lo") or "none"
+    remedy = "Set network_interface in the cluster file, or correct /etc/hosts"
+    return f"{named}, so gloo would listen on loopback only. {remedy} (interfaces: {interfaces})."
+
+
+def _can_bind(family: int, address: tuple) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
+
+
 def choose_device(device_type: str, local_rank: int) -> torch.device:
     """Return this rank's device, and make it the current one.
 

@@ -22,6 +22,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 LATER_KEYS = ("exclude_nodes",)  # of a cluster file
+SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
@@ -71,12 +72,12 @@ class Campaign:
 
 
 def for_jobs(cluster: dict) -> dict:
-    """Return a cluster without `links`, which only the report reads, so that an edit repeats no job, and without
-    `prologue`, which stacks contain.
+    """Return a cluster without keys that no job reads, so that an edit repeats none, and without `prologue`, which
+    stacks contain.
 
     `peaks` stays, and LATER_KEYS are omitted if empty: ids of earlier batches and preflights would change.
     """
-    without = {"links", "prologue", *(key for key in LATER_KEYS if not cluster[key])}
+    without = {"links", "max_jobs", "prologue", *(key for key in LATER_KEYS if not cluster[key])}
     return {key: value for key, value in cluster.items() if key not in without}
 
 
@@ -187,6 +188,9 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
     raise_errors(file, _cluster_errors(file, cluster, missing))
+    # As variables they are part of ids. Without the key, ids are those from before it existed.
+    if interface := cluster.pop("network_interface"):
+        cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
@@ -219,6 +223,8 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
     problems = launcher.cluster_problems(cluster) + prologue_problems(cluster["prologue"], cluster["node_folders"])
     found = _problem_errors(file, (), cluster, problems, missing)
     found += _thread_errors(file, ("env",), cluster["env"])
+    both = [name for name in SOCKET_VARIABLES if cluster["network_interface"] and name in cluster["env"]]
+    found += [file.error(("env", n), f"env.{n} is also set by network_interface. Keep one of the two.") for n in both]
     others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
     found += [
         file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Remove it.")

@@ -115,9 +115,11 @@ class Launcher:
     job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, human-readable
     submit_command: str = ""  # command that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
-    shape_problems: Callable[[dict, Sequence[tuple[int, int]]], list[str]] = lambda cluster, shapes: []
+    longest_job_minutes: Callable[[dict], float] = lambda cluster: math.inf
+    # Arguments: cluster, shapes, stacks by name.
+    site_problems: Callable[[dict, Sequence[tuple[int, int]], dict], list[str]] = lambda cluster, shapes, stacks: []
     keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
-    take_over: Callable[[str, Path], None] = lambda campaign, folder: None  # before it runs
+    take_over: Callable[[str, Path, dict], None] = lambda campaign, folder, cluster: None  # before it runs
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

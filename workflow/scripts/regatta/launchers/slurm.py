@@ -5,9 +5,10 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TextIO
 
 from regatta.core.errors import Problem, UserError
@@ -15,6 +16,7 @@ from regatta.core.files import Taken, hold_number
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
 from regatta.launchers.base import Geometry, Launcher, LogReading, TaskEnd
+from regatta.launchers.slurm_executor import patch_executor, patch_sleep
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -28,6 +30,23 @@ SRUN_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
     "--error -K --kill-on-bad-exit --export -D --chdir -J --job-name -W --wait --overlap"
 ).split()
+STARTS_NO_RANK = "starts no rank. Remove it."
+NODES_OF_JOB = "may contradict the nodes of the job. Set it for the job in the cluster file: "
+# Options that break a launch, each with the reason and what to use instead.
+SRUN_REFUSED = {
+    **dict.fromkeys(("--help", "-h", "--usage", "--version", "-V", "--test-only"), STARTS_NO_RANK),
+    "--mpi=list": STARTS_NO_RANK,
+    **dict.fromkeys(("--exclude", "-x"), f"{NODES_OF_JOB}exclude_nodes: [NODES]."),
+    **dict.fromkeys(("--nodelist", "-w", "--nodefile", "-F"), f"{NODES_OF_JOB}sbatch: [--nodelist=NODES]."),
+    **dict.fromkeys(("--uid", "--gid"), "would start the ranks as another user. Remove it."),
+    "--multi-prog": "would replace Regatta's ranks by the programs of a file. Remove it; use wrapper for a program.",
+    "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
+    **dict.fromkeys(("--no-kill", "-k"), "would keep ranks waiting for a node that failed. Remove it."),
+    **dict.fromkeys(("--partition", "-p"), "is a request of the job. Set partition in the cluster file."),
+    **dict.fromkeys(("--account", "-A"), "is a request of the job. Set account in the cluster file."),
+    **dict.fromkeys(("--qos", "-q"), "is a request of the job. Set qos in the cluster file."),
+    "--reservation": "is a request of the job. Set reservation in the cluster file.",
+}
 SBATCH_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
     "-C --constraint --reservation --exclusive --mem --mem-per-cpu -G --gpus --gpus-per-node --gres -J "
@@ -36,14 +55,19 @@ SBATCH_BY_REGATTA = (
 ).split()
 
 
-def option_problems(key: str, options: list[str], taken: list[str]) -> list[Problem]:
-    """Return a problem for each option that Regatta also passes: a duplicate would start ranks other than planned."""
+def option_problems(
+    key: str, options: list[str], taken: list[str], refused: Mapping[str, str] = MappingProxyType({})
+) -> list[Problem]:
+    """Return a problem for each option that Regatta also passes, as a duplicate would start ranks other than planned,
+    and for each refused one, with the reason."""
     found = []
     for index, option in enumerate(options):
         name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
         if name in taken or (option[:2] in taken and not option.startswith("--")):
             text = "is set by Regatta, from the campaign's shapes and the cluster file. Remove it."
             found.append(Problem((key, index), text))
+        elif reason := refused.get(option) or refused.get(name if name.startswith("--") else option[:2]):
+            found.append(Problem((key, index), reason))
         elif name.startswith("--") and separator == " ":
             found.append(Problem((key, index), f"must be written as {name}={value.strip()}."))
     return found
@@ -51,7 +75,7 @@ def option_problems(key: str, options: list[str], taken: list[str]) -> list[Prob
 
 def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
     """Return what is wrong with the `srun` of a stack or a cluster, such as a script that cannot be hashed."""
-    found = option_problems("srun", owner["srun"], SRUN_BY_REGATTA)
+    found = option_problems("srun", owner["srun"], SRUN_BY_REGATTA, SRUN_REFUSED)
     for index, option in enumerate(owner["srun"]):
         path = Path(_script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
@@ -183,9 +207,14 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     return f"{problem}. {remedy}" if problem else None
 
 
-def take_over(campaign: str, folder: Path) -> None:
+def keep_configuration() -> None:
+    queue.keep_configuration()
+    patch_sleep()
+
+
+def take_over(campaign: str, folder: Path, cluster: dict) -> None:
     """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
-    queue.patch_status_queries()
+    patch_executor(campaign, cluster["max_walltime_minutes"])
     queue.wait_for_live_jobs(campaign, folder)
 
 
@@ -212,6 +241,7 @@ ENDED_BY_SLURM = re.compile(
 # srun's lines after a task has ended; earlier ones are the reason if no task started.
 LOG_LINES = (
     r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
+    r'|Try "srun --help"'
     r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
 )
 # strsignal(3) of the signals that end a rank, as srun prints them
@@ -317,6 +347,8 @@ LAUNCHER = Launcher(
         "srun",
         "max_walltime_minutes",
         "node_types",
+        "max_jobs",
+        "network_interface",
     ),
     stack_keys=("srun",),
     cluster_problems=cluster_problems,
@@ -351,8 +383,9 @@ LAUNCHER = Launcher(
     job_words=resources.sbatch_words,
     submit_command="sbatch",
     longest_planned_minutes=resources.longest_planned_minutes,
-    shape_problems=resources.shape_problems,
+    longest_job_minutes=resources.longest_job_minutes,
+    site_problems=resources.site_problems,
     profile_problem=profile_problem,
-    keep_configuration=queue.keep_configuration,
+    keep_configuration=keep_configuration,
     take_over=take_over,
 )

@@ -1,12 +1,10 @@
-"""Queries to Slurm: the current job, its nodes and state, the steps to end, and the jobs of Snakemake's executor.
+"""Queries to Slurm: the current job, its nodes and state, the steps to end, and the jobs of a campaign.
 
 Ranks are started by srun (slurm.py).
 """
 
-import asyncio
 import itertools
 import json
-import logging
 import math
 import os
 import re
@@ -15,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import UserError
@@ -62,14 +60,6 @@ STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in th
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
 MAX_JOBS_NAMED = 10
-RETRY_SECONDS = 10.0
-LOST = ("PREEMPTED", "REVOKED")
-# Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
-CANNOT_START = (
-    "PartitionNodeLimit PartitionTimeLimit PartitionConfig BadConstraints InvalidAccount InvalidQOS "
-    "AccountNotAllowed AssocMaxNodePerJobLimit AssocMaxWallDurationPerJobLimit QOSMaxNodePerJobLimit "
-    "QOSMaxWallDurationPerJobLimit QOSNotAllowed"
-).split()
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
 
@@ -256,79 +246,6 @@ def wait_for_live_jobs(campaign: str, folder: Path) -> None:
         time.sleep(WAIT_SECONDS)
 
 
-@dataclass
-class StatusQueries:
-    """Replace two queries of Snakemake's Slurm executor, to work around three hangs on lost jobs.
-
-    All are in snakemake-executor-plugin-slurm 2.8.0, the newest that Regatta was tested with. Delete each workaround
-    when the executor has the behavior:
-
-    * PREEMPTED and REVOKED do not end a job (since its pull request 132). Here they are failures: Slurm does not
-      requeue these jobs (slurm-no-requeue), so Snakemake must resubmit them.
-    * When the status command fails `status_attempts` times in a row (issue 207, pull request 232), as during a restart
-      of slurmctld, the jobs are lost. Here the query is repeated until Slurm answers.
-    * When MinJobAge is unknown, sacct is queried instead of squeue, in vain without accounting (issue 38). Here it is
-      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes. slurmctld
-      saves its state every 5 s; a crash loses newer jobs, so a job counts as known from its submission.
-    """
-
-    query: Callable  # the executor's
-    query_min_job_age: Callable  # the executor's
-    last_min_job_age: float = math.inf  # until Slurm reports it
-    known_jobs: set[str] = field(default_factory=set)  # returned by a query
-    submitted_jobs: set[str] = field(default_factory=set)
-    logged: set[tuple[str, str]] = field(default_factory=set)
-
-    def min_job_age(self) -> float:
-        """Return for how many seconds Slurm remembers a job that has ended, as last reported."""
-        found = self.query_min_job_age()
-        self.last_min_job_age = self.last_min_job_age if found is None else found
-        return self.last_min_job_age
-
-    async def job_status(self, command: str, logger: logging.Logger) -> tuple[dict[str, str], float]:
-        """Return the states of all jobs by id, and the seconds that the query took; wait until Slurm answers."""
-        # squeue knows a job as soon as sbatch returns; sacct may not. Jobs submitted during the query are not expected.
-        expected = self.known_jobs | (self.submitted_jobs if command.startswith("squeue") else set())
-        states, seconds = await self.query(command, logger)
-        while states is None:
-            logger.warning("Slurm does not respond to the job status query; retrying.")
-            await asyncio.sleep(RETRY_SECONDS)
-            states, seconds = await self.query(command, logger)
-        known = {job: "FAILED" if state in LOST else state for job, state in states.items()}
-        known |= dict.fromkeys(expected - known.keys(), "FAILED")
-        self.known_jobs.update(known)
-        if pending := {job for job, state in known.items() if state == "PENDING"}:
-            await asyncio.to_thread(self.log_jobs_that_cannot_start, pending, logger)
-        return known, seconds
-
-    def log_jobs_that_cannot_start(self, jobs: set[str], logger: logging.Logger) -> None:
-        """Log once each job that can never start, and why."""
-        text = ask(["squeue", "--noheader", "--me", "--states=PENDING", "--format=%i|%r"])
-        for job, _, reason in (line.partition("|") for line in text.splitlines()):
-            if job in jobs and reason in CANNOT_START and (job, reason) not in self.logged:
-                self.logged.add((job, reason))
-                logger.error(
-                    f"Job {job} can never start ({reason}; see scontrol show job {job}). Correct the cluster file:"
-                    " partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes."
-                    " Ctrl-C cancels the job."
-                )
-
-
-def patch_status_queries() -> None:
-    """Replace the executor's queries and note its submissions. Called once, in the process that submits."""
-    import snakemake_executor_plugin_slurm as executor  # loads Snakemake
-
-    queries = StatusQueries(executor.query_job_status, executor.get_min_job_age)
-    executor.query_job_status, executor.get_min_job_age = queries.job_status, queries.min_job_age
-    report = executor.Executor.report_job_submission
-
-    def report_job_submission(self, job_info, *args, **kwargs):
-        queries.submitted_jobs.add(job_info.external_jobid)
-        return report(self, job_info, *args, **kwargs)
-
-    executor.Executor.report_job_submission = report_job_submission
-
-
 def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
     """Return the output of one of Slurm's commands; empty if it failed or is not installed."""
     return answer(line, seconds) or ""
@@ -336,8 +253,19 @@ def ask(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
 
 def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
     """Return the output of one of Slurm's commands; None if it failed, timed out or is not installed."""
+    done = _run(line, seconds)
+    return done.stdout.strip() if done and done.returncode == 0 else None
+
+
+def output(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
+    """Return all that a command prints, on stderr too; empty if it timed out or is not installed."""
+    done = _run(line, seconds)
+    return f"{done.stdout}\n{done.stderr}" if done else ""
+
+
+def _run(line: list[str], seconds: float) -> subprocess.CompletedProcess | None:
     try:
-        done = subprocess.run(
+        return subprocess.run(
             line,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -348,4 +276,3 @@ def answer(line: list[str], seconds: float = COMMAND_SECONDS) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None

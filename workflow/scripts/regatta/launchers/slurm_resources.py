@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import nearest
-from regatta.launchers.slurm_queue import answer, expand, job_id
+from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
 EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
 REQUIRE = re.compile(r"(?:--nodelist=|--nodefile=|-w|-F)(.+)", re.DOTALL)
@@ -92,6 +92,11 @@ def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int
 def longest_planned_minutes(cluster: dict) -> float:
     """Return how long a batch may be planned so that its time limit is within the cluster's."""
     return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
+
+
+def longest_job_minutes(cluster: dict) -> float:
+    """Return the longest time limit of a job. Within an allocation none are submitted."""
+    return math.inf if job_id() else cluster["max_walltime_minutes"]
 
 
 # Resources within a job, which runs its one rule locally.
@@ -208,11 +213,30 @@ def minutes_of(limit: str) -> float:
     return days * 1440 + hours * 60 + minutes + seconds / 60
 
 
-def shape_problems(cluster: dict, shapes: list[tuple[int, int]]) -> list[str]:
-    """Return why jobs could never start. Within an allocation none are submitted."""
-    if job_id():
-        return []
-    return partition_problems(cluster, shapes, read_partitions()) + unknown_nodes(cluster)
+def site_problems(cluster: dict, shapes: list[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:
+    """Return why jobs could never start (within an allocation none are submitted), and which stacks srun rejects."""
+    found = [] if job_id() else partition_problems(cluster, shapes, read_partitions()) + unknown_nodes(cluster)
+    return found + mpi_problems(stacks)
+
+
+def mpi_problems(stacks: dict[str, dict]) -> list[str]:
+    """Return the stacks whose --mpi srun does not have. One query; none if no stack has the option."""
+    asked = {name: [o[6:] for o in stack["srun"] if o.startswith("--mpi=")][-1:] for name, stack in stacks.items()}
+    known = mpi_types(output(["srun", "--mpi=list"])) if any(asked.values()) else set()
+    return [
+        f"stack {name}: srun has no --mpi={value}. Choose from: {', '.join(sorted(known))}."
+        for name, values in asked.items()
+        for value in values
+        if known and value not in known
+    ]
+
+
+def mpi_types(text: str) -> set[str]:
+    """Return the types in the output of srun --mpi=list: one in a line, or several after a colon."""
+    lines = (line.removeprefix("srun:").rpartition(":")[2] for line in text.splitlines())
+    words = (re.fullmatch(r"\s*\w+(?:\s*,\s*\w+)*\s*", line) for line in lines)
+    found = {word for line in words if line for word in re.findall(r"\w+", line[0])}
+    return found if "none" in found else set()
 
 
 def unknown_nodes(cluster: dict) -> list[str]:

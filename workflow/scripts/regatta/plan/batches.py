@@ -10,6 +10,7 @@ from pathlib import Path
 from regatta.campaign.load import Campaign, for_jobs
 from regatta.campaign.matrix import Cell, content_hash, whole
 from regatta.core.benchmarks import load_benchmark
+from regatta.core.errors import UserError
 from regatta.core.text import plural
 from regatta.launchers import launcher_of
 from regatta.store.history import ALWAYS_RETRIED, History, Slot
@@ -234,6 +235,24 @@ def make_price(campaign: Campaign, history: History) -> Price:
         return min(sampled, cell.limit_seconds) if limit_of(cell) == "limits" else cell.limit_seconds
 
     return Price(cell_seconds, overhead)
+
+
+def check_walltime(campaign: Campaign, todo: Iterable[Cell], price: Price) -> None:
+    """Raise UserError if a cell takes longer than any job may: it would time out in each of them, without a record."""
+    longest = launcher_of(campaign.cluster).longest_job_minutes(campaign.cluster)
+    needed: dict[str, float] = {}
+    for cell in todo:
+        name, minutes = cell.spec["benchmark"], (price.launch_overhead_seconds + price.cell_seconds(cell)) / 60
+        needed[name] = max(minutes, needed.get(name, 0.0))
+    problems = [
+        f"{campaign.file.path}: a cell of {name} takes {minutes:.1f} min with the start of its launch, but"
+        f" max_walltime_minutes = {longest:g} in config/clusters/{campaign.cluster['name']}.yaml. Raise that, or lower"
+        f" {'sampling.max_seconds' if load_benchmark(name).is_sampled else 'cell_seconds'}."
+        for name, minutes in needed.items()
+        if minutes > longest
+    ]
+    if problems:
+        raise UserError("\n".join(problems))
 
 
 def limit_of(cell: Cell) -> str:

@@ -9,10 +9,19 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
-from regatta.core.text import status_text
+from regatta.core.text import plural, status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.plan.batches import Batch, Price, at_most_minutes, limit_of, make_batches, make_price, unknown_lengths
+from regatta.plan.batches import (
+    Batch,
+    Price,
+    at_most_minutes,
+    check_walltime,
+    limit_of,
+    make_batches,
+    make_price,
+    unknown_lengths,
+)
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
@@ -125,6 +134,7 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
     price = make_price(campaign, history)
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
+    check_walltime(campaign, (cell for cell, _ in todo), price)
     preflights: dict[str | None, Preflight] = {}
     for kind in dict.fromkeys(cell.node_type for cell, _ in todo):
         chosen = [cell for cell, _ in todo if cell.node_type == kind]
@@ -239,6 +249,16 @@ def notes(plan: Plan) -> list[str]:
     for host, evidence in plan.blamed.items() if not is_here else ():
         found.append(f"avoided if possible: {blame_text(host, evidence)}. {remedy} {shlex.quote(host)}")
     return found + unknown_lengths(todo, plan.history) + plan.history.problems
+
+
+def nothing_to_retry(plan: Plan) -> str | None:
+    """Return that a requested retry has nothing to repeat, with the counts; None if it has."""
+    if plan.batches:
+        return None
+    num = sum(plan.campaign.data["repeats"] for _ in plan.cells)
+    return (
+        f"--forcerun measure: nothing to retry. {num:,} of {plural(num, 'measurement')} of {plan.campaign.name} are ok"
+    )
 
 
 def launch_lines(plan: Plan) -> dict[str, str]:

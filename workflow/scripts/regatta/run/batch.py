@@ -12,12 +12,13 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
+from regatta.core.text import plural
 from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.run.causes import Cause
-from regatta.run.progress import Progress, StackWatch, Watch
+from regatta.run.progress import Progress, StackWatch, Watch, counts_text
 from regatta.store.history import ALWAYS_RETRIED, summarize
-from regatta.store.jobs import END_NOT_RECORDED, hosts_to_avoid, note_job, open_job
+from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
 from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
 from regatta.store.nodes import blamed_nodes
 
@@ -134,14 +135,15 @@ def noting_end(run: Run) -> Iterator[None]:
     except (Stopped, UserError, OSError) as end:
         with contextlib.suppress(OSError):
             if open_job(run.folder):
-                note_job(run.folder, "stopped", run.allocation.job, [], str(end))
+                num_records = run.progress.counts.total() if run.progress else None
+                note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
         raise
     note_job(run.folder, "finished", run.allocation.job, [], "")
 
 
 def no_space(run: Run) -> UserError:
     remedy = "Completed measurements are kept. Free some space and run the same command again."
-    return UserError(f"{run.results}: no space left on the disk. {remedy}")
+    return UserError(f"{run.results}: {NO_SPACE_LEFT} the disk. {remedy}")
 
 
 def write_request(run: Run, index: int, cells: list[str]) -> dict:
@@ -212,6 +214,15 @@ def count(run: Run, line: dict) -> None:
     if line["kind"] == "record":
         run.progress.recorded(line["status"])
         run.stacks.note(line["spec"]["stack"]["name"], line)
+
+
+def launch_line(run: Run, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
+    """Return a launch that has ended as one line: how many cells it recorded, and why it ended early."""
+    number = f"launch {index + 1} of {len(run.batch['launches'])}"
+    counts = counts_text(Counter(watch.recorded.values())) or "none"
+    done = f"{len(watch.recorded)} of {plural(len(request['cells']), 'cell')} recorded ({counts}) in {seconds:.0f} s"
+    why = f"; ended early: {cause.text}" if cause else ""
+    return f"{utc_now()} {number}, repeat {request['repeat']}, stack {request['stack']}: {done}{why}"
 
 
 def note_earlier_records(run: Run) -> None:

@@ -79,6 +79,27 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     return Cause("failed", "launch", one_line(f"the launch {how}; last line of the log: {last}", MAX_CAUSE))
 
 
+# Errors of ranks that cannot reach each other: of torch's store, gloo and NCCL.
+NETWORK = re.compile(
+    r"DistNetworkError|connectFullMesh|[Tt]imed out (?:waiting|connecting)|while trying to connect|Connection refused|"
+    r"Connection timed out|No route to host|Network is unreachable|ncclRemoteError|ncclSystemError|network error"
+)
+CONNECTING = "in begin_group"  # in the stack of a rank that waits for its peers
+
+
+def blame_network(cause: Cause, log: str, hosts: list[str]) -> Cause:
+    """Return the cause of a launch without results, as a failure of its nodes if they cannot reach each other.
+
+    hosts: the nodes of the launch. It does not count as a result of the cell, and other nodes are tried.
+    """
+    is_waiting = cause.status == "timeout" and CONNECTING in log
+    is_refused = cause.status == "failed" and cause.phase in ("init", "launch") and NETWORK.search(cause.text)
+    if len(hosts) < 2 or not (is_waiting or is_refused):
+        return cause
+    text = one_line(f"{', '.join(hosts)} cannot reach each other: {cause.text}", MAX_CAUSE)
+    return Cause("node_failure", cause.phase, text, frozenset(hosts))
+
+
 def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: int) -> Cause:
     """Return why a launch died, from the first rank that failed by the launcher's log, and the nodes that it names."""
     where, code = f"rank {end.rank} on {end.host}", end.exit_code

@@ -18,16 +18,18 @@ from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS
 from regatta.launchers import Allocation, find_allocation, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.run.causes import Cause, find_cause, read_log_tail, read_rank_errors
+from regatta.run.causes import CONNECTING, NETWORK, Cause, find_cause, read_log_tail, read_rank_errors
 from regatta.run.preflight_verdict import judge
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes import runtime_of
+from regatta.store.jobs import hosts_to_avoid, note_job
 from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.store.nodes import blame_nodes, blamed_nodes
 
 MAX_NODES = 2
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 POLL_SECONDS = 0.1
+STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
@@ -132,10 +134,21 @@ def run_preflight(folder: Path) -> dict:
             _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}")
             for index, name in enumerate(frozen["stacks"])
         ]
+    _leave_pair(folder, frozen, allocation, stacks)
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
     result = {"schema": 1, **{key: frozen[key] for key in kept}, "stacks": stacks}
     write_json(folder.with_suffix(".json"), result)
     return result
+
+
+def _leave_pair(folder: Path, frozen: dict, allocation: Allocation, stacks: list[dict]) -> None:
+    """Raise NodeFailed if the nodes of the job cannot reach each other: another job tries others, once."""
+    problems = [problem for entry in stacks for problem in entry["verdict"]["problems"] if NETWORK.search(problem)]
+    if problems and frozen["nodes"] > 1 and allocation.job and not hosts_to_avoid(folder):
+        hosts = allocation.hosts()
+        text = f"{', '.join(hosts)} cannot reach each other: {problems[0]}"
+        note_job(folder, "node_failure", allocation.job, hosts, text)
+        raise NodeFailed(f"{text} The preflight is repeated once, on other nodes if possible.")
 
 
 def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
@@ -164,7 +177,7 @@ def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, laun
             cause = str(error)
     report = read_frozen(out_file) if out_file.exists() else None
     nccl_text = "".join(path.read_text(errors="replace") for path in sorted(folder.glob(f"{launch}.nccl.*.log")))
-    verdict = judge({"name": name, **stack}, report, nccl_text, None if report else cause)
+    verdict = judge({"name": name, **stack}, report, nccl_text, None if report else cause, str(log))
     if request is None:  # nothing was launched, so there is no log to read
         verdict["problems"] = [cause]
     kept = {key: stack[key] for key in ("kind", "image", "image_id")}
@@ -217,8 +230,11 @@ def _launch(
         is_late = process.poll() is None
         if is_late:
             allocation.dump_stacks(process)
+            time.sleep(STACK_DUMP_SECONDS)
     finally:
         allocation.stop(process)
+    if is_late and CONNECTING in read_log_tail(log):
+        return f"the ranks timed out connecting to each other ({limit_seconds:g} s, launch_start_seconds)"
     if is_late:
         return f"the ranks did not report within {limit_seconds:g} s (launch_start_seconds); stack traces are in {log}"
     if process.returncode == 0:

@@ -122,18 +122,18 @@ SOCKET_PROVIDERS = ("tcp", "sockets", "udp", "net")  # libfabric: fi_tcp(7), fi_
 MOST_NAMES = 4  # hosts or ranks named in a note
 
 
-def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None) -> dict:
+def judge(stack: dict, report: dict | None, nccl_text: str, launch_cause: str | None, log: str = "its log") -> dict:
     """Return the `verdict` on a stack of a preflight's result (docs/contracts.md).
 
     report: the ranks' report, or None. nccl_text: NCCL's logs of all ranks, possibly empty. launch_cause: why the
-    launch failed, or None. A problem fails the stack; a note does not.
+    launch failed, or None. log: the path of its log. A problem fails the stack; a note does not.
     """
     nccl, problems = parse_nccl_log(nccl_text), []
     if launch_cause is not None:
-        remedy = "Read its log, then fix image, python, binds, wrapper or env."
+        remedy = f"Read {log}, then fix image, python, binds, wrapper, env or srun."
         problems.append(f"The launch failed: {_sentence(launch_cause)} {remedy}")
     elif report is None:
-        problems.append("The ranks wrote no report; the cause is unknown. Read the log of the launch.")
+        problems.append(f"The ranks wrote no report; the cause is unknown. Read {log}.")
     misplaced = report["placement_problems"] if report else []
     remedy = "Check nodes and GPUs in the cluster file, and the stack's launcher options."
     problems += [f"Ranks are not placed as requested: {_sentence(found)} {remedy}" for found in misplaced]
@@ -261,6 +261,8 @@ def _notes(stack: dict, report: dict | None, nccl: NcclLog) -> list[str]:
     if required is None and num_hosts > 1 and SOCKETS in nccl.networks:
         remedy = "If the nodes have a faster network, set required_network; the preflight then reports what is missing."
         notes.append(f"NCCL uses TCP sockets between nodes. {remedy}")
+    if interface := stack.get("env", {}).get("GLOO_SOCKET_IFNAME"):
+        notes.append(f"Network interface of gloo: {interface} (GLOO_SOCKET_IFNAME).")
     notes += [f"NCCL warns: {warning}" for warning in nccl.warnings]
     return notes + (_differences(report["ranks"]) if report else [])
 

@@ -64,7 +64,7 @@ class Progress:
             self.is_terminal = False
 
     def line(self, launch_number: int, cell: str | None) -> str:
-        statuses = f" ({_counts_text(self.counts)})" if self.counts else ""
+        statuses = f" ({counts_text(self.counts)})" if self.counts else ""
         return (
             f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}, {self.time_left()},"
             f" launch {launch_number}/{self.num_launches}: {cell or 'starting'}"
@@ -155,7 +155,8 @@ def signature(record: dict) -> tuple:
     return record["status"], re.sub(r"\S*/\S*", "/", words)
 
 
-def _counts_text(counts: Counter[str]) -> str:
+def counts_text(counts: Counter[str]) -> str:
+    """Return counts by status: 2 failed, 118 ok."""
     return ", ".join(f"{count} {status_text(status)}" for status, count in sorted(counts.items()))
 
 
@@ -167,7 +168,7 @@ def outcome_text(results: Path) -> str:
     rows = _measurement_rows(results)
     if rows is None:
         return ""
-    counts = _counts_text(Counter(row["status"] for row in rows)) or "none"
+    counts = counts_text(Counter(row["status"] for row in rows)) or "none"
     lines = [f"{results.name}: {len(rows)} measurements planned: {counts}", *answer_lines(results)]
     causes = Counter(row["cause"] for row in rows if row["status"] not in ("ok", "not_measured"))
     if causes:

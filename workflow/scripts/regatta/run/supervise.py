@@ -19,6 +19,7 @@ from regatta.run.batch import (
     Stopped,
     close_stopped_launch,
     count,
+    launch_line,
     no_space,
     note_earlier_records,
     noting_end,
@@ -28,6 +29,7 @@ from regatta.run.batch import (
 )
 from regatta.run.causes import (
     Cause,
+    blame_network,
     find_cause,
     kernel_oom_kills,
     read_log_tail,
@@ -37,7 +39,7 @@ from regatta.run.causes import (
 )
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
-from regatta.store.jobs import jobs_without_start, note_job
+from regatta.store.jobs import hosts_to_avoid, jobs_without_start, note_job
 from regatta.store.launch_files import read_frozen
 from regatta.store.nodes import blame_nodes
 
@@ -103,7 +105,15 @@ def _run_planned_launch(run: Run, index: int) -> None:
             cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} failed to start")
             run.not_started[index] = (request, cause)
             return
+        began = time.monotonic()
         watch, cause, elapsed_ns = _run_launch(run, index, request, prologue)
+        if cause is not None and run.allocation.job and "ok" not in watch.recorded.values():
+            hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder)) or run.allocation.hosts()
+            log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
+            cause = blame_network(cause, log, hosts)
+        if run.allocation.job and not run.progress.is_terminal:  # for those who follow the job's log
+            seconds = time.monotonic() - began
+            print(launch_line(run, index, request, watch, cause, seconds), flush=True)
         has_come_up = bool(watch.recorded or watch.current)
         run.has_come_up |= has_come_up
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None

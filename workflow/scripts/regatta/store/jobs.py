@@ -10,10 +10,16 @@ ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before it
 END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
 
 
-def note_job(folder: Path, kind: str, job: str | None, hosts: list[str], cause: str) -> None:
+NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
+
+
+def note_job(
+    folder: Path, kind: str, job: str | None, hosts: list[str], cause: str, num_records: int | None = None
+) -> None:
     """Note that a job has `started` on a batch, has `finished` it, or ended early: `no_start`, `node_failure`, or
-    `stopped` for any other reason. hosts: the nodes that the next job should avoid."""
+    `stopped` for any other reason. hosts: the nodes that the next job should avoid. num_records: those that it made."""
     line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
+    line |= {} if num_records is None else {"num_records": num_records}
     append_line(folder / "jobs.jsonl", line)
 
 
@@ -56,5 +62,6 @@ def noted_jobs(folder: Path) -> list[dict]:
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
             job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
             job_event = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
-            found.append(job_event | {"job": job, "time_utc": time_utc or ""})
+            known = {"num_records": entry["num_records"]} if isinstance(entry.get("num_records"), int) else {}
+            found.append(job_event | {"job": job, "time_utc": time_utc or ""} | known)
     return found
