@@ -141,3 +141,13 @@ def test_help_is_0_and_no_campaign_is_2(tmp_path):
     assert helped.returncode == 0
     assert "  3  some planned measurements have no record" in helped.stdout
     assert warm_start.run(line, cwd=tmp_path).returncode == 2
+
+
+def test_the_command_of_on_finish_receives_the_status_of_each_run(tmp_path):
+    note = 'echo "$REGATTA_CAMPAIGN $REGATTA_STATUS" >> "$0"'
+    command = ["/bin/sh", "-c", note, str(tmp_path / "ended")]
+    good, bad = fake_campaign(repeats=1, on_finish=command), fake_campaign(FAILED, repeats=1, on_finish=command)
+    snakemake(tmp_path, write_campaign(tmp_path, bad))
+    for arguments in ((), (), ("-n",), ("plan",)):  # the second run has nothing to do
+        snakemake(tmp_path, write_campaign(tmp_path, good | {"name": "other"}), *arguments)
+    assert (tmp_path / "ended").read_text().split("\n") == ["small 4", "other 0", "other 0", ""]

@@ -26,6 +26,7 @@ from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describ
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
+from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_lines import print_progress
@@ -366,6 +367,9 @@ class Session:
         if status:
             where = f". Report: {page}" if (page := self.results / "report.html").exists() else ""
             print(f"exit status {status}: {cause}{where}", file=sys.stderr, flush=True)
+        campaign = self.plan.campaign
+        run_on_finish(campaign.data["on_finish"], campaign.name, status, self.results)
+        if status:
             sys.exit(status)
 
 
