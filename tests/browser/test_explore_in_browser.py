@@ -47,7 +47,7 @@ TITLE = "#drawer-title"
         ("status", "skipped", 9),
         ("status", "ok", 15),
         ("status", "out of memory", 1),
-        ("status", "warning", 5),
+        ("status", "warning", 6),
         ("strategy", "no DDP", 4),
         ("benchmark", "train_step", 12),
         ("message_bytes", "16 MiB", 2),
@@ -230,7 +230,7 @@ def test_a_filter_states_that_answer_and_findings_are_unfiltered(browser, page):
 
 def test_the_drawer_names_the_warnings_of_its_cell(browser, page):
     show(browser, page, "#status=warning")
-    assert count(browser) == "5 of 26 cells"
+    assert count(browser) == "6 of 26 cells"
     browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
     title = browser.evaluate("document.querySelector('#cells-table .badge').title")
     assert title

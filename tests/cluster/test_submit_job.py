@@ -29,10 +29,19 @@ def test_a_job_runs_the_whole_campaign(site):
     assert site.statuses() == {"ok": NUM_RECORDS}
 
 
+def test_a_driver_that_is_stopped_cancels_its_batches_and_builds_the_report(site):
+    site.write(held_campaign(site), exclusive=False)
+    job = submit(site)
+    site.wait_until_held()
+    site.cluster.run(["scancel", "--batch", "--signal=TERM", job])
+    wait_until(lambda: not jobs(site), 120, "the end of all jobs")
+    assert "exit status 3" in (site.results / "logs" / f"driver-{job}.log").read_text()
+    assert (site.results / "report.html").exists()
+
+
 def test_a_canceled_driver_cancels_its_batches(site):
     site.write(held_campaign(site), exclusive=False)
     job = submit(site)
     site.wait_until_held()
     site.cluster.run(["scancel", job])
     wait_until(lambda: not jobs(site), 60, "the end of all jobs")
-    assert "exit status 3" in (site.results / "logs" / f"driver-{job}.log").read_text()

@@ -75,7 +75,8 @@ def main() -> None:
     if done.returncode:
         raise UserError(f"sbatch failed: {done.stderr.strip() or f'exit status {done.returncode}'}")
     job = done.stdout.strip().partition(";")[0]
-    print(f"Job {job} runs the campaign. Log: {logs}/driver-{job}.log. Progress: make watch. To stop it: scancel {job}")
+    print(f"Job {job} runs the campaign. Log: {logs}/driver-{job}.log. Progress: make watch.")
+    print(f"To stop it with a report: scancel --batch --signal=TERM {job}")
 
 
 if __name__ == "__main__":
