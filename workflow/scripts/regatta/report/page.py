@@ -38,7 +38,7 @@ MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-MAX_PLAIN_BYTES = {False: 20_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+MAX_PLAIN_BYTES = {False: 15_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
