@@ -67,7 +67,7 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
     folder = tmp_path / "results" / "batches" / "b"
     (tmp_path / "results" / "launches").mkdir(parents=True)
     run = batch.Run(folder, {}, {})
-    batch.write_records(run, REQUEST, [], causes.Cause("failed", None, "x"), None)
+    batch.write_records(run, 0, REQUEST, [], causes.Cause("failed", None, "x"), None)
     of_driver = json.loads(run.launch_file(REQUEST["launch"]).read_text())
     assert differences(of_rank, of_driver, schemas["launch"]) == {}
 

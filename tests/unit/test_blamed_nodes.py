@@ -173,7 +173,12 @@ def a_run(folder, monkeypatch) -> Run:
     monkeypatch.setattr("regatta.launchers.slurm_queue.hosts_of_job", lambda job: ["n1", "n2", "n3"])
     batch = folder / "batches" / "b1"
     batch.mkdir(parents=True)
-    return Run(batch, {"cluster": cluster(), "nodes": 2}, {}, Allocation(LAUNCHERS["slurm"], "16"))
+    return Run(
+        batch,
+        {"cluster": cluster(), "nodes": 2, "gpus_per_node": 1, "device": "cpu"},
+        {},
+        Allocation(LAUNCHERS["slurm"], "16"),
+    )
 
 
 def test_a_node_that_failed_is_blamed_if_srun_names_it(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from regatta.core.schemas import load_schema
 
 TOP_KEYS = (
     "schema, name, description, cluster, node_type, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
-    " benchmarks, exclude, baseline, versus, on_finish, gate"
+    " benchmarks, exclude, baseline, versus, sweep, sweep_hosts, pack, on_finish, gate"
 )
 PRECISION = "Target relative half-width of the 95 % confidence interval of the median, at which sampling ends"
 

@@ -125,7 +125,7 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, node_types, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
+    cluster, node_types, first_look, stacks, with_prologue, sweep = yaml_blocks("docs/cluster.md")
     of_readme = yaml_blocks("README.md")
     for example in (cluster, cluster | node_types, of_readme[1]):
         jsonschema.validate(example, schema)
@@ -133,11 +133,16 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
     cluster["node_folders"] = ["/opt/cray", "/opt/site"]  # as the comment beside the key says
     (tmp_path / "clusters" / "mycluster.yaml").write_text(yaml.safe_dump(cluster), encoding="utf-8")
     image = str(fake_sif(tmp_path / "pytorch.sif"))
+
+    def text_of(data: dict) -> str:
+        text = yaml.safe_dump(data).replace("/shared/images/pytorch.sif", image)
+        return text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
+
     for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_prologue, of_readme[2]):
-        text = yaml.safe_dump(first_look | changes).replace("/shared/images/pytorch.sif", image)
-        text = text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
-        (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")
+        (tmp_path / "campaign.yaml").write_text(text_of(first_look | changes), encoding="utf-8")
         assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").name == "first-look"
+    (tmp_path / "campaign.yaml").write_text(text_of(sweep), encoding="utf-8")
+    assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").data["sweep"] == "nodes"
 
 
 def test_the_answers_to_the_ten_questions_are_on_a_page():

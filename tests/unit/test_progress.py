@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regatta.run.batch import launch_line
+from regatta.run.batch import Run, launch_line
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress
 
@@ -86,7 +86,7 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
 
 
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
-    run = SimpleNamespace(batch={"launches": [None] * 6})
+    run = Run(tmp_path, {"launches": [{"stack": "host"}] * 6}, {})
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
     line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)

@@ -74,14 +74,14 @@ def test_the_state_behind_completing(monkeypatch, json_text, text, expected):
 
 
 def test_only_steps_with_ranks_are_signalled(command, tmp_path):
-    command("squeue", "7.batch|x\n7.extern|x\n7.0|regatta\n7.1|of the user\n7.3|regatta\n")
+    command("squeue", "7.batch|n1|x\n7.extern|n1|x\n7.0|n1|regatta\n7.1|n1|of the user\n7.3|n1|regatta\n")
     command("scancel", "")
     queue.signal_steps("7", "USR1")
     assert (tmp_path / "scancel.calls").read_text() == "--signal=USR1 7.0 7.3\n"
 
 
 def test_steps_are_ended_also_when_squeue_does_not_answer_at_once(monkeypatch):
-    answers = iter([None, "7.batch|x\n7.0|regatta", "7.0|regatta", "7.batch|x"])
+    answers = iter([None, "7.batch|n1|x\n7.0|n1|regatta", "7.0|n1|regatta", "7.batch|n1|x"])
     monkeypatch.setattr(queue, "answer", lambda line, *_: next(answers) if line[0] == "squeue" else asked.append(line))
     monkeypatch.setattr(queue, "POLL_SECONDS", 0.0)
     asked = []
@@ -103,7 +103,7 @@ def test_ranks_meet_at_a_port_that_differs_from_launch_to_launch():
 
 
 def test_the_steps_that_measure_are_known_by_their_name(command, monkeypatch):
-    command("squeue", "7.batch|regatta\n7.0|regatta\n7.1|bash\n7.2|regatta\n")
+    command("squeue", "7.batch|n1|regatta\n7.0|n1|regatta\n7.1|n1|bash\n7.2|n1|regatta\n")
     monkeypatch.setenv("SLURM_STEP_ID", "2")  # this process itself runs in one
     assert queue.running_steps("7") == ["7.0"]
     command("squeue", "", status=1)

@@ -170,6 +170,7 @@ class Session:
                 return cluster | NOTHING_TO_START, (1, 1), 0, []
             nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", batch).groups())
             avoid = hosts_to_avoid(self.results / "batches" / batch)
+            cluster = self.plan.sweep_clusters.get(batch, cluster)
             return cluster, (nodes, gpus_per_node), self.batch_minutes.get(batch, 0), avoid
 
         return self._resources(job)

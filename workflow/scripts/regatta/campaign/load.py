@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regatta.campaign.stacks import complete_stack, stack_problems
+from regatta.campaign.sweep import sweep_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark, parse_bytes
 from regatta.core.errors import Problem, UserError, nearest
@@ -125,7 +126,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             errors.append(FileError(where, str(error)))
     if cluster:
         errors += _shape_errors(file, sound, [*of_stacks.values()] or [cluster], clusters)
-        errors += _memory_errors(file, of_stacks)
+        errors += _memory_errors(file, of_stacks) + sweep_errors(file, sound, cluster)
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]

@@ -5,12 +5,13 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from regatta.campaign.load import Campaign, axis_values, does_not_fit
 from regatta.campaign.stacks import identity
+from regatta.campaign.sweep import host_sets
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
 from regatta.launchers import command_by_hand
@@ -36,6 +37,11 @@ class Cell:
     @property
     def node_type(self) -> str | None:
         return self.spec.get("node_type")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Return the nodes on which a cell of a sweep is measured; empty for other cells."""
+        return tuple(self.spec.get("hosts", ()))
 
     @property
     def world_size(self) -> int:
@@ -86,19 +92,21 @@ def expand(campaign: Campaign) -> Matrix:
 
     Raises UserError, before creating cells, if the axes yield more than MAX_CELLS.
     """
-    _check_num_cells(campaign)
+    file, data = campaign.file, campaign.data
+    sets = {kind: host_sets(file, data, cluster) for kind, cluster in _kinds(campaign).items()}
+    _check_num_cells(campaign, max(map(len, sets.values())))
     matrix = Matrix()
     uses = [0] * len(campaign.data["exclude"])
     cells: dict[str, Cell] = {}
-    for cell in _all_cells(campaign):
+    for cell in _all_cells(campaign, sets):
         cells.setdefault(cell.id, cell)
     for cell in cells.values():
-        reason = impossible(cell.spec, cell.cluster) or _excluded(cell.spec, campaign.data["exclude"], uses)
+        reason = impossible(cell.spec, cell.cluster) or _excluded(cell.spec, data["exclude"], uses)
+        reason = reason or sets[cell.node_type][cell.hosts]
         if reason:
             matrix.skipped.append((cell, reason))
         else:
             matrix.cells.append(cell)
-    file, data = campaign.file, campaign.data
     notes = [file.error(("exclude", i), f"exclude[{i}] matches no cell") for i, num in enumerate(uses) if num == 0]
     trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
     if trained and not any(_has_fields(spec, data["baseline"]) for spec in trained):
@@ -132,10 +140,15 @@ def field_value(spec: dict, name: str) -> object:
     return spec[name] if name in spec else spec["parameters"].get(name)
 
 
-def _check_num_cells(campaign: Campaign) -> None:
+def _kinds(campaign: Campaign) -> dict[str | None, dict]:
+    return {cluster.get("node_type"): cluster for cluster in campaign.clusters.values()}
+
+
+def _check_num_cells(campaign: Campaign, num_host_sets: int) -> None:
     data, errors = campaign.data, []
     num_shapes = sum(len(shape["nodes"]) * len(shape["gpus_per_node"]) for shape in data["shapes"])
     common = {"shapes": num_shapes, "stacks": len(data["stacks"]), "backend": len(data["backend"])}
+    common |= {data["sweep"]: num_host_sets} if data["sweep"] else {}
     for index, entry in enumerate(data["benchmarks"]):
         lengths = common | {
             name: len(entry["parameters"][name]) for name in load_benchmark(entry["benchmark"]).parameters
@@ -148,7 +161,8 @@ def _check_num_cells(campaign: Campaign) -> None:
     raise_errors(campaign.file, errors)
 
 
-def _all_cells(campaign: Campaign) -> Iterator[Cell]:
+def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ...]]]) -> Iterator[Cell]:
+    """Yield the cells. sets: by node type, the nodes of each cell of a sweep."""
     data = campaign.data
     shapes = [pair for s in data["shapes"] for pair in itertools.product(s["nodes"], s["gpus_per_node"])]
     for entry in data["benchmarks"]:
@@ -178,8 +192,11 @@ def _all_cells(campaign: Campaign) -> Iterator[Cell]:
             if "node_type" in cluster:  # absent otherwise, so that earlier ids stay valid
                 common["node_type"] = cluster["node_type"]
             parts = {key: canonical_json(value) for key, value in common.items()}
-            for parameters, text in zip(points, texts, strict=True):
+            of_type = sets[cluster.get("node_type")]
+            for hosts, (parameters, text) in itertools.product(of_type, zip(points, texts, strict=True)):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
+                if hosts:
+                    spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
                 cell = _with_slug(spec, _short_hash(f"{{{members}}}"))
                 yield Cell(cell, spec, limit, stack, cluster, text)
@@ -194,7 +211,7 @@ def _with_slug(spec: dict, digest: str) -> str:
     values = [spec["parameters"].get(name) for name in _slug_axes(spec["benchmark"])]
     slugs = [str(value) for value in values if value is not None]
     shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
-    return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], digest])
+    return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], *spec.get("hosts", ()), digest])
 
 
 @cache

@@ -134,14 +134,14 @@ class Allocation:
         extra = {**self.launcher.rank_variables(), **(extra or {})}
         return start(argv, launch_environment(self.launcher, stack, extra, prologue), log)
 
-    def dump_stacks(self, process: subprocess.Popen) -> None:
-        """Have every rank write its Python stacks to the log."""
-        self.launcher.dump_stacks(self.job, process)
+    def dump_stacks(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+        """Have every rank write its Python stacks to the log. hosts: of the launch, if others run in the job."""
+        self.launcher.dump_stacks(self.job, process, hosts)
 
-    def stop(self, process: subprocess.Popen) -> None:
-        """End a launch, and return when its processes are gone, on all nodes."""
+    def stop(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+        """End a launch, and return when its processes are gone, on all nodes. hosts: as in dump_stacks."""
         stop(process)
-        self.launcher.end_ranks(self.job, process)
+        self.launcher.end_ranks(self.job, process, hosts)
 
     def hosts(self) -> list[str]:
         """Return the nodes of the job, or nothing on one machine."""
@@ -224,7 +224,7 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
             program += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
     runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
     prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
-    needed, line = launcher_of(cluster).by_hand(geometry, stack, prefix, program)
+    needed, line = launcher_of(cluster).by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))
     given = stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]

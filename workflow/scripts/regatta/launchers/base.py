@@ -69,8 +69,10 @@ class Launcher:
     name: str
     title: str  # display name
     argv: Callable[..., list[str]]  # arguments: geometry, stack, python, program, limit_seconds, hosts
-    by_hand: Callable[[Geometry, dict, list[str], list[str]], tuple[list[str], list[str]]]  # variables, command line
-    dump_stacks: Callable[[Job, subprocess.Popen], None]  # have ranks write their Python stacks to the log
+    # Returns variables and command line. Arguments: geometry, stack, prefix, program, hosts.
+    by_hand: Callable[..., tuple[list[str], list[str]]]
+    # Have ranks write their Python stacks to the log. Arguments: job, process, hosts of the launch (empty: all).
+    dump_stacks: Callable[[Job, subprocess.Popen, Sequence[str]], None]
     lock: Callable[[Job, Path], TextIO]  # held by one measurement at a time; raises Taken
     read_log: Callable[[str], LogReading]
     profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]  # arguments: cluster, is_local, shapes
@@ -83,6 +85,9 @@ class Launcher:
     stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
     stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}  # includes the cluster's
     script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # scripts that the options name
+    # Names of all nodes for a sweep, each with the reason why it cannot be used, or None. None: there is one machine.
+    nodes: Callable[[dict], dict[str, str | None]] | None = None
+    node_names: Callable[[str], list[str]] = lambda text: [text]  # of a host list; raises ValueError
 
     # Launches
     # Words before a program that runs once on each node. Arguments: geometry, limit_seconds, hosts.
@@ -92,7 +97,7 @@ class Launcher:
     replaced_variables: tuple[str, ...] = ()  # never inherited
     kept_configuration: Callable[[], dict[str, str]] = dict  # variables that a job of Snakemake has lost
     rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
-    end_ranks: Callable[[Job, subprocess.Popen], None] = lambda job, process: None
+    end_ranks: Callable[[Job, subprocess.Popen, Sequence[str]], None] = lambda job, process, hosts: None
     log_lines: str = r"(?!)"  # pattern of the launcher's lines
     host_words: str = r"(?!)"  # pattern of the words before a host in a cause
 
@@ -112,6 +117,7 @@ class Launcher:
     job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
     site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
     submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
+    on_hosts: Callable[[dict, Sequence[str]], dict] = lambda cluster, hosts: cluster  # so that jobs get these nodes
     job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, human-readable
     submit_command: str = ""  # command that takes these words
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf

@@ -4,6 +4,7 @@ import contextlib
 import re
 import signal
 import subprocess
+from collections.abc import Sequence
 
 import psutil
 
@@ -27,7 +28,9 @@ def argv(
     return [*python, starter, f"--nproc-per-node={geometry.gpus_per_node}", *program]
 
 
-def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[str]) -> tuple[list[str], list[str]]:
+def by_hand(
+    geometry: Geometry, stack: dict, prefix: list[str], program: list[str], _hosts: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
     """Return a line with torchrun if the stack names no Python, else with start_ranks.py, from the project's folder."""
     if not prefix and stack["python"] is None:
         return [], ["torchrun", "--standalone", f"--nproc-per-node={geometry.gpus_per_node}", *program]
@@ -35,7 +38,7 @@ def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[st
     return [], argv(geometry, stack, [*prefix, stack["python"] or "python3"], program, starter=starter)
 
 
-def dump_stacks(_job: str | None, process: subprocess.Popen) -> None:
+def dump_stacks(_job: str | None, process: subprocess.Popen, _hosts: Sequence[str] = ()) -> None:
     """Have every rank write its Python stacks to the log (bench/ registers SIGUSR1 for that)."""
     for child in descendants(process):
         with contextlib.suppress(psutil.Error):

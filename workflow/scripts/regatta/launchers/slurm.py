@@ -159,13 +159,15 @@ def once_per_node(geometry: Geometry, limit_seconds: float, hosts: Sequence[str]
     return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
 
-def by_hand(geometry: Geometry, stack: dict, prefix: list[str], program: list[str]) -> tuple[list[str], list[str]]:
-    return [PORT_BY_HAND], argv(geometry, stack, [*prefix, stack["python"] or "python3"], program)
+def by_hand(
+    geometry: Geometry, stack: dict, prefix: list[str], program: list[str], hosts: Sequence[str] = ()
+) -> tuple[list[str], list[str]]:
+    return [PORT_BY_HAND], argv(geometry, stack, [*prefix, stack["python"] or "python3"], program, hosts=hosts)
 
 
-def end_ranks(job: str | None, process: subprocess.Popen) -> None:
+def end_ranks(job: str | None, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
     if process.returncode != 0:
-        queue.end_steps(job)
+        queue.end_steps(job, hosts)
 
 
 # Jobs.
@@ -362,12 +364,15 @@ LAUNCHER = Launcher(
     kept_variables=("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
     kept_configuration=queue.kept_configuration,
     rank_variables=queue.meeting_point,
-    dump_stacks=lambda job, process: queue.signal_steps(job, "USR1"),
+    dump_stacks=lambda job, process, hosts: queue.signal_steps(job, "USR1", hosts),
     end_ranks=end_ranks,
     read_log=read_log,
     log_lines=LOG_LINES,
     host_words=r"\bsrun: error: ",
     find_job=find_job,
+    nodes=resources.read_nodes,
+    node_names=queue.expand,
+    on_hosts=resources.on_hosts,
     excluded_nodes=resources.excluded_nodes,
     hosts=lambda job: queue.hosts_of_job(job),  # looked up at each call, so that tests can replace it
     state=lambda job: queue.job_state(job),

@@ -158,34 +158,39 @@ def is_answering() -> bool:
     return answer(["scontrol", "ping"]) is not None
 
 
-def signal_steps(job: str, name: str) -> None:
-    """Send a signal to the ranks of a job's running steps."""
-    if steps := running_steps(job):
+def signal_steps(job: str, name: str, hosts: Collection[str] = ()) -> None:
+    """Send a signal to the ranks of a job's running steps, or of those on `hosts`."""
+    if steps := running_steps(job, hosts):
         ask(["scancel", f"--signal={name}", *steps])
 
 
-def end_steps(job: str) -> None:
-    """End all steps of a job and wait until they are gone: a killed srun leaves its ranks on the nodes."""
+def end_steps(job: str, hosts: Collection[str] = ()) -> None:
+    """End all steps of a job, or those on `hosts`, and wait until they are gone: a killed srun leaves its ranks."""
     deadline = time.monotonic() + STEP_END_SECONDS
     name = "TERM"
-    while (steps := running_steps(job)) != [] and time.monotonic() < deadline:
+    while (steps := running_steps(job, hosts)) != [] and time.monotonic() < deadline:
         if steps:
             ask(["scancel", f"--signal={name}", *steps])
             name = "KILL"
         time.sleep(POLL_SECONDS)
 
 
-def running_steps(job: str) -> list[str] | None:
+def running_steps(job: str, hosts: Collection[str] = ()) -> list[str] | None:
     """Return the steps of a job in which ranks of Regatta run, None if squeue does not answer.
 
-    In an allocation of the user there may be other steps.
+    hosts: only the steps that use none but these. In an allocation of the user there may be other steps.
     """
-    text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%j"])
+    text = answer(["squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i|%N|%j"])
     if text is None:
         return None
     current = f"{job}.{os.environ.get('SLURM_STEP_ID')}"  # if Regatta runs in a step: a shell that srun started
-    steps = [line.split("|", 1) for line in text.splitlines() if "|" in line]
-    return [step for step, name in steps if name == STEP_NAME and step != current and re.fullmatch(r"\d+\.\d+", step)]
+    steps = [line.split("|", 2) for line in text.splitlines() if line.count("|") >= 2]
+    return [
+        step
+        for step, nodes, name in steps
+        if name == STEP_NAME and step != current and re.fullmatch(r"\d+\.\d+", step)
+        if not hosts or {*expand(nodes)} <= {*hosts}
+    ]
 
 
 def live_jobs(campaign: str, folder: Path) -> list[Job] | None:

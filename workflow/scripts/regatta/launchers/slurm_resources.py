@@ -5,6 +5,7 @@ two tasks on its node and uses one. The ranks are started by srun (slurm.py).
 """
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Iterable
@@ -176,6 +177,35 @@ def sbatch_options(
     for hosts in (avoid, blamed):
         others = with_avoided(others, hosts, cluster["num_nodes"], nodes)
     return shlex.join([*options, *others])
+
+
+def on_hosts(cluster: dict, hosts: Iterable[str]) -> dict:
+    """Return a cluster whose jobs run on exactly these nodes, and go on if one fails; unchanged without hosts."""
+    options = [f"--nodelist={','.join(hosts)}", "--no-kill"] if hosts else []
+    return {**cluster, "sbatch": [*cluster["sbatch"], *options]}
+
+
+# The nodes of a sweep.
+
+UNUSABLE = ("down", "drain", "fail", "unknown", "error", "future", "inval", "blocked")  # first letters of states
+
+
+def read_nodes(cluster: dict) -> dict[str, str | None]:
+    """Return the nodes of this job or of the cluster's partitions, each with the reason why it cannot be used, or None.
+
+    Empty if sinfo does not answer.
+    """
+    if job_id():
+        return dict.fromkeys(expand(os.environ.get("SLURM_JOB_NODELIST", "")))
+    defaults = [name for name, entry in read_partitions().items() if entry.is_default]
+    names = cluster["partition"] or ",".join(defaults)
+    lines = answer(["sinfo", "--noheader", "--Node", f"--partition={names}", "--format=%N|%T|%E"]) or ""
+    found: dict[str, str | None] = {}
+    for name, state, reason in (line.split("|", 2) for line in lines.splitlines() if line.count("|") >= 2):
+        is_unusable = state.startswith(UNUSABLE) or state.endswith("*")  # *: it does not respond
+        why = f" ({reason.strip()})" if reason.strip() not in ("", "none") else ""
+        found[name] = f"node {name} is {state}{why}" if is_unusable else None
+    return found
 
 
 # Can the partition run the jobs of a campaign? By default Slurm accepts a job that can never start.

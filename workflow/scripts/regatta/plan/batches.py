@@ -1,5 +1,6 @@
 """Group the remaining measurements into launches, and launches into batches: one allocation and Snakemake job each."""
 
+import itertools
 import random
 import statistics
 from collections import Counter
@@ -9,28 +10,34 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, for_jobs
 from regatta.campaign.matrix import Cell, content_hash, whole
+from regatta.campaign.sweep import rounds
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
-from regatta.core.text import plural
+from regatta.core.text import natural, plural
 from regatta.launchers import launcher_of
 from regatta.store.history import ALWAYS_RETRIED, History, Slot
 
 SCHEMA = 1
+MAX_TOGETHER = 64  # launches of a sweep at a time: their sruns share the first node
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One set of processes: it measures its cells, once each, in this order."""
+    """One set of processes: it measures its cells, once each, in this order.
+
+    together: in a sweep, launches with the same key run at the same time, each on its own nodes.
+    """
 
     repeat: int
     stack: str
     cells: tuple[Cell, ...]
+    together: tuple | None = None
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Launches of one shape that share an allocation. frame: what batch.json freezes, except the cells."""
+    """Launches that share an allocation. frame: what batch.json freezes, except the cells."""
 
     id: str
     launches: tuple[Launch, ...]
@@ -38,7 +45,13 @@ class Batch:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.launches[0].cells[0].shape
+        """Return the shape of the allocation: that of the launches, unless it is for a sweep or packed."""
+        return self.frame["nodes"], self.frame["gpus_per_node"]
+
+    @property
+    def hosts(self) -> list[str]:
+        """Return the nodes of a sweep's allocation; otherwise none."""
+        return _hosts(self.launches)
 
     @property
     def cluster(self) -> dict:
@@ -55,6 +68,10 @@ class Batch:
         }
 
 
+def _hosts(launches: Iterable[Launch]) -> list[str]:
+    return sorted({host for launch in launches for host in launch.cells[0].hosts}, key=natural)
+
+
 def _distinct_cells(launches: Iterable[Launch]) -> dict[str, Cell]:
     return {cell.id: cell for launch in launches for cell in launch.cells}
 
@@ -67,7 +84,13 @@ class Price:
     launch_overhead_seconds: float
 
     def seconds(self, launches: Iterable[Launch]) -> float:
-        return sum(self.launch_overhead_seconds + sum(map(self.cell_seconds, launch.cells)) for launch in launches)
+        """Return the duration of launches; of those that run at the same time, the longest counts."""
+        longest: dict[object, float] = {}
+        for index, launch in enumerate(launches):
+            cost = self.launch_overhead_seconds + sum(map(self.cell_seconds, launch.cells))
+            key = index if launch.together is None else launch.together
+            longest[key] = max(cost, longest.get(key, 0.0))
+        return sum(longest.values())
 
 
 def make_batches(
@@ -84,8 +107,10 @@ def make_batches(
     the store, which those of a batch must supersede.
     """
     places: dict[tuple[tuple[int, int], str], dict[int, list[Cell]]] = {}
+    is_packed = campaign.data["pack"]
     for cell, repeat in todo:
-        places.setdefault((cell.shape, cell.node_type or ""), {}).setdefault(repeat, []).append(cell)
+        place = ((0, 0) if is_packed else cell.shape, cell.node_type or "")
+        places.setdefault(place, {}).setdefault(repeat, []).append(cell)
     known = preflights or {}
     return [
         _freeze(campaign, launches, results, known.get(kind or None), slots or {})
@@ -109,6 +134,9 @@ def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> 
         elif cost <= max_seconds:
             parts.append(launches)
             left_seconds = max_seconds - cost
+        elif campaign.data["sweep"]:
+            parts += _split_rounds(campaign, launches, price, max_seconds)
+            left_seconds = 0.0
         else:
             parts += [_launches(campaign, repeat, part) for part in _split_cells(campaign, cells, price, max_seconds)]
             left_seconds = 0.0
@@ -121,7 +149,8 @@ def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_second
     for cell in sorted(cells, key=lambda cell: cell.id):
         twins.setdefault(cell.twin_key, []).append(cell)
     is_isolated = campaign.data["isolation"] == "process"
-    launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"])
+    num_shapes = len({cell.shape for cell in cells})
+    launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"]) * num_shapes
     parts: list[list[Cell]] = []
     left_seconds = 0.0
     for group in twins.values():
@@ -134,11 +163,61 @@ def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_second
     return parts
 
 
+def _split_rounds(campaign: Campaign, launches: list[Launch], price: Price, max_seconds: float) -> list[list[Launch]]:
+    """Split the launches of a sweep so that each part fits; those that run at the same time stay together."""
+    parts: list[list[Launch]] = []
+    left_seconds = 0.0
+    for _, group in itertools.groupby(launches, key=lambda launch: launch.together):
+        of_round = list(group)
+        cost = price.seconds(of_round)
+        if cost > max_seconds:
+            text = f"a launch of the sweep takes {cost / 60:.0f} min, and a batch at most {max_seconds / 60:.0f}"
+            remedy = "Use fewer cells, lower sampling.max_seconds, or raise limits.max_batch_minutes."
+            raise UserError(f"{campaign.file.path}: {text}. {remedy}")
+        if not parts or cost > left_seconds:
+            parts.append([])
+            left_seconds = max_seconds
+        parts[-1] += of_round
+        left_seconds -= cost
+    return parts
+
+
 def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch]:
-    """Return the launches of one repeat: stacks in turn (A B, then B A), cells shuffled by the campaign's seed."""
-    stacks = list(campaign.data["stacks"])
+    """Return the launches of one repeat, by shape: in the order of their size, then in the opposite one."""
+    stacks, shapes = list(campaign.data["stacks"]), sorted({cell.shape for cell in cells})
     if repeat % 2:
         stacks.reverse()
+        shapes.reverse()
+    order = _sweep_launches if campaign.data["sweep"] else _launches_of_shape
+    return [
+        launch
+        for shape in shapes
+        for launch in order(campaign, repeat, [cell for cell in cells if cell.shape == shape], stacks)
+    ]
+
+
+def _sweep_launches(campaign: Campaign, repeat: int, cells: list[Cell], stacks: list[str]) -> list[Launch]:
+    """Return the launches of one repeat of a sweep in rounds; all nodes of a round measure its cells in one order."""
+    is_single = campaign.data["isolation"] == "process"
+    by_place: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
+    for cell in sorted(cells, key=lambda cell: cell.twin_key):
+        by_place.setdefault((cell.spec["stack"]["name"], cell.hosts), []).append(cell)
+    found = []
+    for stack in stacks:
+        of_stack = rounds(hosts for name, hosts in by_place if name == stack)
+        parts = [sets[at : at + MAX_TOGETHER] for sets in of_stack for at in range(0, len(sets), MAX_TOGETHER)]
+        for number, sets in enumerate(parts):
+            shuffled = {hosts: _in_random_order(campaign, repeat, by_place[stack, hosts], stack) for hosts in sets}
+            for turn in range(max(map(len, shuffled.values())) if is_single else 1):
+                key = (repeat, *cells[0].shape, stack, number, turn)
+                for of_hosts in shuffled.values():
+                    if chosen := tuple(of_hosts[turn : turn + 1] if is_single else of_hosts):
+                        found.append(Launch(repeat, stack, chosen, key))
+    return found
+
+
+def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[Cell], stacks: list[str]) -> list[Launch]:
+    """Return the launches of one repeat: stacks in turn (A B, then B A), cells shuffled by the campaign's seed."""
     by_stack = {stack: _shuffled(campaign, repeat, cells, stack) for stack in stacks}
     if campaign.data["isolation"] == "launch":
         return [Launch(repeat, stack, tuple(chosen)) for stack, chosen in by_stack.items() if chosen]
@@ -149,9 +228,13 @@ def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch
 
 def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:
     chosen = sorted((cell for cell in cells if cell.spec["stack"]["name"] == stack), key=lambda cell: cell.id)
-    if chosen:
-        random.Random(f"{campaign.data['seed']}/{chosen[0].shape}/{stack}/{repeat}").shuffle(chosen)
-    return chosen
+    return _in_random_order(campaign, repeat, chosen, stack)
+
+
+def _in_random_order(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:
+    if cells:
+        random.Random(f"{campaign.data['seed']}/{cells[0].shape}/{stack}/{repeat}").shuffle(cells)
+    return cells
 
 
 def _sampled_seconds(sampling: dict) -> float:
@@ -179,7 +262,9 @@ def _freeze(
     (regatta.store.history).
     """
     cells = _distinct_cells(launches)
-    nodes, gpus_per_node = launches[0].cells[0].shape
+    shapes = {launch.cells[0].shape for launch in launches}
+    nodes, gpus_per_node = (max(sizes) for sizes in zip(*shapes, strict=True))
+    nodes = len(_hosts(launches)) or nodes
     keys = ((cell.id, launch.repeat) for launch in launches for cell in launch.cells)
     before = [slots[key] for key in keys if key in slots]
     frame = {
@@ -194,10 +279,7 @@ def _freeze(
         "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),
         "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
         "cells": None,
-        "launches": [
-            {"repeat": launch.repeat, "stack": launch.stack, "cells": [cell.id for cell in launch.cells]}
-            for launch in launches
-        ],
+        "launches": _frozen_launches(launches, (nodes, gpus_per_node)),
         "generation": max((slot.generation for slot in before), default=0) or 1,
     }
     # A cell's id is the hash of its spec, so ids and limits stand for the cells in the batch's id.
@@ -205,6 +287,20 @@ def _freeze(
     while not _comes_next(results, batch_id := _batch_id(frame | {"cells": limits}), frame["generation"], before):
         frame["generation"] += 1
     return Batch(batch_id, tuple(launches), frame)
+
+
+def _frozen_launches(launches: list[Launch], shape: tuple[int, int]) -> list[dict]:
+    """Return the launches as batch.json has them, with their shape if the batch has another, and a sweep's nodes."""
+    groups, found = {}, []
+    for launch in launches:
+        cell = launch.cells[0]
+        entry = {"repeat": launch.repeat, "stack": launch.stack, "cells": [cell.id for cell in launch.cells]}
+        if cell.shape != shape:
+            entry |= dict(zip(("nodes", "gpus_per_node"), cell.shape, strict=True))
+        if cell.hosts:
+            entry |= {"hosts": list(cell.hosts), "together": groups.setdefault(launch.together, len(groups))}
+        found.append(entry)
+    return found
 
 
 def _batch_id(content: dict) -> str:

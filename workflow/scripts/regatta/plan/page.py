@@ -111,7 +111,8 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
         return {}
     found = {}
     for price in sorted(plan.batch_prices, key=lambda batch: batch["minutes"]):  # of a shape, the last is the longest
-        cluster, size = plan.batch_clusters[price["batch"]], (price["nodes"], price["gpus_per_node"])
+        batch, size = price["batch"], (price["nodes"], price["gpus_per_node"])
+        cluster = plan.sweep_clusters.get(batch, plan.batch_clusters[batch])
         kind = f" ({cluster['node_type']})" if "node_type" in cluster else ""
         words = launcher.job_words(cluster, *size, device, price["minutes"], plan.blamed)
         found[*size, kind] = words

@@ -29,7 +29,7 @@ from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
 # So that adding one of these to a campaign, or removing it, counts as a change.
-ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None}
+ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hosts": None}
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,11 @@ class Plan:
     def batch_clusters(self) -> dict[str, dict]:
         """Return for each batch the cluster with the keys of its node type."""
         return {batch.id: batch.cluster for batch in self.batches}
+
+    @cached_property
+    def sweep_clusters(self) -> dict[str, dict]:
+        """Return the same with the nodes of batches of a sweep, as jobs request them."""
+        return {b.id: launcher_of(b.cluster).on_hosts(b.cluster, b.hosts) for b in self.batches if b.hosts}
 
     @property
     def blamed(self) -> dict[str, list[dict]]:
@@ -166,6 +171,7 @@ def _frozen_frame(plan: Plan) -> dict:
         "text": plan.campaign.file.text,
         "cluster": plan.campaign.cluster,
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
+        **({"sweep": data["sweep"]} if data["sweep"] else {}),
     }
 
 

@@ -92,11 +92,28 @@ class Run:
     def results(self) -> Path:
         return self.folder.parent.parent
 
-    def step_hosts(self) -> list[str]:
-        """Return the nodes to which launches are pinned if the job has more: those that failed no job, if possible."""
+    def geometry(self, index: int | None = None) -> Geometry:
+        """Return where the ranks of a planned launch start, or those of the largest one."""
+        batch = self.batch | ({} if index is None else self.batch["launches"][index])
+        return Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+
+    def step_hosts(self, index: int | None = None) -> list[str]:
+        """Return the nodes to which a planned launch is pinned, or the largest one: those of a sweep; else, if the job
+        has more than needed, those that failed no job, if possible."""
+        if sweep_hosts := self.sweep_hosts(index):
+            return sweep_hosts
         avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]
         avoid += self.allocation.launcher.excluded_nodes(self.batch["cluster"])
-        return self.allocation.step_hosts(self.batch["nodes"], avoid)
+        return self.allocation.step_hosts(self.geometry(index).nodes, avoid)
+
+    def sweep_hosts(self, index: int | None) -> list[str]:
+        """Return the nodes of a planned launch of a sweep; otherwise none."""
+        return [] if index is None else self.batch["launches"][index].get("hosts", [])
+
+    def watched(self, index: int) -> str:
+        """Return under which name failures of a planned launch are counted: its stack, in a sweep with its nodes."""
+        stack, hosts = self.batch["launches"][index]["stack"], self.sweep_hosts(index)
+        return f"{stack} on {', '.join(hosts)}" if hosts else stack
 
     def launch_file(self, launch: str) -> Path:
         return self.results / "launches" / f"{launch}.jsonl"
@@ -151,15 +168,16 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     batch, planned, launch = run.batch, run.batch["launches"][index], run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
     store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
+    geometry = run.geometry(index)
     argv = launch_argv(
-        Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"]),
+        geometry,
         batch["stacks"][planned["stack"]],
         [str(RUN_LAUNCH), "--request", str(path)],
         variables=os.environ,
         folders=(ROOT, store_file.parent.parent),
         # The sum of all deadlines, of cells and of the starts between them.
         limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
-        hosts=run.step_hosts(),
+        hosts=run.step_hosts(index),
     )
     request = {
         "schema": SCHEMA,
@@ -170,7 +188,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
         "time_utc": utc_now(),
         "repeat": planned["repeat"],
         "stack": planned["stack"],
-        **{key: batch[key] for key in ("nodes", "gpus_per_node", "device")},
+        **{key: getattr(geometry, key) for key in ("nodes", "gpus_per_node", "device")},
         # Half, so that ranks can report a missing one before the whole launch is late.
         "start_timeout_seconds": batch["launch_start_seconds"] / 2,
         "store_file": str(store_file),
@@ -185,7 +203,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     return request
 
 
-def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
+def write_records(run: Run, index: int, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
     """Record cells that no rank is left to record. Without a first line of the ranks, the environment is unknown."""
     path = run.launch_file(request["launch"])
     if not path.exists() or read_launch_file(path).header is None:
@@ -195,7 +213,7 @@ def write_records(run: Run, request: dict, cells: list[str], cause: Cause, elaps
     for cell in cells:
         line = record_line(request, cell, cause, elapsed_ns)
         append_line(path, line)
-        count(run, line)
+        count(run, index, line)
 
 
 def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -> None:
@@ -209,11 +227,11 @@ def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -
     append_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
 
-def count(run: Run, line: dict) -> None:
+def count(run: Run, index: int, line: dict) -> None:
     """Count a new line of a launch file."""
     if line["kind"] == "record":
         run.progress.recorded(line["status"])
-        run.stacks.note(line["spec"]["stack"]["name"], line)
+        run.stacks.note(run.watched(index), line)
 
 
 def launch_line(run: Run, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
@@ -222,14 +240,14 @@ def launch_line(run: Run, index: int, request: dict, watch: Watch, cause: Cause 
     counts = counts_text(Counter(watch.recorded.values())) or "none"
     done = f"{len(watch.recorded)} of {plural(len(request['cells']), 'cell')} recorded ({counts}) in {seconds:.0f} s"
     why = f"; ended early: {cause.text}" if cause else ""
-    return f"{utc_now()} {number}, repeat {request['repeat']}, stack {request['stack']}: {done}{why}"
+    return f"{utc_now()} {number}, repeat {request['repeat']}, stack {run.watched(index)}: {done}{why}"
 
 
 def note_earlier_records(run: Run) -> None:
     """Count the records of a supervisor that was stopped, so that failing stacks are known."""
-    for index, planned in enumerate(run.batch["launches"]):
+    for index in range(len(run.batch["launches"])):
         for record in (record for entry in run.summaries(index) for record in entry["records"]):
-            run.stacks.note(planned["stack"], {"phase": None, **record})
+            run.stacks.note(run.watched(index), {"phase": None, **record})
 
 
 def write_manifest(run: Run) -> dict[str, int]:

@@ -1,19 +1,20 @@
 """Run the launches of one batch, with deadlines. A cell that kills its launch is recorded, and the rest resumes."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
 from regatta.launchers import find_allocation
-from regatta.launchers.base import Geometry
 from regatta.run.batch import (
     Run,
     Stopped,
@@ -39,7 +40,7 @@ from regatta.run.causes import (
 )
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
-from regatta.store.jobs import hosts_to_avoid, jobs_without_start, note_job
+from regatta.store.jobs import jobs_without_start, note_job
 from regatta.store.launch_files import read_frozen
 from regatta.store.nodes import blame_nodes
 
@@ -69,9 +70,8 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
         note_earlier_records(run)
         try:
             with noting_end(run):
-                for index, num_cells in left.items():
-                    if num_cells:
-                        _run_planned_launch(run, index)
+                for _, group in itertools.groupby((i for i in left if left[i]), key=partial(_turn, batch["launches"])):
+                    _run_together(run, group)
                 _settle_launches_without_start(run)
                 _blame_nodes_without_start(run)
                 return write_manifest(run)
@@ -83,8 +83,31 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> di
             run.progress.close()
 
 
-def _run_planned_launch(run: Run, index: int) -> None:
-    """Launch until every cell has a record. Each turn records at least one cell, or is counted as fruitless."""
+def _turn(launches: list[dict], index: int) -> tuple:
+    """Return a key that launches share if they run at the same time, as in a sweep."""
+    together = launches[index].get("together")
+    return ("alone", index) if together is None else ("together", together)
+
+
+def _run_together(run: Run, indices: Iterable[int]) -> None:
+    """Run planned launches at the same time. If one of them ends the batch, so do all."""
+    active = [_run_planned_launch(run, index) for index in indices]
+    try:
+        while active:
+            active = [launch for launch in active if next(launch, "over") != "over"]
+            time.sleep(POLL_SECONDS if active else 0)
+    except (Stopped, UserError, OSError) as error:
+        for launch in active:
+            with contextlib.suppress(Stopped, UserError, OSError, StopIteration):
+                launch.throw(error)
+        raise
+
+
+def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
+    """Launch until every cell has a record, and yield while waiting.
+
+    Each turn records at least one cell, or is counted as fruitless.
+    """
     stack = run.batch["launches"][index]["stack"]
     num_fruitless = 0
     while remaining := run.remaining(index):
@@ -97,18 +120,20 @@ def _run_planned_launch(run: Run, index: int) -> None:
             return
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
             raise no_space(run)
-        if reason := run.stacks.given_up(stack):
-            write_records(run, write_request(run, index, remaining), remaining, Cause("skipped", None, reason), None)
+        if reason := run.stacks.given_up(run.watched(index)):
+            cause = Cause("skipped", None, reason)
+            write_records(run, index, write_request(run, index, remaining), remaining, cause, None)
             return
         request = write_request(run, index, remaining)
-        if any(other["stack"] == stack for other, _ in run.not_started.values()):
-            cause = Cause("skipped", None, f"not started: an earlier launch of stack {stack} failed to start")
+        if run.watched(index) in map(run.watched, run.not_started):
+            text = f"not started: an earlier launch of stack {run.watched(index)} failed to start"
+            cause = Cause("skipped", None, text)
             run.not_started[index] = (request, cause)
             return
         began = time.monotonic()
-        watch, cause, elapsed_ns = _run_launch(run, index, request, prologue)
+        watch, cause, elapsed_ns = yield from _run_launch(run, index, request, prologue)
         if cause is not None and run.allocation.job and "ok" not in watch.recorded.values():
-            hosts = run.allocation.step_hosts(run.batch["nodes"], hosts_to_avoid(run.folder)) or run.allocation.hosts()
+            hosts = run.step_hosts(index) or run.allocation.hosts()
             log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
             cause = blame_network(cause, log, hosts)
         if run.allocation.job and not run.progress.is_terminal:  # for those who follow the job's log
@@ -121,7 +146,10 @@ def _run_planned_launch(run: Run, index: int) -> None:
         if cause is None:
             cause = Cause("failed", "launch", "the launch completed without a valid record of this cell")
         if watch.current is not None:
-            write_records(run, request, [watch.current], cause, elapsed_ns)
+            write_records(run, index, request, [watch.current], cause, elapsed_ns)
+        if cause.status == "node_failure" and run.sweep_hosts(index):  # the result of this node; the others go on
+            run.not_started[index] = (request, cause)
+            return
         if cause.status == "node_failure":
             _leave_nodes(run, cause)
         if watch.current is not None:
@@ -166,8 +194,8 @@ def _settle_launches_without_start(run: Run) -> None:
         return
     cause = next(iter(run.not_started.values()))[1]
     earlier = jobs_without_start(run.folder)
-    has_worked = any(request["stack"] in run.stacks.works for request, _ in run.not_started.values())
-    is_of_nodes = has_worked or not run.has_come_up
+    has_worked = any(run.watched(index) in run.stacks.works for index in run.not_started)
+    is_of_nodes = (has_worked or not run.has_come_up) and not any(map(run.sweep_hosts, run.not_started))
     if run.allocation.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
         hosts = hosts_to_blame(run, [cause for _, cause in run.not_started.values()])
         note_job(run.folder, "no_start", run.allocation.job, hosts, cause.text)
@@ -176,7 +204,7 @@ def _settle_launches_without_start(run: Run) -> None:
             f" Attempt {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START}; the next job avoids these nodes if possible."
         )
     for index, (request, cause) in run.not_started.items():
-        write_records(run, request, run.remaining(index), cause, None)
+        write_records(run, index, request, run.remaining(index), cause, None)
 
 
 def _blame_nodes_without_start(run: Run) -> None:
@@ -190,12 +218,11 @@ def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
     stack back."""
     if name in run.prologues:
         return run.prologues[name]
-    batch, limit = run.batch, run.batch["launch_start_seconds"]
-    geometry = Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+    stack, limit = run.batch["stacks"][name], run.batch["launch_start_seconds"]
     folder, hosts = run.folder / "prologue" / name, run.step_hosts()
     try:
         found = run_prologue(
-            run.allocation, geometry, batch["stacks"][name], folder, limit, hosts, lambda: _raise_if_stopped(run)
+            run.allocation, run.geometry(), stack, folder, limit, hosts, lambda: _raise_if_stopped(run)
         )
     except PrologueFailed as failed:
         if failed.cause.status == "node_failure":
@@ -206,10 +233,12 @@ def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
     return run.prologues.setdefault(name, found)
 
 
-def _run_launch(run: Run, index: int, request: dict, prologue: dict) -> tuple[Watch, Cause | None, int | None]:
-    """Run one launch to its end. Returns what it recorded, why it ended early (None if it did not), and for how many
-    nanoseconds its last cell ran."""
-    launch, stack = request["launch"], run.batch["stacks"][request["stack"]]
+def _run_launch(
+    run: Run, index: int, request: dict, prologue: dict
+) -> Generator[None, None, tuple[Watch, Cause | None, int | None]]:
+    """Run one launch to its end, and yield while waiting. Returns what it recorded, why it ended early (None if it did
+    not), and for how many nanoseconds its last cell ran."""
+    launch, stack, hosts = request["launch"], run.batch["stacks"][request["stack"]], run.sweep_hosts(index)
     log = run.folder / "logs" / f"{launch}.log"
     limits = {cell: entry["limit_seconds"] for cell, entry in run.batch["cells"].items()}
     watch = Watch(run.launch_file(launch), limits, run.batch["launch_start_seconds"])
@@ -219,15 +248,15 @@ def _run_launch(run: Run, index: int, request: dict, prologue: dict) -> tuple[Wa
     except OSError as error:
         return watch, Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
     try:
-        is_late = _follow(run, index, process, watch, request)
+        is_late = yield from _follow(run, index, process, watch, request)
         elapsed_ns = int((time.monotonic() - watch.since) * 1e9) if watch.current else None
         if is_late:
-            run.allocation.dump_stacks(process)
+            run.allocation.dump_stacks(process, hosts)
             time.sleep(STACK_DUMP_SECONDS)
     finally:
-        run.allocation.stop(process)
+        run.allocation.stop(process, hosts)
     for line in watch.update():
-        count(run, line)
+        count(run, index, line)
     if watch.is_complete:
         return watch, None, None
     _raise_if_job_ends(run, watch, request)
@@ -241,12 +270,15 @@ def _run_launch(run: Run, index: int, request: dict, prologue: dict) -> tuple[Wa
     return watch, cause, elapsed_ns
 
 
-def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict) -> bool:
+def _follow(
+    run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict
+) -> Generator[None, None, bool]:
     """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal."""
+    hosts = run.sweep_hosts(index)
     while True:
         is_over = process.poll() is not None  # before the file is read for the last time, so that nothing is missed
         for line in watch.update():
-            count(run, line)
+            count(run, index, line)
         run.progress.show(index + 1, watch.current)
         if is_over:
             return False
@@ -254,15 +286,15 @@ def _follow(run: Run, index: int, process: subprocess.Popen, watch: Watch, reque
             return True
         try:
             _raise_if_stopped(run)
+            yield
         except Stopped as stop:
             if run.allocation.job:  # the scheduler soon kills this process: write first, then wait
                 close_stopped_launch(run, watch, request, stop)
-                run.allocation.stop(process)
+                run.allocation.stop(process, hosts)
             else:
-                run.allocation.stop(process)
+                run.allocation.stop(process, hosts)
                 close_stopped_launch(run, watch, request, stop)
             raise
-        time.sleep(POLL_SECONDS)
 
 
 def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:

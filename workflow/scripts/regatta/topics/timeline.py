@@ -109,20 +109,31 @@ def _allocation(attempt: dict) -> dict:
     hosts = sorted({host for row in launches for host in (row["hosts"] or "").split(", ") if host}, key=natural)
     row = {name: attempt.get(name) for name in ("batch", "job", *_TIMES)}
     row |= {"hosts": ", ".join(hosts) or None, "nodes": nodes, "gpus_per_node": gpus, "num_launches": len(launches)}
-    row |= {name: sum(launch[name] for launch in launches) for name in ("measuring_s", "warmup_s", "cells_s")}
+    shares = [_share(launch, nodes, gpus) for launch in launches]
+    row |= {name: _weighted(launches, shares, name) for name in ("measuring_s", "warmup_s", "cells_s")}
     if any(launch["duration_s"] is None for launch in launches):
         return row
-    launches_s = sum(launch["duration_s"] for launch in launches)
-    row["launch_start_s"] = sum(launch["overhead_s"] for launch in launches)
+    launches_s = _weighted(launches, shares, "duration_s")
+    row["launch_start_s"] = _weighted(launches, shares, "overhead_s")
     if row["start_s"] is None or row["end_s"] is None or nodes is None or gpus is None:
         return row
-    # Launches of a batch run one after another, so an allocation is never shorter than all of them.
+    # Launches on the same ranks run one after another, so an allocation is never shorter than all of them.
     row["allocation_s"] = max(row["end_s"] - row["start_s"], launches_s)
     row["idle_s"] = row["allocation_s"] - launches_s
     hours = nodes * gpus / 3600
     row |= {"gpu_hours": hours * row["allocation_s"], "idle_gpu_hours": hours * row["idle_s"]}
     row["measuring_ratio"] = row["measuring_s"] / row["allocation_s"] if row["allocation_s"] else None
     return row
+
+
+def _share(launch: dict, nodes: int | None, gpus_per_node: int | None) -> float:
+    """Return the part of an allocation's ranks that a launch uses: below 1 in a sweep, and in a packed allocation."""
+    sizes = (launch["nodes"], launch["gpus_per_node"], nodes, gpus_per_node)
+    return 1.0 if None in sizes else sizes[0] * sizes[1] / (sizes[2] * sizes[3])
+
+
+def _weighted(launches: list[dict], shares: list[float], name: str) -> float:
+    return sum(share * launch[name] for share, launch in zip(shares, launches, strict=True))
 
 
 # The section.

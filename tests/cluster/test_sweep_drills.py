@@ -1,0 +1,108 @@
+"""Acceptance sweeps on four nodes, and packed shapes: launches at the same time, and nodes that fail among them."""
+
+import json
+import signal
+from collections import Counter
+
+from drills import campaign, fake_campaign, submitted
+from slurm import send_signal, wait_until
+
+NUM_NODES = 4
+ALL = ["n1", "n2", "n3", "n4"]
+COLLECTIVE = {"operation": ["all_reduce"], "message_bytes": [1024, 4096]}
+CELLS = [{"benchmark": "collective", "parameters": COLLECTIVE}]
+
+
+def sweep(site, over, env=None, **changes):
+    shape = {"nodes": [{"nodes": 1, "pairs": 2}[over]], "gpus_per_node": [2]}
+    return fake_campaign(site, env, sweep=over, shapes=[shape], benchmarks=CELLS, **changes)
+
+
+def hosts_of_ok(site) -> dict[str, int]:
+    return Counter(record["spec"]["hosts"][0] for record in site.records() if record["status"] == "ok")
+
+
+def requests(site) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted(site.results.glob("batches/*/launches/*.json"))]
+
+
+def test_every_node_is_measured_at_the_same_time_in_one_job_and_a_broken_one_is_a_result(site):
+    (site.host_folder / "broken").write_text("n3\n")
+    site.write(sweep(site, "nodes", {"FAKE_BROKEN_NODES": f"{site.folder}/broken"}), num_nodes=NUM_NODES)
+    site.snakemake(check=False)
+    [batch] = site.results.glob("batches/n04g02-*")
+    assert (batch / "manifest.json").exists()
+    by_host = {}
+    for record in site.records():
+        by_host.setdefault(record["spec"]["hosts"][0], []).append(record)
+    assert sorted(by_host) == ALL
+    assert {host: {r["status"] for r in records} for host, records in by_host.items()} == {
+        host: {"failed", "skipped"} if host == "n3" else {"ok"} for host in ALL
+    }  # skipped: the second repeat, because the first did not start
+    assert {len(records) for records in by_host.values()} == {4}  # 2 cells, 2 repeats
+    [cause] = {record["cause"] for record in by_host["n3"] if record["status"] == "failed"}
+    assert "libfake.so" in cause
+    for request in requests(site):
+        hosts = {tuple(cell["spec"]["hosts"]) for cell in request["cells"]}
+        assert [f"--nodelist={','.join(host)}" in request["argv"] for host in hosts] == [True]
+
+    # Once it is repaired, a retry measures that node alone.
+    (site.host_folder / "broken").unlink()
+    site.snakemake("--forcerun", "measure")
+    assert hosts_of_ok(site) == dict.fromkeys(ALL, 4)
+
+
+def test_pairs_meet_in_rounds_of_disjoint_ones(site):
+    site.write(sweep(site, "pairs", repeats=1), num_nodes=NUM_NODES)
+    site.snakemake()
+    [batch] = site.results.glob("batches/n04g02-*/batch.json")
+    launches = json.loads(batch.read_text())["launches"]
+    by_round = {}
+    for launch in launches:
+        by_round.setdefault(launch["together"], []).extend(launch["hosts"])
+    assert [sorted(hosts) for hosts in by_round.values()] == [ALL] * 3
+    assert site.statuses() == {"ok": 12}  # 6 pairs, 2 cells
+
+
+def test_a_sweep_that_is_interrupted_ends_all_its_launches_and_resumes(site):
+    site.write(held(site), num_nodes=NUM_NODES)
+    process = site.popen("--retries", "0")
+    wait_until(lambda: len(site.records()) == 8, 240, "two records of each node")
+    send_signal(process, signal.SIGINT)
+    process.wait(120)
+    wait_until(lambda: not site.cluster.squeue(), 120, "an empty queue")
+    assert len(site.stops()) == NUM_NODES
+    assert site.statuses() == {"ok": 8}
+    site.release()
+    site.snakemake()
+    assert site.statuses() == {"ok": NUM_NODES * 4 * 2}
+    assert len(set(site.slots())) == NUM_NODES * 4 * 2
+
+
+def held(site) -> dict:
+    limits = {"cell_seconds": 400, "launch_start_seconds": 240}
+    return fake_campaign(site, site.hold(), sweep="nodes", shapes=[{"nodes": [1], "gpus_per_node": [2]}], limits=limits)
+
+
+def test_a_node_that_dies_in_a_sweep_is_recorded_and_the_others_go_on(site):
+    site.write(held(site), num_nodes=NUM_NODES)
+    process = site.popen("--retries", "0")
+    wait_until(lambda: len(site.records()) == 8, 240, "two records of each node")
+    site.cluster.kill_node("n3")
+    wait_until(lambda: any(r["status"] == "node_failure" for r in site.records()), 240, "the failure of n3")
+    site.release()
+    process.wait(300)
+    assert hosts_of_ok(site) == {"n1": 8, "n2": 8, "n3": 2, "n4": 8}
+    site.cluster.start_node("n3")
+
+
+def test_packed_shapes_are_measured_in_one_job(site):
+    python = f"{site.folder}/tests/cluster/fake_ranks.py"
+    shapes = [{"nodes": [1, 2, 4], "gpus_per_node": [2]}]
+    data = campaign({"fake": {"kind": "host", "python": python}}, shapes=shapes, pack=True, benchmarks=CELLS)
+    site.write(data, num_nodes=NUM_NODES)
+    done = site.snakemake()
+    assert submitted(done.stderr) == 1
+    sizes = {(r["spec"]["nodes"], r["status"]) for r in site.records()}
+    assert sizes == {(1, "ok"), (2, "ok"), (4, "ok")}
+    assert {(r["nodes"], r["gpus_per_node"]) for r in requests(site)} == {(1, 2), (2, 2), (4, 2)}
