@@ -184,7 +184,7 @@ def test_a_summary_that_is_cut_off_names_the_line():
             'x\n:::MLLOG {"namespace": "", "time_ms": 1745926251617, "key": "run_start"}\n',
             "f:2: an MLPerf log.*time to train",
         ),
-        ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*no such quantity"),
+        ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*does not measure"),
     ],
 )
 def test_a_program_that_measures_something_else_is_named(text, message):

@@ -86,8 +86,8 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    unmatched: reason -> table (CELL) of the cells that are not compared. fields: in which alone unmatched cells of both
-    differ.
+    unmatched: reason -> table (CELL) of the cells that are not compared. fields: the single fields in which unmatched
+    cells of both differ.
     """
 
     base: CampaignResults

@@ -165,8 +165,8 @@ def sbatch_options(
 ) -> str:
     """Return the options for which the executor has no resource, quoted for a shell.
 
-    avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign. Either
-    are not avoided if the cluster has too few others.
+    avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign.
+    Neither is avoided if the cluster has too few other nodes.
     """
     options = ["--exclusive"] if cluster["exclusive"] else []
     if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
@@ -220,11 +220,11 @@ def site_problems(cluster: dict, shapes: list[tuple[int, int]], stacks: dict[str
 
 
 def mpi_problems(stacks: dict[str, dict]) -> list[str]:
-    """Return the stacks whose --mpi srun does not have. One query; none if no stack has the option."""
+    """Return the stacks whose --mpi type srun does not support. One query; none if no stack has the option."""
     asked = {name: [o[6:] for o in stack["srun"] if o.startswith("--mpi=")][-1:] for name, stack in stacks.items()}
     known = mpi_types(output(["srun", "--mpi=list"])) if any(asked.values()) else set()
     return [
-        f"stack {name}: srun has no --mpi={value}. Choose from: {', '.join(sorted(known))}."
+        f"stack {name}: srun does not support --mpi={value}. Choose from: {', '.join(sorted(known))}."
         for name, values in asked.items()
         for value in values
         if known and value not in known

@@ -93,7 +93,7 @@ class Run:
         return self.folder.parent.parent
 
     def step_hosts(self) -> list[str]:
-        """Return the nodes to which launches are pinned if the job has more: those that failed no job, if possible."""
+        """Return the nodes to which launches are pinned if the job has more, preferably nodes that failed no job."""
         avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]
         avoid += self.allocation.launcher.excluded_nodes(self.batch["cluster"])
         return self.allocation.step_hosts(self.batch["nodes"], avoid)
