@@ -145,7 +145,7 @@ def test_a_summary_of_one_node_and_one_with_variants():
 @pytest.mark.parametrize(
     ("old", "new", "options", "message"),
     [
-        ("", "", Options(), r"f: a summary without number of GPUs; expected --gpus-per-node"),
+        ("", "", Options(), r"f: no number of GPUs in the summary; expected --gpus-per-node"),
         ("", "", Options(gpus_per_node=4), r"f:1: algbw .* and busbw .* with 4 ranks"),
         ("allreduce_1048576_time", "allreduce_1048576_latency", SUPERBENCH, r"f:1: metric '.*_latency:0'"),
         ("alltoall_", "alltoallv_", SUPERBENCH, r"f:1: metric 'nccl-bw:default/alltoallv_"),

@@ -167,8 +167,8 @@ def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, T
     if versions[0] != versions[1]:
         return f"measured by version {versions[0]} of {cell['spec']['benchmark']} in base and {versions[1]} in test"
     if cell["id"] not in times[0]:
-        return "without an ok launch in base"
-    return None if other["id"] in times[1] else "without an ok launch in test"
+        return "no ok launch in base"
+    return None if other["id"] in times[1] else "no ok launch in test"
 
 
 def times_of(launches: Times) -> list[float]:

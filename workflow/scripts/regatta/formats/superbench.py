@@ -29,7 +29,7 @@ def _is_summary(value: object) -> bool:
 def _read(file: dict | list, name: str, options: Options) -> Source:
     nodes = file if isinstance(file, list) else [file]
     if options.gpus_per_node is None:
-        raise refusal(name, None, "a summary without number of GPUs", "--gpus-per-node (and --nodes if more than one)")
+        raise refusal(name, None, "no number of GPUs in the summary", "--gpus-per-node (and --nodes if more than one)")
     variants = {m["variant"] for node in nodes for key in node if (m := METRIC.fullmatch(key))}
     runs = [_read_node(node, index, name, options, len(variants) > 1) for index, node in enumerate(nodes)]
     return join_runs(runs, name)

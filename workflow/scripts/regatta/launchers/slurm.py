@@ -80,7 +80,7 @@ def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
         path = Path(_script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
         if "/" in str(path) and not is_below(path, node_folders) and not is_readable:
-            remedy = "Write its absolute path; a folder that only nodes have goes into node_folders."
+            remedy = "Write its absolute path, or add its folder to node_folders if only compute nodes have it."
             text = f"names a file that cannot be read here. {remedy}"
             found.append(Problem(("srun", index), text, is_missing=True, is_in_id=True))
     return found
@@ -199,7 +199,7 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     if not is_local:
         return None
     if queue.job_id() is None:
-        remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
+        remedy = "Use --profile profiles/slurm, or profiles/local within an allocation."
         return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
     excluded = resources.excluded_nodes(cluster)
     problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1, excluded) if shapes else None

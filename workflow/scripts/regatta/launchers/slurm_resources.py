@@ -265,12 +265,12 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     found = []
     if cluster["max_walltime_minutes"] > entry.max_minutes:
         limit = f"partition {name} limits jobs to {entry.max_minutes:g} min"
-        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Use at most that.")
+        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Reduce it.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
-        found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
+        found.append(f"num_nodes: a shape needs {nodes} nodes, but partition {name} has {entry.num_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)
     if cpus > entry.num_cpus > 0:
         needed = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank)"
-        text = f"a shape needs {needed}, and those of partition {name} have {entry.num_cpus}."
+        text = f"a shape needs {needed}, but nodes of partition {name} have {entry.num_cpus}."
         found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: {text}")
     return found
