@@ -104,7 +104,7 @@ def test_a_store_made_on_an_address_is_reached_there_and_nowhere_else(monkeypatc
 @pytest.mark.parametrize(
     ("answer", "interface", "words"),
     [
-        (["127.0.1.1"], None, ["n1 resolves its own name to 127.0.1.1", "network_interface"]),
+        (["127.0.1.1"], None, ["n1 resolves its hostname to 127.0.1.1", "network_interface"]),
         (["::1"], None, ["::1"]),
         ([], None, ["no interface of n1", "network_interface"]),
         (["127.0.1.1"], "eth0", None),

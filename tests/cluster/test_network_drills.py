@@ -32,7 +32,7 @@ def test_a_name_that_resolves_to_loopback_is_recognized(site, torch_campaign):
     finally:
         as_root(site, "n2", "umount /etc/hosts || true")
     [problem] = verdict(site)["problems"]
-    assert "n2 resolves its own name to 127.0.1.1" in problem
+    assert "n2 resolves its hostname to 127.0.1.1" in problem
     assert "network_interface" in problem
     assert site.records() == []
 

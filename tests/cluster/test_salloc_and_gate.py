@@ -65,7 +65,7 @@ def test_without_an_allocation_the_same_line_is_refused(site):
     before = all_jobs(site)
     done = site.cluster.run(locally(site), cwd=site.folder, check=False)
     assert done.returncode == 2
-    remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
+    remedy = "Use --profile profiles/slurm, or profiles/local within an allocation."
     assert f"cluster 'drill' has scheduler slurm. {remedy}" in done.stderr
     assert "Traceback" not in done.stderr
     assert_nothing_was_started(site, before)

@@ -83,8 +83,8 @@ def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
     after = [(cells[0], SIX), (cells[1], SIX), (cells[2], ["timeout"] * 6)]
     found = compared(tmp_path, before, after)
     assert {reason: list(cells["message_bytes"]) for reason, cells in found.unmatched.items()} == {
-        "not compared, without an ok launch in base": [16384],
-        "not compared, without an ok launch in test": [65536],
+        "not compared, no ok launch in base": [16384],
+        "not compared, no ok launch in test": [65536],
     }
 
 

@@ -145,7 +145,7 @@ def test_a_summary_of_one_node_and_one_with_variants():
 @pytest.mark.parametrize(
     ("old", "new", "options", "message"),
     [
-        ("", "", Options(), r"f: a summary without number of GPUs; expected --gpus-per-node"),
+        ("", "", Options(), r"f: no number of GPUs in the summary; expected --gpus-per-node"),
         ("", "", Options(gpus_per_node=4), r"f:1: algbw .* and busbw .* with 4 ranks"),
         ("allreduce_1048576_time", "allreduce_1048576_latency", SUPERBENCH, r"f:1: metric '.*_latency:0'"),
         ("alltoall_", "alltoallv_", SUPERBENCH, r"f:1: metric 'nccl-bw:default/alltoallv_"),
@@ -184,7 +184,7 @@ def test_a_summary_that_is_cut_off_names_the_line():
             'x\n:::MLLOG {"namespace": "", "time_ms": 1745926251617, "key": "run_start"}\n',
             "f:2: an MLPerf log.*time to train",
         ),
-        ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*no such quantity"),
+        ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*does not measure"),
     ],
 )
 def test_a_program_that_measures_something_else_is_named(text, message):

@@ -464,7 +464,7 @@ def test_every_format_has_a_golden_file_and_every_json_format_a_schema():
 
 def test_a_csv_without_bucket_and_image_size_says_which_it_uses():
     notes = read("times.csv").notes
-    assert "bucket_cap_mb not in the file; used for train_step: 25, the default (first in line 3)" in notes
-    assert any(note.startswith("image_size not in the file; used for train_step: 224") for note in notes)
+    assert "bucket_cap_mb not in the file; default of train_step assumed: 25 (first in line 3)" in notes
+    assert any(note.startswith("image_size not in the file; default of train_step assumed: 224") for note in notes)
     assert not any("dtype" in note or "context_length" in note for note in notes)
     assert any("dtype" in note for note in read("times.csv", text_of("times.csv").replace(",fp32,", ",,")).notes)

@@ -72,7 +72,7 @@ def test_shapes_are_limited_by_the_node_type(folder):
     ("name", "site", "words"),
     [
         ("h10", SITE, ["node_type = 'h10'", "Did you mean 'h100'?", "cluster tiny"]),
-        ("h100", SLURM, ["node_type = 'h100'", "The file has none"]),
+        ("h100", SLURM, ["node_type = 'h100'", "The file defines none"]),
     ],
 )
 def test_an_unknown_node_type_is_reported_with_file_and_line(folder, name, site, words):

@@ -39,15 +39,15 @@ def test_a_machine_without_slurm_has_none(monkeypatch):
         (
             {"partition": "short"},
             [(1, 1)],
-            ["max_walltime_minutes = 1440, but partition short limits jobs to 60 min. Use at most that."],
+            ["max_walltime_minutes = 1440, but partition short limits jobs to 60 min. Reduce it."],
         ),
         ({"partition": "short,main"}, [(4, 1)], []),
-        ({}, [(5, 1)], ["num_nodes: a shape needs 5 nodes, and partition main has 4."]),
+        ({}, [(5, 1)], ["num_nodes: a shape needs 5 nodes, but partition main has 4."]),
         (
             {"cpus_per_rank": 72},
             [(1, 2)],
             [
-                "cpus_per_rank = 72: a shape needs 144 cores on a node (gpus_per_node x cpus_per_rank), and those of"
+                "cpus_per_rank = 72: a shape needs 144 cores on a node (gpus_per_node x cpus_per_rank), but nodes of"
                 " partition main have 8."
             ],
         ),

@@ -132,7 +132,7 @@ def test_a_retry_with_nothing_bad_plans_nothing(tmp_path, play):
     play(collectives(4))
     made = plan(tmp_path, collectives(4), is_retry=True)
     assert made.batches == []
-    assert "3 of 3 measurements of small are ok" in nothing_to_retry(made)
+    assert "3 measurements of small are ok" in nothing_to_retry(made)
 
 
 def test_what_a_retry_measured_counts(tmp_path, play):

@@ -231,7 +231,7 @@ def test_a_file_that_exits_and_a_missing_module_command_are_named(tmp_path, site
 
 def test_one_that_hangs_is_ended(tmp_path, site):
     site.write_text("sleep 1000\n")
-    assert "did not end within 0.5 s" in str(failed(tmp_path, {"source": str(site)}, limit=0.5))
+    assert "did not finish within 0.5 s" in str(failed(tmp_path, {"source": str(site)}, limit=0.5))
 
 
 def test_nodes_that_differ_are_named(tmp_path):
@@ -243,7 +243,7 @@ def test_nodes_that_differ_are_named(tmp_path):
     steps = made({"source": str(site)})
     with pytest.raises(PrologueFailed, match=r"WHERE is 'n1' on n1 and 'n2' on n2"):
         run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60)
-    with pytest.raises(PrologueFailed, match="not run on all nodes"):
+    with pytest.raises(PrologueFailed, match="did not run on all nodes"):
         run_prologue(Allocation(launcher), geometry(3), steps, tmp_path / "prologue", 60)
     site.write_text("[ $SLURMD_NODENAME = n1 ]\n")
     with pytest.raises(PrologueFailed, match=r"failed on n2: source") as error:

@@ -26,7 +26,7 @@ IN_IMAGE = "does not reach a container: the runtime overwrites it. Set it in a w
 GIVEN = "is set by Regatta, from the campaign's shapes and the cluster file. Remove it."
 ABSOLUTE = "is not absolute. Begin both source and target with / or a variable."
 FORM = "is not source, source:target or source:target:ro."
-NODE_FOLDERS = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
+NODE_FOLDERS = "Correct it, or add the folder to node_folders of the cluster file if only compute nodes have it."
 FROM = "relative to the working directory"
 
 THREADS = "is invalid (threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores)."
@@ -62,13 +62,13 @@ ERRORS = {
         "host",
         ["python: ~/venv/bin/python3"],
         "9: stacks.a.python = '~/venv/bin/python3' is not an executable file here. Neither ~ nor variables are expanded."
-        " Write its absolute path; a folder that only nodes have goes into node_folders.",
+        " Write its absolute path, or add its folder to node_folders if only compute nodes have it.",
     ),
     "a Python that is a folder": (
         "host",
         ["python: /usr/bin"],
         "9: stacks.a.python = '/usr/bin' is not an executable file here."
-        " Write its absolute path; a folder that only nodes have goes into node_folders.",
+        " Write its absolute path, or add its folder to node_folders if only compute nodes have it.",
     ),
     "no image": (
         "contained",
@@ -302,8 +302,8 @@ def test_other_options_of_srun_are_taken(folder, option):
 @pytest.mark.parametrize("path", ["/no/such.sh", "./no/such.sh", "/usr/bin"])
 def test_a_script_of_srun_that_cannot_be_read_is_refused(folder, path):
     text = (
-        f"= '--task-prolog={path}' names a file that cannot be read here. Write its absolute path; a folder that only nodes"
-        " have goes into node_folders."
+        f"= '--task-prolog={path}' names a file that cannot be read here. Write its absolute path, or add its folder to"
+        " node_folders if only compute nodes have it."
     )
     said = message(folder, with_lines("host", f"srun: ['--mpi=pmi2', '--task-prolog={path}']"), SLURM)
     assert said == f"campaign.yaml:9: stacks.a.srun[1] {text}"

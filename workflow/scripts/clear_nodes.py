@@ -1,4 +1,4 @@
-"""Use nodes again that Regatta avoids because they failed jobs of a campaign.
+"""Clear nodes that Regatta avoids because they failed jobs of a campaign, so that they are used again.
 
 python workflow/scripts/clear_nodes.py my.yaml            # list them
 python workflow/scripts/clear_nodes.py my.yaml n3 n7
@@ -16,8 +16,8 @@ from regatta.store.nodes import blame_text, blamed_nodes, clear_nodes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaign", type=Path, help="campaign file or results folder")
-    parser.add_argument("nodes", nargs="*", help="names of nodes")
-    parser.add_argument("--all", action="store_true", help="all nodes")
+    parser.add_argument("nodes", nargs="*", help="nodes to clear; without any, they are listed")
+    parser.add_argument("--all", action="store_true", help="clear all nodes")
     options = parser.parse_args()
     results = results_folder(options.campaign)
     blamed = blamed_nodes(results)

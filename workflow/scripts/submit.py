@@ -4,8 +4,8 @@ python workflow/scripts/submit.py config/my.yaml --profile profiles/slurm
 python workflow/scripts/submit.py config/my.yaml --sbatch=--partition=serial --sbatch=--time=2-00:00:00 plan
 
 The job needs one core, and sbatch must be allowed on compute nodes. It uses partition, account, QOS and reservation of
-the cluster file; --sbatch options override them. Two minutes before its time limit it stops the campaign, which cancels
-the batches; submit it again to continue. All other words are passed to run_campaign.py.
+the cluster file; --sbatch options override them. Two minutes before its time limit, it stops the campaign, which
+cancels the batches; submit it again to continue. All other arguments are passed to run_campaign.py.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from regatta.core.errors import UserError, run_script
 
 FROM_CLUSTER = ("partition", "account", "qos", "reservation")
 SECONDS_TO_STOP = 120
-# Snakemake and srun would take the variables of this job for those of their own; SLURM_CONF and SLURM_CLUSTERS stay.
+# Snakemake and srun would act on the variables of this job. SLURM_CONF and SLURM_CLUSTERS stay.
 SCRIPT = """#!/bin/bash
 for name in "${{!SLURM_@}}" "${{!SLURMD_@}}"; do
     case $name in SLURM_CONF | SLURM_CLUSTERS) ;; *) unset "$name" ;; esac
@@ -29,7 +29,7 @@ cd -- {folder} && exec {command}
 
 
 def sbatch_line(name: str, cluster: dict, log: Path, options: list[str]) -> list[str]:
-    """Return the sbatch line of the job. options: those of the user, which override the others."""
+    """Return the sbatch line of the job. options: from the user; they override the others."""
     given = [f"--{key}={cluster[key]}" for key in FROM_CLUSTER if cluster[key] is not None]
     minutes = cluster["max_walltime_minutes"]
     given += [f"--time={minutes}"] if minutes is not None else []
@@ -38,13 +38,13 @@ def sbatch_line(name: str, cluster: dict, log: Path, options: list[str]) -> list
 
 
 def check_room(campaign: dict, cluster: dict, options: list[str]) -> None:
-    """Raise UserError if this job would hold a node that a batch needs, so that the batch never starts."""
+    """Raise UserError if this job would occupy a node that a batch needs: the batch would never start."""
     largest = max(nodes for shape in campaign["shapes"] for nodes in shape["nodes"])
     is_elsewhere = any(option.startswith(("--partition=", "-p")) for option in options)
     if cluster["exclusive"] and largest >= cluster["num_nodes"] and not is_elsewhere:
         raise UserError(
-            f"A shape needs all {cluster['num_nodes']} nodes of cluster {cluster['name']}, and this job would hold one."
-            " Name another partition, such as --sbatch=--partition=serial, or run the campaign on a login node."
+            f"A shape needs all {cluster['num_nodes']} nodes of cluster {cluster['name']}; this job would occupy one."
+            " Select another partition, such as --sbatch=--partition=serial, or run the campaign on a login node."
         )
 
 
@@ -71,12 +71,12 @@ def main() -> None:
     try:
         done = subprocess.run(sbatch, input=text, text=True, capture_output=True)
     except FileNotFoundError:
-        raise UserError("sbatch was not found. Run this on a machine of the cluster.") from None
+        raise UserError("sbatch was not found. Run this on a login node of the cluster.") from None
     if done.returncode:
         raise UserError(f"sbatch failed: {done.stderr.strip() or f'exit status {done.returncode}'}")
     job = done.stdout.strip().partition(";")[0]
     print(f"Job {job} runs the campaign. Log: {logs}/driver-{job}.log. Progress: make watch.")
-    print(f"To stop it with a report: scancel --batch --signal=TERM {job}")
+    print(f"To stop it and still get a report: scancel --batch --signal=TERM {job}")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def try_backends(request: dict, placed, progress: failures.Progress) -> tuple[di
 
 
 def check_addresses(placed, wait_seconds: float) -> None:
-    """Raise RuntimeError on all ranks if gloo would listen on loopback on one host: they would wait until a timeout."""
+    """Raise RuntimeError on all ranks if gloo would listen on loopback on any host: they would wait for the timeout."""
     from harness import peers, placement
 
     place, store = placed.place, placed.store

@@ -142,9 +142,7 @@ def loopback_problem(host: str, interface: str | None) -> str | None:
     address = next((resolved[0] for family, _, _, _, resolved in found if _can_bind(family, resolved)), None)
     if address and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
         return None
-    named = (
-        f"{host} resolves its own name to {address}" if address else f"no interface of {host} has its name's address"
-    )
+    named = f"{host} resolves its hostname to {address}" if address else f"no interface of {host} has its address"
     interfaces = ", ".join(name for _, name in socket.if_nameindex() if name != "lo") or "none"
     remedy = "Set network_interface in the cluster file, or correct /etc/hosts"
     return f"{named}, so gloo would listen on loopback only. {remedy} (interfaces: {interfaces})."

@@ -66,24 +66,24 @@ class Campaign:
         return for_jobs(self.cluster)
 
     def places(self) -> list[tuple[dict, list[tuple[int, int]]]]:
-        """Return each kind of nodes that stacks use, as a cluster, and the shapes that fit on it."""
+        """Return each node type that stacks use, as a cluster, and the shapes that fit on it."""
         shapes = [(n, g) for shape in self.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
         used = {cluster.get("node_type"): cluster for cluster in self.clusters.values()}
         return [(cluster, [s for s in shapes if not does_not_fit(cluster, *s, "cpu")]) for cluster in used.values()]
 
 
 def for_jobs(cluster: dict) -> dict:
-    """Return a cluster without keys that no job reads, so that an edit repeats none, and without `prologue`, which
-    stacks contain.
+    """Return a cluster without keys that no job reads, so that editing them repeats no job, and without `prologue`,
+    which the stacks contain.
 
-    `peaks` stays, and LATER_KEYS are omitted if empty: ids of earlier batches and preflights would change.
+    `peaks` stays, and LATER_KEYS are omitted if empty, so that ids of earlier batches and preflights stay the same.
     """
     without = {"links", "max_jobs", "prologue", *(key for key in LATER_KEYS if not cluster[key])}
     return {key: value for key, value in cluster.items() if key not in without}
 
 
 def does_not_fit(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> str | None:
-    """Return why a shape is too large for a kind of nodes, or None. Each shape fits on one of the kinds."""
+    """Return why a shape is too large for a node type, or None. Each shape fits on at least one type."""
     kind = f"node type {cluster['node_type']}" if "node_type" in cluster else f"cluster {cluster['name']}"
     if nodes > cluster["num_nodes"]:
         return f"{kind} has {plural(cluster['num_nodes'], 'node')}"
@@ -189,7 +189,7 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
     raise_errors(file, _cluster_errors(file, cluster, missing))
-    # As variables they are part of ids. Without the key, ids are those from before it existed.
+    # As variables they are part of ids. Without the key, earlier ids stay valid.
     if interface := cluster.pop("network_interface"):
         cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
     if cluster["gpus_per_node"] == "detect":
@@ -202,20 +202,20 @@ def _of_node_type(campaign: YamlFile, cluster: dict, name: str | None, where: tu
     types = cluster["node_types"]
     if name is not None and name not in types:
         found = f"{campaign.at(where)}: {place(where)} = '{name}' is not in node_types of cluster {cluster['name']}."
-        known = f"Choose from: {', '.join(types)}." if types else "The file has none; add it there, or remove the key."
+        known = f"Choose from: {', '.join(types)}." if types else "The file defines none; add it, or remove the key."
         raise UserError(f"{found}{nearest(name, types)} {known}")
     chosen = {} if name is None else {**types[name], "node_type": name}
     return {key: value for key, value in cluster.items() if key != "node_types"} | chosen
 
 
 def _memory_errors(file: YamlFile, clusters: dict[str, dict]) -> list[FileError]:
-    """Return an error if some node types ask for all of the memory and others do not: sbatch's variable is one for all
-    jobs."""
+    """Return an error if some node types request all memory and others do not: one variable of sbatch applies to
+    all jobs."""
     all_memory = {name for name, cluster in clusters.items() if cluster["memory_mb_per_node"] == 0}
     if not all_memory or all_memory == clusters.keys():
         return []
     names = ", ".join(name for name in clusters if name not in all_memory)
-    text = f"memory_mb_per_node is 0 for stack {min(all_memory)}, but not for {names}. Use 0 for all or for none."
+    text = f"memory_mb_per_node is 0 for stack {min(all_memory)}, but not for {names}. Use 0 for all or none."
     return [file.error(("stacks", min(all_memory)), text)]
 
 

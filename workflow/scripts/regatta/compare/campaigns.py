@@ -86,8 +86,8 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    unmatched: reason -> table (CELL) of the cells that are not compared. fields: in which alone unmatched cells of both
-    differ.
+    unmatched: reason -> table (CELL) of the cells that are not compared. fields: the single fields in which unmatched
+    cells of both differ.
     """
 
     base: CampaignResults
@@ -167,8 +167,8 @@ def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, T
     if versions[0] != versions[1]:
         return f"measured by version {versions[0]} of {cell['spec']['benchmark']} in base and {versions[1]} in test"
     if cell["id"] not in times[0]:
-        return "without an ok launch in base"
-    return None if other["id"] in times[1] else "without an ok launch in test"
+        return "no ok launch in base"
+    return None if other["id"] in times[1] else "no ok launch in test"
 
 
 def times_of(launches: Times) -> list[float]:

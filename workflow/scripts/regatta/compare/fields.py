@@ -1,4 +1,4 @@
-"""Name the fields in which the cells of two campaigns differ, where no cell of the one is in the other."""
+"""Name the fields in which unmatched cells of two campaigns differ."""
 
 import json
 from collections import Counter, defaultdict
@@ -21,10 +21,10 @@ def fields_of(spec: dict) -> dict[str, object]:
 
 
 def single_differences(base: list[dict], test: list[dict]) -> list[str]:
-    """Return a text for each pair of values in which alone cells of both differ, the most frequent first.
+    """Return a text for each pair of values that is the only difference between cells of both, most frequent first.
 
-    Not for a field with a value on both sides, since the campaigns then only cover different parts of a matrix, nor for
-    what the name of a cell begins with, such as its model.
+    Excluded are fields with a value in common, because the campaigns then cover different parts of one matrix, and
+    those with which the name of a cell begins, such as the model.
     """
     values: dict[str, list[dict[tuple, object]]] = defaultdict(lambda: [{}, {}])
     for side, specs in enumerate((base, test)):

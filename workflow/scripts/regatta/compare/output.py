@@ -46,7 +46,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
     if found.fields:
-        lines += ["", "Cells that differ in one field, and are therefore not compared:"]
+        lines += ["", "Not compared, because they differ in one field:"]
         lines += [f"  {text}" for text in (found.fields if shows_all else found.fields[:SHOWN])]
         lines += [f"  ... and {len(found.fields) - SHOWN} more"] if len(found.fields) > SHOWN and not shows_all else []
     for reason in found.unmatched:

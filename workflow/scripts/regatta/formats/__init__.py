@@ -23,8 +23,8 @@ check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
 # Other programs, by what their output contains, and what they measure.
 UNSUPPORTED = {
-    ":::MLLOG": "an MLPerf log, which has the time to train to a target quality",
-    "nvbandwidth Version": "output of nvbandwidth, which has the bandwidth of memory copies",
+    ":::MLLOG": "an MLPerf log: time to train to a target quality",
+    "nvbandwidth Version": "output of nvbandwidth: bandwidth of memory copies",
 }
 
 
@@ -37,7 +37,7 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
         return kind, kind.read(text, name, options)
     if other := next((mark for mark in UNSUPPORTED if mark in text), None):
         line = next(n for n, line in enumerate(lines_of(text), start=1) if other in line)
-        raise refusal(name, line, f"{UNSUPPORTED[other]}: Regatta has no such quantity", KNOWN)
+        raise refusal(name, line, f"{UNSUPPORTED[other]}, which Regatta does not measure", KNOWN)
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
         what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"

@@ -62,7 +62,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     settings = (title["more"] or "").removeprefix(", ").split(", ")
     unknown = [word for word in settings if word not in ("", *ALONE, SYMMETRIC) and not QUEUED.fullmatch(word)]
     if unknown:
-        raise refusal(name, start, f"unknown setting {quoted(', '.join(unknown))}", "a title as all_reduce_bench.py")
+        raise refusal(name, start, f"unknown setting {quoted(', '.join(unknown))}", "a title of all_reduce_bench.py")
     time = "window_step_s" if any(QUEUED.fullmatch(word) for word in settings) else "mean_s"
     operation = "all_reduce_symmetric_memory" if SYMMETRIC in settings else "all_reduce"
     parameters = {"algorithm": "torch"}

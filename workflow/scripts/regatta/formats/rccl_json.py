@@ -27,13 +27,13 @@ def _read(rows: list[dict], name: str, options: Options) -> Source:
         of_size = results[tuple(row[key] for key in ("name", "size", "type", "redop"))]
         if row["inPlace"] in of_size:
             found = f"size {row['size']} again (numCycle {row.get('numCycle')})"
-            raise refusal(place, None, found, "one cycle (-N 1): cycles are no separate launches")
+            raise refusal(place, None, found, "one cycle (-N 1), because cycles share their processes")
         of_size[row["inPlace"]] = index
     readings = [_reading(indices, rows, name, shape) for indices in results.values()]
     kept = [reading for reading in readings if reading.parameters["message_bytes"]]
     if not kept:
         raise refusal(name, None, "no result of 1 byte or more", "at least one")
-    notes = ["numbers of iterations and version of RCCL not in the file"]
+    notes = ["number of iterations and RCCL version not in the file"]
     if len(kept) < len(readings):
         notes.append(f"{plural(len(readings) - len(kept), 'row')} of 0 bytes excluded")
     if any(row["wrong"] in UNCHECKED for row in rows):

@@ -1,6 +1,6 @@
 """Read SuperBench's results-summary.jsonl: one JSON object per node, with the metrics of all benchmarks; import only.
 
-Collectives are imported: nccl-bw and rccl-bw. Other benchmarks measure what Regatta has no quantity for; a note names
+Collectives are imported: nccl-bw and rccl-bw. Regatta does not measure what the other benchmarks do; a note names
 them. Each node is a launch, because it ran separate processes.
 """
 
@@ -18,7 +18,7 @@ METRIC = re.compile(
     r"_(?P<kind>time|algbw|busbw)(?::\d+)?"
 )
 RETURN_CODE = re.compile(r".*/return_code(?::\d+)?")
-ASSUMED = "placement and data type not in the file; used: out of place and fp32, the defaults of SuperBench"
+ASSUMED = "placement and data type not in the file; assumed: out of place and fp32, SuperBench's defaults"
 
 
 def _is_summary(value: object) -> bool:
@@ -29,7 +29,7 @@ def _is_summary(value: object) -> bool:
 def _read(file: dict | list, name: str, options: Options) -> Source:
     nodes = file if isinstance(file, list) else [file]
     if options.gpus_per_node is None:
-        raise refusal(name, None, "a summary without number of GPUs", "--gpus-per-node (and --nodes if more than one)")
+        raise refusal(name, None, "no number of GPUs in the summary", "--gpus-per-node (and --nodes if more than one)")
     variants = {m["variant"] for node in nodes for key in node if (m := METRIC.fullmatch(key))}
     runs = [_read_node(node, index, name, options, len(variants) > 1) for index, node in enumerate(nodes)]
     return join_runs(runs, name)
@@ -55,8 +55,8 @@ def _read_node(node: dict, index: int, name: str, options: Options, has_variants
     unused = ", ".join(sorted(others))
     if not results:
         found = f"node {quoted(node['node'])} has no {' or '.join(COLLECTIVES)}, only {quoted(unused, 300)}"
-        raise refusal(name, line, found, "at least one collective: Regatta has no quantity for the others")
-    notes = [ASSUMED] + ([f"excluded, no such quantity in Regatta: {unused}"] if unused else [])
+        raise refusal(name, line, found, "at least one collective; Regatta does not measure the others")
+    notes = [ASSUMED] + ([f"excluded, because Regatta does not measure them: {unused}"] if unused else [])
     readings = [_reading(*key, result, line, name, options, has_variants) for key, result in sorted(results.items())]
     kept = [reading for reading in readings if reading.parameters["message_bytes"]]
     if not kept:

@@ -121,7 +121,7 @@ def _read_simple(text: str, name: str) -> Source:
         known = {"dtype": "fp32"} if readings[-1].benchmark == "collective" else readings[-1].parameters
         for column in OPTIONAL[readings[-1].benchmark]:
             if not fields.get(column) and known[column] is not None:
-                text = f"{column} not in the file; used for {readings[-1].benchmark}: {known[column]}, the default"
+                text = f"{column} not in the file; default of {readings[-1].benchmark} assumed: {known[column]}"
                 notes.setdefault(text, line)
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")

@@ -91,8 +91,8 @@ def launch_environment(
     extra: Mapping[str, str] | None = None,
     prologue: Mapping[str, str | None] | None = None,
 ) -> dict[str, str]:
-    """Return the environment of the ranks: the inherited one, overridden by what the prologue has changed (None: it has
-    removed the variable), then by the stack's variables, then by `extra`."""
+    """Return the environment of the ranks: the inherited one, overridden by the prologue's changes (None for a removed
+    variable), then by the stack's variables, then by `extra`."""
     changed = {key: value for key, value in (prologue or {}).items() if key not in MEETING_POINT}
     inherited = {key: value for key, value in inherited_environment(launcher).items() if key not in changed}
     inherited |= {key: value for key, value in changed.items() if value is not None}

@@ -31,7 +31,7 @@ SRUN_BY_REGATTA = (
     "--error -K --kill-on-bad-exit --export -D --chdir -J --job-name -W --wait --overlap"
 ).split()
 STARTS_NO_RANK = "starts no rank. Remove it."
-NODES_OF_JOB = "may contradict the nodes of the job. Set it for the job in the cluster file: "
+NODES_OF_JOB = "may contradict the nodes of the job. Set this in the cluster file: "
 # Options that break a launch, each with the reason and what to use instead.
 SRUN_REFUSED = {
     **dict.fromkeys(("--help", "-h", "--usage", "--version", "-V", "--test-only"), STARTS_NO_RANK),
@@ -39,13 +39,13 @@ SRUN_REFUSED = {
     **dict.fromkeys(("--exclude", "-x"), f"{NODES_OF_JOB}exclude_nodes: [NODES]."),
     **dict.fromkeys(("--nodelist", "-w", "--nodefile", "-F"), f"{NODES_OF_JOB}sbatch: [--nodelist=NODES]."),
     **dict.fromkeys(("--uid", "--gid"), "would start the ranks as another user. Remove it."),
-    "--multi-prog": "would replace Regatta's ranks by the programs of a file. Remove it; use wrapper for a program.",
+    "--multi-prog": "would start other programs instead of Regatta's ranks. Remove it; to wrap the ranks, use wrapper.",
     "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
-    **dict.fromkeys(("--no-kill", "-k"), "would keep ranks waiting for a node that failed. Remove it."),
-    **dict.fromkeys(("--partition", "-p"), "is a request of the job. Set partition in the cluster file."),
-    **dict.fromkeys(("--account", "-A"), "is a request of the job. Set account in the cluster file."),
-    **dict.fromkeys(("--qos", "-q"), "is a request of the job. Set qos in the cluster file."),
-    "--reservation": "is a request of the job. Set reservation in the cluster file.",
+    **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
+    **dict.fromkeys(("--partition", "-p"), "applies to the job, not to a launch. Set partition in the cluster file."),
+    **dict.fromkeys(("--account", "-A"), "applies to the job, not to a launch. Set account in the cluster file."),
+    **dict.fromkeys(("--qos", "-q"), "applies to the job, not to a launch. Set qos in the cluster file."),
+    "--reservation": "applies to the job, not to a launch. Set reservation in the cluster file.",
 }
 SBATCH_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
@@ -58,8 +58,8 @@ SBATCH_BY_REGATTA = (
 def option_problems(
     key: str, options: list[str], taken: list[str], refused: Mapping[str, str] = MappingProxyType({})
 ) -> list[Problem]:
-    """Return a problem for each option that Regatta also passes, as a duplicate would start ranks other than planned,
-    and for each refused one, with the reason."""
+    """Return a problem for each option that Regatta also passes, since a duplicate would start other ranks than
+    planned, and for each refused one, with the reason."""
     found = []
     for index, option in enumerate(options):
         name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
@@ -80,7 +80,7 @@ def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
         path = Path(_script_option(option)[1])
         is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
         if "/" in str(path) and not is_below(path, node_folders) and not is_readable:
-            remedy = "Write its absolute path; a folder that only nodes have goes into node_folders."
+            remedy = "Write its absolute path, or add its folder to node_folders if only compute nodes have it."
             text = f"names a file that cannot be read here. {remedy}"
             found.append(Problem(("srun", index), text, is_missing=True, is_in_id=True))
     return found
@@ -89,7 +89,7 @@ def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
 def cluster_problems(cluster: dict) -> list[Problem]:
     found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
     if cluster["exclude_nodes"]:
-        text = "is a second list of excluded nodes. Move them to exclude_nodes."
+        text = "duplicates exclude_nodes. Move the nodes there."
         given = [index for index, option in enumerate(cluster["sbatch"]) if resources.EXCLUDE.fullmatch(option)]
         found += [Problem(("sbatch", index), text) for index in given]
     for index, names in enumerate(cluster["exclude_nodes"]):
@@ -201,7 +201,7 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     if not is_local:
         return None
     if queue.job_id() is None:
-        remedy = "Use --profile profiles/slurm; or profiles/local within an allocation."
+        remedy = "Use --profile profiles/slurm, or profiles/local within an allocation."
         return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
     excluded = resources.excluded_nodes(cluster)
     problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1, excluded) if shapes else None

@@ -1,4 +1,4 @@
-"""Changes to Snakemake's Slurm executor (2.8): job names, status queries, refused submissions, and why a job ended."""
+"""Patch Snakemake's Slurm executor (2.8): job names, status queries, rejected submissions, and why a job ended."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ from regatta.launchers.slurm_queue import ask
 from regatta.store.jobs import NO_SPACE_LEFT, jobs_of_batch
 
 RETRY_SECONDS = 10.0
-SUBMIT_SECONDS = (10.0, 120.0)  # first and longest pause after a refused submission; each is twice the one before
+SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
 STOP_SECONDS = 0.2
 MIN_FREE_BYTES = 4 * 2**20
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
-# Messages of the executor that concern no setting of Regatta: it sets the memory of jobs itself (cluster file), and
-# the executor's guess of an account always fails, because it passes a pipe to sacct as arguments.
+# Messages of the executor that a user cannot act on: the cluster file sets the memory of jobs, and the executor's guess
+# of an account always fails, because it passes a pipe to sacct as arguments.
 NOISE = (
     "No job memory information",
     "No SLURM account given, trying to guess",
@@ -33,13 +33,13 @@ NOISE = (
     "Unable to guess SLURM account",
 )
 LOST = ("PREEMPTED", "REVOKED")
-# sbatch's errors that go away by themselves: limits on the number of jobs, and a busy controller.
+# Transient errors of sbatch: limits on the number of jobs, and a busy controller.
 TEMPORARY = re.compile(
     r"MaxSubmitJob|MaxJobs|GrpSubmitJobs|job submit limit|temporarily unable to accept job|"
     r"Resource temporarily unavailable|Unable to contact slurm controller|Socket timed out|"
     r"Slurm backup controller in standby"
 )
-# The same words also end errors about the size of a job; then this reason precedes them.
+# Errors about the size of a job end with the same words, but are permanent: one of these reasons precedes them.
 PERMANENT = re.compile(r"\b\w*(?:MaxWall|MaxNode|MaxCpu|MaxTRES|MaxGRES|MaxMem|MinCpu|NotAllowed|Invalid)\w*")
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
 CANNOT_START = (
@@ -123,7 +123,7 @@ class StatusQueries:
 
 @dataclass
 class Submissions:
-    """The jobs of one run: how they are named, and what is done when a submission is refused or a job fails."""
+    """The jobs of one run: how they are named, and what is done when a submission is rejected or a job fails."""
 
     campaign: str
     queries: StatusQueries
@@ -149,7 +149,7 @@ class Submissions:
         self.queries.submitted_jobs.add(job)
 
     def wait_if_refused(self, message: str, logger: logging.Logger) -> bool:
-        """Return whether to submit a job again: after a pause, if Slurm refused it for now. False if the run ends."""
+        """Return whether to submit a job again: after a delay, if Slurm rejected it for now. False if the run ends."""
         message = message.partition("sbatch call:")[0]
         found = TEMPORARY.search(message)
         if found is None or PERMANENT.search(message):
@@ -159,8 +159,8 @@ class Submissions:
         if self.num_refused == 0:
             error = one_line(message.partition("message was")[2] or found[0], MAX_CAUSE)
             logger.warning(
-                f"Slurm accepts no further job for now: {error} Regatta keeps trying, at least every {longest:g} s;"
-                " max_jobs in the cluster file limits the jobs in the queue."
+                f"Slurm rejects further jobs for now: {error} Regatta retries at least every {longest:g} s."
+                " To limit the jobs in the queue, set max_jobs in the cluster file."
             )
         self.num_refused = min(self.num_refused + 1, 10)
         return not self.is_closing.wait(seconds)
@@ -203,7 +203,7 @@ def is_full(folder: Path) -> bool:
 
 
 def patch_sleep() -> None:
-    """Let the executor stop at once: by default its last pause between two queries, 10 s, delays the end of a run."""
+    """Let the executor stop at once: otherwise its last pause between queries delays the end of a run by up to 10 s."""
     executor = sys.modules.get("snakemake_executor_plugin_slurm")  # None with another executor
     if executor is None or "sleep" in vars(executor.Executor):
         return

@@ -166,8 +166,8 @@ def sbatch_options(
 ) -> str:
     """Return the options for which the executor has no resource, quoted for a shell.
 
-    avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign. Either
-    are not avoided if the cluster has too few others.
+    avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign.
+    Neither is avoided if the cluster has too few other nodes.
     """
     options = ["--exclusive"] if cluster["exclusive"] else []
     if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
@@ -250,11 +250,11 @@ def site_problems(cluster: dict, shapes: list[tuple[int, int]], stacks: dict[str
 
 
 def mpi_problems(stacks: dict[str, dict]) -> list[str]:
-    """Return the stacks whose --mpi srun does not have. One query; none if no stack has the option."""
+    """Return the stacks whose --mpi type srun does not support. One query; none if no stack has the option."""
     asked = {name: [o[6:] for o in stack["srun"] if o.startswith("--mpi=")][-1:] for name, stack in stacks.items()}
     known = mpi_types(output(["srun", "--mpi=list"])) if any(asked.values()) else set()
     return [
-        f"stack {name}: srun has no --mpi={value}. Choose from: {', '.join(sorted(known))}."
+        f"stack {name}: srun does not support --mpi={value}. Choose from: {', '.join(sorted(known))}."
         for name, values in asked.items()
         for value in values
         if known and value not in known
@@ -295,12 +295,12 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     found = []
     if cluster["max_walltime_minutes"] > entry.max_minutes:
         limit = f"partition {name} limits jobs to {entry.max_minutes:g} min"
-        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Use at most that.")
+        found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Reduce it.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
-        found.append(f"num_nodes: a shape needs {nodes} nodes, and partition {name} has {entry.num_nodes}.")
+        found.append(f"num_nodes: a shape needs {nodes} nodes, but partition {name} has {entry.num_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)
     if cpus > entry.num_cpus > 0:
         needed = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank)"
-        text = f"a shape needs {needed}, and those of partition {name} have {entry.num_cpus}."
+        text = f"a shape needs {needed}, but nodes of partition {name} have {entry.num_cpus}."
         found.append(f"cpus_per_rank = {cluster['cpus_per_rank']}: {text}")
     return found

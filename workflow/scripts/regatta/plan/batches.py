@@ -334,15 +334,15 @@ def make_price(campaign: Campaign, history: History) -> Price:
 
 
 def check_walltime(campaign: Campaign, todo: Iterable[Cell], price: Price) -> None:
-    """Raise UserError if a cell takes longer than any job may: it would time out in each of them, without a record."""
+    """Raise UserError if a cell takes longer than the longest job: it would time out in every job, without a record."""
     longest = launcher_of(campaign.cluster).longest_job_minutes(campaign.cluster)
     needed: dict[str, float] = {}
     for cell in todo:
         name, minutes = cell.spec["benchmark"], (price.launch_overhead_seconds + price.cell_seconds(cell)) / 60
         needed[name] = max(minutes, needed.get(name, 0.0))
     problems = [
-        f"{campaign.file.path}: a cell of {name} takes {minutes:.1f} min with the start of its launch, but"
-        f" max_walltime_minutes = {longest:g} in config/clusters/{campaign.cluster['name']}.yaml. Raise that, or lower"
+        f"{campaign.file.path}: a cell of {name} takes {minutes:.1f} min including the start of its launch, but"
+        f" max_walltime_minutes = {longest:g} in config/clusters/{campaign.cluster['name']}.yaml. Raise it, or lower"
         f" {'sampling.max_seconds' if load_benchmark(name).is_sampled else 'cell_seconds'}."
         for name, minutes in needed.items()
         if minutes > longest

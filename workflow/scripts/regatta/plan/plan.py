@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
-from regatta.core.text import plural, status_text
+from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.plan.batches import (
@@ -28,7 +28,7 @@ from regatta.store.history import ALWAYS_RETRIED, History, read_history
 from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
-# So that adding one of these to a campaign, or removing it, counts as a change.
+# So that adding or removing one of these counts as a change.
 ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hosts": None}
 
 
@@ -53,7 +53,7 @@ class Plan:
     batches: list[Batch]
     price: Price
     history: History
-    preflights: tuple[Preflight, ...]  # one for each kind of nodes
+    preflights: tuple[Preflight, ...]  # one for each node type
 
     @property
     def preflights_to_run(self) -> list[Preflight]:
@@ -258,13 +258,11 @@ def notes(plan: Plan) -> list[str]:
 
 
 def nothing_to_retry(plan: Plan) -> str | None:
-    """Return that a requested retry has nothing to repeat, with the counts; None if it has."""
+    """Return the message that a requested retry has nothing to repeat; None if it has."""
     if plan.batches:
         return None
     num = sum(plan.campaign.data["repeats"] for _ in plan.cells)
-    return (
-        f"--forcerun measure: nothing to retry. {num:,} of {plural(num, 'measurement')} of {plan.campaign.name} are ok"
-    )
+    return f"--forcerun measure: nothing to retry. All {num:,} measurements of {plan.campaign.name} are ok"
 
 
 def launch_lines(plan: Plan) -> dict[str, str]:

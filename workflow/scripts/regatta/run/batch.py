@@ -98,8 +98,8 @@ class Run:
         return Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
 
     def step_hosts(self, index: int | None = None) -> list[str]:
-        """Return the nodes to which a planned launch is pinned, or the largest one: those of a sweep; else, if the job
-        has more than needed, those that failed no job, if possible."""
+        """Return the nodes to which a planned launch (or the largest one) is pinned: those of its sweep; otherwise, if
+        the job has more than it needs, preferably nodes that failed no job."""
         if sweep_hosts := self.sweep_hosts(index):
             return sweep_hosts
         avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]

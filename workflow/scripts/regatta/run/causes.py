@@ -88,9 +88,9 @@ CONNECTING = "in begin_group"  # in the stack of a rank that waits for its peers
 
 
 def blame_network(cause: Cause, log: str, hosts: list[str]) -> Cause:
-    """Return the cause of a launch without results, as a failure of its nodes if they cannot reach each other.
+    """Return the cause of a launch without results: a node failure if its nodes cannot reach each other.
 
-    hosts: the nodes of the launch. It does not count as a result of the cell, and other nodes are tried.
+    hosts: the nodes of the launch. A node failure is not a result of the cell; the batch continues on other nodes.
     """
     is_waiting = cause.status == "timeout" and CONNECTING in log
     is_refused = cause.status == "failed" and cause.phase in ("init", "launch") and NETWORK.search(cause.text)

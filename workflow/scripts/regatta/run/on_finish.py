@@ -1,15 +1,15 @@
-"""The command that a campaign runs when it ends: on_finish of the campaign file."""
+"""Run the program that a campaign file names in on_finish, at the end of a run."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-LIMIT_S = 60  # a command that waits must not keep the run from ending
+LIMIT_S = 60  # a hanging program must not block the end of a run
 
 
 def run_on_finish(words: list[str], name: str, status: int, results: Path) -> None:
-    """Run a command without a shell, with the outcome in REGATTA_* variables. Its failure is printed, nothing more."""
+    """Run a program without a shell, with the outcome in REGATTA_* variables. A failure is printed and ignored."""
     if not words:
         return
     report = results / "report.html"
@@ -20,9 +20,9 @@ def run_on_finish(words: list[str], name: str, status: int, results: Path) -> No
     }
     try:
         done = subprocess.run(words, env=os.environ | outcome, stdin=subprocess.DEVNULL, timeout=LIMIT_S)
-        problem = f"ended with exit status {done.returncode}" if done.returncode else ""
+        problem = f"exited with status {done.returncode}" if done.returncode else ""
     except subprocess.TimeoutExpired:
-        problem = f"was stopped after {LIMIT_S} s"
+        problem = f"was killed after {LIMIT_S} s"
     except OSError as error:
         problem = f"could not be started: {error.strerror}"
     if problem:

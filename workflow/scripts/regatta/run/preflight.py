@@ -58,8 +58,8 @@ class Preflight:
 def plan_preflight(
     campaign: Campaign, shapes: list[tuple[int, int]], stacks: set[str], results: Path
 ) -> Preflight | None:
-    """Return the preflight for the remaining work on one kind of nodes, or None if none is needed: on one machine
-    without containers and prologues each launch file contains the same information."""
+    """Return the preflight for the remaining work on one node type, or None if none is needed: on one machine
+    without containers and prologues, each launch file contains the same information."""
     chosen = {name: stack for name, stack in campaign.data["stacks"].items() if name in stacks}
     has_image = any(runtime_of(stack).has_image for stack in chosen.values())
     has_prologue = any("prologue" in stack for stack in chosen.values())
@@ -142,7 +142,7 @@ def run_preflight(folder: Path) -> dict:
 
 
 def _leave_pair(folder: Path, frozen: dict, allocation: Allocation, stacks: list[dict]) -> None:
-    """Raise NodeFailed if the nodes of the job cannot reach each other: another job tries others, once."""
+    """Raise NodeFailed if the nodes of the job cannot reach each other: the preflight is repeated once, on others."""
     problems = [problem for entry in stacks for problem in entry["verdict"]["problems"] if NETWORK.search(problem)]
     if problems and frozen["nodes"] > 1 and allocation.job and not hosts_to_avoid(folder):
         hosts = allocation.hosts()

@@ -35,18 +35,18 @@ def run_prologue(
 ) -> dict[str, str | None]:
     """Run the steps of a stack, if it has any. Returns the changed variables; None for one that was removed.
 
-    folder: for the script and its output on each node. check: called while waiting; raises to give up. Raises
+    folder: for the script and its output on each node. check: called while waiting; raises to abort. Raises
     PrologueFailed.
     """
     if "prologue" not in stack:
         return {}
-    for old in folder.glob("*"):  # of a job that was stopped
+    for old in folder.glob("*"):  # left by a job that was stopped
         old.unlink()
     try:
         _run(allocation, geometry, stack["prologue"], folder, limit_seconds, hosts, check)
         return changes(folder)
     except ValueError as error:
-        remedy = "All ranks get the same variables. Set it in env, or make the prologue independent of the node."
+        remedy = "All ranks get the same environment. Set it in env, or remove it from the sourced file."
         raise PrologueFailed(f"the prologue differs between nodes: {error}. {remedy}") from None
     finally:
         forget_environments(folder)
@@ -68,7 +68,7 @@ def _run(
     try:
         process = start(argv, inherited_environment(launcher), log)
     except OSError as error:
-        raise PrologueFailed(f"the prologue was not run: {argv[0]} cannot be started: {error.strerror}") from None
+        raise PrologueFailed(f"the prologue did not run: {argv[0]} cannot be started: {error.strerror}") from None
     deadline = time.monotonic() + limit_seconds
     try:
         while process.poll() is None and time.monotonic() < deadline:
@@ -81,7 +81,8 @@ def _run(
     if reading.node_problem:
         raise PrologueFailed(one_line(reading.node_problem, 300), "node_failure", reading.hosts)
     if is_late:
-        raise PrologueFailed(f"the prologue did not end within {limit_seconds:g} s (launch_start_seconds)", output=text)
+        why = f"the prologue did not finish within {limit_seconds:g} s (launch_start_seconds)"
+        raise PrologueFailed(why, output=text)
     if failed := failures(folder):
         host, why = next(iter(failed.items()))
         more = f" and {plural(len(failed) - 1, 'other node')}" if len(failed) > 1 else ""
@@ -91,4 +92,4 @@ def _run(
         raise PrologueFailed(f"the prologue failed on {host}{more}: {why}", "failed", hosts, output)
     if len(list(folder.glob("*.after"))) < geometry.nodes or process.returncode:
         last = one_line((text.splitlines() or ["(no output)"])[-1], 300)
-        raise PrologueFailed(f"the prologue was not run on all nodes: {last}", output=text)
+        raise PrologueFailed(f"the prologue did not run on all nodes: {last}", output=text)

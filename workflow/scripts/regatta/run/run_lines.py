@@ -1,4 +1,4 @@
-"""The lines that a run prints while its jobs run: its state at intervals, and the stacks that failed the preflight."""
+"""Print lines while the jobs of a run are active: its state at intervals, and the stacks that failed the preflight."""
 
 import os
 import sys

@@ -214,8 +214,8 @@ def _blame_nodes_without_start(run: Run) -> None:
 
 
 def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
-    """Return the variables that a stack's prologue changes. It runs once per job; None if it fails, which holds the
-    stack back."""
+    """Return the variables that a stack's prologue changes; None if it fails, which holds the stack back. It runs once
+    per job."""
     if name in run.prologues:
         return run.prologues[name]
     stack, limit = run.batch["stacks"][name], run.batch["launch_start_seconds"]

@@ -103,5 +103,5 @@ def bind_problem(bind: str, index: int, site: Site) -> Problem | None:
         return Problem(key, text, is_missing=" is not set " in text)
     if of_the_job or os.path.exists(path) or is_below(path, site.node_folders):
         return None
-    hint = "Correct it; a folder that only compute nodes have goes into node_folders of the cluster file."
+    hint = "Correct it, or add the folder to node_folders of the cluster file if only compute nodes have it."
     return Problem(key, f"cannot be used: {path} does not exist. {hint}", is_missing=True)

@@ -28,7 +28,7 @@ def problems(stack: dict, given: Iterable[str], site: Site) -> list[Problem]:
         return found
     if not (os.path.isfile(python) and os.access(python, os.X_OK)):
         hint = " Neither ~ nor variables are expanded." if re.search(r"^~|\$", python) else ""
-        remedy = "Write its absolute path; a folder that only nodes have goes into node_folders."
+        remedy = "Write its absolute path, or add its folder to node_folders if only compute nodes have it."
         text = f"is not an executable file here.{hint} {remedy}"
         found.append(Problem(("python",), text, is_missing=True, is_in_id=True))
     return found

@@ -14,14 +14,14 @@ from regatta.core.errors import Problem
 from regatta.core.text import one_line
 from regatta.runtimes.base import file_hash, is_below
 
-# Where sites define `module`, which a bash that is not interactive may lack: Lmod, then Environment Modules.
+# Scripts that define `module`, which non-interactive bash may lack: Lmod, then Environment Modules.
 DEFINE_MODULE = """\
 type module >/dev/null 2>&1 || for init in "${LMOD_PKG:-/usr/share/lmod/lmod}/init/bash" /etc/profile.d/lmod.sh \\
     /etc/profile.d/z00_lmod.sh "${MODULESHOME:-/usr/share/modules}/init/bash" /etc/profile.d/modules.sh; do
   [ -r "$init" ] && . "$init" && type module >/dev/null 2>&1 && break
 done
 """
-# The files of a node: .log (output), .step (the last begun), .status (of a script that ended), .before and .after (the
+# The files of a node: .log (output), .step (the last step started), .status (exit status), .before and .after (the
 # environment, which may contain secrets: readable by the user only, and deleted at the end).
 SCRIPT = """\
 regatta_files=$1/${SLURMD_NODENAME:-$(uname -n)}
@@ -32,7 +32,7 @@ trap 'echo "$?" >"$regatta_files.status"' EXIT
 {steps}(umask 077; env -0 >"$regatta_files.after")
 """
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-# Variables of bash, and of module systems, for themselves: they may differ between nodes.
+# Internal variables of bash and of module systems: they may differ between nodes.
 NOT_PASSED = re.compile(r"_|SHLVL|PWD|OLDPWD|(_ModuleTable|__?LMOD|LMOD_|__MODULES_|MODULES_)\w*")
 MAX_LINES = 3  # of a failed prologue's output in its message
 
@@ -42,7 +42,7 @@ def prologue_problems(steps: list[dict], node_folders: list[str]) -> list[Proble
     return [
         Problem(
             ("prologue", index, "source"),
-            "cannot be read here. Correct the path; a folder that only nodes have goes into node_folders.",
+            "cannot be read here. Correct the path, or add the folder to node_folders if only compute nodes have it.",
             is_missing=True,
             is_in_id=True,
         )
@@ -79,12 +79,12 @@ def command_of(step: dict) -> str:
 
 
 def before_by_hand(stack: dict) -> str:
-    """Return the prologue as the beginning of a line for a person's shell."""
+    """Return the prologue as the beginning of a command line."""
     return "".join(f"{command_of(step)} && " for step in stack.get("prologue", []))
 
 
 def script(steps: list[dict]) -> str:
-    """Return the script that runs the steps and notes the environment before and after. Its argument is a folder."""
+    """Return the script that runs the steps and saves the environment before and after. Its argument is a folder."""
     lines = "".join(_script_lines(step) for step in steps)
     return SCRIPT.replace("{steps}", (DEFINE_MODULE if any("module" in step for step in steps) else "") + lines)
 
@@ -100,7 +100,7 @@ def failures(folder: Path) -> dict[str, str]:
     for log in sorted(folder.glob("*.log")):
         if not log.with_suffix(".after").exists():
             step, status = (_text(log.with_suffix(end)) for end in (".step", ".status"))
-            how = f"exit status {status}" if status else "it did not end"
+            how = f"exit status {status}" if status else "did not finish"
             output = re.sub(r"^\S*/prologue\.sh: line \d+: ", "", _text(log), flags=re.MULTILINE)
             lines = [line for line in output.splitlines() if line.strip()][-MAX_LINES:]
             found[log.stem] = one_line(f"{step or 'before its first step'}: {how}: {' | '.join(lines)}", 500)
@@ -113,9 +113,9 @@ def forget_environments(folder: Path) -> None:
 
 
 def changes(folder: Path) -> dict[str, str | None]:
-    """Return the variables that the prologue has changed, on all nodes alike; None for one that it has removed.
+    """Return the variables that the prologue has changed; None for one that it has removed.
 
-    Raises ValueError with a variable that is not the same on all nodes.
+    Raises ValueError with a variable that differs between nodes.
     """
     by_node = {log.stem: _changes_of(log) for log in sorted(folder.glob("*.log"))}
     (first, found), *others = by_node.items()

@@ -2,8 +2,8 @@
 
 Column names end with the unit. An empty field is unknown. Floats have nine significant digits, so that the same records
 give the same bytes. In measurements.csv they have twelve, a nanosecond of 999 s, so that an exported and imported time
-compares as 1; in epochs.csv all, where launches must agree to the last digit. A text that a spreadsheet would take for
-a formula has a leading apostrophe, which reading removes.
+compares as 1; in epochs.csv all, where launches must agree to the last digit. A text that a spreadsheet would
+evaluate as a formula has a leading apostrophe, which reading removes.
 """
 
 import io
@@ -233,7 +233,7 @@ FORMULA = re.compile(r"[=+@\t\r']|-(?!(\d+\.?\d*|\.\d+)(e[-+]?\d+)?\Z)")
 
 
 def escape(text: str) -> str:
-    """Return a text with a leading apostrophe if a spreadsheet would take it for a formula (OWASP, CSV injection)."""
+    """Return a text, with a leading apostrophe if a spreadsheet would evaluate it as a formula (CSV injection)."""
     return f"'{text}" if FORMULA.match(text) else text
 
 

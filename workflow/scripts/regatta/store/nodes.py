@@ -1,4 +1,4 @@
-"""Nodes that failed jobs, kept across batches and runs until a person clears them: results/<campaign>/nodes.jsonl."""
+"""Record nodes that failed jobs, for all batches and runs until a user clears them: results/<campaign>/nodes.jsonl."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ TEXTS = ("source", "cause", "time_utc")
 
 
 def blame_nodes(results: Path, hosts: Iterable[str], source: str, job: str | None, cause: str) -> None:
-    """Note that nodes failed a job. source: the batch or preflight."""
+    """Record that nodes failed a job. source: the batch or preflight."""
     for host in sorted(hosts):
         line = {"kind": "blamed", "host": host, "source": source, "job": job, "cause": cause, "time_utc": utc_now()}
         append_line(results / FILE, line)
