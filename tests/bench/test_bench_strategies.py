@@ -66,11 +66,14 @@ def test_every_strategy_measures_the_step_without_exchange_and_those_that_can_th
 
 @pytest.mark.slow
 def test_every_modern_path_trains_and_so_do_all_at_once(records):
-    """gradient_as_bucket_view and bf16 by themselves: test_bench_launch.py; static_graph and compression: above."""
+    """gradient_as_bucket_view and bf16 by themselves: test_bench_launch.py; static_graph and compression: above.
+
+    None of the models has dropout, which would make the loss of a step random.
+    """
     modern = {"dtype": "bf16", "gradient_as_bucket_view": True, "static_graph": True, "compression": "bf16"}
     cells = [
-        train_step_cell("squeezenet1_1", "ddp", channels_last=True),
-        train_step_cell("squeezenet1_1", "bucketed", channels_last=True),
+        train_step_cell("resnet18", "ddp", channels_last=True),
+        train_step_cell("resnet18", "bucketed", channels_last=True),
         train_step_cell("lm_tiny", "ddp", compile=True),
         train_step_cell("lm_tiny", "overlap", compile=True),
         train_step_cell("lm_tiny", "ddp", compile=True, optimizer="adamw", **modern),
