@@ -16,6 +16,7 @@ import pytest
 from published_columns import without_new_columns
 from synthetic import CLUSTER, LAPTOP, cluster_campaign, laptop_campaign, write_laptop, write_results
 from synthetic_failures import write_failing
+from synthetic_sweep import FAULTS, SLOWDOWNS, sweep_campaign, write_sweep
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from synthetic_waits import write_waits
 from test_training_runs import write_store
@@ -65,6 +66,12 @@ def import_published(folder: Path) -> Path:
     return folder
 
 
+def write_small_sweep(folder: Path, over: str) -> Path:
+    """Write a sweep of few nodes, among them a slow and a failed one, and for pairs a slow link."""
+    names = ["n1", "n3", "n5", "n7", "n9", "n17"]
+    return write_sweep(folder, sweep_campaign(names, over, messages=(2**28,)), SLOWDOWNS, FAULTS)
+
+
 CAMPAIGNS = {
     "laptop": write_laptop,
     "cluster": write_small_cluster,
@@ -73,6 +80,8 @@ CAMPAIGNS = {
     "slow-host": lambda folder: write_waits(folder, (4, 2), {2: 0.1, 3: 0.1}),
     "trainings": write_trainings,
     "imported": import_published,
+    "sweep": lambda folder: write_small_sweep(folder, "nodes"),
+    "sweep-pairs": lambda folder: write_small_sweep(folder, "pairs"),
 }
 
 

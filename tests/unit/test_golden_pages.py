@@ -1,4 +1,4 @@
-"""The wording of the report: the text of three pages, as a reader sees it.
+"""The wording of the report: the text of five pages, as a reader sees it.
 
 Only these files contain whole sentences of the report; other tests check values. After rewording, read the diff of
 REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_golden_pages.py
@@ -53,7 +53,7 @@ def text_of(page: str, scratch: Path) -> str:
     return re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?", "<time>", head.replace(f"{scratch}/", "")) + "\n"
 
 
-@pytest.mark.parametrize("name", ["laptop", "failures", "trainings"])
+@pytest.mark.parametrize("name", ["laptop", "failures", "trainings", "sweep", "sweep-pairs"])
 def test_the_text_of_the_page_is_the_golden_one(name, tmp_path):
     CAMPAIGNS[name](tmp_path / name)
     text = text_of(make_report(tmp_path / name).read_text(encoding="utf-8"), tmp_path)

@@ -29,14 +29,21 @@ from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, co
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
 NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
-MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name
+MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name, and hosts
 
 MOST_FIELDS = 5  # in a message
 
 
 def match_key(spec: dict) -> str:
     """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
-    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]})
+    hosts = {"hosts": spec["hosts"]} if "hosts" in spec else {}
+    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]} | hosts)
+
+
+def with_hosts(table: pd.DataFrame, cells: list[dict]) -> pd.DataFrame:
+    """Add the nodes of each cell of a sweep, which are part of its name. cells: those of the table, and others."""
+    hosts = {cell["id"]: ", ".join(cell["spec"]["hosts"]) for cell in cells if "hosts" in cell["spec"]}
+    return table.assign(hosts=table["cell"].map(hosts)) if hosts else table
 
 
 def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
@@ -149,9 +156,12 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         launches = times_of(times[0][cell["id"]]), times_of(times[1][other["id"]])
         sides.append(Sides(*launches, False))  # launches of two campaigns never share an allocation
     comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
+    comparisons = with_hosts(comparisons, test.campaign["cells"])
     schema = {"cell": TEXT, **CELL}
     tables = {
-        reason: make_table([cell_row(cell) for cell in found], schema) for reason, found in unmatched.items() if found
+        reason: with_hosts(make_table([cell_row(cell) for cell in found], schema), found)
+        for reason, found in unmatched.items()
+        if found
     }
     environment = by_stack(dict(stack_sides(base, test)))
     return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields)
@@ -267,7 +277,8 @@ def history_of_cells(campaigns: list[CampaignResults]) -> History:
             row |= {"num_launches": time.num, "interval": time.kind, "ratio_to_first": time.median / first}
             rows.append(cell_row(last) | row | interval_values("time", "s", time))
     changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
-    return History(campaigns, make_table(rows, HISTORY), changes, values, len(found) - len(often))
+    table = with_hosts(make_table(rows, HISTORY), [cell for entries in often for _, cell, _ in entries])
+    return History(campaigns, table, changes, values, len(found) - len(often))
 
 
 def largest_changes(history: History) -> pd.Series:

@@ -14,7 +14,7 @@ from regatta.core.benchmarks import Axis, axes_of, benchmark_names, load_benchma
 from regatta.core.text import is_unknown, rank_word, ranks_word, shape, size
 
 SEPARATOR = " \N{MIDDLE DOT} "
-PLACE = ("stack", "backend", "version")  # last in a name, if they vary
+PLACE = ("stack", "backend", "version", "hosts")  # last in a name, if they vary. hosts: of a sweep
 NOT_NAMED = (
     "benchmark",
     "nodes",
@@ -103,8 +103,13 @@ def campaign_names(campaign: dict) -> dict[str, CellName]:
     """Return the name of each cell of a frozen campaign by its id, including skipped ones."""
     cells = [*campaign["cells"], *campaign["skipped"]]
     specs = [cell["spec"] for cell in cells]
-    names = cell_names([{**spec, **spec["parameters"], "stack": spec["stack"]["name"]} for spec in specs])
+    names = cell_names([{**spec, **spec["parameters"], **_texts_of(spec)} for spec in specs])
     return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
+
+
+def _texts_of(spec: dict) -> dict[str, str]:
+    hosts = {"hosts": ", ".join(spec["hosts"])} if "hosts" in spec else {}
+    return {"stack": spec["stack"]["name"], **hosts}
 
 
 def name_of(cell: str, names: dict[str, str]) -> str:

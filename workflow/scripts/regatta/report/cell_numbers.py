@@ -99,6 +99,13 @@ NUMBERS = (
     Number("pipelined_busbw", "Pipelined bus bandwidth (GB/s)", "collectives", "pipelined_busbw", "gb_per_s"),
     Number("accuracy_percent", "Accuracy (%)", "training_runs", "accuracy", "ratio", IN_PERCENT, is_shown=True),
     Number("median_ms", "Time (ms)", "launch_ranges", "median", "s", IN_MILLISECONDS, is_shown=True),
+    *(
+        Number(
+            *("ratio_to_median_percent", "Time / median node or pair (%)", table, "time", "ratio", IN_PERCENT, True),
+            help="median over repeats of the ratio to the median node or pair of the same repeat",
+        )
+        for table in ("sweep_nodes", "sweep_pairs")
+    ),
     Number(
         *("range_percent", "Between-launch range (%)", "main_ranges", "range", "ratio", IN_PERCENT, True),
         note="of pipelined times where recorded",

@@ -38,7 +38,7 @@ RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "ro
 RESERVED |= {"prediction", "rejected_fit", "stack_facts", "warning", "cell", "search", "sort"}
 RESERVED |= {number.key for number in NUMBERS}
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
-LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version"}
+LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version", "hosts": "Nodes measured"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
 COMPARED = {
     "ratio": "time_ratio",
@@ -173,7 +173,7 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
     ranks = ranks_word(cells[0]["spec"]["device"]) if cells else "ranks"
     labels = LABELS | {"subject": _subject_label(benchmarks), "shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
     for field in fields:
-        raw = None if field in ("shape", "version") else [_raw(cell["spec"], field) for cell in cells]
+        raw = None if field in ("shape", "version", "hosts") else [_raw(cell["spec"], field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
         key = f"setting_{field}" if field in RESERVED else URL_KEYS.get(field, field)
         found[key] = (label, [name.parts.get(field) for name in names], raw)

@@ -80,6 +80,9 @@ def subject(data: ReportData) -> AnswerLine:
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
+    if sweep := data.campaign.get("sweep"):
+        num_nodes = len({host for spec in specs for host in spec["hosts"]})
+        parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
     parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {join_names(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}

@@ -19,6 +19,7 @@ from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
+from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
 LOSSES = {"wrapper_ratio": "DDP overhead", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
@@ -274,4 +275,27 @@ def trainings(data: ReportData) -> AnswerLine | None:
     return None
 
 
-RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (scaling, bucket, compared, collectives, trainings)
+def nodes(data: ReportData) -> AnswerLine | None:
+    """Return which nodes of a sweep are slow or broken, and the pairs that no slow node explains."""
+    tables = sweep.tables_of(data)
+    if not tables:
+        return None
+    _, noun, rows = tables[0]
+    groups, found = sweep.counts_of(data, rows), sweep.findings(data)
+    of_nodes = [finding.values for finding in found if finding.values["noun"] == "node"]
+    slower = [values for values in of_nodes if values["verdict"] == "slower"]
+    num_slower, num = len(set(rows.loc[rows["verdict"] == "slower", "hosts"])), rows["hosts"].nunique()
+    texts = [join_names([f"{of_node['hosts']} {sweep.effect_text(of_node)}" for of_node in slower])] if slower else []
+    pairs = [v for v in (finding.values for finding in found) if v["noun"] == "pair" and v["verdict"] == "slower"]
+    slow_pairs = [of_pair["hosts"].replace(", ", "\N{EN DASH}") for of_pair in pairs]
+    texts += [f"slow pairs: {join_names(slow_pairs)}"] if pairs else []
+    texts += [f"{GROUP_WORDS[name]}: {join_names(groups[name])}" for name in GROUP_WORDS if groups[name]]
+    values = {"num_nodes": num, "num_slower": num_slower, "nodes": groups, "largest": slower[:1], "pairs": pairs[:1]}
+    lead = f"{num_slower or 'None'} of {plural(num, noun)} slower than the median node"
+    return AnswerLine("nodes", lead, "; ".join(texts), "sweep", values)
+
+
+GROUP_WORDS = {"failed": "failed", "missing": "without result", "inconclusive": "inconclusive"}
+RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (
+    *(nodes, scaling, bucket, compared, collectives, trainings),
+)

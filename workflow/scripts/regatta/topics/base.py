@@ -166,7 +166,8 @@ def nothing(_: object) -> list:
 class Topic:
     """One topic. sentence: turns a finding into text. methods: (term, definition) pairs for a frozen campaign.
 
-    part_of: id of the topic whose section contains this one's.
+    part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
+    differ in their nodes. Other topics would rank or pool cells that measure the same.
     """
 
     id: str
@@ -178,6 +179,7 @@ class Topic:
     warnings: Callable[[ReportData], list[Advice]] = nothing
     methods: Callable[[dict], list[tuple[str, str]]] = nothing
     part_of: str = ""
+    is_of_sweeps: bool = False
 
     def __post_init__(self) -> None:
         if self.findings is not nothing and self.sentence is None:

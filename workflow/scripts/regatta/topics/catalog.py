@@ -18,7 +18,7 @@ from regatta.report import cells, page
 from regatta.report.findings import Advice
 from regatta.report.panels import Section, with_images
 from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
-from regatta.store.csv_files import COLLECTED, read_csv, write_csv
+from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.launch_files import read_frozen, write_json, write_text
 from regatta.store.summaries import ignore_interrupts
 from regatta.topics import (
@@ -44,8 +44,10 @@ from regatta.topics.scaling import section as scaling
 from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
+from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
+    sweep.TOPIC,
     matrix.TOPIC,
     scaling.TOPIC,
     buckets.TOPIC,
@@ -65,6 +67,11 @@ TOPICS: tuple[Topic, ...] = (
     timeline.TOPIC,
     preflight.TOPIC,
 )
+
+
+def topics_of(campaign: dict) -> list[Topic]:
+    """Return the topics that apply to a campaign, in the page's order. The tables of the others have no rows."""
+    return [topic for topic in TOPICS if topic.is_of_sweeps or not campaign.get("sweep")]
 
 
 def missing_axes(columns: Collection[str]) -> str:
@@ -112,7 +119,8 @@ class _OnDemand(dict):
         self.campaign = campaign
 
     def __missing__(self, name: str) -> pd.DataFrame:
-        self[name] = TABLES[name].make(self.campaign, self)
+        applies = any(name in topic.tables for topic in topics_of(self.campaign))
+        self[name] = TABLES[name].make(self.campaign, self) if applies else make_table([], TABLES[name].columns)
         return self[name]
 
 
@@ -215,7 +223,7 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
-        "methods": page.methods(campaign, [term for topic in TOPICS for term in topic.methods(campaign)]),
+        "methods": page.methods(campaign, [term for topic in topics_of(campaign) for term in topic.methods(campaign)]),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),
@@ -232,7 +240,7 @@ def write_report(data: ReportData, path: Path) -> None:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    return [advice for topic in TOPICS for advice in topic.warnings(data)]
+    return [advice for topic in topics_of(data.campaign) for advice in topic.warnings(data)]
 
 
 def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
@@ -262,7 +270,7 @@ def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
 
 def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
     """Return the section of each topic that has one. Those of a large campaign are made and drawn in processes."""
-    topics = [topic for topic in TOPICS if topic.section]
+    topics = [topic for topic in topics_of(data.campaign) if topic.section]
     num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
     if not page.is_large(data.campaign) or num_processes == 1:
         return [(topic, topic.section(data)) for topic in topics]
@@ -287,7 +295,7 @@ def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
     Without those that are warnings, which have the same sentence.
     """
     found = defaultdict(list)
-    for topic in TOPICS:
+    for topic in topics_of(data.campaign):
         for finding in (finding for finding in topic.findings(data) if finding.anchor != "warnings"):
             text = topic.sentence(finding)
             found[finding.anchor or topic.id].append({"text": text, "finding": finding, "sources": finding.sources})

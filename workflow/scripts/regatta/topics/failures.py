@@ -288,4 +288,4 @@ def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | 
 
 
 TABLES = {"failures": TableSpec(FAILURES, lambda _, tables: failures_table(tables["measurements"]))}
-TOPIC = Topic("failures", "Failures", TABLES, section, findings, sentence, warnings, methods)
+TOPIC = Topic("failures", "Failures", TABLES, section, findings, sentence, warnings, methods, is_of_sweeps=True)

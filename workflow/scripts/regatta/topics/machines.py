@@ -1,8 +1,9 @@
 """Warnings on machines: shared hosts, oversubscribed cores, versions and hardware that differ or are unknown."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from regatta.core.text import plural, shape
+from regatta.core.text import UNKNOWN, natural, plural, shape
 from regatta.report.findings import HEADERS, Advice, Finding, of_runs
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments, threads_by_shape
 from regatta.topics.base import ReportData, Topic
@@ -43,8 +44,11 @@ def machine_warnings(data: ReportData) -> list[Advice]:
         ),
         _oversubscribed(headers),
         _uneven_threads(data.campaign, headers),
-        _mixed_versions(headers),
-        _mixed_machines(headers),
+        *(
+            [_unlike_nodes(headers)]
+            if data.campaign.get("sweep")
+            else [_mixed_versions(headers), _mixed_machines(headers)]
+        ),
         _unknown_gpus(headers),
         *([] if data.campaign.get("imported") else [_unknown_versions(headers)]),
         _dirty(headers),
@@ -131,6 +135,48 @@ def _machine(environment: dict) -> dict[str, str]:
     return {name: " ".join(sorted(values)) for name, values in facts.items()}
 
 
+MOST_UNLIKE = 5  # nodes named for each fact
+
+
+def _unlike_nodes(headers: list[dict]) -> Advice | None:
+    """Return the warning on nodes of a sweep that differ from most others in versions, hardware or settings."""
+    facts: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # fact -> node -> values
+    for header in headers:
+        environment = header.get("environment") or {"hosts": []}
+        hosts = environment["hosts"]
+        of_launch = (
+            _machine(environment) | {name: environment.get(name) for name in VERSIONS} if len(hosts) == 1 else {}
+        )
+        for host in hosts:
+            gpus = [gpu.get("name") for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
+            own = {"cpu": host.get("cpu_model"), "cores": host.get("num_cores"), "gpus": " ".join(map(str, gpus))}
+            for name, value in (of_launch | own).items():
+                if name != "hosts":
+                    facts[name][host["host"]].add(UNKNOWN if value in (None, "") else str(value))
+    found, unlike = [], set()
+    for name, nodes in facts.items():
+        values = {node: " | ".join(sorted(of_node)) for node, of_node in nodes.items()}
+        usual = Counter(values.values()).most_common(1)[0][0]
+        others: dict[str, list[str]] = defaultdict(list)
+        for node in sorted(values, key=natural):
+            if values[node] != usual:
+                others[values[node]].append(node)
+        for value, of_value in others.items():
+            unlike |= set(of_value)
+            more = f" and {len(of_value) - MOST_UNLIKE} more" if len(of_value) > MOST_UNLIKE else ""
+            found.append(f"{name} {value} on {', '.join(of_value[:MOST_UNLIKE])}{more}, {usual} on most")
+    return (
+        Advice(
+            f"{plural(len(unlike), 'node')} unlike the others: {'; '.join(found)}.",
+            "Differences in time may come from this. Bring the nodes to the same state and measure again.",
+            (HEADERS,),
+            {"nodes": sorted(unlike, key=natural)},
+        )
+        if found
+        else None
+    )
+
+
 def _mixed(groups: dict[str, list[dict]], found: str, advice: str) -> Advice | None:
     """Return the warning on facts with several known values. groups: the facts of each launch, by what must agree."""
     mixed = []
@@ -187,4 +233,6 @@ def _dirty(headers: list[dict]) -> Advice | None:
     )
 
 
-TOPIC = Topic("machines", "Warnings", {}, None, shared_host_findings, shared_host_sentence, machine_warnings)
+TOPIC = Topic(
+    "machines", "Warnings", {}, None, shared_host_findings, shared_host_sentence, machine_warnings, is_of_sweeps=True
+)

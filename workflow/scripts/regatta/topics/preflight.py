@@ -141,4 +141,4 @@ def _network(verdict: dict) -> list[str]:
     return _known(verdict["network"], provider, otherwise=UNKNOWN)
 
 
-TOPIC = Topic("preflight", "Preflight", {}, section, findings, sentence, warnings)
+TOPIC = Topic("preflight", "Preflight", {}, section, findings, sentence, warnings, is_of_sweeps=True)

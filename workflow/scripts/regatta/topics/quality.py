@@ -243,4 +243,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 
 
 TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
-TOPIC = Topic("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings, methods)
+TOPIC = Topic(
+    *("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings, methods),
+    is_of_sweeps=True,
+)

@@ -330,4 +330,4 @@ TABLES = {
     "timeline": TableSpec(TIMELINE, lambda _, tables: timeline_table(tables["launches"], tables["jobs"])),
     "allocations": TableSpec(ALLOCATIONS, lambda _, tables: allocations_table(tables["launches"], tables["jobs"])),
 }
-TOPIC = Topic("timeline", "Timeline", TABLES, section, findings, sentence, warnings, methods)
+TOPIC = Topic("timeline", "Timeline", TABLES, section, findings, sentence, warnings, methods, is_of_sweeps=True)

@@ -68,4 +68,4 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     return [("Between-launch variation", text)]
 
 
-TOPIC = Topic("stability", "Stability", {}, section, methods=methods)
+TOPIC = Topic("stability", "Stability", {}, section, methods=methods, is_of_sweeps=True)

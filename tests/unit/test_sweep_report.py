@@ -1,0 +1,210 @@
+"""The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
+
+import itertools
+import json
+import math
+import statistics
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from synthetic import analyse
+from synthetic_sweep import FAULTS, SLOWDOWNS, sweep_campaign, write_sweep
+
+from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
+from regatta.compare.output import comparison_text
+from regatta.core.names import campaign_names
+from regatta.report.cells import data_block
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics import catalog
+from regatta.topics.answer import answer
+from regatta.topics.machines import machine_warnings
+from regatta.topics.sweep import section as sweep
+from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
+
+SIX = range(6)
+
+
+def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
+    """Return measurements.csv of a sweep of one cell per node or pair. seconds: nodes -> one time per repeat, or None."""
+    rows = []
+    for cell in campaign["cells"]:
+        for repeat, time in enumerate(seconds[tuple(cell["spec"]["hosts"])]):
+            row = {"cell": cell["id"], "repeat": repeat, "launch": f"batch-l{repeat:03d}-a00"}
+            rows.append(row | {"status": "ok" if time else "failed", "p50_s": time})
+    return make_table(rows, MEASUREMENTS)
+
+
+def one_cell(names: list[str], over: str = "nodes", repeats: int = 2) -> dict:
+    campaign = sweep_campaign(names, over, repeats, messages=(1024,))
+    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "collective"]
+    return campaign | {"cells": cells}
+
+
+def by_hosts(table: pd.DataFrame, column: str) -> dict:
+    return dict(zip(table["hosts"], table[column], strict=True))
+
+
+def test_the_ratio_is_the_median_over_repeats_of_that_to_the_median_node(tmp_path):
+    """Medians by repeat: 11 and 12. Ratios: n1 10/11, 12/12; n2 11/11, 11/12; n10 22/11, 24/12."""
+    campaign = one_cell(["n1", "n2", "n10"])
+    times = {("n1",): [10, 12], ("n2",): [11, 11], ("n10",): [22, 24]}
+    table = sweep_nodes_table(campaign, measured(campaign, times))
+    assert list(table["hosts"]) == ["n1", "n2", "n10"]
+    expected = {"n1": math.sqrt(10 / 11), "n2": math.sqrt(11 / 12), "n10": 2}
+    assert by_hosts(table, "time_ratio") == pytest.approx(expected)
+    assert by_hosts(table, "place") == {"n1": 1, "n2": 2, "n10": 3}
+    assert by_hosts(table, "time_s") == {"n1": 11, "n2": 11, "n10": 23}
+    assert (table["interval"].unique(), table["verdict"].unique()) == (["range"], ["inconclusive"])  # two repeats
+    assert (by_hosts(table, "time_low_ratio")["n1"], by_hosts(table, "time_high_ratio")["n1"]) == pytest.approx(
+        (10 / 11, 1)
+    )
+    assert sweep_pairs_table(campaign, measured(campaign, times)).empty
+
+
+def test_a_node_without_a_result_keeps_its_row_and_is_no_part_of_the_median():
+    campaign = one_cell(["n1", "n2", "n3"])
+    times = {("n1",): [10, 10], ("n2",): [10, None], ("n3",): [None, None]}
+    table = sweep_nodes_table(campaign, measured(campaign, times))
+    assert by_hosts(table, "num_launches") == {"n1": 2, "n2": 1, "n3": 0}
+    assert by_hosts(table, "time_ratio")["n1"] == 1
+    assert table["time_ratio"].isna().tolist() == [False, False, True]
+    assert table["num_places"].tolist()[:2] == [2, 2]
+
+
+def test_a_node_of_pairs_has_the_median_over_its_pairs():
+    """Pairs take 10, 20 and 30. Medians over the pairs of a node: 15, 20, 25; the median node takes 20."""
+    campaign = one_cell(["n1", "n2", "n3"], "pairs", 1)
+    table = measured(campaign, {("n1", "n2"): [10], ("n1", "n3"): [20], ("n2", "n3"): [30]})
+    nodes, pairs = sweep_nodes_table(campaign, table), sweep_pairs_table(campaign, table)
+    assert by_hosts(nodes, "time_ratio") == {"n1": 0.75, "n2": 1, "n3": 1.25}
+    assert (nodes["num_pairs"].tolist(), nodes["cell"].isna().all()) == ([2, 2, 2], True)
+    assert by_hosts(pairs, "time_ratio") == {"n1, n2": 0.5, "n1, n3": 1, "n2, n3": 1.5}
+
+
+@given(st.data())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+def test_ratios_are_those_of_brute_force(data):
+    over, num = data.draw(st.sampled_from(["nodes", "pairs"])), data.draw(st.integers(2, 6))
+    campaign = one_cell([f"n{i}" for i in range(num)], over, 3)
+    time = st.none() | st.floats(0.001, 10)
+    times = {tuple(c["spec"]["hosts"]): data.draw(st.lists(time, min_size=3, max_size=3)) for c in campaign["cells"]}
+    make = {"nodes": sweep_nodes_table, "pairs": sweep_pairs_table}[over]
+    for row in make(campaign, measured(campaign, times)).itertuples():
+        logs = [
+            math.log(mine / statistics.median(of[repeat] for of in times.values() if of[repeat]))
+            for repeat, mine in enumerate(times[tuple(row.hosts.split(", "))])
+            if mine
+        ]
+        assert row.num_launches == len(logs)
+        if logs:
+            assert math.log(row.time_ratio) == pytest.approx(statistics.median(logs), abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def of_nodes(tmp_path_factory):
+    names = [f"n{i}" for i in range(1, 25)]
+    return analyse(write_sweep(tmp_path_factory.mktemp("sweep") / "nodes", sweep_campaign(names), SLOWDOWNS, FAULTS))
+
+
+@pytest.fixture(scope="module")
+def of_pairs(tmp_path_factory):
+    campaign = sweep_campaign([f"n{i}" for i in range(1, 21)], "pairs", messages=(2**28,))
+    return analyse(write_sweep(tmp_path_factory.mktemp("sweep") / "pairs", campaign, SLOWDOWNS, FAULTS))
+
+
+def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
+    groups = sweep.counts_of(of_nodes, sweep.tables_of(of_nodes)[0][2])
+    assert {name: hosts for name, hosts in groups.items() if name != "equivalent" and hosts} == {
+        "failed": ["n9"],
+        "slower": ["n5", "n17"],
+    }
+    assert len(groups["equivalent"]) == 21
+    slowest, second = sweep.findings(of_nodes)
+    assert (slowest.values["hosts"], slowest.values["num"], slowest.values["workload"]) == ("n5", 1, "ResNet-50")
+    assert (second.values["hosts"], second.values["num"], second.values["num_workloads"]) == ("n17", 3, 3)
+    assert 1.07 < second.values["low"] < second.values["ratio"] < second.values["high"] < 1.10
+    assert "n17" in sweep.sentence(second)
+    [line] = [line for line in answer(of_nodes) if line.id == "nodes"]
+    assert (line.values["num_slower"], line.values["num_nodes"]) == (2, 24)
+    assert line.values["nodes"]["failed"] == ["n9"]
+
+
+def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
+    tables = {noun: rows for _, noun, rows in sweep.tables_of(of_pairs)}
+    groups = sweep.counts_of(of_pairs, tables["node"])
+    assert (groups["slower"], groups["failed"], groups["missing"]) == (["n17"], ["n9"], [])
+    slower = tables["pair"].query("verdict == 'slower'")["hosts"]
+    assert len(slower) == 19  # the 18 others of n17, and n3 with n7
+    found = [(f.values["noun"], f.values["hosts"]) for f in sweep.findings(of_pairs)]
+    assert found == [("node", "n17"), ("pair", "n3, n7")]
+    [matrix] = sweep.section(of_pairs).content["pairs"]
+    squares = {
+        (row.name, column): square
+        for row in matrix.groups[0].rows
+        for column, square in zip(matrix.columns, row.squares, strict=True)
+    }
+    assert squares["n3", "n7"] == squares["n7", "n3"]
+    assert (squares["n3", "n7"].side, squares["n3", "n3"], squares["n9", "n1"].state) == ("above", None, "failed")
+
+
+def test_topics_that_would_pool_nodes_have_no_tables_and_no_sections(of_nodes):
+    with_rows = {name for name in catalog.TABLES if len(of_nodes.tables[name])}
+    assert with_rows == {"sweep_nodes", "launch_ranges", "failures", "timeline", "allocations"} & with_rows
+    assert {"sweep_nodes", "launch_ranges", "failures"} <= with_rows
+    shown = catalog.sections(of_nodes, catalog.warnings(of_nodes))
+    assert [section.id for section in shown] == ["sweep", "stability", "failures", "timeline"]
+
+
+def test_other_campaigns_have_no_such_section(of_nodes):
+    campaign = {**of_nodes.campaign, "sweep": None, "cells": []}
+    assert sweep_nodes_table(campaign, of_nodes.measurements).empty
+    assert catalog.topics_of(campaign) == list(catalog.TOPICS)
+
+
+def test_names_and_numbers_of_cells_distinguish_nodes(of_nodes):
+    names = campaign_names(of_nodes.campaign)
+    assert len({name.full for name in names.values()}) == len(names) == 72
+    cell = next(cell for cell in of_nodes.campaign["cells"] if cell["spec"]["hosts"] == ["n17"])
+    assert names[cell["id"]].parts["hosts"] == "n17"
+    block = data_block(of_nodes)
+    place = block["cells"]["id"].index(cell["id"])
+    assert 107 < block["cells"]["ratio_to_median_percent"][place] < 110
+    assert len(block["facets"]["hosts"]["values"]) == 24
+
+
+def test_the_warning_names_nodes_unlike_the_others_and_none_if_all_are_alike(tmp_path):
+    names = ["n1", "n2", "n3", "n4"]
+    folder = write_sweep(tmp_path / "sweep", sweep_campaign(names, repeats=2))
+    assert not [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
+    for path in folder.glob("launches/*.jsonl"):
+        header, _, rest = path.read_text().partition("\n")
+        header = json.loads(header)
+        if header["environment"]["hosts"][0]["host"] == "n3":
+            header["environment"]["hosts"][0]["num_cores"] = 71
+            path.write_text(json.dumps(header) + "\n" + rest)
+    [warning] = [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
+    assert warning.values["nodes"] == ["n3"]
+    assert all(word in warning.found for word in ("71", "72", "n3"))
+
+
+def test_two_sweeps_are_compared_node_by_node(tmp_path):
+    names = ["n1", "n2", "n3"]
+    before = write_sweep(tmp_path / "before", sweep_campaign(names))
+    after = write_sweep(tmp_path / "after", sweep_campaign(names), {("n2", ""): 1.5})
+    for folder in (before, after):
+        analyse(folder)
+    found = compare_campaigns(read_campaign(before), read_campaign(after), 0.05)
+    assert len(found.comparisons) == 9
+    slower = found.comparisons.query("verdict == 'slower'")
+    assert {cell.rpartition("-")[0].rpartition("-")[2] for cell in slower["cell"]} == {"n2"}
+    assert (slower["reference"] == slower["cell"]).all()
+    assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
+    assert len(history_of_cells([read_campaign(before), read_campaign(after)]).table) == 18
+
+
+def test_rounds_and_names_stay_distinct_for_pairs(of_pairs):
+    names = campaign_names(of_pairs.campaign)
+    hosts = {name.parts["hosts"] for name in names.values()}
+    assert hosts == {", ".join(pair) for pair in itertools.combinations([f"n{i}" for i in range(1, 21)], 2)}

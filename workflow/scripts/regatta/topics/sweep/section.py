@@ -1,0 +1,369 @@
+"""The section of an acceptance sweep: which nodes or pairs are slow, failed, or undecided, and by how much."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from regatta.core.names import cell_names
+from regatta.core.text import bracket, interval_heading, is_unknown, natural, plural, three, times
+from regatta.report.findings import Finding, of_rows, percent_number
+from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.panels import Figure, Section, Table, launches, milliseconds, text_of
+from regatta.report.plotting import WIDTH_IN, Entry, new_canvas
+from regatta.report.rows import table_rows
+from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
+from regatta.report.svg import MARKS as MARKS_ID
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
+from regatta.topics.comparison.heatmap import SCALE_END, difference_text
+from regatta.topics.comparison.texts import margins_text
+from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
+from regatta.topics.sweep.tables import SWEEP, sweep_nodes_table, sweep_pairs_table
+
+MOST_FINDINGS = 5
+MOST_ROWS_OPEN = 12  # nodes; further groups are folded
+MOST_NODES_MATRIX = 32  # of a matrix of pairs
+MOST_NAMED = 3  # slow nodes named in a figure
+STRIP_IN = 2.4
+# Groups of the matrix in its order: a node is in the first one that holds for any of its cells.
+GROUPS = {
+    "failed": "Failed",
+    "slower": "Slower",
+    "faster": "Faster",
+    "missing": "No result",
+    "inconclusive": "Inconclusive",
+    "equivalent": "Within the margin",
+}
+STYLES = {  # verdict -> color, marker
+    "slower": (COLORS[1], "D"),
+    "faster": (COLORS[2], "v"),
+    "inconclusive": (GREY, "o"),
+    "equivalent": (COLORS[0], "o"),
+}
+
+
+def tables_of(data: ReportData) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return name, noun and rows of the tables with rows: nodes first, then pairs."""
+    found = [("sweep_nodes", "node"), ("sweep_pairs", "pair")]
+    return [(name, noun, _labeled(data.tables[name])) for name, noun in found if len(data.tables[name])]
+
+
+def _labeled(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add the name of each row's workload, without its shape, which all cells of a sweep share, and its nodes."""
+    names = [name.without("shape", "hosts") for name in cell_names(rows.to_dict("records"))]
+    return rows.assign(workload=[name.say(*name.parts, always=("subject",)) for name in names])
+
+
+@once_per_report
+def failed_hosts(data: ReportData) -> dict[str, int]:
+    """Return the number of failed measurements of each node or pair that has any.
+
+    A node of a sweep of pairs counts as failed if none of its measurements is ok: one broken node fails all its pairs.
+    """
+    statuses, num_failed, num_ok = statuses_by_cell(data.measurements), Counter(), Counter()
+    for cell in data.campaign["cells"]:
+        counts, hosts = statuses[cell["id"]], cell["spec"]["hosts"]
+        bad = _num_failed(counts)
+        for name in {", ".join(hosts), *hosts}:
+            num_failed[name] += bad
+            num_ok[name] += counts["ok"]
+    is_of_pairs = data.campaign["sweep"] == "pairs"
+    return {
+        name: num for name, num in num_failed.items() if num and not (is_of_pairs and ", " not in name and num_ok[name])
+    }
+
+
+def _num_failed(counts: Counter) -> int:
+    return sum(num for status, num in counts.items() if status not in ("ok", "skipped", *NO_RECORD))
+
+
+def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
+    """Return nodes or pairs by group, each in the first that holds. rows: of one of the tables."""
+    failed = failed_hosts(data)
+    groups: dict[str, list[str]] = {name: [] for name in GROUPS}
+    for hosts, part in rows.groupby("hosts", sort=False):
+        verdicts = set(part["verdict"].dropna()) | ({"missing"} if part["time_s"].isna().any() else set())
+        verdicts |= {"failed"} if hosts in failed else set()
+        groups[next(name for name in GROUPS if name in verdicts)].append(hosts)
+    return groups
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the nodes, then the pairs, that are slower or faster than the median one, the largest effect first."""
+    found = []
+    for table, noun, rows in tables_of(data):
+        outside = rows[rows["verdict"].isin(["slower", "faster"])]
+        if noun == "pair":
+            outside = outside[~_has_outlying_node(outside, data)]
+        by_hosts = [(part, _size(_worst(part))) for _, part in outside.groupby("hosts", sort=False)]
+        by_hosts.sort(key=lambda pair: -pair[1])
+        num_workloads = rows["workload"].nunique()
+        found += [_finding(table, noun, part, num_workloads, len(by_hosts)) for part, _ in by_hosts[:MOST_FINDINGS]]
+    return found
+
+
+def _has_outlying_node(pairs: pd.DataFrame, data: ReportData) -> np.ndarray:
+    """Return for each pair whether one of its nodes has the pair's verdict by itself, which explains the pair."""
+    nodes = _labeled(data.tables["sweep_nodes"])
+    known = set(zip(nodes["hosts"], nodes["workload"], nodes["verdict"], strict=True))
+    return np.array(
+        [
+            any((host, row.workload, row.verdict) in known for host in row.hosts.split(", "))
+            for row in table_rows(pairs)
+        ],
+        dtype=bool,
+    )
+
+
+def _worst(rows: pd.DataFrame):
+    """Return the row that is slowest, or fastest if none is slower."""
+    return max(table_rows(rows), key=lambda row: (row.verdict == "slower", _size(row)))
+
+
+def _size(row) -> float:
+    return abs(math.log(row.time_ratio))
+
+
+def _finding(table: str, noun: str, rows: pd.DataFrame, num_workloads: int, num_outside: int) -> Finding:
+    worst = _worst(rows)
+    values = {
+        "hosts": worst.hosts,
+        "noun": noun,
+        "verdict": worst.verdict,
+        "workload": worst.workload,
+        "ratio": float(worst.time_ratio),
+        "low": float(worst.time_low_ratio),
+        "high": float(worst.time_high_ratio),
+        "interval": worst.interval,
+        "num": int((rows["verdict"] == worst.verdict).sum()),
+        "num_workloads": num_workloads,
+        "num_outside": num_outside,
+    }
+    cells = tuple(rows["cell"].dropna())
+    return Finding(f"{worst.verdict}_{noun}", values, (of_rows(table, rows, ("hosts", "workload")),), cells)
+
+
+def sentence(finding: Finding) -> str:
+    values = finding.values
+    more = f" ({values['verdict']} in {values['num']} of {values['num_workloads']} cells)"
+    return (
+        f"{values['hosts']} is {effect_text(values)} than the median {values['noun']}: {values['workload']}"
+        f"{more if values['num_workloads'] > 1 else ''}."
+    )
+
+
+def effect_text(values: dict) -> str:
+    """Return `8.0 % slower [6.1, 9.9]`. values: verdict, ratio, low, high, interval."""
+    ends = [abs(ratio - 1) for ratio in (values["low"], values["high"])]
+    low, high = sorted(ends)
+    ends = bracket(low, high, values["interval"], percent_number)
+    return f"{percent_number(abs(values['ratio'] - 1))} % {values['verdict']} {ends}"
+
+
+def section(data: ReportData) -> Section | None:
+    if not (tables := tables_of(data)):
+        return None
+    figures, matrices = [], []
+    for table, noun, rows in tables:
+        named = rows.assign(is_named=~_has_outlying_node(rows, data) if noun == "pair" else True)
+        figures += [_figure(f"sweep-{noun}-{i}", table, noun, part) for i, part in enumerate(_by_workload(named), 1)]
+        matrices.append(_nodes_matrix(data, rows) if noun == "node" else None)
+    pairs = [matrix for table, noun, rows in tables if noun == "pair" for matrix in _pair_matrices(data, rows)]
+    _, noun, rows = tables[-1]
+    num_slower = len(counts_of(data, tables[0][2])["slower"])
+    return Section(
+        "sweep",
+        "Nodes" if noun == "node" else "Nodes and pairs",
+        lead=" ".join(_lead(data, *table[1:]) for table in tables) + f" {_how_to_read(rows)}",
+        figures=tuple(figure for figure in figures if figure is not None),
+        template="sweep.html.j2",
+        content={"matrices": [matrix for matrix in matrices if matrix], "pairs": pairs, "most_open": MOST_ROWS_OPEN},
+        state=(f"{num_slower} slower", "bad") if num_slower else ("", ""),
+    )
+
+
+def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
+    return (part for _, part in rows.groupby("workload", sort=False))
+
+
+def _lead(data: ReportData, noun: str, rows: pd.DataFrame) -> str:
+    """Return how many nodes or pairs are in which group."""
+    groups = {name: len(hosts) for name, hosts in counts_of(data, rows).items()}
+    listed = [f"{num} {GROUPS[name].lower()}" for name, num in groups.items() if num]
+    return f"{plural(sum(groups.values()), noun)}: {', '.join(listed)}."
+
+
+def _how_to_read(rows: pd.DataFrame) -> str:
+    margins = sorted({float(margin) for margin in rows["margin_ratio"]})
+    return (
+        "Each repeat is compared with the median of the same repeat."
+        f" Slower and faster: beyond the {margins_text(margins)} margin and significant."
+    )
+
+
+def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure | None:
+    """Return the ranking of one workload, fastest first, with the interval of each node or pair."""
+    rows = rows[rows["time_ratio"].notna()].sort_values("place", kind="stable")
+    if rows.empty:
+        return None
+    workload = rows["workload"].iloc[0]
+    columns = {
+        noun: text_of("hosts", str),
+        "place": lambda row: f"{row.place}/{row.num_places}",
+        "n": launches,
+        "time (ms)": text_of("time_s", milliseconds),
+        "difference (%)": lambda row: difference_text(row.time_ratio),
+        f"{interval_heading(rows['interval'])} (%)": lambda row: bracket(
+            *(times(end, 1) and end - 1 for end in (row.time_low_ratio, row.time_high_ratio)),
+            row.interval,
+            percent_number,
+        ),
+        "verdict": text_of("verdict", str),
+    }
+    slowest_first = Table.of(f"{workload}: {noun}s, slowest first", columns, rows[::-1])
+    title = f"{noun.capitalize()}s: {workload}"
+
+    def image() -> str:
+        return _draw(figure_id, title, noun, rows)
+
+    used = [verdict for verdict in STYLES if (rows["verdict"] == verdict).any()]
+    words = {"equivalent": "within the margin"}
+    legend = tuple(Entry(words.get(name, name), STYLES[name][0], marker=STYLES[name][1]) for name in used)
+    return Figure(figure_id, title, image, slowest_first, table, legend)
+
+
+def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
+    """Draw intervals and estimates by place. Names: the slowest ones. Dashed: the margin."""
+    percent = {
+        name: 100 * (rows[f"time{name}_ratio"].to_numpy(dtype=float, na_value=np.nan) - 1)
+        for name in ("", "_low", "_high")
+    }
+    places, verdicts = np.arange(1, len(rows) + 1), rows["verdict"].to_numpy()
+    is_small, margin = len(rows) > 64, float(rows["margin_ratio"].iloc[0])
+    names, cells = rows["hosts"].tolist(), []
+    with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
+        axes = canvas.add_axes((0.15, 0.19, 0.8, 0.68))
+        for limit in (margin, 1 / (1 + margin) - 1):
+            axes.axhline(100 * limit, color=GREY, dashes=(6, 2), linewidth=1, zorder=1.5)
+        axes.axhline(0, color=GREY, linewidth=0.8, zorder=1.5)
+        for verdict, (color, marker) in STYLES.items():
+            chosen = verdicts == verdict
+            if chosen.any():
+                x, middle = places[chosen], percent[""][chosen]
+                width, size = (0.8, 2.5) if is_small else (1.8, 5)
+                axes.vlines(
+                    x, percent["_low"][chosen], percent["_high"][chosen], color=color, linewidth=width, alpha=0.7
+                )
+                style = {"marker": marker, "markersize": size, "color": color, "linestyle": "none"}
+                axes.plot(x, middle, **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
+                cells.append([cell or "" for cell in rows["cell"].fillna("")[chosen]])
+        for index in _named(percent[""], (verdicts == "slower") & rows["is_named"].to_numpy()):
+            name = {"ha": "right", "va": "center", "fontsize": 8, "color": INK, "parse_math": False}
+            axes.annotate(
+                names[index], (places[index], percent[""][index]), (-6, 0), textcoords="offset points", **name
+            )
+        axes.set_xlim(0.4, len(rows) + 0.6)
+        axes.set_xlabel(f"{noun}s, fastest first")
+        axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.locator_params(axis="y", nbins=6)
+        axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+        canvas.text(0.01, 0.99, "difference in time (%)", va="top", fontsize=9)
+        return svg_of(canvas, f"{title}: difference in time (%) by place", cells)
+
+
+def _named(percent: np.ndarray, is_slower: np.ndarray) -> list[int]:
+    """Return the places of the slowest nodes or pairs, without those whose names would overlap."""
+    found, gap = [], np.ptp(percent) / LINES
+    for index in reversed(range(len(percent))):
+        if is_slower[index] and (not found or percent[found[-1]] - percent[index] > gap):
+            found.append(index)
+    return found[:MOST_NAMED]
+
+
+LINES = 10  # of names that fit above each other in a figure
+
+
+def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
+    """Return nodes down, in groups, and workloads across."""
+    workloads = list(dict.fromkeys(rows["workload"]))
+    by_host: dict[str, dict[str, object]] = {}
+    for row in table_rows(rows):
+        by_host.setdefault(row.hosts, {})[row.workload] = row
+    statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
+    groups = []
+    for name, hosts in counts_of(data, rows).items():
+        ordered = sorted(hosts, key=lambda host: (-_largest(by_host[host].values()), natural(host)))
+        ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else ordered
+        lines = tuple(
+            Row(
+                host,
+                tuple(_square(by_host[host].get(workload), statuses, failed.get(host, 0)) for workload in workloads),
+            )
+            for host in ordered
+        )
+        groups += [Group(f"{GROUPS[name]} ({len(lines)})", lines)] if lines else []
+    caption = "Change in time against the median node (%)"
+    return Matrix(caption, tuple(workloads), tuple(groups), label="Nodes")
+
+
+def _largest(rows: Iterable) -> float:
+    """Return the largest slowdown of a node, on a logarithmic scale; 0 without a result."""
+    return max((math.log(row.time_ratio) for row in rows if not is_unknown(row.time_ratio)), default=0.0)
+
+
+def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | None:
+    """Return the square of a row of a table. num_failed: measurements of a node that has no cell of its own."""
+    if row is None:
+        return None
+    cells = () if is_unknown(row.cell) else (row.cell,)
+    of_node = Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
+    counts = statuses[row.cell] if cells else of_node
+    name = f"{row.hosts}: {row.workload}"
+    if is_unknown(row.time_ratio):
+        return square_without_value(name, list(cells), counts)
+    ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
+    ends = (row.time_low_ratio, row.time_high_ratio)
+    inside = "" if is_unknown(ends[0]) else f" {bracket(*ends, row.interval)}"
+    note = f"{name}: ratio {three(ratio, 4)}{inside}, place {row.place} of {row.num_places}, {row.verdict}"
+    bad = _num_failed(counts) if cells else 0
+    state = f"{row.verdict}{' partial' if bad else ''}"
+    note += f"; {bad} of {plural(counts.total(), 'measurement')} not ok" if bad else ""
+    if 1 / limit <= ratio <= limit:
+        return Square(difference_text(ratio), None, state, cells, note)
+    level = abs(math.log(ratio)) / math.log(SCALE_END)
+    return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below")
+
+
+def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
+    """Return for each workload the pairs as a matrix of nodes by nodes, if they are few enough to read."""
+    nodes = sorted({host for hosts in rows["hosts"] for host in hosts.split(", ")}, key=natural)
+    if len(nodes) > MOST_NODES_MATRIX:
+        return []
+    statuses, found = statuses_by_cell(data.measurements), []
+    for part in _by_workload(rows):
+        squares = {frozenset(row.hosts.split(", ")): _square(row, statuses) for row in table_rows(part)}
+        lines = tuple(Row(a, tuple(None if a == b else squares.get(frozenset((a, b))) for b in nodes)) for a in nodes)
+        workload = part["workload"].iloc[0]
+        caption = f"{workload}: change in time against the median pair (%)"
+        found.append(Matrix(caption, tuple(nodes), (Group(workload, lines),), label=f"Pairs, {workload}"))
+    return found
+
+
+def methods(campaign: dict) -> list[tuple[str, str]]:
+    if not campaign.get("sweep"):
+        return []
+    text = (
+        "Time: median of individually synchronized iterations of a launch (p50_s). Difference: median over repeats of"
+        " the ratio to the median over all nodes (or pairs) in the same repeat. Verdicts as in comparisons, corrected"
+        " over the table. A node of a sweep of pairs has the median time over its pairs."
+    )
+    return [("Nodes and pairs", text)]
+
+
+TABLES = {
+    "sweep_nodes": TableSpec(SWEEP, lambda campaign, tables: sweep_nodes_table(campaign, tables["measurements"])),
+    "sweep_pairs": TableSpec(SWEEP, lambda campaign, tables: sweep_pairs_table(campaign, tables["measurements"])),
+}
+TOPIC = Topic("sweep", "Nodes", TABLES, section, findings, sentence, methods=methods, is_of_sweeps=True)

@@ -1,0 +1,133 @@
+"""Nodes and pairs of an acceptance sweep against the median one: tables/sweep_nodes.csv and sweep_pairs.csv.
+
+The compared time is p50_s, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pandas as pd
+
+from regatta.campaign.matrix import canonical_json
+from regatta.core.statistics import fast_median, interval_values, over_launches
+from regatta.core.text import natural
+from regatta.core.verdicts import Compared, Verdict, compare_launches, judge_all
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import CELL, REAL, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.comparison.tables import margins_of, times_by_cell
+
+# One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
+# pairs, whose time is the median over its pairs. place: 1 is the fastest of num_places.
+SWEEP = {
+    **dict.fromkeys(("hosts", "cell"), TEXT),
+    **CELL,
+    **dict.fromkeys(("num_planned", "num_launches", "num_pairs"), WHOLE),
+    **interval_columns("time", "s"),
+    **interval_columns("time", "ratio"),
+    **dict.fromkeys(("interval", "test"), TEXT),
+    **dict.fromkeys(("p_value", "p_adjusted", "margin_ratio"), REAL),
+    **dict.fromkeys(("margin_source", "verdict"), TEXT),
+    **dict.fromkeys(("launches_needed", "place", "num_places"), WHOLE),
+}
+
+Times = dict[int, float]  # repeat -> seconds
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node or a pair in the ranking of one workload. row: the columns that identify it. times: of its ok launches."""
+
+    hosts: tuple[str, ...]
+    row: dict
+    times: Times
+
+
+def workload_of(cell: dict) -> str:
+    """Return all fields of a cell but its nodes as one text: cells of one workload are ranked together."""
+    return canonical_json({name: value for name, value in cell["spec"].items() if name != "hosts"})
+
+
+def sweep_pairs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each cell of a sweep of pairs, measured or not; none for other campaigns."""
+    return _ranked(campaign, measurements, _cells(campaign, measurements) if campaign.get("sweep") == "pairs" else {})
+
+
+def sweep_nodes_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each node and workload of a sweep, measured or not; none for other campaigns."""
+    members = _cells(campaign, measurements) if campaign.get("sweep") else {}
+    if campaign.get("sweep") == "pairs":
+        members = {workload: _nodes_of_pairs(pairs) for workload, pairs in members.items()}
+    return _ranked(campaign, measurements, members)
+
+
+def _cells(campaign: dict, measurements: pd.DataFrame) -> dict[str, list[Member]]:
+    """Return nodes or pairs, as they are in the cells, by workload."""
+    times, found = times_by_cell(measurements), defaultdict(list)
+    for cell in campaign["cells"]:
+        of_cell = {repeat: seconds for repeat, (_, seconds) in times[cell["id"]].items()}
+        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
+        found[workload_of(cell)].append(Member(tuple(cell["spec"]["hosts"]), row, of_cell))
+    return found
+
+
+def _nodes_of_pairs(pairs: list[Member]) -> list[Member]:
+    """Return the nodes of these pairs. The time of a node in a repeat is the median over its pairs."""
+    of_node: dict[str, list[Member]] = defaultdict(list)
+    for pair in pairs:
+        for host in pair.hosts:
+            of_node[host].append(pair)
+    found = []
+    for host, own in of_node.items():
+        row = own[0].row | {"cell": None, "num_pairs": sum(bool(pair.times) for pair in own)}
+        found.append(Member((host,), row, _medians(own)))
+    return found
+
+
+def _medians(members: list[Member]) -> Times:
+    """Return the median over members for each repeat that any of them has."""
+    by_repeat: dict[int, list[float]] = defaultdict(list)
+    for member in members:
+        for repeat, seconds in member.times.items():
+            by_repeat[repeat].append(seconds)
+    return {repeat: fast_median(values) for repeat, values in sorted(by_repeat.items())}
+
+
+def _ranked(campaign: dict, measurements: pd.DataFrame, members: dict[str, list[Member]]) -> pd.DataFrame:
+    """Return a row for each member, compared with the median member of its workload, repeat by repeat.
+
+    p values are corrected over the table.
+    """
+    margins = margins_of(campaign, times_by_cell(measurements)) if members else {}
+    rows, compared = [], []
+    for of_workload in members.values():
+        medians, places = _medians(of_workload), []
+        for member in sorted(of_workload, key=lambda member: [natural(host) for host in member.hosts]):
+            margin = margins[member.row["benchmark"]]
+            row = member.row | {"hosts": ", ".join(member.hosts), "num_launches": len(member.times)}
+            row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
+            rows.append(row)
+            if member.times:
+                repeats = sorted(member.times)
+                times = [member.times[repeat] for repeat in repeats]
+                row |= interval_values("time", "s", over_launches(times))
+                found = compare_launches([medians[repeat] for repeat in repeats], times, is_paired=True)
+                compared.append((row, found))
+                places.append((found.ratio.median, row))
+        places.sort(key=lambda place: place[0])
+        for place, (_, row) in enumerate(places, start=1):
+            row |= {"place": place, "num_places": len(places)}
+    verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
+    for (row, found), verdict in zip(compared, verdicts, strict=True):
+        row |= _statistics(found, verdict)
+    return make_table(rows, SWEEP)
+
+
+def _statistics(compared: Compared, verdict: Verdict) -> dict:
+    return interval_values("time", "ratio", compared.ratio) | {
+        "interval": compared.ratio.kind,
+        "test": verdict.test,
+        "p_value": verdict.p_value,
+        "p_adjusted": verdict.p_adjusted,
+        "verdict": verdict.word,
+        "launches_needed": verdict.launches_needed,
+    }
