@@ -24,7 +24,9 @@ def words(times: np.ndarray) -> list[str]:
 
 
 def main() -> None:
-    print("| variation between launches (%) | sweeps that blame a healthy node (%) | that find the slow one (%) |\n|---|---|---|")
+    print(
+        "| variation between launches (%) | sweeps that blame a healthy node (%) | that find the slow one (%) |\n|---|---|---|"
+    )
     for scatter in (0.005, 0.01, 0.02, 0.05):
         rng = np.random.default_rng(1)
         num_wrong = num_found = 0
