@@ -1,11 +1,13 @@
 """Acceptance sweeps on four nodes, and packed shapes: launches at the same time, and nodes that fail among them."""
 
+import csv
 import json
 import signal
 from collections import Counter
 
-from drills import campaign, fake_campaign, submitted
+from drills import SAMPLING, campaign, fake_campaign, submitted
 from slurm import send_signal, wait_until
+from stacks import launches
 
 NUM_NODES = 4
 ALL = ["n1", "n2", "n3", "n4"]
@@ -106,3 +108,25 @@ def test_packed_shapes_are_measured_in_one_job(site):
     sizes = {(r["spec"]["nodes"], r["status"]) for r in site.records()}
     assert sizes == {(1, "ok"), (2, "ok"), (4, "ok")}
     assert {(r["nodes"], r["gpus_per_node"]) for r in requests(site)} == {(1, 2), (2, 2), (4, 2)}
+
+
+def test_a_sweep_with_torch_reaches_its_report(site):
+    """Pairs of nodes with real ranks: their names in the store agree with the plan, and the report ranks them."""
+    host = {"host": {"kind": "host", "python": site.cluster.python}}
+    shape, limits = {"nodes": [2], "gpus_per_node": [1]}, {"launch_start_seconds": 200}
+    sampling = SAMPLING | {"min_samples": 3}
+    data = campaign(host, sweep="pairs", shapes=[shape], repeats=2, benchmarks=CELLS, sampling=sampling, limits=limits)
+    site.write(data, num_nodes=NUM_NODES, env={"OMP_NUM_THREADS": 1})
+    site.snakemake()
+    assert site.statuses() == {"ok": 24}  # 6 pairs, 2 cells, 2 repeats
+    for launch in launches(site):
+        [hosts] = {tuple(r["spec"]["hosts"]) for r in site.records() if r["file"] == launch["file"]}
+        assert sorted(host["host"] for host in launch["environment"]["hosts"]) == sorted(hosts)
+    tables = site.results / "tables"
+    pairs, nodes = (list(csv.DictReader((tables / f"sweep_{name}.csv").open())) for name in ("pairs", "nodes"))
+    assert (len(pairs), len(nodes)) == (12, 8)
+    assert {row["num_launches"] for row in (*pairs, *nodes)} == {"2"}
+    assert {row["hosts"] for row in nodes} == set(ALL)
+    assert 'id="sweep"' in site.report()
+    lines = {line["id"]: line for line in json.loads((site.results / "answer.json").read_text())["lines"]}
+    assert lines["nodes"]["values"]["num_nodes"] == NUM_NODES
