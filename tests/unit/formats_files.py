@@ -33,6 +33,7 @@ NEEDS = {
     "osu-several.txt": Options(nodes=2, gpus_per_node=4),
     "all-reduce-bench.txt": Options(gpus_per_node=4),
     "superbench.jsonl": Options(gpus_per_node=8),
+    "mlperf.log": Options(nodes=2, gpus_per_node=4),
 }
 # Their last line says that they are whole; of the others a table that ends between two rows is a shorter table.
 SEEN_WHOLE = [

@@ -180,10 +180,6 @@ def test_a_summary_that_is_cut_off_names_the_line():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            'x\n:::MLLOG {"namespace": "", "time_ms": 1745926251617, "key": "run_start"}\n',
-            "f:2: an MLPerf log.*time to train",
-        ),
         ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*does not measure"),
     ],
 )

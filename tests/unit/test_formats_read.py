@@ -39,6 +39,7 @@ from regatta.store.records import CENTERS
         ("rccl-several.txt", "nccl-tests-text", 8),
         ("rccl-mpi.json", "rccl-tests-json", 3),
         ("all-reduce-bench.txt", "all-reduce-bench", 7),
+        ("mlperf.log", "mlperf-log", 2),
         ("superbench.jsonl", "superbench-jsonl", 8),
         ("suite-4gpu.json", "suite-json", 4),
         ("times.csv", "csv", 6),

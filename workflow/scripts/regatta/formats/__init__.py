@@ -4,6 +4,7 @@ from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
 from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
+from regatta.formats.mlperf import MLPERF
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON
 from regatta.formats.osu import OSU
@@ -16,16 +17,13 @@ from regatta.formats.tidy_csv import CSV
 
 # Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (
-    *(CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, ALL_REDUCE_BENCH),
+    *(CSV, PYTORCH_TEXT, OSU, NCCL_TEXT, ALL_REDUCE_BENCH, MLPERF),
     *(PYTORCH_JSON, NCCL_JSON, RCCL_JSON, SUPERBENCH, SUITE),
 )
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
 # Other programs, by what their output contains, and what they measure.
-UNSUPPORTED = {
-    ":::MLLOG": "an MLPerf log: time to train to a target quality",
-    "nvbandwidth Version": "output of nvbandwidth: bandwidth of memory copies",
-}
+UNSUPPORTED = {"nvbandwidth Version": "output of nvbandwidth: bandwidth of memory copies"}
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:

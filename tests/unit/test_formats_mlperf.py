@@ -1,0 +1,83 @@
+"""MLPerf training logs: time from run_start to run_stop, several runs, and logs that state no time."""
+
+import json
+
+import pytest
+from formats_files import NEEDS, read, read_text, text_of
+
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+
+LOG = "mlperf.log"
+SHAPE = NEEDS[LOG]
+
+
+def without(key: str) -> str:
+    return "".join(line for line in text_of(LOG).splitlines(keepends=True) if f'"{key}"' not in line)
+
+
+def test_the_time_to_train_is_that_from_run_start_to_run_stop():
+    """1745926702510 - 1745926100010 ms, and 1745927720000 - 1745927100000 ms."""
+    first, second = read(LOG).readings
+    assert (first.times_s, second.times_s) == ({"p50_s": 602.5}, {"p50_s": 620.0})
+    assert (first.nodes, first.gpus_per_node, first.benchmark) == (2, 4, "train_run")
+    assert (first.parameters["model"], first.parameters["data"]) == ("llama2_70b_lora", "MLPerf-gbs16")
+    assert {value for name, value in first.parameters.items() if name not in ("model", "data")} == {None}
+    assert (first.printed["seed"], first.printed["eval_accuracy"], second.printed["seed"]) == (7, 0.924, 8)
+    assert (first.run, second.run) == (0, 1)  # launches of their own
+
+
+def test_a_line_that_every_rank_printed_counts_once():
+    text = "".join(f"{line}\n" * 4 for line in text_of(LOG).splitlines())
+    assert [reading.times_s["p50_s"] for reading in read_text(text, "f", SHAPE).readings] == [602.5, 620.0]
+
+
+def test_prefixes_and_other_output_are_ignored():
+    text = "".join(f" 0: {line}\n" for line in text_of(LOG).splitlines())
+    assert len(read_text(text, "f", SHAPE).readings) == 2
+
+
+def test_an_aborted_run_is_a_failure_without_a_time():
+    reading = read_text(text_of(LOG).replace('"success"', '"aborted"', 1), "f", SHAPE).readings[0]
+    assert reading.times_s == {}
+    assert "aborted" in reading.failure
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (without("run_stop"), r"f:15: run_start in lines 9 and 15"),
+        (without("run_start"), r"f:15: no run_start"),
+        (without("submission_benchmark"), r"f:8: no submission_benchmark"),
+        (text_of(LOG).replace("1745926702510", "1745926100009"), r"f:12: run_stop 1 ms before run_start in line 9"),
+        (text_of(LOG).replace(', "status": "success"', "", 1), r"f:12: run_stop without a status"),
+        (text_of(LOG)[:-30], r"f:17: invalid JSON"),
+        (text_of(LOG).replace('"time_ms": 1745926000000', '"time_ms": "soon"'), r"f:1: time_ms"),
+        (":::MLLOG nothing\n", r"f:1: .*JSON object"),
+    ],
+)
+def test_a_log_without_one_time_per_run_names_the_line(text, message):
+    with pytest.raises(UserError, match=message):
+        read_text(text, "f", SHAPE)
+
+
+def test_a_run_that_has_not_ended_names_the_missing_line():
+    lines = text_of(LOG).splitlines(keepends=True)
+    with pytest.raises(UserError, match=r"f:16: no run_stop"):
+        read_text("".join(lines[:16]), "f", SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"), [(Options(), "--nodes and --gpus-per-node"), (Options(nodes=2), "--gpus-per-node")]
+)
+def test_the_shape_is_stated_by_the_user(options, word):
+    with pytest.raises(UserError, match=f"f:1: .*{word}"):
+        read_text(text_of(LOG), "f", options)
+
+
+def test_logs_of_different_batch_sizes_are_different_cells():
+    other = json.loads(text_of(LOG).splitlines()[4].partition("MLLOG ")[2]) | {"value": 32}
+    lines = text_of(LOG).splitlines()
+    lines[4] = f":::MLLOG {json.dumps(other)}"
+    first, second = read_text("\n".join(lines) + "\n", "f", SHAPE).readings
+    assert first.parameters["data"] != second.parameters["data"]

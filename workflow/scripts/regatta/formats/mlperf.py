@@ -1,0 +1,106 @@
+"""Logs of MLPerf Training (`:::MLLOG` lines): the time to train, from run_start to run_stop. Read only.
+
+A log has no shape, so the user states it. Runs that follow each other in one file are launches of their own. Source of
+the keys: mlcommons/logging, mllog/constants.py.
+"""
+
+import itertools
+import re
+
+from regatta.core.benchmarks import load_benchmark
+from regatta.formats.base import (
+    Format,
+    Options,
+    Reading,
+    Source,
+    check_json,
+    lines_of,
+    parse_json,
+    quoted,
+    refusal,
+)
+from regatta.formats.runs import join_runs
+
+MARK = ":::MLLOG"
+LINE = re.compile(rf"{MARK}\s+(\{{.*)")
+START, STOP = "run_start", "run_stop"
+NEEDED = "submission_benchmark"
+# Values that are kept beside the time; of a key that is repeated, such as the accuracy, the last one.
+KEPT = ("submission_org", "submission_platform", "submission_division", "seed", "global_batch_size", "eval_accuracy")
+STATISTIC = "run_start to run_stop: training and evaluation until the target quality is reached; one time per run"
+
+Event = tuple[int, dict]  # line from 1, content
+
+
+def _read(text: str, name: str, options: Options) -> Source:
+    lines = lines_of(text)
+    events = _events(lines, name)
+    missing = [option for option in ("nodes", "gpus_per_node") if getattr(options, option) is None]
+    if missing:
+        wanted = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
+        raise refusal(name, events[0][0], "an MLPerf log does not state nodes and GPUs per node", wanted)
+    last_start = max((line for line, event in events if event["key"] == START), default=0)
+    starts = [0, *(line for line, event in events if event["key"] == STOP and line < last_start)]
+    bounds = itertools.pairwise([*starts, len(lines)])
+    runs = [[event for event in events if first < event[0] <= last] for first, last in bounds]
+    return join_runs([_read_run(run, name, options) for run in runs], name)
+
+
+def _events(lines: list[str], name: str) -> list[Event]:
+    """Return the events in the order of the file. An event that several ranks printed alike counts once."""
+    found, seen = [], set()
+    for number, line in enumerate(lines, start=1):
+        if (match := LINE.search(line)) and (text := match[1].strip()) not in seen:
+            seen.add(text)
+            event = parse_json("\n" * (number - 1) + text, name)
+            check_json(event, f"{name}:{number}", "mlperf-log")
+            found.append((number, event))
+    if not found:
+        number = next(n for n, line in enumerate(lines, start=1) if MARK in line)
+        raise refusal(name, number, f"found {quoted(lines[number - 1])}", f"{MARK} and a JSON object")
+    return found
+
+
+def _read_run(events: list[Event], name: str, options: Options) -> Source:
+    start, stop = (_only(events, key, name) for key in (START, STOP))
+    elapsed_ms = stop[1]["time_ms"] - start[1]["time_ms"]
+    status = (stop[1].get("metadata") or {}).get("status")
+    if elapsed_ms <= 0:
+        raise refusal(name, stop[0], f"{STOP} {-elapsed_ms} ms before {START} in line {start[0]}", "a later time")
+    if status is None:
+        raise refusal(name, stop[0], f"{STOP} without a status", "metadata with status success or aborted")
+    values = {event["key"]: event.get("value") for _, event in events}
+    if not isinstance(values.get(NEEDED), str):
+        raise refusal(name, start[0], f"no {NEEDED} in the file", f"the line of {NEEDED}, which names the workload")
+    batch = values.get("global_batch_size")
+    named = {"model": values[NEEDED], "data": "MLPerf" if batch is None else f"MLPerf-gbs{batch}"}
+    reading = Reading(
+        start[0],
+        "train_run",
+        dict.fromkeys(load_benchmark("train_run").parameters) | named,  # the others are not in the log
+        options.nodes,
+        options.gpus_per_node,
+        {"p50_s": elapsed_ms / 1000} if status == "success" else {},
+        {"time_to_train_ms": elapsed_ms} | {key: _printed(values[key]) for key in KEPT if key in values},
+        num_iterations=1,
+        failure=None if status == "success" else f"{STOP} has status {quoted(status)}: target quality not reached",
+    )
+    return Source(STATISTIC, "nccl", "cuda", (reading,), ("Backend nccl and device cuda assumed.",))
+
+
+def _only(events: list[Event], key: str, name: str) -> Event:
+    """Return the only event with this key. Ranks that log at different times would disagree on the time."""
+    found = [event for event in events if event[1]["key"] == key]
+    if not found:
+        raise refusal(name, events[-1][0], f"no {key}", f"the complete log of a run, with {START} and {STOP}")
+    if len(found) > 1:
+        lines = f"{key} in lines {found[0][0]} and {found[1][0]}, at different times"
+        raise refusal(name, found[1][0], lines, f"one {key} per run: keep the lines of one rank")
+    return found[0]
+
+
+def _printed(value: object) -> float | str | None:
+    return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+
+
+MLPERF = Format("mlperf-log", "an MLPerf training log", lambda text: MARK in text, _read)
