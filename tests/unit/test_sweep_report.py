@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import runpy
 import statistics
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -23,7 +25,7 @@ from regatta.topics.machines import machine_warnings
 from regatta.topics.sweep import section as sweep
 from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
 
-SIX = range(6)
+SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
@@ -131,6 +133,14 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     assert line.values["nodes"]["failed"] == ["n9"]
 
 
+@pytest.mark.parametrize(("repeats", "faults"), [(1, {}), (2, {("n1", r): FAULTS["n9", 0] for r in range(2)})])
+def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path):
+    data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3"], repeats=repeats), {}, faults))
+    [line] = [line for line in answer(data) if line.id == "nodes"]
+    assert "None" not in line.lead
+    assert line.values["nodes"]["equivalent"] == []
+
+
 def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
     tables = {noun: rows for _, noun, rows in sweep.tables_of(of_pairs)}
     groups = sweep.counts_of(of_pairs, tables["node"])
@@ -202,6 +212,16 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     assert (slower["reference"] == slower["cell"]).all()
     assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
     assert len(history_of_cells([read_campaign(before), read_campaign(after)]).table) == 18
+
+
+def test_a_sweep_is_not_exported_because_an_import_would_pool_its_nodes(tmp_path, monkeypatch, capsys):
+    folder = write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2"], repeats=2))
+    analyse(folder)
+    monkeypatch.setattr("sys.argv", ["export", str(folder), "--format", "csv", "--out", str(tmp_path / "out.csv")])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(SCRIPTS / "export_results.py"), run_name="__main__")
+    assert "sweep_nodes.csv" in capsys.readouterr().err
+    assert not (tmp_path / "out.csv").exists()
 
 
 def test_rounds_and_names_stay_distinct_for_pairs(of_pairs):

@@ -291,7 +291,13 @@ def nodes(data: ReportData) -> AnswerLine | None:
     texts += [f"slow pairs: {join_names(slow_pairs)}"] if pairs else []
     texts += [f"{GROUP_WORDS[name]}: {join_names(groups[name])}" for name in GROUP_WORDS if groups[name]]
     values = {"num_nodes": num, "num_slower": num_slower, "nodes": groups, "largest": slower[:1], "pairs": pairs[:1]}
-    lead = f"{num_slower or 'None'} of {plural(num, noun)} slower than the median node"
+    num_settled = num - sum(len(groups[name]) for name in GROUP_WORDS)
+    if num_slower or num_settled:
+        lead = (
+            f"{num_slower or 'None'} of {plural(num if num_slower else num_settled, noun)} slower than the median node"
+        )
+    else:
+        lead = "Slow nodes: uncertain"
     return AnswerLine("nodes", lead, "; ".join(texts), "sweep", values)
 
 
