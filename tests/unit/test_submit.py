@@ -80,12 +80,21 @@ def test_the_job_starts_the_run_without_the_variables_of_its_own_allocation(fold
 
 def test_a_job_that_would_hold_a_node_of_a_batch_is_refused():
     cluster = {"exclusive": True, "num_nodes": 2, "name": "tiny"}
-    largest = {"shapes": [{"nodes": [1]}, {"nodes": [1, 2]}]}
+    largest = {"shapes": [{"nodes": [1]}, {"nodes": [1, 2]}], "sweep": None}
     with pytest.raises(UserError, match="all 2 nodes of cluster tiny"):
         submit.check_room(largest, cluster, ["--mem=4G"])
     submit.check_room(largest, cluster, ["--partition=serial"])
     submit.check_room(largest, cluster | {"exclusive": False}, [])
-    submit.check_room({"shapes": [{"nodes": [1]}]}, cluster, [])
+    submit.check_room({"shapes": [{"nodes": [1]}], "sweep": None}, cluster, [])
+
+
+def test_a_sweep_is_not_submitted_to_its_own_nodes():
+    """Its job would wait for the node that the driver occupies until the driver's time is over."""
+    cluster, sweep = {"exclusive": True, "num_nodes": 9, "name": "tiny"}, {"shapes": [{"nodes": [1]}], "sweep": "nodes"}
+    with pytest.raises(UserError, match="--sbatch=--partition"):
+        submit.check_room(sweep, cluster, [])
+    submit.check_room(sweep, cluster, ["--partition=serial"])
+    submit.check_room(sweep, cluster | {"exclusive": False}, [])
 
 
 def test_what_sbatch_says_and_a_cluster_without_slurm_are_errors_of_the_user(folder, run):

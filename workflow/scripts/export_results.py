@@ -60,7 +60,7 @@ def main() -> None:
     folder = read_results_folder(args.results, dict(args.where))
     if folder.campaign.get("sweep"):
         raise UserError(
-            f"{args.results} is a sweep: these formats do not represent the node of a cell, so imports would pool nodes."
+            f"{args.results} is a sweep: these formats do not represent nodes, so an import would pool them."
             f" Use {args.results}/measurements.csv and {args.results}/tables/sweep_nodes.csv. Nothing was written."
         )
     for path, text in texts(folder, kind, args.out).items():

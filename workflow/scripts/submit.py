@@ -19,6 +19,7 @@ from regatta.core.errors import UserError, run_script
 
 FROM_CLUSTER = ("partition", "account", "qos", "reservation")
 SECONDS_TO_STOP = 120
+ELSEWHERE = "Select another partition, such as --sbatch=--partition=serial, or run the campaign on a login node."
 # Snakemake and srun would act on the variables of this job. SLURM_CONF and SLURM_CLUSTERS stay.
 SCRIPT = """#!/bin/bash
 for name in "${{!SLURM_@}}" "${{!SLURMD_@}}"; do
@@ -41,10 +42,12 @@ def check_room(campaign: dict, cluster: dict, options: list[str]) -> None:
     """Raise UserError if this job would occupy a node that a batch needs: the batch would never start."""
     largest = max(nodes for shape in campaign["shapes"] for nodes in shape["nodes"])
     is_elsewhere = any(option.startswith(("--partition=", "-p")) for option in options)
+    if cluster["exclusive"] and campaign["sweep"] and not is_elsewhere:
+        raise UserError(f"A sweep needs nodes by name, each as a whole; this job could occupy one of them. {ELSEWHERE}")
     if cluster["exclusive"] and largest >= cluster["num_nodes"] and not is_elsewhere:
         raise UserError(
             f"A shape needs all {cluster['num_nodes']} nodes of cluster {cluster['name']}; this job would occupy one."
-            " Select another partition, such as --sbatch=--partition=serial, or run the campaign on a login node."
+            f" {ELSEWHERE}"
         )
 
 
