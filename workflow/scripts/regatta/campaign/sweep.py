@@ -17,7 +17,7 @@ Hosts = tuple[str, ...]
 
 
 def sweep_errors(file: YamlFile, data: dict, cluster: dict) -> list[FileError]:
-    """Return errors for keys that do not fit a sweep, or that need one."""
+    """Return errors for keys that a sweep does not allow, and for keys that require one."""
     over = data.get("sweep")
     if over is None:
         alone = data.get("sweep_hosts") is not None
@@ -69,7 +69,7 @@ def host_sets(file: YamlFile, data: dict, cluster: dict) -> dict[Hosts, str | No
 
 
 def rounds(sets: Iterable[Hosts]) -> list[list[Hosts]]:
-    """Return sets of nodes in rounds of disjoint ones, which may be measured at the same time.
+    """Group sets of nodes into rounds. The sets of a round are disjoint, so they can be measured at the same time.
 
     Pairs of n nodes take n - 1 rounds (n if odd), as in a round-robin tournament by the circle method.
     """
@@ -83,7 +83,7 @@ def rounds(sets: Iterable[Hosts]) -> list[list[Hosts]]:
 
 
 def _round(places: Sequence[int], num: int) -> int:
-    """Return the round in which the nodes at these places meet. With an odd number, one of them pauses in each."""
+    """Return the round in which the nodes at these places meet. With an odd number, one node pauses in each round."""
     if len(places) == 1:
         return 0
     last = num - 1 if num % 2 == 0 else num  # meets place p in round p

@@ -204,7 +204,7 @@ def _split_rounds(campaign: Campaign, launches: list[Launch], price: Price, max_
 
 
 def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch]:
-    """Return the launches of one repeat, by shape: in the order of their size, then in the opposite one."""
+    """Return the launches of one repeat, by shape: smallest first in even repeats, largest first in odd ones."""
     stacks, shapes = list(campaign.data["stacks"]), sorted({cell.shape for cell in cells})
     if repeat % 2:
         stacks.reverse()

@@ -111,7 +111,7 @@ class Run:
         return [] if index is None else self.batch["launches"][index].get("hosts", [])
 
     def watched(self, index: int) -> str:
-        """Return under which name failures of a planned launch are counted: its stack, in a sweep with its nodes."""
+        """Return the name under which failures of a planned launch are counted: its stack; in a sweep, also nodes."""
         stack, hosts = self.batch["launches"][index]["stack"], self.sweep_hosts(index)
         return f"{stack} on {', '.join(hosts)}" if hosts else stack
 

@@ -276,7 +276,7 @@ def trainings(data: ReportData) -> AnswerLine | None:
 
 
 def nodes(data: ReportData) -> AnswerLine | None:
-    """Return which nodes of a sweep are slow or broken, and the pairs that no slow node explains."""
+    """Return the slow or failed nodes of a sweep, and slow pairs that no slow node explains."""
     tables = sweep.tables_of(data)
     if not tables:
         return None
