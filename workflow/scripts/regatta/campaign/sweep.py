@@ -59,9 +59,12 @@ def host_sets(file: YamlFile, data: dict, cluster: dict) -> dict[Hosts, str | No
         text = f"the nodes are unknown: {launcher.title} does not answer. Plan on a login node, or list sweep_hosts."
         errors.append(file.error(where, text))
     elif len(names) < num:
-        errors.append(file.error(where, f"sweep: {data['sweep']} has only {plural(len(names), 'node')}."))
+        text = f"sweep: {data['sweep']} has only {plural(len(names), 'node')} and needs {num}. Change sweep_hosts."
+        errors.append(file.error(where, text))
     elif (num_sets := math.comb(len(names), num)) > MAX_SETS:
-        text = f"{len(names)} nodes form {num_sets:,} pairs; the limit is {MAX_SETS:,}. List fewer in sweep_hosts."
+        text = (
+            f"{len(names)} nodes form {num_sets:,} pairs; the limit is {MAX_SETS:,}. List fewer nodes in sweep_hosts."
+        )
         errors.append(file.error(where, text))
     raise_errors(file, errors)
     sets = itertools.combinations(names, num)

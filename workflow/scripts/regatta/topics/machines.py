@@ -149,8 +149,8 @@ def _unlike_nodes(headers: list[dict]) -> Advice | None:
         )
         for host in hosts:
             gpus = [gpu.get("name") for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
-            own = {"cpu": host.get("cpu_model"), "cores": host.get("num_cores"), "gpus": " ".join(map(str, gpus))}
-            for name, value in (of_launch | own).items():
+            of_host = {"cpu": host.get("cpu_model"), "cores": host.get("num_cores"), "gpus": " ".join(map(str, gpus))}
+            for name, value in (of_launch | of_host).items():
                 if name != "hosts":
                     facts[name][host["host"]].add(UNKNOWN if value in (None, "") else str(value))
     found, unlike = [], set()
@@ -167,7 +167,7 @@ def _unlike_nodes(headers: list[dict]) -> Advice | None:
             found.append(f"{name} {value} on {', '.join(of_value[:MOST_UNLIKE])}{more}, {usual} on most")
     return (
         Advice(
-            f"{plural(len(unlike), 'node')} unlike the others: {'; '.join(found)}.",
+            f"{plural(len(unlike), 'node')} different from most: {'; '.join(found)}.",
             "Differences in time may come from this. Bring the nodes to the same state and measure again.",
             (HEADERS,),
             {"nodes": sorted(unlike, key=natural)},

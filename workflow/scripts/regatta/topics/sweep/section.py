@@ -27,6 +27,7 @@ MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
 MOST_NAMED = 3  # slow nodes named in a figure
 STRIP_IN = 2.4
+LINES = 10  # of names that fit above each other in a figure
 # Groups of the matrix in its order: a node is in the first one that holds for any of its cells.
 GROUPS = {
     "failed": "Failed",
@@ -36,6 +37,8 @@ GROUPS = {
     "inconclusive": "Inconclusive",
     "equivalent": "Within the margin",
 }
+WORDS = {"equivalent": "within the margin"}  # verdicts that are shown in other words
+EN_DASH = "\N{EN DASH}"
 STYLES = {  # verdict -> color, marker
     "slower": (COLORS[1], "D"),
     "faster": (COLORS[2], "v"),
@@ -147,11 +150,10 @@ def _finding(table: str, noun: str, rows: pd.DataFrame, num_workloads: int, num_
 
 def sentence(finding: Finding) -> str:
     values = finding.values
-    more = f" ({values['verdict']} in {values['num']} of {values['num_workloads']} cells)"
-    return (
-        f"{values['hosts']} is {effect_text(values)} than the median {values['noun']}: {values['workload']}"
-        f"{more if values['num_workloads'] > 1 else ''}."
-    )
+    more = f" ({values['verdict']} in {values['num']} of {values['num_workloads']} workloads)"
+    more = more if values["num_workloads"] > 1 else ""
+    hosts, median = values["hosts"].replace(", ", EN_DASH), f"the median {values['noun']}"
+    return f"{hosts} is {effect_text(values)} than {median}: {values['workload']}{more}."
 
 
 def effect_text(values: dict) -> str:
@@ -220,7 +222,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
             row.interval,
             percent_number,
         ),
-        "verdict": text_of("verdict", str),
+        "verdict": lambda row: WORDS.get(row.verdict, row.verdict),
     }
     slowest_first = Table.of(f"{workload}: {noun}s, slowest first", columns, rows[::-1])
     title = f"{noun.capitalize()}s: {workload}"
@@ -229,8 +231,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
         return _draw(figure_id, title, noun, rows)
 
     used = [verdict for verdict in STYLES if (rows["verdict"] == verdict).any()]
-    words = {"equivalent": "within the margin"}
-    legend = tuple(Entry(words.get(name, name), STYLES[name][0], marker=STYLES[name][1]) for name in used)
+    legend = tuple(Entry(WORDS.get(name, name), STYLES[name][0], marker=STYLES[name][1]) for name in used)
     return Figure(figure_id, title, image, slowest_first, table, legend)
 
 
@@ -280,9 +281,6 @@ def _named(percent: np.ndarray, is_slower: np.ndarray) -> list[int]:
         if is_slower[index] and (not found or percent[found[-1]] - percent[index] > gap):
             found.append(index)
     return found[:MOST_NAMED]
-
-
-LINES = 10  # of names that fit above each other in a figure
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
