@@ -141,6 +141,18 @@ def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path)
     assert line.values["nodes"]["equivalent"] == []
 
 
+def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
+    campaign = sweep_campaign(["n1", "n2", "n3"], repeats=2)
+    down = [cell for cell in campaign["cells"] if cell["spec"]["hosts"] == ["n2"]]
+    campaign["cells"] = [cell for cell in campaign["cells"] if cell not in down]
+    campaign["skipped"] = [cell | {"reason": "node n2 is drained (bad DIMM)"} for cell in down]
+    data = analyse(write_sweep(tmp_path / "sweep", campaign))
+    assert "bad DIMM" in sweep.section(data).lead
+    [line] = [line for line in answer(data) if line.id == "nodes"]
+    assert line.values["skipped"] == {"n2": "node n2 is drained (bad DIMM)"}
+    assert line.values["num_nodes"] == 2
+
+
 def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
     tables = {noun: rows for _, noun, rows in sweep.tables_of(of_pairs)}
     groups = sweep.counts_of(of_pairs, tables["node"])

@@ -290,7 +290,16 @@ def nodes(data: ReportData) -> AnswerLine | None:
     slow_pairs = [of_pair["hosts"].replace(", ", "\N{EN DASH}") for of_pair in pairs]
     texts += [f"slow pairs: {join_names(slow_pairs)}"] if pairs else []
     texts += [f"{GROUP_WORDS[name]}: {join_names(groups[name])}" for name in GROUP_WORDS if groups[name]]
-    values = {"num_nodes": num, "num_slower": num_slower, "nodes": groups, "largest": slower[:1], "pairs": pairs[:1]}
+    skipped = sweep.skipped_hosts(data)
+    texts += [f"{len(skipped)} skipped"] if skipped else []
+    values = {
+        "num_nodes": num,
+        "num_slower": num_slower,
+        "nodes": groups,
+        "skipped": skipped,
+        "largest": slower[:1],
+        "pairs": pairs[:1],
+    }
     num_settled = num - sum(len(groups[name]) for name in GROUP_WORDS)
     if num_slower or num_settled:
         lead = (

@@ -25,6 +25,7 @@ from regatta.topics.sweep.tables import SWEEP, sweep_nodes_table, sweep_pairs_ta
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
+MOST_REASONS = 5  # of skipped nodes
 MOST_NAMED = 3  # slow nodes named in a figure
 STRIP_IN = 2.4
 LINES = 10  # of names that fit above each other in a figure
@@ -178,7 +179,7 @@ def section(data: ReportData) -> Section | None:
     return Section(
         "sweep",
         "Nodes" if noun == "node" else "Nodes and pairs",
-        lead=" ".join(_lead(data, *table[1:]) for table in tables) + f" {_how_to_read(rows)}",
+        lead=" ".join([*(_lead(data, *table[1:]) for table in tables), *_skipped(data), _how_to_read(rows)]),
         figures=tuple(figure for figure in figures if figure is not None),
         template="sweep.html.j2",
         content={"matrices": [matrix for matrix in matrices if matrix], "pairs": pairs, "most_open": MOST_ROWS_OPEN},
@@ -195,6 +196,18 @@ def _lead(data: ReportData, noun: str, rows: pd.DataFrame) -> str:
     groups = {name: len(hosts) for name, hosts in counts_of(data, rows).items()}
     listed = [f"{num} {GROUPS[name].lower()}" for name, num in groups.items() if num]
     return f"{plural(sum(groups.values()), noun)}: {', '.join(listed)}."
+
+
+def skipped_hosts(data: ReportData) -> dict[str, str]:
+    """Return the nodes and pairs that the plan skipped, such as drained ones, each with the reason."""
+    return {", ".join(c["spec"]["hosts"]): c["reason"] for c in data.campaign["skipped"] if "hosts" in c["spec"]}
+
+
+def _skipped(data: ReportData) -> list[str]:
+    hosts = skipped_hosts(data)
+    reasons = list(dict.fromkeys(hosts.values()))
+    more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
+    return [f"{len(hosts)} skipped: {'; '.join(reasons[:MOST_REASONS])}{more}."] if hosts else []
 
 
 def _how_to_read(rows: pd.DataFrame) -> str:
