@@ -40,14 +40,15 @@ def usable() -> None:
 def make_cache(with_image: bool = False, with_accounting: bool = False) -> None:
     """Make the root file system that all clusters begin with, and the image, if they are not there yet: one test at a
     time, in the default state folder, whose cluster is left as it was."""
-    from slurm import STATE, UNAVAILABLE, Cluster
+    from slurm import STATE, SUITE, UNAVAILABLE, Cluster
 
     wanted = ["root/.complete"]
     wanted += ["root/.accounting"] if with_accounting else []
     wanted += ["images/cpu.sif.complete"] if with_image else []
     with STATE.with_name(f"{STATE.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if all((STATE / marker).exists() for marker in wanted):
+        root = STATE / wanted[0]
+        if all((STATE / marker).exists() for marker in wanted) and root.read_text().split()[0] == SUITE:
             return
         shared = Cluster(STATE)
         was_up = shared.is_up()

@@ -14,6 +14,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).resolve().parent / "cluster"
 STATE = Path(os.environ.get("REGATTA_TEST_CLUSTER", "/var/tmp/regatta-test-cluster")).resolve()
+SUITE = os.environ.get("REGATTA_TEST_CLUSTER_SUITE", "sid")  # the Debian suite that Slurm comes from
 UNAVAILABLE = 69  # `cluster` exits so where nodes cannot be made at all, such as without a network the first time
 
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from slurm import PROGRAM, STATE, Cluster, wait_until
+from slurm import PROGRAM, STATE, SUITE, UNAVAILABLE, Cluster, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +176,16 @@ def test_up_again_is_quick_and_changes_nothing_and_brings_back_what_died(made):
     made.up("--nodes", 1)
     assert made.run(["sinfo", "--noheader", "--partition", "main", "--format", "%D"]).stdout.strip() == "1"
     made.control("down")
+
+
+def test_another_suite_ends_the_cluster_and_makes_the_root_file_system_again(made, monkeypatch):
+    before = leftovers(made)
+    made.up()
+    assert (made.state / "root" / ".complete").read_text().split()[0] == SUITE
+    monkeypatch.setenv("REGATTA_TEST_CLUSTER_SUITE", "no-such-suite")
+    assert made.up(check=False).returncode == UNAVAILABLE  # debootstrap refuses it
+    assert not (made.state / "root" / ".complete").exists()
+    assert_nothing_is_left(made, before)
 
 
 def test_down_and_up_work_after_a_crash_of_the_controller_and_of_a_node(made):
