@@ -1,4 +1,5 @@
-"""srun's messages about its tasks. The logs in tests/golden/srun/ are from Slurm 26.05.5: two nodes, two tasks each.
+"""srun's messages about its tasks, two on each of two nodes. The logs in tests/golden/srun/ are from Slurm 26.05.5,
+those in its folder 24.11 from Slurm 24.11.5.
 
 srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --wait=60 (2 in one_left_early), and outside of a
 job unless a node failed. Tasks 2 and 3 are on n2. In cancelled, scancel sent TERM to the step; in the two of a
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regatta.launchers.base import TaskEnd
-from regatta.launchers.slurm import blamed_hosts, first_task_end, node_problem, read_log, tasks_that_left
+from regatta.launchers.slurm import LOG_LINES, blamed_hosts, first_task_end, node_problem, read_log, tasks_that_left
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 
@@ -43,6 +44,10 @@ FIRST = {
     "no_gpus": None,
     "too_many_nodes": None,
     "node_unreachable": None,
+    "24.11/exit_code": TaskEnd(2, "n2", 3, "Exited with exit code 3"),
+    "24.11/one_left_early": TaskEnd(3, "n2", None, "killed: still running 2s after another rank had ended"),
+    "24.11/time_limit": TaskEnd(0, "n1", None, "canceled by Slurm DUE TO TIME LIMIT"),
+    "24.11/cancelled": TaskEnd(2, "n2", None, "canceled by Slurm"),
 }
 
 
@@ -52,8 +57,9 @@ def test_the_task_that_ended_first_is_found_with_how_it_ended(name, end):
 
 
 def test_every_log_is_looked_at():
-    of_nodes = {"node_failure", "node_failure_of_the_job"}
-    assert {path.stem for path in FOLDER.glob("*.log")} == set(FIRST) | of_nodes
+    logs = {path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.log")}
+    assert {name for name in logs if "node_failure" not in name} == set(FIRST)
+    assert {name for name in logs if "node_failure" in name} == {name for name in PROBLEMS if "node_failure" in name}
 
 
 PROBLEMS = {
@@ -62,6 +68,8 @@ PROBLEMS = {
     "node_unreachable": (
         "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure"
     ),
+    "24.11/node_failure": "srun: error: Node failure on n2",
+    "24.11/node_failure_of_the_job": "srun: error: Node failure on n2",
 }
 
 
@@ -108,6 +116,12 @@ def test_a_step_s_own_words_are_known_under_each_of_its_names(prefix):
     assert (ended.exit_code, ended.text) == (None, "canceled by Slurm DUE TO TIME LIMIT")
 
 
+@pytest.mark.parametrize("name", [name for name in FIRST if name.endswith(("exit_code", "cancelled", "time_limit"))])
+def test_no_line_of_slurm_is_taken_for_a_line_of_a_rank(name):
+    lines = [line for line in golden(name).splitlines() if not re.match(LOG_LINES, line)]
+    assert [line for line in lines if not re.match(r"up \d|Terminated$", line)] == []
+
+
 def test_what_follows_the_first_end_does_not_change_it():
     log = golden("killed")
     later = "srun: First task exited 60s ago\n[x] error: *** STEP 1.0 ON n1 CANCELLED AT y DUE TO TIME LIMIT ***\n"
@@ -150,7 +164,7 @@ def test_tasks_that_left_well_before_the_others_are_known_only_where_srun_ended_
     log = golden("one_left_early")
     assert tasks_that_left(log) == "0"
     assert tasks_that_left(log.replace("task 0: exited", "tasks 0,2-3: exited")) == "0,2-3"
-    assert [name for name in FIRST if tasks_that_left(golden(name))] == ["one_left_early"]
+    assert [name for name in FIRST if tasks_that_left(golden(name))] == ["one_left_early", "24.11/one_left_early"]
 
 
 def test_a_rank_that_quotes_srun_within_a_line_is_not_taken_for_it():

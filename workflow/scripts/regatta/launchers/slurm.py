@@ -220,7 +220,7 @@ def take_over(campaign: str, folder: Path, cluster: dict) -> None:
     queue.wait_for_live_jobs(campaign, folder)
 
 
-# srun's messages (Slurm 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
+# srun's messages (Slurm 24.11 and 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
 
 TASKS_ENDED = re.compile(r"^srun: error: (\S+): tasks? ([\d,-]+): (.+)$", re.MULTILINE)
 # Only Slurm's lines, because a rank may print such words about a name server or a peer. None about Slurm's controller.
@@ -235,16 +235,17 @@ NO_NODE = re.compile(
 # The nodes that such lines are about. (STEP 7.0 ON n1 names only the node that prints.)
 NAMED_NODES = re.compile(r'(?:[Nn]ode failure on|on nodes?|Nodes?|resolve(?: hostname)?) "?([\w.,\[\]-]+)')
 # These lines before a task's end mean that Slurm ended the step. (DUE TO TASK FAILURE follows another task's end.)
+# Slurm 24.11 gives no reason for a signal or a task's failure.
 ENDED_BY_SLURM = re.compile(
     r"^srun: First task exited (?P<wait>\w+) ago|"
-    r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+ (?P<why>DUE (?!TO TASK FAILURE).+?) \*\*\*",
+    r"error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why> DUE (?!TO TASK FAILURE).+?|) \*\*\*",
     re.MULTILINE,
 )
 # srun's lines after a task has ended; earlier ones are the reason if no task started.
 LOG_LINES = (
     r"srun: (got SIGCONT|forcing job termination|Terminating|Force Terminated|First task exited|StepId|Job step abort)"
     r'|Try "srun --help"'
-    r"|(slurmstepd: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
+    r"|(slurmstepd\S*: |\[.*\] )error: \*\*\*|srun: error: \S+: tasks? "
 )
 # strsignal(3) of the signals that end a rank, as srun prints them
 SIGNAL_WORDS = {
@@ -267,7 +268,7 @@ def first_task_end(log: str) -> TaskEnd | None:
     if (by_slurm := ENDED_BY_SLURM.search(log, 0, found.start())) is None:
         return end
     wait, why = by_slurm["wait"], by_slurm["why"]
-    text = f"killed: still running {wait} after another rank had ended" if wait else f"canceled by Slurm {why}"
+    text = f"killed: still running {wait} after another rank had ended" if wait else f"canceled by Slurm{why}"
     return replace(end, exit_code=None, text=text)
 
 
