@@ -1,6 +1,7 @@
 """sinfo's partitions, checked against what a campaign will request."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,16 @@ def test_a_machine_without_slurm_has_none(monkeypatch):
 )
 def test_what_can_never_start_is_said_with_the_key_to_correct(changes, shapes, expected):
     assert partition_problems(CLUSTER | changes, shapes, {"main": MAIN, "short": SHORT}) == expected
+
+
+def test_a_site_without_a_default_partition_is_named_unless_the_environment_has_one(monkeypatch):
+    monkeypatch.delenv("SBATCH_PARTITION", raising=False)
+    known = {"short": SHORT, "main": replace(MAIN, is_default=False)}
+    [problem] = partition_problems(CLUSTER, [(1, 1)], known)
+    assert all(word in problem for word in ("partition = null", "short", "main"))
+    monkeypatch.setenv("SBATCH_PARTITION", "short")
+    [problem] = partition_problems(CLUSTER, [(1, 1)], known)
+    assert "max_walltime_minutes = 1440" in problem
 
 
 LISTS = {  # of Slurm 26.05, of 23.02, and of a site whose srun has no list

@@ -297,6 +297,16 @@ def test_messages_that_need_no_action_are_dropped_and_the_executor_still_prints_
     assert adapted.is_no_noise(logging.makeLogRecord({"msg": "Guessed SLURM account: p"}))
 
 
+def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(patched, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = "Batch job submission failed: No partition specified or system default partition"
+    message = f"SLURM sbatch failed. The error message was 'sbatch: error: {words}'.\n    sbatch call:\n  sbatch --x"
+    said, has_ended = fail(patched, a_job(), None, message)
+    assert words in said
+    assert "sbatch call" not in said
+    assert has_ended
+
+
 def test_a_job_without_a_note_is_explained_by_its_log(patched, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "preflight.log"

@@ -12,7 +12,7 @@ from regatta.campaign.matrix import expand
 from regatta.campaign.sweep import host_sets, rounds
 from regatta.core.errors import UserError
 from regatta.launchers import slurm_queue, slurm_resources
-from regatta.plan.batches import MAX_TOGETHER, Price, make_batches
+from regatta.plan.batches import MAX_TOGETHER, Price, _jobs_of_sweep, make_batches
 
 SITE = SLURM | {"num_nodes": 200, "max_walltime_minutes": 600}
 NODES = ["n1", "n2", "n10"]
@@ -87,12 +87,28 @@ def test_rounds_of_the_pairs_that_are_left_are_disjoint_too(pairs):
         assert max(Counter(host for pair in of_round for host in pair).values()) == 1
 
 
-def test_a_large_sweep_runs_at_most_so_many_launches_at_a_time(tmp_path):
-    hosts = [f"n[1-{MAX_TOGETHER + 2}]"]
-    _, [batch], price = batches(tmp_path, sweep(hosts=hosts, sizes=(4096,)))
-    sizes = Counter(la["together"] for la in batch.content["launches"])
-    assert sizes == {0: MAX_TOGETHER, 1: 2, 2: MAX_TOGETHER, 3: 2}
-    assert price.seconds(batch.launches) == 4 * 15
+def test_a_large_sweep_has_jobs_of_equal_size_that_use_all_their_nodes_all_the_time(tmp_path):
+    _, found, price = batches(tmp_path, sweep(hosts=[f"n[1-{MAX_TOGETHER + 2}]"], sizes=(4096,)))
+    assert [batch.shape for batch in found] == [(33, 2)] * 2
+    assert sorted(host for batch in found for host in batch.hosts) == sorted(f"n{i}" for i in range(1, 67))
+    for batch in found:
+        assert Counter(la["together"] for la in batch.content["launches"]) == {0: 33, 1: 33}  # two repeats
+        assert price.seconds(batch.launches) == 2 * 15
+
+
+@given(st.sampled_from(["nodes", "pairs"]), st.integers(2, 9), st.integers(2, 9))
+def test_no_job_of_a_sweep_has_more_than_num_nodes_and_no_set_is_lost(over, num, num_nodes):
+    sets = list(itertools.combinations([f"n{i}" for i in range(num)], {"nodes": 1, "pairs": 2}[over]))
+    jobs = _jobs_of_sweep({of_set: {"num_nodes": num_nodes} for of_set in sets})
+    assert jobs.keys() == set(sets)
+    hosts = {job: [host for of_set in sets if jobs[of_set] == job for host in of_set] for job in set(jobs.values())}
+    assert all(len(set(of_job)) <= num_nodes for of_job in hosts.values())
+    if num > num_nodes:
+        assert all(len(set(of_job)) == len(of_job) for of_job in hosts.values())  # no node is in two sets of a job
+        sizes = [len(of_job) for of_job in hosts.values()]
+        assert max(sizes) - min(sizes) <= len(sets[0])
+    else:
+        assert hosts.keys() == {0}
 
 
 def test_a_long_sweep_is_split_between_rounds(tmp_path):
@@ -158,7 +174,6 @@ def test_each_error_of_a_sweep_names_file_line_and_key(tmp_path, data, cluster, 
     ("changes", "cluster", "words"),
     [
         ({"sweep_hosts": None}, SITE, "Slurm does not answer"),
-        ({}, SITE | {"num_nodes": 2}, "the sweep has 3 nodes, but num_nodes of cluster tiny is 2"),
         ({"sweep": "pairs", "sweep_hosts": ["n1"], "shapes": [{"nodes": [2], "gpus_per_node": [2]}]}, SITE, "1 node"),
         (
             {"sweep": "pairs", "sweep_hosts": ["n[1-2000]"], "shapes": [{"nodes": [2], "gpus_per_node": [2]}]},

@@ -60,9 +60,6 @@ def host_sets(file: YamlFile, data: dict, cluster: dict) -> dict[Hosts, str | No
         errors.append(file.error(where, text))
     elif len(names) < num:
         errors.append(file.error(where, f"sweep: {data['sweep']} has only {plural(len(names), 'node')}."))
-    elif len(names) > cluster["num_nodes"]:
-        text = f"the sweep has {len(names)} nodes, but num_nodes of cluster {cluster['name']} is {cluster['num_nodes']}"
-        errors.append(file.error(where, f"{text}. Raise it, or list fewer in sweep_hosts."))
     elif (num_sets := math.comb(len(names), num)) > MAX_SETS:
         text = f"{len(names)} nodes form {num_sets:,} pairs; the limit is {MAX_SETS:,}. List fewer in sweep_hosts."
         errors.append(file.error(where, text))

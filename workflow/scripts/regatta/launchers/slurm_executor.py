@@ -39,6 +39,8 @@ TEMPORARY = re.compile(
     r"Resource temporarily unavailable|Unable to contact slurm controller|Socket timed out|"
     r"Slurm backup controller in standby"
 )
+# What the executor reports if sbatch fails; sbatch's words.
+REFUSED = re.compile(r"sbatch failed\. The error message was '(?:sbatch: error: )*(.*?)\.?'", re.DOTALL)
 # Errors about the size of a job end with the same words, but are permanent: one of these reasons precedes them.
 PERMANENT = re.compile(r"\b\w*(?:MaxWall|MaxNode|MaxCpu|MaxTRES|MaxGRES|MaxMem|MinCpu|NotAllowed|Invalid)\w*")
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
@@ -170,6 +172,8 @@ class Submissions:
         name = getattr(job.wildcards, "batch", None) or getattr(job.wildcards, "preflight", "job")
         folder = self.results / ("preflight" if name.startswith("preflight") else "batches") / name
         note = next((n for n in jobs_of_batch(folder)[::-1] if n["job"] == external), None)
+        if external is None and (refused := REFUSED.search(message)):
+            return f"{name}: Slurm rejected the job: {one_line(refused[1], MAX_CAUSE)}. Not resubmitted.", True
         cause = note["cause"] if note else self._last_line(job.log, external)
         state = found[1] if (found := re.search(r"SLURM status is: '(\w+)'", message)) else None
         cause = cause or (f"Slurm reports {state}; the job left no message." if state else message)

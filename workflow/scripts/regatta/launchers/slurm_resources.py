@@ -286,7 +286,10 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     if not partitions:
         return []
     defaults = [name for name, entry in partitions.items() if entry.is_default]
-    names = defaults if cluster["partition"] is None else cluster["partition"].split(",")
+    given = cluster["partition"] or os.environ.get("SBATCH_PARTITION")
+    names = given.split(",") if given else defaults
+    if not names:
+        return [f"partition = null, but this site has no default partition. Choose from: {', '.join(partitions)}."]
     if unknown := [name for name in names if name not in partitions]:
         return [f"partition = '{unknown[0]}' does not exist. Choose from: {', '.join(partitions)}."]
     if len(names) != 1 or not shapes:

@@ -1,6 +1,7 @@
 """Group the remaining measurements into launches, and launches into batches: one allocation and Snakemake job each."""
 
 import itertools
+import math
 import random
 import statistics
 from collections import Counter
@@ -106,17 +107,37 @@ def make_batches(
     preflights: by node type, the id of the one that decides which stacks may be started. slots: the latest records of
     the store, which those of a batch must supersede.
     """
-    places: dict[tuple[tuple[int, int], str], dict[int, list[Cell]]] = {}
-    is_packed = campaign.data["pack"]
+    places: dict[tuple[tuple[int, int], str, int], dict[int, list[Cell]]] = {}
+    is_packed, todo = campaign.data["pack"], list(todo)
+    jobs = _jobs_of_sweep({cell.hosts: cell.cluster for cell, _ in todo} if campaign.data["sweep"] else {})
     for cell, repeat in todo:
-        place = ((0, 0) if is_packed else cell.shape, cell.node_type or "")
+        place = ((0, 0) if is_packed else cell.shape, cell.node_type or "", jobs.get(cell.hosts, 0))
         places.setdefault(place, {}).setdefault(repeat, []).append(cell)
     known = preflights or {}
     return [
         _freeze(campaign, launches, results, known.get(kind or None), slots or {})
-        for shape, kind in sorted(places)
-        for launches in _split(campaign, places[shape, kind], price)
+        for shape, kind, job in sorted(places)
+        for launches in _split(campaign, places[shape, kind, job], price)
     ]
+
+
+def _jobs_of_sweep(clusters: dict[tuple[str, ...], dict]) -> dict[tuple[str, ...], int]:
+    """Return the number of the job of each set of nodes: one job for all, if it may have as many nodes.
+
+    Otherwise each round has jobs of equal size, which use all their nodes all the time. clusters: of each set.
+    """
+    if not clusters:
+        return {}
+    sets, num_per_set = list(clusters), len(next(iter(clusters)))
+    most_nodes = min(MAX_TOGETHER * num_per_set, *(cluster["num_nodes"] for cluster in clusters.values()))
+    if len({host for hosts in sets for host in hosts}) <= most_nodes:
+        return dict.fromkeys(sets, 0)
+    found: dict[tuple[str, ...], int] = {}
+    for of_round in rounds(sets):
+        num_jobs = math.ceil(len(of_round) / (most_nodes // num_per_set))
+        first = max(found.values(), default=-1) + 1
+        found |= {hosts: first + place * num_jobs // len(of_round) for place, hosts in enumerate(of_round)}
+    return found
 
 
 def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
@@ -204,9 +225,7 @@ def _sweep_launches(campaign: Campaign, repeat: int, cells: list[Cell], stacks: 
         by_place.setdefault((cell.spec["stack"]["name"], cell.hosts), []).append(cell)
     found = []
     for stack in stacks:
-        of_stack = rounds(hosts for name, hosts in by_place if name == stack)
-        parts = [sets[at : at + MAX_TOGETHER] for sets in of_stack for at in range(0, len(sets), MAX_TOGETHER)]
-        for number, sets in enumerate(parts):
+        for number, sets in enumerate(rounds(hosts for name, hosts in by_place if name == stack)):
             shuffled = {hosts: _in_random_order(campaign, repeat, by_place[stack, hosts], stack) for hosts in sets}
             for turn in range(max(map(len, shuffled.values())) if is_single else 1):
                 key = (repeat, *cells[0].shape, stack, number, turn)
