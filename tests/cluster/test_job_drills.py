@@ -26,21 +26,6 @@ def test_scancel_keeps_what_was_measured_and_the_next_run_resumes(site):
     report_says(site, "drill", "SIGTERM: CANCELLED")
 
 
-def test_scancel_of_a_step_is_the_cause_of_its_cell_s_failure(site):
-    site.write(held_campaign(site, repeats=1))
-    site.pass_preflight()
-    snakemake = site.popen(*UNTIL_MEASURED)
-    site.wait_until_held()
-    steps = site.cluster.run(["squeue", "--noheader", "--steps", "--format", "%i"]).stdout.split()
-    [step] = [step for step in steps if step.partition(".")[2].isdigit()]
-    site.cluster.run(["scancel", step])
-    wait_until(lambda: "failed" in site.statuses(), 120, "the canceled cell recorded")
-    site.release()
-    assert snakemake.wait(300) == 0
-    [failed] = [record for record in site.records() if record["status"] != "ok"]
-    assert "canceled by Slurm" in failed["cause"]
-
-
 def test_a_walltime_that_is_reached_keeps_what_was_measured_and_the_job_is_submitted_again(site):
     site.write(held_campaign(site), max_walltime_minutes=1)
     site.pass_preflight()
