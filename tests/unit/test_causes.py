@@ -253,6 +253,13 @@ OF_SRUN = {
     "time_limit": Cause(
         "failed", "launch", "rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
     ),
+    "24.11/exit_code": Cause(
+        "failed", "launch", "rank 2 on n2: Exited with exit code 3; last line of the log: (empty)"
+    ),
+    "24.11/cancelled": Cause("failed", "launch", "rank 2 on n2: canceled by Slurm; last line of the log: up 2"),
+    "24.11/time_limit": Cause(
+        "failed", "launch", "rank 0 on n1: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
+    ),
     "node_failure": Cause("node_failure", None, "srun: error: Node failure on n2"),
     "node_failure_of_the_job": Cause("node_failure", None, "srun: error: Node failure on n2"),
     "node_unreachable": Cause(

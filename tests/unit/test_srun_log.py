@@ -4,6 +4,7 @@ those in its folder 24.11 from Slurm 24.11.5.
 srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --kill-on-bad-exit=1 --wait=60 (2 in one_left_early), and outside of a
 job unless a node failed. Tasks 2 and 3 are on n2. In cancelled, scancel sent TERM to the step; in the two of a
 node failure, n2 vanished while its tasks ran, and the job did not have --no-kill in node_failure_of_the_job.
+In cancelled_by_scancel, scancel without a signal ended the step.
 """
 
 import re
@@ -48,6 +49,8 @@ FIRST = {
     "24.11/one_left_early": TaskEnd(3, "n2", None, "killed: still running 2s after another rank had ended"),
     "24.11/time_limit": TaskEnd(0, "n1", None, "canceled by Slurm DUE TO TIME LIMIT"),
     "24.11/cancelled": TaskEnd(2, "n2", None, "canceled by Slurm"),
+    "24.11/cancelled_by_scancel": TaskEnd(2, "n2", None, "canceled by Slurm"),
+    "24.11/no_program": TaskEnd(2, "n2", 2, "Exited with exit code 2"),
 }
 
 
@@ -186,6 +189,10 @@ BLAMED = {
     "one_left_early": set(),
     "time_limit": set(),
     "cancelled": set(),
+    "24.11/exit_code": {"n2"},
+    "24.11/node_failure_of_the_job": {"n2"},
+    "24.11/cancelled": set(),
+    "24.11/cancelled_by_scancel": set(),
     "no_mpi": set(),
     "no_gpus": set(),
 }
