@@ -32,27 +32,27 @@ def test_a_node_on_which_no_rank_starts_is_avoided_by_the_next_job_and_the_other
     [blamed] = [json.loads(line) for line in (site.results / "nodes.jsonl").read_text().splitlines()]
     assert (blamed["host"], blamed["kind"]) == ("n2", "blamed")
     assert "libfake.so" in blamed["cause"]
-    before = measuring_jobs(site)
+    before = last_job(site)
     broken.unlink()
     site.write(fake_campaign(site, env, repeats=3), num_nodes=NUM_NODES)
     site.snakemake()
-    assert measuring_jobs(site)[len(before) :] == ["n[1,3] without n2"]
+    assert jobs_after(before, site) == ["n[1,3] without n2"]
+    before = last_job(site)
     assert "Avoided nodes" in site.report()
     assert blamed["cause"] in site.report()
     site.cluster.run([site.cluster.python, "workflow/scripts/clear_nodes.py", "campaign.yaml", "n2"], cwd=site.folder)
     site.write(fake_campaign(site, env, repeats=4), num_nodes=NUM_NODES)
     site.snakemake(*UNTIL_MEASURED)
-    assert measuring_jobs(site)[len(before) + 1 :] == ["n[1-2] without "]
+    assert jobs_after(before, site) == ["n[1-2] without "]
 
 
 def test_nodes_that_the_cluster_file_excludes_are_in_no_job(site, first_nodes):
-    before = measuring_jobs(site, "rule_")
+    before = last_job(site)
     site.write(fake_campaign(site), num_nodes=NUM_NODES, exclude_nodes=["n1", "n[3-3]"])
     site.snakemake(*UNTIL_MEASURED)
     assert site.statuses() == {"ok": NUM_RECORDS}
-    assert (
-        measuring_jobs(site, "rule_")[len(before) :] == ["n[2,4] without n[1,3]"] * 2
-    )  # the preflight's, and the batch's
+    # the preflight's, and the batch's
+    assert jobs_after(before, site, "rule_") == ["n[2,4] without n[1,3]"] * 2
     requests = [json.loads(path.read_text()) for path in site.results.glob("batches/*/launches/*.json")]
     assert {"--exclude=n1,n[3-3]" in request["argv"] for request in requests} == {True}
 
@@ -63,19 +63,29 @@ def test_a_node_that_is_avoided_comes_on_top_of_those_that_the_cluster_file_excl
     env = {"FAKE_BROKEN_NODES": f"{site.folder}/broken"}
     site.write(fake_campaign(site, env), num_nodes=NUM_NODES, sbatch=["-x n1"])
     site.pass_preflight()
-    before = measuring_jobs(site)
+    before = last_job(site)
     broken.write_text("n2\n")
     site.snakemake(*UNTIL_MEASURED)
     assert [(job["kind"], job["hosts"]) for job in site.jobs()] == [("no_start", ["n2"])]
     assert site.statuses() == {"ok": NUM_RECORDS}
-    assert measuring_jobs(site)[len(before) :] == ["n[2-3] without n1", "n[3-4] without n[1-2]"]
+    assert jobs_after(before, site) == ["n[2-3] without n1", "n[3-4] without n[1-2]"]
 
 
-def measuring_jobs(site, rule: str = "rule_measure") -> list[str]:
-    """Return the nodes of each job that measured a batch, and those that were excluded from it."""
-    line = ["squeue", "--noheader", "--states=all", "--sort=i", "--format=%k|%N without %x"]
-    listed = [row.partition("|") for row in site.cluster.run(line).stdout.splitlines()]
-    return [nodes for comment, _, nodes in listed if comment.startswith(rule)]
+def listed_jobs(site, columns: str) -> list[tuple[int, str]]:
+    """Return the id of each job that Slurm still knows, and some columns of squeue. It forgets jobs after MinJobAge."""
+    line = ["squeue", "--noheader", "--states=all", "--sort=i", f"--format=%i {columns}"]
+    rows = [row.partition(" ") for row in site.cluster.run(line).stdout.splitlines()]
+    return [(int(job), shown) for job, _, shown in rows]
+
+
+def last_job(site) -> int:
+    return max((job for job, _ in listed_jobs(site, "")), default=0)
+
+
+def jobs_after(before: int, site, rule: str = "rule_measure") -> list[str]:
+    """Return the nodes of each later job that measured a batch, and those that were excluded from it."""
+    rows = [row.partition("|") for job, row in listed_jobs(site, "%k|%N without %x") if job > before]
+    return [nodes for comment, _, nodes in rows if comment.startswith(rule)]
 
 
 def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_knows(site, first_nodes):
@@ -98,15 +108,14 @@ def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_know
 
 def test_stacks_on_two_node_types_have_jobs_and_preflights_in_both_partitions(site, first_nodes):
     types = {"brief": {"partition": "urgent", "num_nodes": 2}}
-    line = ["squeue", "--noheader", "--states=all", "--format=%k|%P"]
-    before = site.cluster.run(line).stdout
+    before = last_job(site)
     campaign = fake_campaign(site, repeats=1)
     campaign["stacks"]["on_brief"] = campaign["stacks"]["fake"] | {"node_type": "brief"}
     site.write(campaign, num_nodes=NUM_NODES, node_types=types)
     site.snakemake()
     assert site.statuses() == {"ok": NUM_RECORDS}
-    for partition in ("main", "urgent"):  # the preflight's job, and the batch's
-        assert site.cluster.run(line).stdout.count(f"|{partition}") == before.count(f"|{partition}") + 2
+    partitions = [partition for job, partition in listed_jobs(site, "%P") if job > before]
+    assert sorted(partitions) == ["main", "main", "urgent", "urgent"]  # the preflight's job, and the batch's
     specs = [record["spec"] for record in site.records()]
     assert {(spec["stack"]["name"], spec.get("node_type")) for spec in specs} == {("fake", None), ("on_brief", "brief")}
     assert len(list(site.results.glob("preflight/*.json"))) == 2
