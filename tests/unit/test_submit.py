@@ -86,6 +86,11 @@ def test_a_job_that_would_hold_a_node_of_a_batch_is_refused():
     submit.check_room(largest, cluster, ["--partition=serial"])
     submit.check_room(largest, cluster | {"exclusive": False}, [])
     submit.check_room({"shapes": [{"nodes": [1]}]}, cluster, [])
+    sweep = {"shapes": [{"nodes": [1]}], "sweep": "nodes"}  # its batch needs all of its nodes, by name
+    with pytest.raises(UserError, match="--sbatch=--partition=serial"):
+        submit.check_room(sweep, cluster, [])
+    submit.check_room(sweep, cluster, ["--exclude=n[1-2]"])
+    submit.check_room(sweep, cluster | {"exclusive": False}, [])
 
 
 def test_what_sbatch_says_and_a_cluster_without_slurm_are_errors_of_the_user(folder, run):
