@@ -13,6 +13,7 @@ from pathlib import Path
 from regatta.core.errors import UserError, run_script
 from regatta.formats import FORMATS
 from regatta.formats.base import Format, ResultsFolder, export_notes, read_results_folder
+from regatta.formats.tidy_csv import CSV
 from regatta.store.launch_files import is_stdout, write_text
 
 WRITTEN = {kind.name: kind for kind in FORMATS if kind.write}
@@ -21,6 +22,8 @@ WORLD_SIZE = "{world_size}"
 
 def texts(folder: ResultsFolder, kind: Format, out: str) -> dict[str, str]:
     """Return path -> content. If the path contains {world_size}, a list has one file for each."""
+    if kind is not CSV:
+        folder.one_value(folder.cells, "hosts")  # of a sweep: these formats would pool its nodes
     made = kind.write(folder)
     if WORLD_SIZE in out and not isinstance(made, list):
         raise UserError(f"--out {out}: only suite-json is written by world size. Remove {WORLD_SIZE}.")
