@@ -118,6 +118,18 @@ def test_blame_is_kept_until_it_is_cleared(tmp_path):
     assert [entry["cause"] for entry in blamed_nodes(tmp_path)["n2"]] == ["d"]
 
 
+def test_a_damaged_file_gives_neither_a_traceback_nor_control_characters(tmp_path):
+    blame_nodes(tmp_path, ["n1"], "b", "17", "lost")
+    with (tmp_path / FILE).open("ab") as file:
+        file.write(b'[]\nnull\n\xff\n{"kind": "cleared", "host": ["n1"]}\n' + b"[" * 100_000 + b"\n")
+        line = {"kind": "blamed", "host": "n2\x1b[2J", "source": "b", "job": "1\x1b[2J", "cause": "c", "time_utc": "x"}
+        file.write(json.dumps(line).encode() + b'\n{"kind": "blamed", "ho')
+    blame_nodes(tmp_path, ["n3"], "b", "18", "lost")
+    found = blamed_nodes(tmp_path)
+    assert list(found) == ["n1", "n2\x1b[2J", "n3"]
+    assert not any("\x1b" in blame_text(host, evidence) for host, evidence in found.items())
+
+
 def test_blamed_nodes_are_excluded_from_every_job_while_others_are_left():
     assert excluded(cluster(), 2, blamed=["n1"]) == ["--exclude=n1"]
     assert excluded(cluster(), 2, ["n2"], ["n1"]) == ["--exclude=n2,n1"]

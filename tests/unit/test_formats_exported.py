@@ -5,6 +5,7 @@ import json
 import pytest
 from formats_files import FORMAT, analysed, collected, read, read_text, run_import, run_script, text_of, write_analysed
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
+from synthetic_sweep import sweep_campaign, write_sweep
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options, export_notes, read_results_folder
@@ -277,3 +278,20 @@ def test_a_mean_that_an_imported_row_holds_as_median_is_told_at_the_export(tmp_p
     write_analysed(tmp_path / "c")
     notes = export_notes(read_results_folder(tmp_path / "c", {}), FORMAT["csv"])
     assert any("p50_s of some imported rows is a back-to-back mean" in note for note in notes)
+
+
+# --- Sweeps: no format has a field for nodes
+
+
+def test_nodes_of_a_sweep_are_not_pooled(tmp_path):
+    names = ["n1", "n2", "n3"]
+    folder = write_analysed(write_sweep(tmp_path / "sweep", sweep_campaign(names), {("n2", ""): 1.3}))
+    for name in ("pytorch-json", "suite-json"):
+        done = run_script("export_results.py", folder, "--format", name, "--out", tmp_path / "all", cwd=tmp_path)
+        assert (done.returncode, (tmp_path / "all").exists()) == (2, False)
+        assert "--where hosts=n1" in done.stderr
+    csv = FORMAT["csv"]
+    with pytest.raises(UserError, match="--where hosts=NAME"):
+        read_text(csv.write(read_results_folder(folder, {})), "all.csv", Options())
+    source = read_text(csv.write(read_results_folder(folder, {"hosts": "n2"})), "n2.csv", Options())
+    assert len(source.readings) == 3 * 6

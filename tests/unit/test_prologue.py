@@ -229,6 +229,25 @@ def test_a_file_that_exits_and_a_missing_module_command_are_named(tmp_path, site
     assert "module: command not found" in found
 
 
+def test_a_file_s_set_e_ends_it_but_not_a_later_step(tmp_path, site):
+    """A stack must not be measured with the half of an environment."""
+    site.write_text("set -e\nexport FIRST=1\n(exit 3)\nexport LAST=1\n")
+    with pytest.raises(PrologueFailed) as found:
+        run(tmp_path, {"source": str(site)})
+    assert f"source {site}: exit status 3" in str(found.value)
+    site.write_text("set -e\nexport FIRST=1\n")
+    later = tmp_path / "later.sh"
+    later.write_text("(exit 3)\nexport LAST=1\n")
+    assert run(tmp_path, {"source": str(site)}, {"source": str(later)}) == {"FIRST": "1", "LAST": "1"}
+
+
+def test_an_environment_that_cannot_be_saved_is_a_failure_with_its_reason(tmp_path, site):
+    site.write_text("export PATH=/nonexistent\n")
+    with pytest.raises(PrologueFailed) as found:
+        run(tmp_path, {"source": str(site)})
+    assert re.search(rf"source {site}: exit status 127: .*env", str(found.value))
+
+
 def test_one_that_hangs_is_ended(tmp_path, site):
     site.write_text("sleep 1000\n")
     assert "did not finish within 0.5 s" in str(failed(tmp_path, {"source": str(site)}, limit=0.5))
@@ -255,4 +274,4 @@ def test_nodes_that_differ_are_named(tmp_path):
 
 def test_the_script_has_no_word_of_a_step_unquoted():
     text = script([{"source": "/a;b/$(x)"}])
-    assert "source '/a;b/$(x)' || exit" in text
+    assert "\nsource '/a;b/$(x)'\n" in text

@@ -94,6 +94,7 @@ def test_a_sweep_is_not_submitted_to_its_own_nodes():
     with pytest.raises(UserError, match="--sbatch=--partition"):
         submit.check_room(sweep, cluster, [])
     submit.check_room(sweep, cluster, ["--partition=serial"])
+    submit.check_room(sweep, cluster, ["--exclude=n[1-2]"])
     submit.check_room(sweep, cluster | {"exclusive": False}, [])
 
 

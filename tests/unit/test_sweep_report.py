@@ -3,16 +3,14 @@
 import itertools
 import json
 import math
-import runpy
 import statistics
-from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import analyse
-from synthetic_sweep import FAULTS, SLOWDOWNS, sweep_campaign, write_sweep
+from synthetic import analyse, collective_cell
+from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
 from regatta.compare.output import comparison_text
@@ -24,8 +22,6 @@ from regatta.topics.answer import answer
 from regatta.topics.machines import machine_warnings
 from regatta.topics.sweep import section as sweep
 from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
-
-SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
@@ -75,6 +71,43 @@ def test_a_node_without_a_result_keeps_its_row_and_is_no_part_of_the_median():
     assert table["num_places"].tolist()[:2] == [2, 2]
 
 
+def test_a_repeat_with_one_result_is_not_compared(tmp_path):
+    """Its median would be that result: a ratio of 1, which says nothing, and hides that n1 takes 1.5 of the median."""
+    campaign = one_cell(["n1", "n2"], repeats=3)
+    table = sweep_nodes_table(campaign, measured(campaign, {("n1",): [30, 30, 30], ("n2",): [10, None, None]}))
+    assert by_hosts(table, "time_ratio") == {"n1": 1.5, "n2": 0.5}
+    assert by_hosts(table, "num_launches") == {"n1": 3, "n2": 1}
+    alone = sweep_nodes_table(campaign, measured(campaign, {("n1",): [30, 30, 30], ("n2",): [None, None, None]}))
+    assert by_hosts(alone, "time_s")["n1"] == 30
+    pair = one_cell(["n1", "n2"], "pairs")
+    of_pair = sweep_nodes_table(pair, measured(pair, {("n1", "n2"): [30, 30]}))
+    for rows in (alone, of_pair):
+        assert rows[["time_ratio", "verdict", "p_value", "place"]].isna().all(axis=None)
+
+    data = analyse(write_sweep(tmp_path / "one", sweep_campaign(["n1"], messages=(1024,))))
+    [(_, _, rows)] = sweep.tables_of(data)
+    assert sweep.counts_of(data, rows)["inconclusive"] == ["n1"]
+    [matrix] = sweep.section(data).content["matrices"]
+    assert {square.state for group in matrix.groups for row in group.rows for square in row.squares} == {"inconclusive"}
+
+
+def test_shapes_with_different_numbers_of_gpus_are_different_workloads(tmp_path):
+    names = ["n1", "n2", "n3"]
+    campaign = sweep_campaign(names, messages=(1024,))
+    for name in names:
+        cell = collective_cell(1024, 1, 2, **MORE)
+        cell["spec"]["hosts"] = [name]
+        campaign["cells"].append(cell | {"id": f"{cell['id']}-{name}"})
+    data = analyse(write_sweep(tmp_path / "shapes", campaign, {("n2", "collective"): 1.2}))
+    [(_, _, rows)] = sweep.tables_of(data)
+    assert rows.groupby(["hosts", "workload"]).size().max() == 1
+    assert rows["workload"].nunique() == 3
+    [finding] = sweep.findings(data)
+    assert (finding.values["num"], finding.values["num_workloads"]) == (2, 3)
+    [matrix] = sweep.section(data).content["matrices"]
+    assert len(matrix.columns) == 3
+
+
 def test_a_node_of_pairs_has_the_median_over_its_pairs():
     """Pairs take 10, 20 and 30. Medians over the pairs of a node: 15, 20, 25; the median node takes 20."""
     campaign = one_cell(["n1", "n2", "n3"], "pairs", 1)
@@ -94,12 +127,15 @@ def test_ratios_are_those_of_brute_force(data):
     times = {tuple(c["spec"]["hosts"]): data.draw(st.lists(time, min_size=3, max_size=3)) for c in campaign["cells"]}
     make = {"nodes": sweep_nodes_table, "pairs": sweep_pairs_table}[over]
     for row in make(campaign, measured(campaign, times)).itertuples():
+        known = [[of[repeat] for of in times.values() if of[repeat]] for repeat in range(3)]
+        own = times[tuple(row.hosts.split(", "))]
         logs = [
-            math.log(mine / statistics.median(of[repeat] for of in times.values() if of[repeat]))
-            for repeat, mine in enumerate(times[tuple(row.hosts.split(", "))])
-            if mine
+            math.log(mine / statistics.median(of_repeat))
+            for mine, of_repeat in zip(own, known, strict=True)
+            if mine and len(of_repeat) > 1
         ]
-        assert row.num_launches == len(logs)
+        assert row.num_launches == sum(time is not None for time in own)
+        assert pd.isna(row.time_ratio) == (not logs)
         if logs:
             assert math.log(row.time_ratio) == pytest.approx(statistics.median(logs), abs=1e-9)
 
@@ -224,16 +260,6 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     assert (slower["reference"] == slower["cell"]).all()
     assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
     assert len(history_of_cells([read_campaign(before), read_campaign(after)]).table) == 18
-
-
-def test_a_sweep_is_not_exported_because_an_import_would_pool_its_nodes(tmp_path, monkeypatch, capsys):
-    folder = write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2"], repeats=2))
-    analyse(folder)
-    monkeypatch.setattr("sys.argv", ["export", str(folder), "--format", "csv", "--out", str(tmp_path / "out.csv")])
-    with pytest.raises(SystemExit):
-        runpy.run_path(str(SCRIPTS / "export_results.py"), run_name="__main__")
-    assert "sweep_nodes.csv" in capsys.readouterr().err
-    assert not (tmp_path / "out.csv").exists()
 
 
 def test_rounds_and_names_stay_distinct_for_pairs(of_pairs):

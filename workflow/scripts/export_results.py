@@ -13,6 +13,7 @@ from pathlib import Path
 from regatta.core.errors import UserError, run_script
 from regatta.formats import FORMATS
 from regatta.formats.base import Format, ResultsFolder, export_notes, read_results_folder
+from regatta.formats.tidy_csv import CSV
 from regatta.store.launch_files import is_stdout, write_text
 
 WRITTEN = {kind.name: kind for kind in FORMATS if kind.write}
@@ -21,6 +22,8 @@ WORLD_SIZE = "{world_size}"
 
 def texts(folder: ResultsFolder, kind: Format, out: str) -> dict[str, str]:
     """Return path -> content. If the path contains {world_size}, a list has one file for each."""
+    if kind is not CSV:
+        folder.one_value(folder.cells, "hosts")  # of a sweep: these formats would pool its nodes
     made = kind.write(folder)
     if WORLD_SIZE in out and not isinstance(made, list):
         raise UserError(f"--out {out}: only suite-json is written by world size. Remove {WORLD_SIZE}.")
@@ -58,11 +61,6 @@ def main() -> None:
     args = parser.parse_args()
     kind = WRITTEN[args.format]
     folder = read_results_folder(args.results, dict(args.where))
-    if folder.campaign.get("sweep"):
-        raise UserError(
-            f"{args.results} is a sweep: these formats do not represent nodes, so an import would pool them."
-            f" Use {args.results}/measurements.csv and {args.results}/tables/sweep_nodes.csv. Nothing was written."
-        )
     for path, text in texts(folder, kind, args.out).items():
         write_text(Path(path), text)
         if not is_stdout(Path(path)):

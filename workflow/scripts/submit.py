@@ -40,15 +40,19 @@ def sbatch_line(name: str, cluster: dict, log: Path, options: list[str]) -> list
 
 def check_room(campaign: dict, cluster: dict, options: list[str]) -> None:
     """Raise UserError if this job would occupy a node that a batch needs: the batch would never start."""
+    if campaign.get("sweep") and cluster["exclusive"] and not _is_elsewhere(options):
+        raise UserError(f"A sweep waits for its nodes, and this job could occupy one of them. {ELSEWHERE}")
     largest = max(nodes for shape in campaign["shapes"] for nodes in shape["nodes"])
-    is_elsewhere = any(option.startswith(("--partition=", "-p")) for option in options)
-    if cluster["exclusive"] and campaign["sweep"] and not is_elsewhere:
-        raise UserError(f"A sweep needs nodes by name, each as a whole; this job could occupy one of them. {ELSEWHERE}")
-    if cluster["exclusive"] and largest >= cluster["num_nodes"] and not is_elsewhere:
+    if cluster["exclusive"] and largest >= cluster["num_nodes"] and not _is_elsewhere(options):
         raise UserError(
             f"A shape needs all {cluster['num_nodes']} nodes of cluster {cluster['name']}; this job would occupy one."
             f" {ELSEWHERE}"
         )
+
+
+def _is_elsewhere(options: list[str]) -> bool:
+    """Return whether options of sbatch select other nodes than those of the batches."""
+    return any(option.startswith(("--partition=", "-p", "--exclude=", "-x", "--nodelist=", "-w")) for option in options)
 
 
 def main() -> None:

@@ -364,6 +364,7 @@ def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
 
 def _field_text(cell: dict, name: str) -> str | None:
     value = field_value(cell["spec"], name)
+    value = ", ".join(value) if name == "hosts" and value else value
     return None if value is None else json.dumps(value).strip('"')
 
 

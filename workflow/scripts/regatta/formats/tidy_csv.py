@@ -7,7 +7,7 @@ table `measurements`, in which each ok row is a launch of its cell; the other ta
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -183,6 +183,7 @@ def _read_exported(text: str, name: str) -> Source:
         want = "rows of further tables" if launches else "rows of the table measurements with status ok"
         raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")
     readings = tuple(_exported_reading(launch, name) for launch in launches.values())
+    _refuse_sweep(launches.values(), name)
     devices = {launch.row["device"] for launch in launches.values()}
     if len(devices) > 1 or not devices <= set(DEVICES):
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
@@ -190,6 +191,17 @@ def _read_exported(text: str, name: str) -> Source:
     if others:
         notes.append(f"{plural(len(others), 'launch', 'launches')} with a status other than ok excluded")
     return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
+
+
+def _refuse_sweep(launches: Iterable[Launch], name: str) -> None:
+    """Raise UserError if several cells differ in nothing that the file has: nodes of a sweep would be pooled."""
+    cells: dict[tuple, str] = {}
+    for launch in launches:
+        row = launch.row
+        same = cells.setdefault(tuple(row.get(column) for column in (*CELL, "version")), row["cell"])
+        if same != row["cell"]:
+            found = f"cells {quoted(same)} and {quoted(row['cell'])}, as of a sweep, which differ in no column"
+            raise refusal(name, launch.line, found, "one node or pair (export it with --where hosts=NAME)")
 
 
 def _exported_reading(launch: Launch, name: str) -> Reading:

@@ -91,15 +91,17 @@ def script(steps: list[dict]) -> str:
 
 def _script_lines(step: dict) -> str:
     command = command_of(step)
-    return f'echo {shlex.quote(command)} >"$regatta_files.step"\n{command} || exit\n'
+    # Not `command || exit`, under which bash ignores a file's set -e.
+    after = "case $? in 0) ;; *) exit ;; esac\nset +e\n"
+    return f'echo {shlex.quote(command)} >"$regatta_files.step"\n{command}\n{after}'
 
 
 def failures(folder: Path) -> dict[str, str]:
     """Return why the prologue failed, by node: the step, its exit status, and the last lines of its output."""
     found = {}
     for log in sorted(folder.glob("*.log")):
-        if not log.with_suffix(".after").exists():
-            step, status = (_text(log.with_suffix(end)) for end in (".step", ".status"))
+        step, status = (_text(log.with_suffix(end)) for end in (".step", ".status"))
+        if status not in ("", "0") or not log.with_suffix(".after").exists():
             how = f"exit status {status}" if status else "did not finish"
             output = re.sub(r"^\S*/prologue\.sh: line \d+: ", "", _text(log), flags=re.MULTILINE)
             lines = [line for line in output.splitlines() if line.strip()][-MAX_LINES:]

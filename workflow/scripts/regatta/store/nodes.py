@@ -39,7 +39,7 @@ def blamed_nodes(results: Path) -> dict[str, list[dict]]:
             if entry["kind"] == "cleared":
                 found.pop(host, None)
             elif entry["kind"] == "blamed":
-                job = entry["job"] if isinstance(entry["job"], str) else None
+                job = one_line(entry["job"]) if isinstance(entry["job"], str) else None
                 found.setdefault(host, []).append({"job": job} | {name: one_line(entry[name]) for name in TEXTS})
     return found
 

@@ -55,8 +55,8 @@ def tables_of(data: ReportData) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _labeled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the name of each row's workload, without its shape, which all cells of a sweep share, and its nodes."""
-    names = [name.without("shape", "hosts") for name in cell_names(rows.to_dict("records"))]
+    """Add the name of each row's workload: without its nodes, and with its shape only if shapes differ."""
+    names = [name.without("hosts") for name in cell_names(rows.to_dict("records"))]
     return rows.assign(workload=[name.say(*name.parts, always=("subject",)) for name in names])
 
 
@@ -88,7 +88,8 @@ def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
     failed = failed_hosts(data)
     groups: dict[str, list[str]] = {name: [] for name in GROUPS}
     for hosts, part in rows.groupby("hosts", sort=False):
-        verdicts = set(part["verdict"].dropna()) | ({"missing"} if part["time_s"].isna().any() else set())
+        verdicts = set(part["verdict"].fillna("inconclusive")[part["time_s"].notna()])
+        verdicts |= {"missing"} if part["time_s"].isna().any() else set()
         verdicts |= {"failed"} if hosts in failed else set()
         groups[next(name for name in GROUPS if name in verdicts)].append(hosts)
     return groups
@@ -332,6 +333,8 @@ def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | 
     of_node = Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
     counts = statuses[row.cell] if cells else of_node
     name = f"{row.hosts}: {row.workload}"
+    if is_unknown(row.time_ratio) and not is_unknown(row.time_s):
+        return Square("n/a", None, "inconclusive", cells, f"{name}: nothing to compare with")
     if is_unknown(row.time_ratio):
         return square_without_value(name, list(cells), counts)
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)

@@ -3,7 +3,7 @@
 The compared time is p50_s, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import pandas as pd
@@ -49,15 +49,16 @@ def workload_of(cell: dict) -> str:
 
 def sweep_pairs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell of a sweep of pairs, measured or not; none for other campaigns."""
-    return _ranked(campaign, measurements, _cells(campaign, measurements) if campaign.get("sweep") == "pairs" else {})
+    pairs = _cells(campaign, measurements) if campaign.get("sweep") == "pairs" else {}
+    return _ranked(campaign, measurements, pairs, pairs)
 
 
 def sweep_nodes_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each node and workload of a sweep, measured or not; none for other campaigns."""
-    members = _cells(campaign, measurements) if campaign.get("sweep") else {}
+    cells = members = _cells(campaign, measurements) if campaign.get("sweep") else {}
     if campaign.get("sweep") == "pairs":
-        members = {workload: _nodes_of_pairs(pairs) for workload, pairs in members.items()}
-    return _ranked(campaign, measurements, members)
+        members = {workload: _nodes_of_pairs(pairs) for workload, pairs in cells.items()}
+    return _ranked(campaign, measurements, members, cells)
 
 
 def _cells(campaign: dict, measurements: pd.DataFrame) -> dict[str, list[Member]]:
@@ -92,24 +93,28 @@ def _medians(members: list[Member]) -> Times:
     return {repeat: fast_median(values) for repeat, values in sorted(by_repeat.items())}
 
 
-def _ranked(campaign: dict, measurements: pd.DataFrame, members: dict[str, list[Member]]) -> pd.DataFrame:
+def _ranked(
+    campaign: dict, measurements: pd.DataFrame, members: dict[str, list[Member]], cells: dict[str, list[Member]]
+) -> pd.DataFrame:
     """Return a row for each member, compared with the median member of its workload, repeat by repeat.
 
-    p values are corrected over the table.
+    A repeat in which one cell has a result is not compared: the median would be that result itself. p values are
+    corrected over the table.
     """
     margins = margins_of(campaign, times_by_cell(measurements)) if members else {}
     rows, compared = [], []
-    for of_workload in members.values():
+    for workload, of_workload in members.items():
         medians, places = _medians(of_workload), []
+        num_results = Counter(repeat for cell in cells[workload] for repeat in cell.times)
         for member in sorted(of_workload, key=lambda member: [natural(host) for host in member.hosts]):
             margin = margins[member.row["benchmark"]]
             row = member.row | {"hosts": ", ".join(member.hosts), "num_launches": len(member.times)}
             row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
             rows.append(row)
             if member.times:
-                repeats = sorted(member.times)
+                row |= interval_values("time", "s", over_launches([time for _, time in sorted(member.times.items())]))
+            if repeats := [repeat for repeat in sorted(member.times) if num_results[repeat] > 1]:
                 times = [member.times[repeat] for repeat in repeats]
-                row |= interval_values("time", "s", over_launches(times))
                 found = compare_launches([medians[repeat] for repeat in repeats], times, is_paired=True)
                 compared.append((row, found))
                 places.append((found.ratio.median, row))
