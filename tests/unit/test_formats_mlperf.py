@@ -47,7 +47,7 @@ def test_an_aborted_run_is_a_failure_without_a_time():
     ("text", "message"),
     [
         (without("run_stop"), r"f:15: run_start in lines 9 and 15"),
-        (without("run_start"), r"f:15: no run_start"),
+        (without("run_start"), r"f:11: no run_start"),
         (without("submission_benchmark"), r"f:8: no submission_benchmark"),
         (text_of(LOG).replace("1745926702510", "1745926100009"), r"f:12: run_stop 1 ms before run_start in line 9"),
         (text_of(LOG).replace(', "status": "success"', "", 1), r"f:12: run_stop without a status"),
@@ -73,6 +73,18 @@ def test_a_run_that_has_not_ended_names_the_missing_line():
 def test_the_shape_is_stated_by_the_user(options, word):
     with pytest.raises(UserError, match=f"f:1: .*{word}"):
         read_text(text_of(LOG), "f", options)
+
+
+@pytest.mark.parametrize("num_lines", [13, 14, 15])
+def test_a_log_that_ends_before_its_second_run_starts_is_refused(num_lines):
+    lines = text_of(LOG).splitlines(keepends=True)
+    with pytest.raises(UserError, match=rf"f:{num_lines}: no run_start"):
+        read_text("".join(lines[:num_lines]), "f", SHAPE)
+
+
+def test_what_follows_the_last_run_is_of_no_run():
+    later = ':::MLLOG {"time_ms": 1745927730000, "key": "seed", "value": 99}\n'
+    assert read_text(text_of(LOG) + later, "f", SHAPE).readings[1].printed["seed"] == 8
 
 
 def test_logs_of_different_batch_sizes_are_different_cells():

@@ -25,6 +25,7 @@ MARK = ":::MLLOG"
 LINE = re.compile(rf"{MARK}\s+(\{{.*)")
 START, STOP = "run_start", "run_stop"
 NEEDED = "submission_benchmark"
+BEGINS = (NEEDED, "init_start", START)  # one of these after run_stop: another run
 # Values that are kept beside the time; of a key that is repeated, such as the accuracy, the last one.
 KEPT = ("submission_org", "submission_platform", "submission_division", "seed", "global_batch_size", "eval_accuracy")
 STATISTIC = "run_start to run_stop: training and evaluation until the target quality is reached; one time per run"
@@ -39,9 +40,10 @@ def _read(text: str, name: str, options: Options) -> Source:
     if missing:
         wanted = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
         raise refusal(name, events[0][0], "an MLPerf log does not state nodes and GPUs per node", wanted)
-    last_start = max((line for line, event in events if event["key"] == START), default=0)
-    starts = [0, *(line for line, event in events if event["key"] == STOP and line < last_start)]
-    bounds = itertools.pairwise([*starts, len(lines)])
+    stops = [line for line, event in events if event["key"] == STOP]
+    more = [line for line, event in events if event["key"] in BEGINS and line > max(stops, default=len(lines))]
+    ends = [*stops, len(lines)] if more or not stops else stops  # what follows the last run_stop is of no run
+    bounds = itertools.pairwise([0, *ends])
     runs = [[event for event in events if first < event[0] <= last] for first, last in bounds]
     return join_runs([_read_run(run, name, options) for run in runs], name)
 
