@@ -174,6 +174,92 @@ def test_an_unknown_node_type_of_a_stack_is_reported_with_its_line(folder):
     assert said.startswith("campaign.yaml:7: stacks.host.node_type = 'h10'")
 
 
+# Shapes on different kinds of nodes.
+
+SHAPES = [
+    {"nodes": [1, 2], "gpus_per_node": [2]},
+    {"nodes": [1], "gpus_per_node": [4, 8], "node_type": "h100"},
+    {"nodes": [2], "gpus_per_node": [2], "node_type": "cpu"},
+]
+
+
+def shapes_of(folder, shapes=SHAPES, stacks=STACKS, **changes):
+    """Return the (stack, node type, nodes, GPUs per node) of all cells."""
+    data = collectives(4096, shapes=shapes, stacks=stacks, **changes)
+    cells = matrix(folder, data, SITE | ALL_MEMORY).cells
+    return [(c.spec["stack"]["name"], c.node_type, *c.shape) for c in cells]
+
+
+def test_a_stack_is_copied_for_each_node_type_that_shapes_name(folder):
+    assert shapes_of(folder) == [
+        ("a", None, 1, 2),
+        ("a", None, 2, 2),
+        ("a-cpu", "cpu", 2, 2),
+        ("a-h100", "h100", 1, 4),
+        ("a-h100", "h100", 1, 8),
+    ]
+
+
+def test_a_stack_of_a_node_type_keeps_its_name_and_gets_the_shapes_of_its_type_and_of_none(folder):
+    stacks = {"a": STACKS["a"], "new": STACKS["a"] | {"node_type": "h100"}}
+    found = shapes_of(folder, stacks=stacks)
+    assert [of for of in found if of[0] == "new"] == [
+        ("new", "h100", *shape) for shape in ((1, 2), (2, 2), (1, 4), (1, 8))
+    ]
+    assert ("a-h100", "h100", 1, 8) in found
+
+
+def test_without_a_shape_of_its_own_type_a_stack_is_measured_only_as_copies(folder):
+    assert shapes_of(folder, SHAPES[2:]) == [("a-cpu", "cpu", 2, 2)]
+    # The campaign's type needs no copy.
+    assert shapes_of(folder, SHAPES[2:], node_type="cpu") == [("a", "cpu", 2, 2)]
+    assert shapes_of(folder, SHAPES[1:], node_type="cpu") == [
+        ("a-h100", "h100", 1, 4),
+        ("a-h100", "h100", 1, 8),
+        ("a", "cpu", 2, 2),
+    ]
+
+
+def test_shapes_with_a_node_type_leave_other_cells_their_ids(folder):
+    plain = matrix(folder, collectives(4096, shapes=SHAPES[:1], stacks=STACKS), SITE).cells
+    both = matrix(folder, collectives(4096, shapes=SHAPES, stacks=STACKS), SITE | ALL_MEMORY).cells
+    assert {cell.id for cell in plain} == {cell.id for cell in both if cell.node_type is None}
+
+
+def test_jobs_and_preflights_of_shapes_with_node_types(folder):
+    data = collectives(4096, shapes=SHAPES, stacks=STACKS)
+    plan = plan_campaign(load(folder, data, SITE | ALL_MEMORY), folder / "results")
+    assert list(job_requests(plan)) == [
+        (1, 2, ""),
+        (1, 4, " (h100)"),
+        (1, 8, " (h100)"),
+        (2, 2, ""),
+        (2, 2, " (cpu)"),
+    ]
+    sizes = {p.content["cluster"].get("node_type"): p.content["gpus_per_node"] for p in plan.preflights}
+    assert sizes == {None: 2, "h100": 8, "cpu": 2}
+    places = {cluster.get("node_type"): shapes for cluster, shapes in plan.campaign.places()}
+    assert places == {None: [(1, 2), (2, 2)], "h100": [(1, 4), (1, 8)], "cpu": [(2, 2)]}
+
+
+def test_errors_about_node_types_of_shapes_name_the_line(folder):
+    shape = "  - {nodes: [1], gpus_per_node: [2], node_type: h10}"
+    text = TEXT.replace("{kind: host}", HOST).replace("repeats:", f"{shape}\nrepeats:")
+    said = message(folder, text, SITE)
+    assert said.startswith("campaign.yaml:10: shapes[1].node_type = 'h10'")
+    assert "Did you mean 'h100'?" in said
+    text = text.replace("h10}", "cpu}").replace("  - {nodes: [1], gpus_per_node: [1, 2]}\n", "")
+    text = text.replace(HOST, "{kind: host, python: /bin/ls, node_type: h100}")
+    said = message(folder, text, SITE | ALL_MEMORY)
+    assert said.startswith("campaign.yaml:7: stacks.host.node_type = 'h100', but every shape")
+
+
+def test_errors_of_a_copied_stack_name_the_line_of_the_original(folder):
+    shape = "  - {nodes: [1], gpus_per_node: [2], node_type: cpu}"
+    text = TEXT.replace("{kind: host}", "{kind: host, python: /missing}").replace("repeats:", f"{shape}\nrepeats:")
+    assert message(folder, text, SITE | ALL_MEMORY).count("campaign.yaml:7: stacks.host") == 1
+
+
 def test_the_last_preflight_of_each_kind_of_nodes_is_in_the_report(tmp_path):
     for name, kind in (("a", None), ("b", "h100"), ("c", None)):
         folder = tmp_path / "preflight" / f"preflight-{name}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
@@ -55,7 +56,7 @@ class Campaign:
     def provisional_stacks(self) -> list[str]:
         """Return the stacks whose cell ids may differ on machines that have the missing files."""
         found = {missing.stack for missing in self.missing if missing.is_in_id}
-        return [name for name in self.data["stacks"] if found & {name, None}]
+        return [name for name in self.data["stacks"] if found & {original(name), None}]
 
     @property
     def name(self) -> str:
@@ -65,11 +66,19 @@ class Campaign:
     def job_cluster(self) -> dict:
         return for_jobs(self.cluster)
 
-    def places(self) -> list[tuple[dict, list[tuple[int, int]]]]:
+    @property
+    def shapes(self) -> dict[str, list[Shape]]:
+        """Return the shapes in which each stack is measured."""
+        return shapes_of_stacks(self.data["shapes"], self.clusters)
+
+    def places(self) -> list[tuple[dict, list[Shape]]]:
         """Return each node type that stacks use, as a cluster, and the shapes that fit on it."""
-        shapes = [(n, g) for shape in self.data["shapes"] for n in shape["nodes"] for g in shape["gpus_per_node"]]
-        used = {cluster.get("node_type"): cluster for cluster in self.clusters.values()}
-        return [(cluster, [s for s in shapes if not does_not_fit(cluster, *s, "cpu")]) for cluster in used.values()]
+        used: dict[str | None, tuple[dict, list[Shape]]] = {}
+        for name, shapes in self.shapes.items():
+            cluster = self.clusters[name]
+            _, known = used.setdefault(cluster.get("node_type"), (cluster, []))
+            known += [s for s in shapes if s not in known and not does_not_fit(cluster, *s, "cpu")]
+        return list(used.values())
 
 
 def for_jobs(cluster: dict) -> dict:
@@ -108,7 +117,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
         whole = cluster
-        cluster = cluster and _of_node_type(file, whole, sound.get("node_type"), ("node_type",))
+        cluster = cluster and of_node_type(file, whole, sound.get("node_type"), ("node_type",))
     except UserError as error:
         errors.append(FileError(("cluster",), str(error)))
     stack_schema = schema["properties"]["stacks"]["additionalProperties"]
@@ -118,20 +127,15 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
         stack["env"] = {key: file.texts["stacks", name, "env", key] for key in stack["env"]}
         errors += _thread_errors(file, ("stacks", name, "env"), stack["env"])
     of_stacks: dict[str, dict] = {}
-    for name, stack in stacks.items() if cluster else ():
-        try:
-            kind, where = stack["node_type"], ("stacks", name, "node_type")
-            of_stacks[name] = cluster if kind is None else _of_node_type(file, whole, kind, where)
-        except UserError as error:
-            errors.append(FileError(where, str(error)))
     if cluster:
+        of_stacks, found = clusters_of_stacks(file, sound, whole, stacks)
+        errors += found + sweep_errors(file, sound, cluster)
         errors += _shape_errors(file, sound, [*of_stacks.values()] or [cluster], clusters)
-        errors += _memory_errors(file, of_stacks) + sweep_errors(file, sound, cluster)
         for name, stack in stacks.items():
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
-    errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _versus_errors(file, sound)
+    errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _versus_errors(file, sound, of_stacks)
     raise_errors(file, errors)
     data = _complete(sound, stacks, of_stacks, may_lack_files)
     return Campaign(file, data, cluster, tuple(missing or ()), of_stacks)
@@ -159,7 +163,10 @@ def file_schema(name: str) -> dict:
 
 def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], may_lack_files: bool) -> dict:
     """Return the campaign's data with all defaults, also in stacks (filled) and benchmarks, and values as in cells."""
-    stacks = {name: complete_stack(s, clusters[name], may_lack_files=may_lack_files) for name, s in filled.items()}
+    stacks = {
+        name: complete_stack(filled[original(name)], cluster, may_lack_files=may_lack_files)
+        for name, cluster in clusters.items()
+    }
     benchmarks = [
         {**entry, "parameters": fill_defaults(entry["parameters"], load_benchmark(entry["benchmark"]).schema)}
         for entry in data["benchmarks"]
@@ -195,28 +202,6 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     if cluster["gpus_per_node"] == "detect":
         cluster["gpus_per_node"] = len(list(GPU_FOLDER.iterdir())) if GPU_FOLDER.is_dir() else 0
     return cluster
-
-
-def _of_node_type(campaign: YamlFile, cluster: dict, name: str | None, where: tuple) -> dict:
-    """Return a cluster with the keys of one of its node types, and its name as `node_type`; unchanged for None."""
-    types = cluster["node_types"]
-    if name is not None and name not in types:
-        found = f"{campaign.at(where)}: {place(where)} = '{name}' is not in node_types of cluster {cluster['name']}."
-        known = f"Choose from: {', '.join(types)}." if types else "The file defines none; add it, or remove the key."
-        raise UserError(f"{found}{nearest(name, types)} {known}")
-    chosen = {} if name is None else {**types[name], "node_type": name}
-    return {key: value for key, value in cluster.items() if key != "node_types"} | chosen
-
-
-def _memory_errors(file: YamlFile, clusters: dict[str, dict]) -> list[FileError]:
-    """Return an error if some node types request all memory and others do not: one variable of sbatch applies to
-    all jobs."""
-    all_memory = {name for name, cluster in clusters.items() if cluster["memory_mb_per_node"] == 0}
-    if not all_memory or all_memory == clusters.keys():
-        return []
-    names = ", ".join(name for name in clusters if name not in all_memory)
-    text = f"memory_mb_per_node is 0 for stack {min(all_memory)}, but not for {names}. Use 0 for all or none."
-    return [file.error(("stacks", min(all_memory)), text)]
 
 
 def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:
@@ -347,7 +332,7 @@ def complete_versus(versus: str | dict) -> dict:
     return full | {"reference": _in_bytes(full["axis"], full["reference"])}
 
 
-def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
+def _versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[FileError]:
     """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values."""
     if "versus" not in data or "benchmarks" not in data:
         return []
@@ -357,7 +342,7 @@ def _versus_errors(file: YamlFile, data: dict) -> list[FileError]:
         where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
         text = f"{place(where)} = {show(axis)} is not an axis of this campaign.{nearest(axis, names)}"
         return [file.error(where, f"{text} Choose from: {', '.join(names)}.")]
-    values = axis_values(data, axis)
+    values = axis_values({**data, "stacks": stacks}, axis)
     if versus["reference"] is None or not values or _is_among(versus["reference"], values):
         return []
     given = data["versus"]["reference"]

@@ -164,7 +164,8 @@ def _check_num_cells(campaign: Campaign, num_host_sets: int) -> None:
 def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ...]]]) -> Iterator[Cell]:
     """Yield the cells. sets: by node type, the nodes of each cell of a sweep."""
     data = campaign.data
-    shapes = [pair for s in data["shapes"] for pair in itertools.product(s["nodes"], s["gpus_per_node"])]
+    of_stacks = campaign.shapes
+    shapes = dict.fromkeys(shape for s in data["shapes"] for shape in itertools.product(s["nodes"], s["gpus_per_node"]))
     for entry in data["benchmarks"]:
         benchmark = load_benchmark(entry["benchmark"])
         axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
@@ -173,9 +174,9 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
         points = [normalize(benchmark, dict(point)) for point in itertools.product(*axes)]
         texts = [canonical_json(parameters) for parameters in points]  # once, not for each cell
         limit = float(entry.get("cell_seconds", data["limits"]["cell_seconds"]))
-        for (nodes, gpus), (name, stack), backend in itertools.product(
-            dict.fromkeys(shapes), data["stacks"].items(), data["backend"]
-        ):
+        for (nodes, gpus), (name, stack), backend in itertools.product(shapes, data["stacks"].items(), data["backend"]):
+            if (nodes, gpus) not in of_stacks[name]:
+                continue
             cluster = campaign.clusters[name]
             common = {
                 "benchmark": benchmark.name,
