@@ -106,18 +106,25 @@ def test_the_node_of_the_supervisor_vanishes_and_the_report_says_what_slurm_know
     report_says(site, "drill", job["cause"])
 
 
-def test_stacks_on_two_node_types_have_jobs_and_preflights_in_both_partitions(site, first_nodes):
+@pytest.mark.parametrize("owner", ["stack", "shape"])
+def test_two_node_types_have_jobs_and_preflights_in_both_partitions(site, first_nodes, owner):
     types = {"brief": {"partition": "urgent", "num_nodes": 2}}
     before = last_job(site)
     campaign = fake_campaign(site, repeats=1)
-    campaign["stacks"]["on_brief"] = campaign["stacks"]["fake"] | {"node_type": "brief"}
+    if owner == "stack":
+        other = "on_brief"
+        campaign["stacks"][other] = campaign["stacks"]["fake"] | {"node_type": "brief"}
+    else:
+        other = "fake-brief"
+        campaign["shapes"] += [shape | {"node_type": "brief"} for shape in campaign["shapes"]]
     site.write(campaign, num_nodes=NUM_NODES, node_types=types)
     site.snakemake()
     assert site.statuses() == {"ok": NUM_RECORDS}
     partitions = [partition for job, partition in listed_jobs(site, "%P") if job > before]
     assert sorted(partitions) == ["main", "main", "urgent", "urgent"]  # the preflight's job, and the batch's
     specs = [record["spec"] for record in site.records()]
-    assert {(spec["stack"]["name"], spec.get("node_type")) for spec in specs} == {("fake", None), ("on_brief", "brief")}
+    assert {(spec["stack"]["name"], spec.get("node_type")) for spec in specs} == {("fake", None), (other, "brief")}
     assert len(list(site.results.glob("preflight/*.json"))) == 2
     site.snakemake()  # nothing is left, and the report is that of both preflights
+    assert other in site.report()
     assert "did not check" not in site.report()
