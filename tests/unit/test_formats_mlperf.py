@@ -51,6 +51,7 @@ def test_an_aborted_run_is_a_failure_without_a_time():
         (without("submission_benchmark"), r"f:8: no submission_benchmark"),
         (text_of(LOG).replace("1745926702510", "1745926100009"), r"f:12: run_stop 1 ms before run_start in line 9"),
         (text_of(LOG).replace(', "status": "success"', "", 1), r"f:12: run_stop without a status"),
+        (text_of(LOG).replace('"success"', '"finished"', 1), r"f:12: run_stop with status .*finished.*success or aborted"),
         (text_of(LOG)[:-30], r"f:17: invalid JSON"),
         (text_of(LOG).replace('"time_ms": 1745926000000', '"time_ms": "soon"'), r"f:1: time_ms"),
         (":::MLLOG nothing\n", r"f:1: .*JSON object"),
@@ -85,6 +86,20 @@ def test_a_log_that_ends_before_its_second_run_starts_is_refused(num_lines):
 def test_what_follows_the_last_run_is_of_no_run():
     later = ':::MLLOG {"time_ms": 1745927730000, "key": "seed", "value": 99}\n'
     assert read_text(text_of(LOG) + later, "f", SHAPE).readings[1].printed["seed"] == 8
+
+
+def test_what_follows_a_run_is_not_of_the_next_run():
+    later = ':::MLLOG {"time_ms": 1745926702520, "key": "seed", "value": 99}\n'
+    lines = text_of(LOG).splitlines(keepends=True)
+    first, second = read_text("".join([*lines[:12], later, *lines[12:]]), "f", SHAPE).readings
+    assert (first.printed["seed"], second.printed["seed"]) == (7, 8)
+
+
+def test_two_ranks_that_stop_at_different_times_are_refused():
+    lines = text_of(LOG).splitlines(keepends=True)
+    other = lines[11].replace("1745926702510", "1745926702511")
+    with pytest.raises(UserError, match=r"f:13: run_stop in lines 12 and 13"):
+        read_text("".join([*lines[:12], other, *lines[12:]]), "f", SHAPE)
 
 
 def test_logs_of_different_batch_sizes_are_different_cells():

@@ -181,6 +181,7 @@ def test_a_summary_that_is_cut_off_names_the_line():
     ("text", "message"),
     [
         ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*does not measure"),
+        ('{\n "nvbandwidth": {"CUDA Runtime Version": 13000, "testcases": []}\n}', "f:2: output of nvbandwidth"),
     ],
 )
 def test_a_program_that_measures_something_else_is_named(text, message):

@@ -22,8 +22,9 @@ FORMATS = (
 )
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
-# Other programs, by what their output contains, and what they measure.
-UNSUPPORTED = {"nvbandwidth Version": "output of nvbandwidth: bandwidth of memory copies"}
+# Other programs, by what their output contains, text or JSON, and what they measure.
+MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
+UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:

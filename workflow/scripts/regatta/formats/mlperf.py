@@ -4,7 +4,6 @@ A log has no shape, so the user states it. Runs that follow each other in one fi
 the keys: mlcommons/logging, mllog/constants.py.
 """
 
-import itertools
 import re
 
 from regatta.core.benchmarks import load_benchmark
@@ -24,6 +23,7 @@ from regatta.formats.runs import join_runs
 MARK = ":::MLLOG"
 LINE = re.compile(rf"{MARK}\s+(\{{.*)")
 START, STOP = "run_start", "run_stop"
+STATUSES = ("success", "aborted")
 NEEDED = "submission_benchmark"
 BEGINS = (NEEDED, "init_start", START)  # one of these after run_stop: another run
 # Values that are kept beside the time; of a key that is repeated, such as the accuracy, the last one.
@@ -40,12 +40,22 @@ def _read(text: str, name: str, options: Options) -> Source:
     if missing:
         wanted = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
         raise refusal(name, events[0][0], "an MLPerf log does not state nodes and GPUs per node", wanted)
-    stops = [line for line, event in events if event["key"] == STOP]
-    more = [line for line, event in events if event["key"] in BEGINS and line > max(stops, default=len(lines))]
-    ends = [*stops, len(lines)] if more or not stops else stops  # what follows the last run_stop is of no run
-    bounds = itertools.pairwise([0, *ends])
-    runs = [[event for event in events if first < event[0] <= last] for first, last in bounds]
-    return join_runs([_read_run(run, name, options) for run in runs], name)
+    return join_runs([_read_run(run, name, options) for run in _runs(events)], name)
+
+
+def _runs(events: list[Event]) -> list[list[Event]]:
+    """Return the events of each run. What follows run_stop, before another run begins, belongs to no run."""
+    found: list[list[Event]] = [[]]
+    has_stopped = False
+    for event in events:
+        key = event[1]["key"]
+        if has_stopped and key in BEGINS:
+            found.append([])
+            has_stopped = False
+        if not has_stopped or key == STOP:  # a second run_stop is an error of this run
+            found[-1].append(event)
+        has_stopped = has_stopped or key == STOP
+    return found
 
 
 def _events(lines: list[str], name: str) -> list[Event]:
@@ -69,8 +79,9 @@ def _read_run(events: list[Event], name: str, options: Options) -> Source:
     status = (stop[1].get("metadata") or {}).get("status")
     if elapsed_ms <= 0:
         raise refusal(name, stop[0], f"{STOP} {-elapsed_ms} ms before {START} in line {start[0]}", "a later time")
-    if status is None:
-        raise refusal(name, stop[0], f"{STOP} without a status", "metadata with status success or aborted")
+    if status not in STATUSES:
+        found = f"{STOP} without a status" if status is None else f"{STOP} with status {quoted(str(status))}"
+        raise refusal(name, stop[0], found, f"metadata with status {' or '.join(STATUSES)}")
     values = {event["key"]: event.get("value") for _, event in events}
     if not isinstance(values.get(NEEDED), str):
         raise refusal(name, start[0], f"no {NEEDED} in the file", f"the line of {NEEDED}, which names the workload")
