@@ -24,6 +24,7 @@ def test_the_command_receives_campaign_status_and_report_without_a_shell(tmp_pat
     ("words", "part"),
     [
         (["/nonexistent/program"], "could not be started"),
+        ([sys.executable, "-c", "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()"], "was interrupted"),
         ([sys.executable, "-c", "raise SystemExit(7)"], "exited with status 7"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "was killed after 0.5 s"),
     ],
@@ -32,6 +33,13 @@ def test_a_command_that_fails_is_named_and_ends_nothing(tmp_path, capfd, monkeyp
     monkeypatch.setattr(on_finish, "LIMIT_S", 0.5)
     run_on_finish(words, "night", 0, tmp_path)
     assert f"on_finish: {words[0]} {part}" in capfd.readouterr().err
+
+
+def test_control_characters_of_a_command_do_not_reach_the_terminal(tmp_path, capfd):
+    run_on_finish(["/no/\x1b]0;x\a\nprogram"], "night", 0, tmp_path)
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1
+    assert not {"\x1b", "\a"} & {*printed}
 
 
 def test_no_command_does_nothing(tmp_path, capfd):

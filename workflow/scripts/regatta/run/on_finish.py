@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from regatta.core.text import one_line
+
 LIMIT_S = 60  # a hanging program must not block the end of a run
 
 
@@ -23,7 +25,9 @@ def run_on_finish(words: list[str], name: str, status: int, results: Path) -> No
         problem = f"exited with status {done.returncode}" if done.returncode else ""
     except subprocess.TimeoutExpired:
         problem = f"was killed after {LIMIT_S} s"
+    except KeyboardInterrupt:
+        problem = "was interrupted"
     except OSError as error:
         problem = f"could not be started: {error.strerror}"
     if problem:
-        print(f"on_finish: {words[0]} {problem}", file=sys.stderr, flush=True)
+        print(f"on_finish: {one_line(words[0])} {problem}", file=sys.stderr, flush=True)
