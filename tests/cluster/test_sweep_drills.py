@@ -1,11 +1,11 @@
-"""Acceptance sweeps on four nodes, and packed shapes: launches at the same time, and nodes that fail among them."""
+"""Acceptance sweeps on four nodes: launches at the same time, and nodes that fail among them."""
 
 import csv
 import json
 import signal
 from collections import Counter
 
-from drills import SAMPLING, campaign, fake_campaign, submitted
+from drills import SAMPLING, campaign, fake_campaign
 from slurm import send_signal, wait_until
 from stacks import launches
 
@@ -98,16 +98,18 @@ def test_a_node_that_dies_in_a_sweep_is_recorded_and_the_others_go_on(site):
     site.cluster.start_node("n3")
 
 
-def test_packed_shapes_are_measured_in_one_job(site):
-    python = f"{site.folder}/tests/cluster/fake_ranks.py"
-    shapes = [{"nodes": [1, 2, 4], "gpus_per_node": [2]}]
-    data = campaign({"fake": {"kind": "host", "python": python}}, shapes=shapes, pack=True, benchmarks=CELLS)
-    site.write(data, num_nodes=NUM_NODES)
-    done = site.snakemake()
-    assert submitted(done.stderr) == 1
-    sizes = {(r["spec"]["nodes"], r["status"]) for r in site.records()}
-    assert sizes == {(1, "ok"), (2, "ok"), (4, "ok")}
-    assert {(r["nodes"], r["gpus_per_node"]) for r in requests(site)} == {(1, 2), (2, 2), (4, 2)}
+def test_a_killed_supervisor_of_a_sweep_loses_nothing_and_measures_nothing_twice(site):
+    site.write(held(site), num_nodes=NUM_NODES)
+    process = site.popen("--retries", "1")
+    wait_until(lambda: len(site.records()) == 8, 240, "two records of each node")
+    kept = site.slots()
+    [batch] = site.results.glob("batches/n*")
+    site.release()
+    site.cluster.run(["pkill", "-KILL", "-f", f"measure.py .*{batch.name}"], node="n1", as_root=True)
+    assert process.wait(300) == 0
+    assert set(kept) <= set(site.slots())
+    assert len(site.slots()) == len(set(site.slots())) == NUM_NODES * 4 * 2
+    assert hosts_of_ok(site) == dict.fromkeys(ALL, 8)
 
 
 def test_a_sweep_with_torch_reaches_its_report(site):

@@ -51,7 +51,10 @@ def test_an_aborted_run_is_a_failure_without_a_time():
         (without("submission_benchmark"), r"f:8: no submission_benchmark"),
         (text_of(LOG).replace("1745926702510", "1745926100009"), r"f:12: run_stop 1 ms before run_start in line 9"),
         (text_of(LOG).replace(', "status": "success"', "", 1), r"f:12: run_stop without a status"),
-        (text_of(LOG).replace('"success"', '"finished"', 1), r"f:12: run_stop with status .*finished.*success or aborted"),
+        (
+            text_of(LOG).replace('"success"', '"finished"', 1),
+            r"f:12: run_stop with status .*finished.*success or aborted",
+        ),
         (text_of(LOG)[:-30], r"f:17: invalid JSON"),
         (text_of(LOG).replace('"time_ms": 1745926000000', '"time_ms": "soon"'), r"f:1: time_ms"),
         (":::MLLOG nothing\n", r"f:1: .*JSON object"),

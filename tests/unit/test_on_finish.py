@@ -24,7 +24,10 @@ def test_the_command_receives_campaign_status_and_report_without_a_shell(tmp_pat
     ("words", "part"),
     [
         (["/nonexistent/program"], "could not be started"),
-        ([sys.executable, "-c", "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()"], "was interrupted"),
+        (
+            [sys.executable, "-c", "import os, signal; os.kill(os.getppid(), signal.SIGINT); signal.pause()"],
+            "was interrupted",
+        ),
         ([sys.executable, "-c", "raise SystemExit(7)"], "exited with status 7"),
         ([sys.executable, "-c", "import time; time.sleep(60)"], "was killed after 0.5 s"),
     ],
