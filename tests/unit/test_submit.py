@@ -64,7 +64,9 @@ def test_the_job_runs_the_campaign_with_the_place_of_the_cluster_file(folder, ru
     ]
     assert options[-1] == "--mem=4G"
     assert script.splitlines()[-1].endswith("run_campaign.py 'my campaign.yaml' --profile profiles/slurm plan")
-    assert "results/night/logs/driver-4711.log" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "results/night/logs/driver-4711.log" in printed
+    assert "make watch CONFIG='my campaign.yaml'" in printed
     assert (folder / "results" / "night" / "logs").is_dir()
 
 

@@ -82,7 +82,8 @@ def main() -> None:
     if done.returncode:
         raise UserError(f"sbatch failed: {done.stderr.strip() or f'exit status {done.returncode}'}")
     job = done.stdout.strip().partition(";")[0]
-    print(f"Job {job} runs the campaign. Log: {logs}/driver-{job}.log. Progress: make watch CONFIG={known.campaign}")
+    watch = f"make watch CONFIG={shlex.quote(str(known.campaign))}"
+    print(f"Job {job} runs the campaign. Log: {logs}/driver-{job}.log. Progress: {watch}")
     print(f"To stop it and still get a report: scancel --batch --signal=TERM {job}")
 
 
