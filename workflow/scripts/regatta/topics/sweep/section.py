@@ -29,7 +29,7 @@ MOST_REASONS = 5  # of skipped nodes
 MOST_NAMED = 3  # slow nodes named in a figure
 STRIP_IN = 2.4
 LINES = 10  # of names that fit above each other in a figure
-# Groups of the matrix in its order: a node is in the first one that holds for any of its cells.
+# Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
 GROUPS = {
     "failed": "Failed",
     "slower": "Slower",
@@ -84,7 +84,7 @@ def _num_failed(counts: Counter) -> int:
 
 
 def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Return nodes or pairs by group, each in the first that holds. rows: of one of the tables."""
+    """Return nodes or pairs by group, each in the first group that applies. rows: of one of the tables."""
     failed = failed_hosts(data)
     groups: dict[str, list[str]] = {name: [] for name in GROUPS}
     for hosts, part in rows.groupby("hosts", sort=False):
@@ -193,7 +193,7 @@ def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
 
 
 def _lead(data: ReportData, noun: str, rows: pd.DataFrame) -> str:
-    """Return how many nodes or pairs are in which group."""
+    """Return the number of nodes or pairs in each group."""
     groups = {name: len(hosts) for name, hosts in counts_of(data, rows).items()}
     listed = [f"{num} {GROUPS[name].lower()}" for name, num in groups.items() if num]
     return f"{plural(sum(groups.values()), noun)}: {', '.join(listed)}."
@@ -250,7 +250,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
 
 
 def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
-    """Draw intervals and estimates by place. Names: the slowest ones. Dashed: the margin."""
+    """Draw estimates and intervals by place, with the names of the slowest. Dashed lines: the margin."""
     percent = {
         name: 100 * (rows[f"time{name}_ratio"].to_numpy(dtype=float, na_value=np.nan) - 1)
         for name in ("", "_low", "_high")
@@ -326,7 +326,7 @@ def _largest(rows: Iterable) -> float:
 
 
 def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | None:
-    """Return the square of a row of a table. num_failed: measurements of a node that has no cell of its own."""
+    """Return the square of a table row. num_failed: failed measurements of a node that has no cell itself."""
     if row is None:
         return None
     cells = () if is_unknown(row.cell) else (row.cell,)
@@ -371,7 +371,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     text = (
         "Time: median of individually synchronized iterations of a launch (p50_s). Difference: median over repeats of"
         " the ratio to the median over all nodes (or pairs) in the same repeat. Verdicts as in comparisons, corrected"
-        " over the table. A node of a sweep of pairs has the median time over its pairs."
+        " over the table. In a sweep of pairs, a node's time is the median over its pairs."
     )
     return [("Nodes and pairs", text)]
 

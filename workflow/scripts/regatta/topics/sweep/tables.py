@@ -1,6 +1,6 @@
 """Nodes and pairs of an acceptance sweep against the median one: tables/sweep_nodes.csv and sweep_pairs.csv.
 
-The compared time is p50_s, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
+The compared time is p50_s, one value per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
 
 from collections import Counter, defaultdict
@@ -43,7 +43,7 @@ class Member:
 
 
 def workload_of(cell: dict) -> str:
-    """Return all fields of a cell but its nodes as one text: cells of one workload are ranked together."""
+    """Return all fields of a cell except its nodes, as text. Cells with equal fields are ranked together."""
     return canonical_json({name: value for name, value in cell["spec"].items() if name != "hosts"})
 
 
@@ -78,9 +78,9 @@ def _nodes_of_pairs(pairs: list[Member]) -> list[Member]:
         for host in pair.hosts:
             of_node[host].append(pair)
     found = []
-    for host, own in of_node.items():
-        row = own[0].row | {"cell": None, "num_pairs": sum(bool(pair.times) for pair in own)}
-        found.append(Member((host,), row, _medians(own)))
+    for host, of_host in of_node.items():
+        row = of_host[0].row | {"cell": None, "num_pairs": sum(bool(pair.times) for pair in of_host)}
+        found.append(Member((host,), row, _medians(of_host)))
     return found
 
 
