@@ -21,9 +21,9 @@ def test_times_of_slurm(limit, minutes):
 
 
 def test_kinds_of_nodes_of_one_partition_are_summed(monkeypatch):
-    text = "main*|infinite|3|8\nmain*|infinite|1|16+\nshort|1:00:00|2|8\nodd|||"
+    text = "main*|infinite|3|8|1-infinite\nmain*|infinite|1|16+|1-infinite\nshort|1:00:00|2|8|1-4\nodd||||"
     monkeypatch.setattr(partitions, "answer", lambda line: text)
-    assert read_partitions() == {"main": Partition(True, math.inf, 4, 16), "short": Partition(False, 60, 2, 8)}
+    assert read_partitions() == {"main": Partition(True, math.inf, 4, 16), "short": Partition(False, 60, 2, 8, 4)}
 
 
 def test_a_machine_without_slurm_has_none(monkeypatch):
@@ -56,6 +56,19 @@ def test_a_machine_without_slurm_has_none(monkeypatch):
 )
 def test_what_can_never_start_is_said_with_the_key_to_correct(changes, shapes, expected):
     assert partition_problems(CLUSTER | changes, shapes, {"main": MAIN, "short": SHORT}) == expected
+
+
+def test_the_limit_of_nodes_per_job_is_that_of_the_partition(monkeypatch):
+    known = {"main": replace(MAIN, num_nodes=9, max_nodes=4)}
+    [problem] = partition_problems(CLUSTER, [(5, 1)], known)
+    assert "5 nodes, but partition main limits jobs to 4" in problem
+    assert partition_problems(CLUSTER, [(4, 1)], known) == []
+    monkeypatch.setattr(partitions, "answer", lambda line: "main*|infinite|9|8|2-4\nsmall|infinite|9|8|1")
+    limits = {
+        name: partitions.most_nodes(CLUSTER | {"num_nodes": 8, "partition": name}) for name in (None, "small", "x")
+    }
+    assert limits == {None: 4, "small": 1, "x": 8}
+    assert partitions.most_nodes(CLUSTER | {"num_nodes": 3}) == 3
 
 
 def test_a_site_without_a_default_partition_is_named_unless_the_environment_has_one(monkeypatch):

@@ -99,7 +99,7 @@ def test_a_large_sweep_has_jobs_of_equal_size_that_use_all_their_nodes_all_the_t
 @given(st.sampled_from(["nodes", "pairs"]), st.integers(2, 9), st.integers(2, 9))
 def test_no_job_of_a_sweep_has_more_than_num_nodes_and_no_set_is_lost(over, num, num_nodes):
     sets = list(itertools.combinations([f"n{i}" for i in range(num)], {"nodes": 1, "pairs": 2}[over]))
-    jobs = _jobs_of_sweep({of_set: {"num_nodes": num_nodes} for of_set in sets})
+    jobs = _jobs_of_sweep({of_set: {"num_nodes": num_nodes, "scheduler": "none"} for of_set in sets})
     assert jobs.keys() == set(sets)
     hosts = {job: [host for of_set in sets if jobs[of_set] == job for host in of_set] for job in set(jobs.values())}
     assert all(len(set(of_job)) <= num_nodes for of_job in hosts.values())
@@ -109,6 +109,13 @@ def test_no_job_of_a_sweep_has_more_than_num_nodes_and_no_set_is_lost(over, num,
         assert max(sizes) - min(sizes) <= len(sets[0])
     else:
         assert hosts.keys() == {0}
+
+
+def test_no_job_of_a_sweep_has_more_nodes_than_the_partition_allows(tmp_path, monkeypatch):
+    partitions = "main*|infinite|9|8|1-3"
+    monkeypatch.setattr(slurm_resources, "answer", lambda line, *_: partitions if "%P" in line[-1] else None)
+    _, found, _ = batches(tmp_path, sweep(hosts=["n[1-8]"], sizes=(4096,)))
+    assert sorted(batch.shape for batch in found) == [(2, 2), (3, 2), (3, 2)]
 
 
 def test_a_long_sweep_is_split_between_rounds(tmp_path):
@@ -121,7 +128,7 @@ def test_a_long_sweep_is_split_between_rounds(tmp_path):
 
 def test_nodes_come_from_sinfo_and_those_that_are_down_are_skipped_with_its_reason(tmp_path, monkeypatch):
     answers = {
-        "--format=%P|%l|%D|%c": "main*|infinite|4|8\nother|infinite|9|8",
+        "--format=%P|%l|%D|%c|%s": "main*|infinite|4|8|1-2\nother|infinite|9|8|1-9",
         "--format=%N|%T|%E": "n1|idle|none\nn2|down*|bad DIMM | here\nn3|mixed|none\nn4|idle*|\nn5|reserved|none",
     }
     asked = []

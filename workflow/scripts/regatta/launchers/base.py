@@ -87,6 +87,7 @@ class Launcher:
     script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # scripts that the options name
     # Names of all nodes for a sweep, each with the reason why it cannot be used, or None. None: there is one machine.
     nodes: Callable[[dict], dict[str, str | None]] | None = None
+    most_nodes: Callable[[dict], int] = lambda cluster: cluster["num_nodes"]  # of one job
     node_names: Callable[[str], list[str]] = lambda text: [text]  # of a host list; raises ValueError
 
     # Launches

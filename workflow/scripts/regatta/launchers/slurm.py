@@ -372,6 +372,7 @@ LAUNCHER = Launcher(
     host_words=r"\bsrun: error: ",
     find_job=find_job,
     nodes=resources.read_nodes,
+    most_nodes=resources.most_nodes,
     node_names=queue.expand,
     on_hosts=resources.on_hosts,
     excluded_nodes=resources.excluded_nodes,

@@ -197,8 +197,7 @@ def read_nodes(cluster: dict) -> dict[str, str | None]:
     """
     if job_id():
         return dict.fromkeys(expand(os.environ.get("SLURM_JOB_NODELIST", "")))
-    defaults = [name for name, entry in read_partitions().items() if entry.is_default]
-    names = cluster["partition"] or ",".join(defaults)
+    names = ",".join(partition_names(cluster, read_partitions()))
     lines = answer(["sinfo", "--noheader", "--Node", f"--partition={names}", "--format=%N|%T|%E"]) or ""
     found: dict[str, str | None] = {}
     for name, state, reason in (line.split("|", 2) for line in lines.splitlines() if line.count("|") >= 2):
@@ -213,25 +212,44 @@ def read_nodes(cluster: dict) -> dict[str, str | None]:
 
 @dataclass
 class Partition:
-    """A partition as sinfo lists it, summed over its kinds of nodes. max_minutes: infinite if it has no limit."""
+    """A partition as sinfo lists it, summed over its kinds of nodes. Limits are infinite if there are none."""
 
     is_default: bool
     max_minutes: float
     num_nodes: int
     num_cpus: int
+    max_nodes: float = math.inf  # of one job
 
 
 def read_partitions() -> dict[str, Partition]:
     """Return the partitions by their names; empty if sinfo does not answer, as on a machine without Slurm."""
     found: dict[str, Partition] = {}
-    for line in (answer(["sinfo", "--noheader", "--format=%P|%l|%D|%c"]) or "").splitlines():
-        name, limit, nodes, cpus = (line.split("|") + [""] * 4)[:4]
+    for line in (answer(["sinfo", "--noheader", "--format=%P|%l|%D|%c|%s"]) or "").splitlines():
+        name, limit, nodes, cpus, size = (line.split("|") + [""] * 5)[:5]
         if not nodes.isdigit():
             continue
-        entry = found.setdefault(name.rstrip("*"), Partition(name.endswith("*"), minutes_of(limit), 0, 0))
+        at_most = re.fullmatch(r"(?:\d+-)?(\d+)", size)  # 1-4, 1 or 1-infinite
+        max_nodes = int(at_most[1]) if at_most else math.inf
+        limits = (minutes_of(limit), 0, 0, max_nodes)
+        entry = found.setdefault(name.rstrip("*"), Partition(name.endswith("*"), *limits))
         entry.num_nodes += int(nodes)
         entry.num_cpus = max(entry.num_cpus, int(re.match(r"\d*", cpus)[0] or 0))  # "64+" if nodes differ
     return found
+
+
+def partition_names(cluster: dict, partitions: dict[str, Partition]) -> list[str]:
+    """Return the partitions in which jobs may start: of the cluster file, of sbatch's variable, or the default."""
+    given = cluster["partition"] or os.environ.get("SBATCH_PARTITION")
+    return given.split(",") if given else [name for name, entry in partitions.items() if entry.is_default]
+
+
+def most_nodes(cluster: dict) -> int:
+    """Return the nodes that a job may have: those of the cluster file, or the partition's limit if it is lower."""
+    if job_id():
+        return cluster["num_nodes"]
+    partitions = read_partitions()
+    limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
+    return int(min([cluster["num_nodes"], *limits]))
 
 
 def minutes_of(limit: str) -> float:
@@ -285,9 +303,7 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
     """
     if not partitions:
         return []
-    defaults = [name for name, entry in partitions.items() if entry.is_default]
-    given = cluster["partition"] or os.environ.get("SBATCH_PARTITION")
-    names = given.split(",") if given else defaults
+    names = partition_names(cluster, partitions)
     if not names:
         return [f"partition = null, but this site has no default partition. Choose from: {', '.join(partitions)}."]
     if unknown := [name for name in names if name not in partitions]:
@@ -301,6 +317,8 @@ def partition_problems(cluster: dict, shapes: list[tuple[int, int]], partitions:
         found.append(f"max_walltime_minutes = {cluster['max_walltime_minutes']}, but {limit}. Reduce it.")
     if (nodes := max(nodes for nodes, _ in shapes)) > entry.num_nodes:
         found.append(f"num_nodes: a shape needs {nodes} nodes, but partition {name} has {entry.num_nodes}.")
+    elif nodes > entry.max_nodes:
+        found.append(f"num_nodes: a shape needs {nodes} nodes, but partition {name} limits jobs to {entry.max_nodes}.")
     cpus = max(ranks for _, ranks in shapes) * (cluster["cpus_per_rank"] or 1)
     if cpus > entry.num_cpus > 0:
         needed = f"{cpus} cores on a node (gpus_per_node x cpus_per_rank)"

@@ -129,7 +129,9 @@ def _jobs_of_sweep(clusters: dict[tuple[str, ...], dict]) -> dict[tuple[str, ...
     if not clusters:
         return {}
     sets, num_per_set = list(clusters), len(next(iter(clusters)))
-    most_nodes = min(MAX_TOGETHER * num_per_set, *(cluster["num_nodes"] for cluster in clusters.values()))
+    of_types = {cluster.get("node_type"): cluster for cluster in clusters.values()}.values()
+    most_nodes = min(MAX_TOGETHER * num_per_set, *(launcher_of(cluster).most_nodes(cluster) for cluster in of_types))
+    most_nodes = max(num_per_set, most_nodes)
     if len({host for hosts in sets for host in hosts}) <= most_nodes:
         return dict.fromkeys(sets, 0)
     found: dict[tuple[str, ...], int] = {}
