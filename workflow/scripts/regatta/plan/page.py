@@ -12,6 +12,7 @@ from regatta.core.text import (
     hours_word,
     long_duration,
     natural,
+    plural,
     nodes_text,
     plural,
     rank_time,
@@ -70,7 +71,8 @@ def _totals(plan: Plan) -> str:
     if sums["batches"]:
         price = rank_time(sums["gpu_hours"], plan.campaign.data["device"])
         lines.append(
-            f"to run: {sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches;"
+            f"to run: {plural(sums['measurements'], 'measurement')} in {plural(sums['launches'], 'launch', 'launches')}"
+            f" in {plural(sums['batches'], 'batch', 'batches')};"
             f" about {long_duration(sums['minutes'] / 60)}, {price}, estimated {ESTIMATE_FROM[sums['estimate_from']]}."
             f" Upper bound: {long_duration(sums['at_most_minutes'] / 60)}."
         )
