@@ -82,22 +82,32 @@ def test_the_job_starts_the_run_without_the_variables_of_its_own_allocation(fold
 
 def test_a_job_that_would_hold_a_node_of_a_batch_is_refused():
     cluster = {"exclusive": True, "num_nodes": 2, "name": "tiny"}
-    largest = {"shapes": [{"nodes": [1]}, {"nodes": [1, 2]}], "sweep": None}
     with pytest.raises(UserError, match="all 2 nodes of cluster tiny"):
-        submit.check_room(largest, cluster, ["--mem=4G"])
-    submit.check_room(largest, cluster, ["--partition=serial"])
-    submit.check_room(largest, cluster | {"exclusive": False}, [])
-    submit.check_room({"shapes": [{"nodes": [1]}], "sweep": None}, cluster, [])
+        submit.check_room(cluster, [(1, 2), (2, 2)], ["--mem=4G"], False)
+    submit.check_room(cluster, [(1, 2), (2, 2)], ["--partition=serial"], False)
+    submit.check_room(cluster | {"exclusive": False}, [(1, 2), (2, 2)], [], False)
+    submit.check_room(cluster, [(1, 2)], [], False)
+
+
+def test_shapes_on_other_nodes_than_the_driver_do_not_matter(folder, run):
+    path = folder / "config" / "clusters" / "tiny.yaml"
+    types = {"big": {"partition": "big", "num_nodes": 8}}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"exclusive": True, "node_types": types}))
+    campaign = folder / "my campaign.yaml"
+    shapes = [{"nodes": [8], "gpus_per_node": [2], "node_type": "big"}]
+    campaign.write_text(yaml.safe_dump(yaml.safe_load(campaign.read_text()) | {"shapes": shapes}))
+    run()
+    assert (folder / "sbatch.json").exists()
 
 
 def test_a_sweep_is_not_submitted_to_its_own_nodes():
     """Its job would wait for the node that the driver occupies until the driver's time is over."""
-    cluster, sweep = {"exclusive": True, "num_nodes": 9, "name": "tiny"}, {"shapes": [{"nodes": [1]}], "sweep": "nodes"}
+    cluster = {"exclusive": True, "num_nodes": 9, "name": "tiny"}
     with pytest.raises(UserError, match="--sbatch=--partition"):
-        submit.check_room(sweep, cluster, [])
-    submit.check_room(sweep, cluster, ["--partition=serial"])
-    submit.check_room(sweep, cluster, ["--exclude=n[1-2]"])
-    submit.check_room(sweep, cluster | {"exclusive": False}, [])
+        submit.check_room(cluster, [(1, 2)], [], True)
+    submit.check_room(cluster, [(1, 2)], ["--partition=serial"], True)
+    submit.check_room(cluster, [(1, 2)], ["--exclude=n[1-2]"], True)
+    submit.check_room(cluster | {"exclusive": False}, [(1, 2)], [], True)
 
 
 def test_what_sbatch_says_and_a_cluster_without_slurm_are_errors_of_the_user(folder, run):

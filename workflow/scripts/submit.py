@@ -38,11 +38,11 @@ def sbatch_line(name: str, cluster: dict, log: Path, options: list[str]) -> list
     return ["sbatch", "--parsable", f"--output={log}", *fixed, *given, *options]
 
 
-def check_room(campaign: dict, cluster: dict, options: list[str]) -> None:
+def check_room(cluster: dict, shapes: list[tuple[int, int]], options: list[str], is_sweep: bool) -> None:
     """Raise UserError if this job would occupy a node that a batch needs: the batch would never start."""
-    if campaign.get("sweep") and cluster["exclusive"] and not _is_elsewhere(options):
+    if is_sweep and cluster["exclusive"] and not _is_elsewhere(options):
         raise UserError(f"A sweep waits for its nodes, and this job could occupy one of them. {ELSEWHERE}")
-    largest = max(nodes for shape in campaign["shapes"] for nodes in shape["nodes"])
+    largest = max((nodes for nodes, _ in shapes), default=0)
     if cluster["exclusive"] and largest >= cluster["num_nodes"] and not _is_elsewhere(options):
         raise UserError(
             f"A shape needs all {cluster['num_nodes']} nodes of cluster {cluster['name']}; this job would occupy one."
@@ -68,7 +68,9 @@ def main() -> None:
         raise UserError(
             f"Cluster {campaign.cluster['name']} does not use Slurm. Start the campaign with make campaign."
         )
-    check_room(campaign.data, campaign.cluster, known.sbatch)
+    for cluster, shapes in campaign.places():
+        if cluster["partition"] == campaign.cluster["partition"]:  # else on nodes of another type
+            check_room(cluster, shapes, known.sbatch, campaign.data["sweep"] is not None)
     logs = Path("results") / campaign.name / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     script = Path(__file__).with_name("run_campaign.py").resolve()
