@@ -12,7 +12,6 @@ from regatta.core.text import (
     hours_word,
     long_duration,
     natural,
-    plural,
     nodes_text,
     plural,
     rank_time,
