@@ -1,5 +1,6 @@
 """How the end of a batch's job is recorded, by the job itself or by the next one; and which nodes are to blame."""
 
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from regatta.core.errors import UserError
 from regatta.launchers import LAUNCHERS, Allocation
 from regatta.launchers import slurm_queue as queue
+from regatta.run import supervise
 from regatta.run.batch import Stopped, noting_end
 from regatta.run.causes import Cause
 from regatta.run.supervise import hosts_to_blame
@@ -53,6 +55,42 @@ def test_an_end_that_was_noted_is_noted_once(tmp_path):
     with pytest.raises(UserError):
         give_up()
     assert ends(tmp_path) == [("no_start", "17", "no rank came up")]
+
+
+@pytest.mark.parametrize("has_job", [True, False])
+def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(monkeypatch, has_job):
+    """A scheduler kills the supervisor soon after its signal."""
+    events = []
+    allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
+    allocation.stop = lambda process, hosts: events.append(("stop", process.index))
+    progress = SimpleNamespace(show=lambda *_: None)
+    run = SimpleNamespace(
+        allocation=allocation, progress=progress, sweep_hosts=lambda _: [], stop_signal=None, parent=None
+    )
+    monkeypatch.setattr(supervise.os, "getppid", lambda: None)
+    monkeypatch.setattr(
+        supervise, "close_stopped_launch", lambda run, watch, index, stop: events.append(("note", index))
+    )
+
+    def launch(run, index):
+        watch = SimpleNamespace(update=list, current=None, clock=lambda: 0, deadline=lambda: 1)
+        process = SimpleNamespace(poll=lambda: None, index=index)
+        try:
+            yield from supervise._follow(run, index, process, watch, index)
+        finally:
+            allocation.stop(process, [])
+
+    def sleep(_):
+        run.stop_signal = signal.SIGTERM
+
+    monkeypatch.setattr(supervise, "_run_planned_launch", launch)
+    monkeypatch.setattr(supervise.time, "sleep", sleep)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        supervise._run_together(run, range(3))
+    assert sorted(set(events)) == [(kind, index) for kind in ("note", "stop") for index in range(3)]
+    assert [index for kind, index in events if kind == "note"] == [0, 1, 2]  # once each
+    if has_job:
+        assert [kind for kind, _ in events[:3]] == ["note"] * 3
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,12 @@ def _run_together(run: Run, indices: Iterable[int]) -> None:
             active = [launch for launch in active if next(launch, "over") != "over"]
             time.sleep(POLL_SECONDS if active else 0)
     except (Stopped, UserError, OSError) as error:
-        for launch in active:
+        for launch in active:  # they write that they were stopped
             with contextlib.suppress(Stopped, UserError, OSError, StopIteration):
                 launch.throw(error)
+        for launch in active:  # then wait for their ranks to end
+            with contextlib.suppress(Stopped, UserError, OSError):
+                launch.close()
         raise
 
 
@@ -290,7 +293,7 @@ def _follow(
         except Stopped as stop:
             if run.allocation.job:  # the scheduler soon kills this process: write first, then wait
                 close_stopped_launch(run, watch, request, stop)
-                run.allocation.stop(process, hosts)
+                yield  # all launches of a round write before one waits
             else:
                 run.allocation.stop(process, hosts)
                 close_stopped_launch(run, watch, request, stop)
