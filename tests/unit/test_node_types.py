@@ -254,6 +254,15 @@ def test_errors_about_node_types_of_shapes_name_the_line(folder):
     assert said.startswith("campaign.yaml:7: stacks.host.node_type = 'h100', but every shape")
 
 
+def test_a_reference_is_a_copy_and_is_checked_only_if_the_node_types_are_right(folder):
+    text = TEXT.replace("{kind: host}", HOST).replace("[1, 2]}", "[2], node_type: cpu}")
+    text += "versus: {axis: stack, reference: host}\n"
+    assert "host-cpu" in message(folder, text, SITE | ALL_MEMORY)
+    load(folder, text.replace("reference: host", "reference: host-cpu"), SITE | ALL_MEMORY)
+    said = message(folder, text.replace("node_type: cpu", "node_type: cpus"), SITE)
+    assert "versus" not in said
+
+
 def test_errors_of_a_copied_stack_name_the_line_of_the_original(folder):
     shape = "  - {nodes: [1], gpus_per_node: [2], node_type: cpu}"
     text = TEXT.replace("{kind: host}", "{kind: host, python: /missing}").replace("repeats:", f"{shape}\nrepeats:")

@@ -135,7 +135,8 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
-    errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _versus_errors(file, sound, of_stacks)
+    errors += _field_errors(file, sound) + _sampling_errors(file, sound)
+    errors += _versus_errors(file, sound, stacks if errors else of_stacks)
     raise_errors(file, errors)
     data = _complete(sound, stacks, of_stacks, may_lack_files)
     return Campaign(file, data, cluster, tuple(missing or ()), of_stacks)
@@ -333,7 +334,10 @@ def complete_versus(versus: str | dict) -> dict:
 
 
 def _versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[FileError]:
-    """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values."""
+    """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values.
+
+    stacks: names of the stacks, with the copies for node types.
+    """
     if "versus" not in data or "benchmarks" not in data:
         return []
     versus, names = complete_versus(data["versus"]), [*COMMON_AXES, *_parameter_names(data)]

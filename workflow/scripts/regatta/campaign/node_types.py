@@ -25,15 +25,15 @@ def clusters_of_stacks(
     found: dict[str, dict] = {}
     errors: dict[FileError, None] = {}
     for name, stack in stacks.items():
-        own = {stack["node_type"]: ("stacks", name, "node_type")} if stack["node_type"] else of_shapes
-        for kind, where in own.items():
+        of_stack = {stack["node_type"]: ("stacks", name, "node_type")} if stack["node_type"] else of_shapes
+        for kind, where in of_stack.items():
             copy = name if kind in (stack["node_type"], default) else f"{name}-{kind}"
             try:
                 found[copy] = of_node_type(file, cluster, kind, where)
             except UserError as error:
                 errors[FileError(where, str(error))] = None
-    for name, of_stack in shapes_of_stacks(shapes, found).items():
-        if shapes and not of_stack:
+    for name, measured in shapes_of_stacks(shapes, found).items():
+        if shapes and not measured:
             kind = found[name]["node_type"]
             text = f"stacks.{name}.node_type = '{kind}', but every shape names another node type."
             remedy = f"Add a shape with node_type: {kind}, or remove the stack."
