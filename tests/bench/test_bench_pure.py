@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import hashlib
 import json
 import os
 
@@ -57,26 +58,45 @@ def test_error_file_names_rank_cell_phase_and_cause(tmp_path):
     assert [child.name for child in path.parent.iterdir()] == ["rank-3.json"]
 
 
+def sealed(name, number, text):
+    """Return a line as docs/contracts.md specifies it. text: its JSON without the last two keys."""
+    body = text[:-1] + f',"line":{number}'
+    checksum = hashlib.sha256(f"{name}\n{body}".encode()).hexdigest()[:16]
+    return body + f',"checksum":"{checksum}"}}\n'
+
+
 def test_each_line_is_one_write(tmp_path, monkeypatch):
-    path = tmp_path / "launch.jsonl"
+    path = tmp_path / "l0.jsonl"
     written = []
     monkeypatch.setattr(os, "write", lambda descriptor, text: written.append(text) or len(text))
-    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "start", "cell": "a"})
-    assert written == [b'{"kind":"start","cell":"a"}\n']
+    launch_file.Writer(path).append({"kind": "start", "cell": "a"})
+    assert written == [sealed("l0", 1, '{"kind":"start","cell":"a"}').encode()]
 
 
-def test_lines_are_appended_to_what_is_there(tmp_path):
+def test_the_last_line_has_a_digest_of_all_lines_before_it(tmp_path):
+    writer = launch_file.Writer(tmp_path / "l0.jsonl")
+    writer.append({"kind": "launch"})
+    writer.append({"kind": "complete"})
+    first = sealed("l0", 1, '{"kind":"launch"}')
+    digest = hashlib.sha256(first.encode()).hexdigest()
+    last = sealed("l0", 2, f'{{"kind":"complete","digest":"{digest}"}}')
+    assert writer.path.read_text() == first + last
+
+
+@pytest.mark.parametrize(("before", "kept"), [('{"kind":"launch"}\n', ""), ('{"kind":"lau', "\n")])
+def test_lines_are_appended_to_what_is_there(tmp_path, before, kept):
+    """A request that is run again by hand, perhaps after a kill in the middle of a line."""
     path = tmp_path / "launch.jsonl"
-    path.write_text('{"kind":"launch"}\n')
-    launch_file.append_line(launch_file.open_launch_file(path), path, {"kind": "complete"})
-    assert path.read_text() == '{"kind":"launch"}\n{"kind":"complete"}\n'
+    path.write_text(before)
+    launch_file.Writer(path).append({"kind": "start", "cell": "a"})
+    assert path.read_text() == before + kept + sealed("launch", 2, '{"kind":"start","cell":"a"}')
 
 
 def test_a_number_that_json_cannot_hold_is_refused(tmp_path):
-    path = tmp_path / "launch.jsonl"
+    writer = launch_file.Writer(tmp_path / "launch.jsonl")
     with pytest.raises(ValueError, match="Out of range float"):
-        launch_file.append_line(launch_file.open_launch_file(path), path, {"loss": float("nan")})
-    assert path.read_text() == ""
+        writer.append({"kind": "record", "loss": float("nan")})
+    assert writer.path.read_text() == ""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Campaign files for the driver's tests: one small campaign, which each test changes in one place."""
 
 import dataclasses
-import json
 import uuid
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.plan.plan import Plan, make_plan
+from regatta.store.checksums import sealed_file
 
 # Line numbers in the tests count from here: `schema` is line 1.
 TEXT = """\
@@ -162,5 +162,5 @@ def write_launch(results: Path, launch: str, repeat: int, records: list[dict], *
     lines.append({"kind": "complete", "elapsed_ns": seconds + 1_000_000_000})
     path = results / "launches" / f"{launch}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    path.write_bytes(sealed_file(lines, launch))
     return path

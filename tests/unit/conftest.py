@@ -70,7 +70,11 @@ def play(tmp_path):
                     status = (statuses or {}).get((size, launch.repeat), "ok")
                     if status:
                         cause = None if status == "ok" else f"cause of {status}"
-                        records.append({"cell": cell.id, "status": status, "cause": cause, "elapsed_ns": 4 * NANO})
+                        record = {"cell": cell.id, "status": status, "cause": cause}
+                        if size is not None:  # one that can be collected
+                            ranks = [[1000]] * cell.world_size
+                            record |= {"spec": cell.spec, "samples_ns": ranks if status == "ok" else None}
+                        records.append(record | {"elapsed_ns": 4 * NANO})
                 names.append(f"{batch.id}-l{index:03d}-a00")
                 hour = len(list((made.results / "launches").glob("*")))
                 header = {

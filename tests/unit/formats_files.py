@@ -12,7 +12,7 @@ from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, Source
 from regatta.formats.importer import Outcome, import_files
 from regatta.store.collect import write_collected
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.topics.catalog import collect, make_tables, write_tables
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "formats"

@@ -325,10 +325,18 @@ def write_results(
                 else:
                     lines.append(make_record(cell, repeat, machine.seconds(cell["spec"]), machine.noise, rng, time_utc))
             lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": int(41e9)})
-            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-            (folder / "launches" / f"{launch}.jsonl").write_text(text, encoding="utf-8")
+            write_lines(folder / "launches" / f"{launch}.jsonl", lines)
             start += timedelta(seconds=60 if pause_s is None else math.ceil(cells_s(lines)) + pause_s)
     return folder
+
+
+def write_lines(path: Path, lines: list[dict]) -> None:
+    """Write a launch file with new line numbers and checksums, such as after a change of its lines."""
+    from regatta.store.checksums import sealed_file
+
+    added = ("line", "checksum", "digest")
+    plain = [{key: value for key, value in line.items() if key not in added} for line in lines]
+    path.write_bytes(sealed_file(plain, path.stem))
 
 
 def cells_s(lines: list[dict]) -> float:
@@ -411,7 +419,8 @@ def write_laptop(folder: Path) -> Path:
 def analyse(folder: Path):
     """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
     from regatta.store.collect import read_collected, write_collected
-    from regatta.store.launch_files import read_frozen, write_json
+    from regatta.store.frozen_files import read_frozen
+    from regatta.store.launch_files import write_json
     from regatta.topics.catalog import collect, make_tables, read_report_data, write_tables
 
     path = next(folder.glob("campaign.*.json"))

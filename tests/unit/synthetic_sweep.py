@@ -10,7 +10,16 @@ import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from synthetic import CLUSTER, collective_cell, make_campaign, make_failure, make_header, make_record, train_cell
+from synthetic import (
+    CLUSTER,
+    collective_cell,
+    make_campaign,
+    make_failure,
+    make_header,
+    make_record,
+    train_cell,
+    write_lines,
+)
 
 MORE = {"device": "cuda", "backend": "nccl", "cluster": "site"}
 SITE = {"schema": 1, "name": "site", "scheduler": "slurm", "num_nodes": 1000, "gpus_per_node": 4}
@@ -74,8 +83,7 @@ def write_sweep(folder: Path, campaign: dict, slowdowns: dict | None = None, fau
                 seconds = factor * CLUSTER.seconds(cell["spec"]) * rng.gauss(1, 0.004)
                 lines.append(make_record(cell, repeat, seconds, 0.004, rng, time_utc))
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": int(41e9)})
-        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-        (folder / "launches" / f"{launch}.jsonl").write_text(text, encoding="utf-8")
+        write_lines(folder / "launches" / f"{launch}.jsonl", lines)
         if number % len(sets) == len(sets) - 1:
             start += timedelta(seconds=60)
     return folder

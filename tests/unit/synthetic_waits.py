@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from synthetic import collective_cell, make_campaign, make_header, make_record, make_report, train_cell
+from synthetic import collective_cell, make_campaign, make_header, make_record, make_report, train_cell, write_lines
 
 CALL_NS, STEP_NS = 200_000, 40_000_000
 
@@ -53,8 +53,7 @@ def write_waits(folder: Path, shape: tuple[int, int], late: dict[int, float], re
                 record["sampling"]["num_iterations"] = num
             lines.append(record)
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": int(41e9)})
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder / "launches" / f"{launch}.jsonl").write_text(text, encoding="utf-8")
+        write_lines(folder / "launches" / f"{launch}.jsonl", lines)
     return folder
 
 

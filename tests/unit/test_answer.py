@@ -19,6 +19,7 @@ from synthetic import (
     make_report,
     train_cell,
     write_laptop,
+    write_lines,
     write_results,
 )
 from synthetic_timeline import write_nights
@@ -42,7 +43,7 @@ def set_step_times(folder, seconds):
                 step = int(1e9 * seconds(line["spec"], line["repeat"]))
                 line["windows"] = {"steps_per_window": 1, "elapsed_ns": [[step] * 4 for _ in line["samples_ns"]]}
                 line["samples_ns"] = [[step] * len(rank) for rank in line["samples_ns"]]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(path, lines)
 
 
 SHAPES = (((1, 1), "none", [None]), ((1, 1), "ddp", [1, 25]), ((1, 2), "ddp", [1, 25]), ((2, 2), "ddp", [1, 25]))
@@ -114,7 +115,7 @@ def without(folder, is_lost):
         for line in lines:
             if line["kind"] == "record" and is_lost(line["spec"]):
                 line |= {"status": "failed", "phase": "measure", "cause": "boom"}
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(path, lines)
 
 
 def test_a_workload_without_a_result_at_the_largest_shape_is_named(two_models):
@@ -165,7 +166,7 @@ def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         is_lost = [line["kind"] == "record" and line["cell"].startswith("train_step-resnet18") for line in lines]
         kept = [line for line, lost in zip(lines, is_lost, strict=True) if not lost]
-        path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        write_lines(path, kept)
     assert "noise unknown for 1 of 2 workloads with one launch" in lines_of(two_models)["bucket"].text
 
 

@@ -15,6 +15,8 @@ import yaml
 
 from regatta.launchers import LAUNCHERS
 from regatta.run import batch, causes
+from regatta.store.checksums import sealed_file
+from regatta.store.launch_files import append_launch_line
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "workflow" / "scripts" / "bench"
@@ -69,7 +71,25 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
     run = batch.Run(folder, {}, {})
     batch.write_records(run, 0, REQUEST, [], causes.Cause("failed", None, "x"), None)
     of_driver = json.loads(run.launch_file(REQUEST["launch"]).read_text())
+    assert [*of_driver][-2:] == ["line", "checksum"]  # a rank's writer adds them
+    of_driver = {key: value for key, value in of_driver.items() if key not in ("line", "checksum")}
     assert differences(of_rank, of_driver, schemas["launch"]) == {}
+
+
+def test_ranks_and_driver_write_the_same_bytes(bench, tmp_path):
+    lines = [
+        {"kind": "launch", "launch": "l0", "note": "ä \u2028 \\"},
+        {"kind": "start", "cell": "a"},
+        {"kind": "complete"},
+    ]
+    writer = bench("harness.launch_file").Writer(tmp_path / "l0.jsonl")
+    for line in lines:
+        writer.append(line)
+    assert writer.path.read_bytes() == sealed_file(lines, "l0")
+    (tmp_path / "driver").mkdir()
+    for line in lines[:2]:
+        append_launch_line(tmp_path / "driver" / "l0.jsonl", line)
+    assert writer.path.read_bytes().startswith((tmp_path / "driver" / "l0.jsonl").read_bytes())
 
 
 def test_the_driver_knows_a_rank_that_cannot_write_the_launch_file(bench):

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from synthetic import LAPTOP, laptop_campaign, write_results
+from synthetic import LAPTOP, laptop_campaign, write_lines, write_results
 
 from regatta.core import benchmarks
 from regatta.core.benchmarks import (
@@ -172,7 +172,7 @@ def test_collecting_reports_an_undeclared_field_once_and_uses_the_record(tmp_pat
                 line["spec"]["version"] = version
                 if line["values"] is not None:
                     line["values"]["tide"] = 3
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(path, lines)
     after, problems = collect(campaign, tmp_path / "launches")
     (problem,) = problems["invalid"]
     assert "values.tide" in problem["problem"]

@@ -5,7 +5,7 @@ import math
 import random
 
 import pytest
-from synthetic import analyse
+from synthetic import analyse, write_lines
 from synthetic_waits import write_waits
 from test_brute_force import median
 
@@ -71,7 +71,7 @@ def coarsen(folder, unit_ns=2000):
         for line in lines:
             if line["kind"] == "record" and line["spec"]["benchmark"] == "collective":
                 line["samples_ns"] = [[round(ns / unit_ns) * unit_ns for ns in rank] for rank in line["samples_ns"]]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(path, lines)
 
 
 def persistent_of(launches, place, num):

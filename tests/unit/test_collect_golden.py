@@ -13,7 +13,7 @@ from published_columns import without_new_columns
 
 from regatta.store.collect import collected_csv, read_collected, write_collected
 from regatta.store.csv_files import to_csv
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.store.records import violation
 from regatta.topics.catalog import collect, make_tables
 

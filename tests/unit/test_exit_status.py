@@ -5,6 +5,7 @@ import json
 import pytest
 
 from regatta.run.progress import run_status
+from regatta.store.checksums import sealed_file
 
 PLANNED = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
@@ -18,8 +19,10 @@ def store(folder, statuses, batch="n01g01-1"):
             continue
         launch = {"launch": f"{cell}{repeat}", "repeat": repeat, "time_utc": "2026-11-21T00:00:00Z", "overhead_s": None}
         record = {"cell": cell, "status": status, "cause": None, "elapsed_s": 1.0}
-        launches.append(launch | {"size_bytes": 0, "records": [record]})
-        (folder / "launches" / f"{cell}{repeat}.jsonl").touch()
+        header = {"kind": "launch", "launch": f"{cell}{repeat}", "repeat": repeat, "stack": "host", "time_utc": ""}
+        content = sealed_file([header, {"kind": "record"} | record, {"kind": "complete"}], f"{cell}{repeat}")
+        (folder / "launches" / f"{cell}{repeat}.jsonl").write_bytes(content)
+        launches.append(launch | {"size_bytes": len(content), "records": [record]})
     manifest = folder / "batches" / batch / "manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text(json.dumps({"launches": launches}))

@@ -19,6 +19,7 @@ from synthetic import (
     make_campaign,
     train_cell,
     write_laptop,
+    write_lines,
     write_results,
 )
 from synthetic_preflight import write_preflight
@@ -83,7 +84,7 @@ def write_exchange(folder):
                 and line["spec"]["gpus_per_node"] > 1
             ):
                 add_parts(line, rng)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_lines(path, lines)
     return folder
 
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 from formats_files import FILES, analysed, collected, run_import, run_script, text_of
+from synthetic import write_lines
 
 from regatta.core.errors import UserError
 from regatta.core.files import hold
@@ -139,10 +140,9 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
 def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, missing):
     run_import(tmp_path / "c", "times.csv")
     path = launches_of(tmp_path / "c")[0]
-    first, rest = path.read_text(encoding="utf-8").split("\n", 1)
-    header = json.loads(first)
+    header, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     (header if missing == "device" else header["imported"]).pop(missing)
-    path.write_text(json.dumps(header) + "\n" + rest, encoding="utf-8")
+    write_lines(path, [header, *lines])
     with pytest.raises(UserError, match=rf"jsonl: the first line is damaged \(.*{missing}.*\). Delete it, and import"):
         run_import(tmp_path / "c", "osu-bw.txt")
 

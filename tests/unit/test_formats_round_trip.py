@@ -9,7 +9,7 @@ import pytest
 from formats_files import FORMAT, TIME, analysed, write_analysed
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, train_cell
+from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, train_cell, write_lines
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
@@ -88,7 +88,7 @@ def write_campaign(folder, cells, device, repeats, failed, seed):
                 )
             lines.append({"kind": "complete", "time_utc": TIME, "elapsed_ns": 1})
             path = folder / "launches" / f"{launch}.jsonl"
-            path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            write_lines(path, lines)
     return write_analysed(folder)
 
 

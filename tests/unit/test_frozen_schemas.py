@@ -15,9 +15,9 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE
+from regatta.store.frozen_files import frozen_schema, mismatch, read_frozen
 from regatta.store.history import read_history
 from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, open_job
-from regatta.store.launch_files import frozen_schema, mismatch, read_frozen
 
 SCHEMA = frozen_schema()
 KINDS = SCHEMA["x-kinds"]

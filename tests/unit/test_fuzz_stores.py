@@ -12,8 +12,9 @@ from synthetic_preflight import write_preflight
 
 from regatta.core.errors import UserError
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.store.frozen_files import read_frozen
 from regatta.store.history import read_history, summarize
-from regatta.store.launch_files import read_frozen, read_launch_file
+from regatta.store.launch_files import read_launch_file
 from regatta.topics.catalog import collect, render
 from regatta.topics.preflight import TOPIC
 

@@ -63,7 +63,10 @@ def test_a_file_without_its_launch_line_gives_nothing_and_is_said(tmp_path):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
     history = read_history(tmp_path)
     assert history.slots == {}
-    assert history.problems == ["x.jsonl: no readable launch line; its records cannot be attributed to a launch"]
+    assert history.problems == [
+        "x.jsonl: 1 line missing before line 1",
+        "x.jsonl: no readable launch line; its records cannot be attributed to a launch",
+    ]
 
 
 def test_launch_files_without_a_manifest_are_read(tmp_path):
@@ -75,10 +78,10 @@ def test_launch_files_without_a_manifest_are_read(tmp_path):
     }
 
 
-def test_a_finished_batch_is_read_from_its_manifest_alone(tmp_path):
-    path = write_launch(tmp_path, "x-l000-a00", 0, [ok("a")])
+def test_a_finished_batch_is_read_from_its_manifest_if_its_files_are_undamaged(tmp_path, monkeypatch):
+    write_launch(tmp_path, "x-l000-a00", 0, [ok("a")])
     write_manifest(tmp_path, "x", ["x-l000-a00"])
-    path.write_bytes(b"\xff" * path.stat().st_size)  # of the same size, so nobody looks inside
+    monkeypatch.setattr("regatta.store.history.read_launch_file", lambda path: pytest.fail("parsed"))
     history = read_history(tmp_path)
     assert history.slots == {("a", 0): Slot("ok", None, "x-l000-a00", 2.0)}
     assert history.problems == []

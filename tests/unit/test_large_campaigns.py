@@ -8,22 +8,22 @@ from synthetic import analyse, write_laptop
 
 from regatta.core.errors import UserError
 from regatta.report.rows import table_rows
-from regatta.store import launch_files
+from regatta.store import frozen_files
 from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table, to_csv, to_exact_csv
+from regatta.store.frozen_files import read_frozen
 from regatta.store.history import is_after_now
-from regatta.store.launch_files import read_frozen
 from regatta.topics.base import once_per_report, values_by_cell
 
 
 @pytest.fixture
 def frozen(tmp_path, monkeypatch):
     """A frozen campaign that is checked as a large one."""
-    monkeypatch.setattr(launch_files, "LARGE_FILE_BYTES", 0)
+    monkeypatch.setattr(frozen_files, "LARGE_FILE_BYTES", 0)
     return next(write_laptop(tmp_path / "laptop").glob("campaign.*.json"))
 
 
 def test_a_large_campaign_is_read_without_the_slow_check(frozen, monkeypatch):
-    monkeypatch.setattr(launch_files, "mismatch", lambda *_: pytest.fail("checked by jsonschema"))
+    monkeypatch.setattr(frozen_files, "mismatch", lambda *_: pytest.fail("checked by jsonschema"))
     assert read_frozen(frozen, "campaign")["name"] == "laptop"
 
 

@@ -7,7 +7,16 @@ import pytest
 from campaign_files import SLURM, UserError, collectives, load, small
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import CLUSTER, analyse, collective_cell, make_campaign, report_data, train_cell, write_results
+from synthetic import (
+    CLUSTER,
+    analyse,
+    collective_cell,
+    make_campaign,
+    report_data,
+    train_cell,
+    write_lines,
+    write_results,
+)
 from test_figures import drawn_panels
 
 from regatta.campaign.matrix import expand
@@ -15,7 +24,7 @@ from regatta.plan.batches import Price, make_batches
 from regatta.run.preflight import plan_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.topics import communication
 from regatta.topics.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth, peaks_by_cell
 from regatta.topics.communication import byte_ticks, collective_figures, collectives_table, decade_ticks
@@ -217,10 +226,9 @@ def linked_report(folder, cells, gpu=GPU):
     """Return what the report of these cells is made of, on a GPU with links."""
     write_results(folder, make_campaign(cells, device="cuda", cluster={"name": "c", "links": LINKS}), CLUSTER)
     for path in (folder / "launches").glob("*.jsonl"):
-        first, *others = path.read_text(encoding="utf-8").splitlines()
-        header = json.loads(first)
+        header, *others = map(json.loads, path.read_text(encoding="utf-8").splitlines())
         header["environment"]["gpus"] = [{"rank": rank, "host": "n", "name": gpu} for rank in range(4)]
-        path.write_text("\n".join([json.dumps(header), *others]) + "\n", encoding="utf-8")
+        write_lines(path, [header, *others])
     return analyse(folder)
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_report, report_data
+from synthetic import make_report, report_data, write_lines
 from synthetic_waits import write_waits
 
 from regatta.core.statistics import outer_fences
 from regatta.store.csv_files import WAITS, make_table
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.topics.catalog import collect
 from regatta.topics.stragglers.figures import outliers_text
 from regatta.topics.stragglers.section import costliest, outlier_groups, outlier_tables, outlier_texts, warnings
@@ -341,7 +341,7 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
         times[:, [10, 30]] += 400_000
         times[np.arange(8) != 5, 50] += 400_000
         lines[1]["samples_ns"] = times.tolist()
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_lines(path, lines)
     collected, _ = collect(read_frozen(folder / "campaign.0123456789ab.json"), folder / "launches")
     stragglers = stragglers_table(collected["waits"])
     groups = outlier_groups(stragglers)

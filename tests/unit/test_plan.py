@@ -153,12 +153,15 @@ def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_r
 
 def test_a_launch_file_taken_away_by_hand_is_planned_again_in_a_new_generation(tmp_path, play):
     [batch] = play(collectives(4)).batches
-    (tmp_path / "results" / "small" / "launches" / f"{batch.id}-l001-a00.jsonl").unlink()
+    removed = f"{batch.id}-l001-a00.jsonl"
+    (tmp_path / "results" / "small" / "launches" / removed).unlink()
     made = plan(tmp_path, collectives(4))
-    assert reasons(made) == {4: ("todo", "1 of 3 launches missing", (1,))}
-    shutil.rmtree(tmp_path / "results" / "small" / "launches")
+    assert reasons(made) == {4: ("todo", f"1 of 3 launches missing or damaged ({removed})", (1,))}
+    for path in (tmp_path / "results" / "small" / "launches").iterdir():
+        path.unlink()
     made = plan(tmp_path, collectives(4))
-    assert reasons(made) == {4: ("todo", "new", (0, 1, 2))}
+    first = removed.replace("l001", "l000")
+    assert reasons(made) == {4: ("todo", f"its records are damaged or missing ({first})", (0, 1, 2))}
     assert [b.content["generation"] for b in made.batches] == [2]
     assert made.batches[0].id != batch.id
 

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record
+from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, write_lines
 
 from regatta.store.history import generation_of, is_after_now, read_history, record_order, summarize
 from regatta.store.launch_files import read_launch_file
@@ -66,7 +66,7 @@ def write(folder, launch, records, time_utc, generation=None):
         lines.append(ok if is_ok else make_failure(CELL, 0, status, "measure", "why", time_utc))
     path = folder / "launches" / f"{launch}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(path, lines)
 
 
 def counted(folder):

@@ -18,6 +18,7 @@ from synthetic import (
     make_report,
     train_cell,
     write_laptop,
+    write_lines,
     write_results,
 )
 
@@ -221,17 +222,16 @@ def test_a_store_that_is_empty_still_has_a_report(tmp_path):
 
 def test_warnings_say_what_was_found_and_what_to_do(laptop):
     text = re.sub(r"\s+", " ", visible(laptop))
-    assert "1 truncated or corrupt line" in text
+    assert "1 damaged or truncated part" in text
     assert "2 of 17 cells" in text
     assert text.count("What to do:") >= 4
 
 
 def edit_headers(folder, edit):
     for index, path in enumerate(sorted((folder / "launches").iterdir())):
-        first, _, rest = path.read_text().partition("\n")
-        header = json.loads(first)
+        header, *lines = map(json.loads, path.read_text().splitlines())
         edit(index, header)
-        path.write_text(json.dumps(header) + "\n" + rest)
+        write_lines(path, [header, *lines])
 
 
 def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
@@ -258,7 +258,7 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
     assert len(records) > 2
     for number, record in enumerate(records):
         record["other_ranks"] = [4, 2, 0][min(number, 2)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_lines(path, lines)
     page = make_report(folder).read_text(encoding="utf-8")
     answer, _, rest = page.partition("<main>")
     assert re.search(r"Confidence: low</a>; .*2 of \d+ measurements shared a host with ranks", visible(answer))
@@ -295,7 +295,7 @@ def test_a_launch_without_a_record_in_this_report_is_counted_and_lends_it_nothin
     header["git"] = {"commit": "f" * 40, "is_dirty": True}
     header["environment"]["torch"] = "1.0"
     stopped = {"kind": "stopped", "signal": "SIGINT", "time_utc": "2026-12-24T00:00:09Z"}
-    (folder / "launches" / f"{header['launch']}.jsonl").write_text(f"{json.dumps(header)}\n{json.dumps(stopped)}\n")
+    write_lines(folder / "launches" / f"{header['launch']}.jsonl", [header, stopped])
     page = make_report(folder).read_text(encoding="utf-8")
     text = visible(page)
     assert "2026-12-24" not in re.sub(r'<section id="timeline".*?</section>', "", text, flags=re.DOTALL)  # it took time

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_results
+from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_lines, write_results
 from synthetic_waits import write_waits
 
 from regatta.report.cell_numbers import hours_per_million
@@ -115,7 +115,7 @@ def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
             if line["kind"] == "record":
                 num = len(line["samples_ns"][0])
                 line["samples_ns"] = [[1_000_000 * (index + 1)] * num, [3_000_000] + [500_000] * (num - 1)]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write_lines(path, lines)
     data = analyse(folder)
     samples = launch_samples(data.measurements, cell["id"], data.launches)
     assert list(samples) == [0, 1]

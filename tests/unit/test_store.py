@@ -12,15 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.core.errors import UserError
-from regatta.store.launch_files import (
-    append_line,
-    read_frozen,
-    read_launch_file,
-    read_store,
-    records,
-    write_json,
-    write_text,
-)
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import append_line, read_launch_file, read_store, records, write_json, write_text
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HEADER = {"kind": "launch", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:04:05Z"}

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from synthetic import make_report
+from synthetic import make_report, write_lines
 from synthetic_waits import inside, late_times, write_waits
 
 from regatta.store.csv_files import WAITS, make_table
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.store.summaries import hosts_by_rank
 from regatta.topics.catalog import collect
 from regatta.topics.stragglers import waits as store_waits
@@ -289,7 +289,7 @@ def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):
     path = next((folder / "launches").glob("*.jsonl"))
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     again = lines[1] | {"samples_ns": np.full((8, 60), 5000).tolist()}
-    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines[:-1], again]), encoding="utf-8")
+    write_lines(path, [*lines[:-1], again])
     waits, _, _, _ = tables_of(folder)
     own = waits[(waits["quantity"] == "in_collective") & (waits["rank"] == 3)].iloc[0]
     assert (own["num_records"], own["num_suspect"], own["line"]) == (2, 1, 3)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import analyse, collective_cell
+from synthetic import analyse, collective_cell, write_lines
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 
 from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
@@ -237,11 +237,10 @@ def test_the_warning_names_nodes_unlike_the_others_and_none_if_all_are_alike(tmp
     folder = write_sweep(tmp_path / "sweep", sweep_campaign(names, repeats=2))
     assert not [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
     for path in folder.glob("launches/*.jsonl"):
-        header, _, rest = path.read_text().partition("\n")
-        header = json.loads(header)
+        header, *rest = map(json.loads, path.read_text().splitlines())
         if header["environment"]["hosts"][0]["host"] == "n3":
             header["environment"]["hosts"][0]["num_cores"] = 71
-            path.write_text(json.dumps(header) + "\n" + rest)
+            write_lines(path, [header, *rest])
     [warning] = [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
     assert warning.values["nodes"] == ["n3"]
     assert all(word in warning.found for word in ("71", "72", "n3"))

@@ -7,7 +7,7 @@ import random
 import re
 
 import pytest
-from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, train_cell, write_results
+from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, train_cell, write_lines, write_results
 from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, write_nights
 
 from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
@@ -260,9 +260,7 @@ def test_times_are_read_from_the_request_else_from_the_first_line(tmp_path):
         write_launch(folder, name, campaign["cells"], 60 * repeat, ["a", "b"], repeat=repeat, **options)
     path = folder / "launches" / f"{BATCH}-l002-a00.jsonl"
     first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    path.write_text(
-        "".join(json.dumps(line) + "\n" for line in [first | {"environment": None}, *lines[:-1], {"kind": "x"}])
-    )
+    write_lines(path, [first | {"environment": None}, *lines[:-1], {"kind": "x"}])
     launches = analyse(folder).tables["launches"]
     assert launches["start_utc"].tolist() == [utc(0), utc(62), utc(120)]  # 8 s until the first line, minus 6 s
     assert launches["end_utc"].tolist() == [utc(40), utc(100), utc(154)]

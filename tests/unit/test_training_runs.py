@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_campaign, make_header, report_data
+from synthetic import make_campaign, make_header, report_data, write_lines
 from synthetic_training import norm_cell, run_cell, run_record
 
 from regatta.store.collect import cell_row, read_collected, write_collected
@@ -32,7 +32,7 @@ def write_store(folder, cells, records, repeats=3):
     for number_, ((repeat, _, _), own) in enumerate(sorted(launches.items(), key=lambda pair: pair[0])):
         name = f"n01g02-0123456789ab-l{number_:03d}-a00"
         lines = [make_header(campaign, name, repeat, [{"id": r["cell"], "spec": r["spec"]} for r in own], T), *own]
-        (folder / "launches" / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_lines(folder / "launches" / f"{name}.jsonl", lines)
     return campaign
 
 

@@ -13,6 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "bench"))
+from harness.launch_file import Writer
+
 ENDED = "start_ranks: rank 0 exited with code {code}"
 
 
@@ -21,8 +24,7 @@ def utc_now():
 
 
 def append(request, line):
-    with open(request["store_file"], "a") as file:
-        file.write(json.dumps(line) + "\n")
+    Writer(Path(request["store_file"])).append(line)
 
 
 def launch_line(request):

@@ -76,6 +76,34 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
     assert stamps == {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
+def test_damage_of_the_same_size_is_named_and_measured_again_by_the_same_command(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    run(tmp_path, path)
+    results = tmp_path / "results" / "small"
+    before = {slot: record["samples_ns"] for slot, record in zip(slots(results), ordered(results), strict=True)}
+    damaged = sorted((results / "launches").glob("n01g02-*-l001-a00.jsonl"))[0]
+    stamp, content = damaged.stat(), damaged.read_bytes()
+    record = [line for line in content.splitlines() if b'"kind":"record"' in line][1]
+    zeroed = content.replace(record, record[:20] + bytes(len(record) - 20))
+    damaged.write_bytes(zeroed)
+    os.utime(damaged, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    planned = run(tmp_path, path, "plan")
+    assert re.search(rf"1 of 2 launches missing or damaged \({damaged.name}\)", planned.stdout)
+    again = run(tmp_path, path)
+    assert f"results/small: {damaged.name}: " in again.stderr
+    assert damaged.read_bytes() == zeroed
+    after = {slot: record["samples_ns"] for slot, record in zip(slots(results), ordered(results), strict=True)}
+    assert after == before
+    with (results / "measurements.csv").open(newline="") as file:
+        assert {row["status"] for row in csv.DictReader(file) if row["repeat"]} == {"ok"}
+    assert damaged.name in (results / "report.html").read_text()
+    assert dry_run(tmp_path, path) == 0
+
+
+def ordered(results):
+    return sorted(record_lines(results), key=lambda record: (record["cell"], record["repeat"]))
+
+
 def test_a_dry_run_lists_exactly_the_batches_with_something_left_and_writes_nothing(finished, tmp_path):
     path, results = finished
     assert dry_run(tmp_path, path) == 0

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import read_collected
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import check_launches
 from regatta.topics.catalog import make_tables, write_from_store, write_tables
 
 
@@ -29,6 +30,7 @@ def main() -> None:
     gc.disable()  # it takes a tenth of the run time and frees almost nothing
     campaign = read_frozen(args.campaign, "campaign")
     if args.launches:
+        check_launches(args.launches, args.campaign)
         problems = args.problems or args.measurements.with_name("problems.json")
         write_from_store(campaign, args.launches, args.measurements, problems)
     write_tables(make_tables(campaign, read_collected(args.measurements)), args.out_dir)

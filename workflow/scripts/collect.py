@@ -9,7 +9,8 @@ from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import read_store, summaries_beside, write_collected
-from regatta.store.launch_files import read_frozen, write_json
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import check_launches, write_json
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
 
 
@@ -23,6 +24,7 @@ def main() -> None:
         "--problems", type=Path, help="excluded records with reasons (default: problems.json beside --out)"
     )
     args = parser.parse_args()
+    check_launches(args.launches, args.campaign)
     campaign, summaries = read_frozen(args.campaign, "campaign"), summaries_beside(args.launches)
     collected, problems = read_store(campaign, args.launches, waits_of, rows_of_json, summaries)
     write_json(args.problems or args.out.with_name("problems.json"), problems)

@@ -18,7 +18,8 @@ from regatta.compare.gate import gate_text, judge, junit
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv
-from regatta.store.launch_files import read_frozen, write_text
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import write_text
 
 
 def main() -> None:

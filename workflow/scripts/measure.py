@@ -11,7 +11,7 @@ from regatta.core.errors import add_log_option, run_script
 from regatta.core.files import git_state
 from regatta.run.preflight import failed_stacks
 from regatta.run.supervise import Stopped, supervise
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 
 
 def held_stacks(folder: Path) -> dict[str, str]:

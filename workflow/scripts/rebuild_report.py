@@ -13,7 +13,7 @@ from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import read_collected
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.topics.catalog import make_tables, read_report_data, write_from_store, write_report, write_tables
 
 
@@ -23,7 +23,10 @@ def main() -> None:
     folder = results_folder(parser.parse_args().campaign)
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
-        raise UserError(f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign first.")
+        raise UserError(
+            f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign: it writes the"
+            " current one and removes others; nothing is measured again."
+        )
     rebuild(folder, frozen[0])
     print(folder / "report.html")
 

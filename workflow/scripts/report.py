@@ -8,6 +8,7 @@ import gc
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
+from regatta.store.launch_files import check_launches
 from regatta.topics.catalog import read_report_data, write_report
 
 
@@ -26,6 +27,7 @@ def main() -> None:
     args = parser.parse_args()
     gc.disable()  # collection takes a fifth of the time for 5,000 cells, and almost nothing can be freed early
     problems = args.problems or args.measurements.with_name("problems.json")
+    check_launches(args.launches, args.campaign)
     data = read_report_data(args.campaign, args.measurements, problems, args.tables, args.launches, args.preflight)
     write_report(data, args.out)
 

@@ -48,9 +48,7 @@ def line_writer(request: dict, ranks):
     """Return a function that appends a line to the launch file on rank 0, and does nothing elsewhere."""
     if ranks.rank != 0:
         return lambda line: None
-    path = Path(request["store_file"])
-    descriptor = launch_file.open_launch_file(path)
-    return lambda line: launch_file.append_line(descriptor, path, line)
+    return launch_file.Writer(Path(request["store_file"])).append
 
 
 def first_line(request: dict, places: list, ranks, threads_per_rank: int) -> dict | None:

@@ -23,9 +23,9 @@ from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
 from regatta.compare.campaigns import check_baseline_campaign
 from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
-from regatta.core.files import ROOT, SCRIPTS, hold
+from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
+from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
@@ -36,6 +36,7 @@ from regatta.store.jobs import hosts_to_avoid
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 REPEAT_SECONDS = 1.0
+FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
     "dryrun summary detailed_summary list_rules list_target_rules list_changes list_input_changes "
@@ -151,7 +152,11 @@ class Session:
             launcher.take_over(campaign.name, Path.cwd(), cluster)
         if is_run:
             end_times_after_now(Path("results") / campaign.name)
-        return plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
+            check_folders(Path("results") / campaign.name, FOLDERS)
+        plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
+        for problem in [*plan.history.problems, *tidy_frozen(plan)] if is_run else ():
+            print(f"{plan.results}: {problem}", file=sys.stderr)
+        return plan
 
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""

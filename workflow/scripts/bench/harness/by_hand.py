@@ -15,7 +15,7 @@ import torch
 
 from harness import by_hand_table, measure, peers, placement
 from harness.failures import Progress
-from harness.launch_file import append_line, build_record, open_launch_file
+from harness.launch_file import append_text, build_record, open_launch_file, to_json
 
 START_TIMEOUT_SECONDS = 120
 
@@ -65,7 +65,7 @@ def main(name: str, benchmark: ModuleType) -> None:
         record = build_record(cell, None, outcome.status, outcome.phase, outcome.cause, outcome.fields)
         print(by_hand_table.render(record, places, verdict.threads_per_rank), flush=True)
         if arguments.json:
-            append_line(open_launch_file(arguments.json), arguments.json, record)
+            append_text(open_launch_file(arguments.json), arguments.json, to_json(record) + b"\n")
     placement.await_shutdown(place, places, store)
     if outcome.status != "ok":
         sys.exit(1)

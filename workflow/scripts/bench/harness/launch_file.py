@@ -1,9 +1,12 @@
 """The launch file and its records (docs/contracts.md): rank 0 appends one JSON object per line.
 
-Each line is on the disk before the next step begins.
+Each line is on the disk before the next step begins. It ends with its number and a checksum, and the last one has a
+digest of all lines before it: so damage is found when the file is read (regatta/store/checksums.py).
 """
 
+import contextlib
 import errno
+import hashlib
 import json
 import os
 import sys
@@ -56,12 +59,42 @@ def open_launch_file(path: Path) -> int:
         give_up(path, error)
 
 
-def append_line(descriptor: int, path: Path, line: dict) -> None:
-    """Append one line in a single write and force it to the disk.
+class Writer:
+    """Append the lines of one launch file, numbered and with checksums. `kind` complete ends the file with its digest.
+
+    A file that exists, such as of a request that is run again by hand, is continued.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self.descriptor = path, open_launch_file(path)
+        content = b""
+        if path.is_file():  # not a pipe
+            with contextlib.suppress(OSError):
+                content = path.read_bytes()
+        self.gap = b"\n" if content and not content.endswith(b"\n") else b""  # ends the torn line of a killed launch
+        self.digest, self.num_lines = hashlib.sha256(content + self.gap), (content + self.gap).count(b"\n")
+
+    def append(self, line: dict) -> None:
+        """Append one line."""
+        digest = {"digest": self.digest.hexdigest()} if line["kind"] == "complete" else {}
+        body = to_json({**line, **digest, "line": self.num_lines + 1})[:-1]
+        checksum = hashlib.sha256(os.fsencode(self.path.stem) + b"\n" + body).hexdigest()[:16].encode()
+        text = body + b',"checksum":"' + checksum + b'"}\n'
+        append_text(self.descriptor, self.path, self.gap + text)
+        self.digest.update(text)
+        self.gap, self.num_lines = b"", self.num_lines + 1
+
+
+def to_json(value: dict) -> bytes:
+    """Return JSON without spaces. Raises ValueError for a number that is not finite."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def append_text(descriptor: int, path: Path, text: bytes) -> None:
+    """Append a line in a single write and force it to the disk.
 
     A disk that is full or over quota leaves a torn line, which every reader skips, and the launch ends.
     """
-    text = (json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n").encode()
     try:
         num_written = os.write(descriptor, text)
         if num_written != len(text):

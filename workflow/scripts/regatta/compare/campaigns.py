@@ -21,7 +21,7 @@ from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row, write_collected
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
-from regatta.store.launch_files import read_frozen
+from regatta.store.frozen_files import read_frozen
 from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell

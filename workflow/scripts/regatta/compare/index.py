@@ -14,7 +14,8 @@ from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_
 from regatta.core.errors import UserError
 from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
-from regatta.store.launch_files import mismatch, read_file
+from regatta.store.frozen_files import mismatch
+from regatta.store.launch_files import read_file
 from regatta.topics.answer import NO_RECORD, missing_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder

@@ -117,6 +117,13 @@ def check_cache_folder() -> None:
         raise UserError(f"{folder}: cannot be written ({problem}), but Snakemake needs a cache. {remedy}")
 
 
+def check_folders(parent: Path, names: Collection[str]) -> None:
+    """Raise UserError if one of these exists in a folder and is no folder: Snakemake would end with a traceback."""
+    for path in (parent / name for name in names):
+        if path.exists() and not path.is_dir():
+            raise UserError(f"{path}: is not a folder. Move it away and run the same command again.")
+
+
 def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:
     """Raise ValueError if a module of regatta.`package` defines a `kind` that is missing in the list `where`."""
     for path in sorted((SCRIPTS / "regatta" / package).rglob("*.py")):

@@ -1,8 +1,7 @@
 """Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
 A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a truncated file is rejected. A writer gets a ResultsFolder: the frozen campaign of a results folder,
-its tables, and the records behind them.
+of a file: a truncated file is rejected. A writer gets a ResultsFolder: its frozen campaign, tables and records.
 """
 
 import json
@@ -21,7 +20,8 @@ from regatta.core.errors import UserError, nearest
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.text import natural, one_line, plural
 from regatta.store.csv_files import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
-from regatta.store.launch_files import read_frozen, read_one_line
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import read_one_line
 from regatta.store.records import CENTERS
 from regatta.topics.catalog import read_tables
 

@@ -6,7 +6,6 @@ the content of the file it came from: importing the same file again changes noth
 
 import codecs
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -20,16 +19,9 @@ from regatta.core.files import hold
 from regatta.core.text import natural, one_line
 from regatta.formats import CSV, check_options, read_text
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
-from regatta.store.launch_files import (
-    LaunchFile,
-    read_file,
-    read_frozen,
-    read_store,
-    records,
-    utc_now,
-    write_json,
-    write_text,
-)
+from regatta.store.checksums import sealed_file
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
 from regatta.store.records import problem_of
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -246,7 +238,7 @@ def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -
         for launch, lines in launches.items():
             path = folder / "launches" / f"{launch}.jsonl"
             written.append(path)
-            write_text(path, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+            write_text(path, sealed_file(lines, launch).decode())
         for path in cut_off:
             if path not in written:
                 path.unlink()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import orjson
+
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
 from regatta.core.text import status_text
@@ -24,8 +26,9 @@ from regatta.plan.batches import (
 )
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
+from regatta.store.frozen_files import SCHEMA, mismatch
 from regatta.store.history import ALWAYS_RETRIED, History, read_history
-from regatta.store.launch_files import SCHEMA, mismatch, read_file, write_json
+from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
 # So that adding or removing one of these counts as a change.
@@ -175,6 +178,35 @@ def _frozen_frame(plan: Plan) -> dict:
     }
 
 
+def is_frozen_as_planned(plan: Plan) -> bool:
+    """Return whether the frozen campaign is missing, or has exactly the planned content: damage and edits are not."""
+    try:
+        content = orjson.loads(read_file(plan.frozen_campaign))
+        return orjson.dumps(content) == orjson.dumps(freeze_campaign(plan))
+    except FileNotFoundError:
+        return True
+    except TypeError:  # lone surrogates, which orjson cannot write
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def tidy_frozen(plan: Plan) -> list[str]:
+    """Rewrite a damaged frozen campaign, and delete those of earlier versions. Returns what was done.
+
+    The rule that freezes runs only if the file is missing.
+    """
+    done = []
+    if not is_frozen_as_planned(plan):
+        write_json(plan.frozen_campaign, freeze_campaign(plan))
+        done.append(f"{plan.frozen_campaign}: was damaged or edited; it was written again from the campaign file")
+    for old in plan.results.glob("campaign.*.json") if plan.frozen_campaign.exists() else ():
+        if old != plan.frozen_campaign:
+            old.unlink()
+            done.append(f"{old}: removed, because it is of an earlier version of the campaign")
+    return done
+
+
 def write_frozen(plan: Plan) -> None:
     """Write the frozen campaign and the batches. Earlier frozen campaigns are deleted."""
     for batch in plan.batches:
@@ -290,8 +322,11 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
         return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])))
     if missing:
         lost = next((slot for slot in slots.values() if slot is not None), None)
+        damaged = next((history.lost[cell.id, repeat] for repeat in missing if (cell.id, repeat) in history.lost), None)
         if recorded:
-            reason = f"{len(missing)} of {repeats} launches missing"
+            reason = f"{len(missing)} of {repeats} launches missing" + (f" or damaged ({damaged})" if damaged else "")
+        elif damaged:
+            reason = f"its records are damaged or missing ({damaged})"
         elif lost:
             reason = f"previously failed ({status_text(lost.status)}: {lost.cause})"
         else:

@@ -27,7 +27,7 @@ from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS, data_uri
-from regatta.store.launch_files import read_one_line
+from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
@@ -219,7 +219,7 @@ def marked_status(status: str, phase: str | None = None) -> str:
 def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
     """Return the first line, if valid, of each launch file with a row in `measurements`. Samples are not read."""
     used = set(measurements["launch"].dropna())
-    lines = (read_one_line(path, 1) for path in sorted(launches.glob("*.jsonl")) if path.stem in used)
+    lines = (read_one_line(path, 1) for path in launch_paths(launches) if path.stem in used)
     return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
 
 
@@ -352,7 +352,7 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list
     other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in not_planned]
     num_other = sum(p["num_records"] for p in not_planned)
     groups = [
-        (len(corrupt), plural(len(corrupt), "truncated or corrupt line"), corrupt),
+        (len(corrupt), plural(len(corrupt), "damaged or truncated part"), corrupt),
         (len(invalid), f"{plural(len(invalid), 'line')} violating the schema", invalid),
         (len(superseded), f"{plural(len(superseded), 'record')} superseded by a later record", superseded),
         (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's repeats", beyond),

@@ -19,7 +19,7 @@ from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch, counts_text
 from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
-from regatta.store.launch_files import append_line, read_launch_file, utc_now, write_json
+from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_json
 from regatta.store.nodes import blamed_nodes
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
@@ -209,10 +209,12 @@ def write_records(run: Run, index: int, request: dict, cells: list[str], cause: 
     if not path.exists() or read_launch_file(path).header is None:
         known = {key: request[key] for key in FROM_REQUEST}
         order = [cell["id"] for cell in request["cells"]]
-        append_line(path, {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None})
+        append_launch_line(
+            path, {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
+        )
     for cell in cells:
         line = record_line(request, cell, cause, elapsed_ns)
-        append_line(path, line)
+        append_launch_line(path, line)
         count(run, index, line)
 
 
@@ -223,8 +225,8 @@ def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -
         return
     if stop.state == "NODE_FAIL" and watch.current:
         cause = Cause("node_failure", None, f"{run.allocation.launcher.title} ended the job: a node failed")
-        append_line(watch.path, record_line(request, watch.current, cause, None))
-    append_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
+        append_launch_line(watch.path, record_line(request, watch.current, cause, None))
+    append_launch_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
 
 def count(run: Run, index: int, line: dict) -> None:

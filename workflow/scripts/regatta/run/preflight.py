@@ -22,8 +22,9 @@ from regatta.run.causes import CONNECTING, NETWORK, Cause, find_cause, read_log_
 from regatta.run.preflight_verdict import judge
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes import runtime_of
+from regatta.store.frozen_files import read_frozen
 from regatta.store.jobs import hosts_to_avoid, note_job
-from regatta.store.launch_files import read_frozen, write_json, write_text
+from regatta.store.launch_files import write_json, write_text
 from regatta.store.nodes import blame_nodes, blamed_nodes
 
 MAX_NODES = 2

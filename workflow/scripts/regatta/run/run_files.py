@@ -14,9 +14,10 @@ from regatta.core.errors import UserError
 from regatta.core.files import is_held
 from regatta.core.names import campaign_names
 from regatta.core.text import one_line
+from regatta.store.frozen_files import mismatch, read_frozen
 from regatta.store.history import generation_of, read_manifest, record_order, utc_seconds
 from regatta.store.jobs import noted_jobs
-from regatta.store.launch_files import Tail, mismatch, read_file, read_frozen
+from regatta.store.launch_files import Tail, read_file
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

@@ -40,8 +40,8 @@ from regatta.run.causes import (
 )
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
+from regatta.store.frozen_files import read_frozen
 from regatta.store.jobs import jobs_without_start, note_job
-from regatta.store.launch_files import read_frozen
 from regatta.store.nodes import blame_nodes
 
 POLL_SECONDS = 0.05

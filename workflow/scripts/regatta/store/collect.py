@@ -16,9 +16,10 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
-from regatta.store.history import generation_of, is_after_now, record_order
+from regatta.store.frozen_files import mismatch
+from regatta.store.history import generation_of, is_after_now, record_order, size_problem
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
-from regatta.store.launch_files import mismatch, read_file, write_text
+from regatta.store.launch_files import launch_paths, read_file, write_text
 from regatta.store.launch_times import hosts_of, job_rows, launch_row
 from regatta.store.nodes import blame_text, blamed_nodes
 from regatta.store.records import device_of, one_line
@@ -76,10 +77,10 @@ class Found:
     """The store's content for one campaign, and which part of it is not in the tables.
 
     rows: for each slot (order among its records, row, training, waits as JSON). cell_rows: columns of each cell that
-    is planned. no_record: why a slot with a trace in the store
-    has no record. undeclared: problems of fields that no schema declares, each reported once. interrupted: jobs that
-    ended before their batch was finished, even if a later job finished it. after_now: the latest time of each launch
-    that has one in the future; its records are used. batches: the folder of all batches. launches, jobs: rows of these
+    is planned. no_record: why a slot with a trace in the store has no record. undeclared: problems of fields that no
+    schema declares, each reported once. interrupted: jobs that ended before their batch was finished, even if a later
+    job finished it. after_now: the latest time of each launch that has one in the future; its records are used.
+    num_unchecked: launch files without checksums. batches: the folder of all batches. launches, jobs: rows of these
     tables.
     """
 
@@ -91,6 +92,7 @@ class Found:
     no_record: dict[Slot, str] = field(default_factory=dict)
     undeclared: set[str] = field(default_factory=set)
     corrupt: list[str] = field(default_factory=list)
+    num_unchecked: int = 0
     invalid: list[dict] = field(default_factory=list)
     superseded: list[dict] = field(default_factory=list)
     beyond_repeats: list[dict] = field(default_factory=list)
@@ -107,7 +109,7 @@ class Found:
         lists["interrupted"] = sorted(self.interrupted, key=lambda job: job["batch"])  # those of a batch in their order
         lists["not_planned"] = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
-        later = {"after_now": after_now, "blamed_nodes": self.blamed_nodes}
+        later = {"after_now": after_now, "blamed_nodes": self.blamed_nodes, "num_unchecked": self.num_unchecked}
         return {"schema": 1, **lists, **{name: entries for name, entries in later.items() if entries}}
 
 
@@ -127,12 +129,13 @@ def read_store(
     cell_rows = {name: cell_row(cell) for name, cell in planned.items()}
     found = Found(planned, campaign["repeats"], launches_dir.parent / "batches", cell_rows)
     specs = {name: cell["spec"] for name, cell in planned.items()}
-    paths = sorted(launches_dir.glob("*.jsonl"))
+    paths = launch_paths(launches_dir)
     for summary in read_summaries(paths, specs, waits_of, summaries):
         found.corrupt += [one_line(problem) for problem in summary.problems]
+        found.num_unchecked += not summary.is_checked
         if summary.header is not None:
             _read_launch(summary, found)
-    _read_batches(found)
+    _read_batches(found, {path.stem: path for path in paths})
     blamed = blamed_nodes(launches_dir.parent).items()
     found.blamed_nodes = [{"host": one_line(host), "text": blame_text(host, evidence)} for host, evidence in blamed]
     # A cell of an imported campaign has as many repeats as it has launches.
@@ -182,7 +185,7 @@ def _read_launch(summary: Summary, found: Found) -> None:
             found.launches.append(row)
 
 
-def _read_batches(found: Found) -> None:
+def _read_batches(found: Found, paths: dict[str, Path]) -> None:
     """Note when jobs ran, and why cells have no trace in the store: a stack was held, or a job ended before them."""
     for folder in sorted(path.parent for path in found.batches.glob("*/jobs.jsonl")):
         shape = {name: _part(folder / "batch.json", name, None) for name in ("nodes", "gpus_per_node")}
@@ -194,6 +197,8 @@ def _read_batches(found: Found) -> None:
         if lost := open_job(path.parent):
             stops.append(lost | {"kind": "stopped", "cause": END_NOT_RECORDED})
         held = _part(path.with_name("manifest.json"), "held", {})
+        listed = _part(path.with_name("manifest.json"), "launches", [])
+        found.corrupt += [problem for entry in listed if (problem := _changed_size(entry, paths))]
         if not stops and not held:
             continue
         launches = _part(path, "launches", [])
@@ -211,6 +216,12 @@ def _read_batches(found: Found) -> None:
                 cause = f"the job ended before this measurement: {stops[-1]['cause']}"
             if cause is not None:
                 found.no_record |= {(cell, launch["repeat"]): one_line(cause) for cell in launch["cells"]}
+
+
+def _changed_size(entry: dict, paths: dict[str, Path]) -> str | None:
+    """Return how a launch file of a finished batch changed in size since: it was cut, or is an older copy."""
+    problem = size_problem(entry, paths.get(entry["launch"]))
+    return problem and one_line(f"{entry['launch']}.jsonl: {problem}")
 
 
 def _part(path: Path, key: str, otherwise: object) -> object:

@@ -1,6 +1,7 @@
 """Content of the store: status and cost of the latest record of each cell and repeat.
 
-Finished batches are read from their manifests, without the samples; other launch files are read in full.
+The launch files of finished batches are verified by their checksums and read from the manifests, without the samples;
+others, and damaged ones, are read in full.
 """
 
 import contextlib
@@ -8,11 +9,23 @@ import os
 import re
 import statistics
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from regatta.store.launch_files import LaunchFile, duration, load_json, mismatch, read_file, read_launch_file
+from regatta.core.text import plural
+from regatta.store.checksums import has_checksums, is_intact, line_problem
+from regatta.store.frozen_files import mismatch
+from regatta.store.launch_files import (
+    LaunchFile,
+    duration,
+    launch_paths,
+    load_json,
+    read_file,
+    read_launch_bytes,
+    read_launch_file,
+)
 
 MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
@@ -26,6 +39,7 @@ BUILT_ON = (
     "preflight/*/*.json",
 )
 ATTEMPT = re.compile(r"-a([0-9]+)$")
+HEADER, RECORD = b'{"kind":"launch",', b'{"kind":"record",'
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
@@ -88,12 +102,14 @@ class Slot:
 class History:
     """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells.
 
+    lost: (cell id, repeat) -> launch file, of measurements without a record because that file is damaged or missing.
     unlisted: launch files that no manifest lists, of batches that were stopped.
     """
 
     slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
     launch_overheads_s: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    lost: dict[tuple[str, int], str] = field(default_factory=dict)
     unlisted: list[Path] = field(default_factory=list)
 
     def cell_seconds(self) -> dict[str, float]:
@@ -152,10 +168,9 @@ def read_manifest(path: Path) -> list[dict]:
 
 
 def read_history(results: Path) -> History:
-    """Read the history of a results folder. A launch whose file was removed by hand counts as missing."""
+    """Read the history of a results folder. Raises UserError if its launch files cannot be read."""
     history = History()
-    launches = results / "launches"
-    present = {path.stem: path.stat().st_size for path in launches.glob("*.jsonl") if path.is_file()}
+    present = {path.stem: path for path in launch_paths(results / "launches")}
     entries, listed = [], set()
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
@@ -163,17 +178,24 @@ def read_history(results: Path) -> History:
         except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
-        # If the size of a launch file differs, it was edited since: read it instead.
-        known = [entry for entry in found if present.get(entry["launch"]) == entry["size_bytes"]]
-        entries += known
-        listed |= {entry["launch"] for entry in known}
-    history.unlisted = [launches / f"{name}.jsonl" for name in sorted(present.keys() - listed)]
-    for path in history.unlisted:
-        launch_file = read_launch_file(path)
-        history.problems += launch_file.problems
-        entry = summarize(launch_file)
-        if entry is not None:
-            entries.append(entry)
+        for entry in found:
+            listed.add(entry["launch"])
+            path = present.get(entry["launch"])
+            problem = _difference(entry, path)
+            if problem is None:
+                entries.append(entry)
+                continue
+            history.problems.append(f"{entry['launch']}.jsonl: {problem}")
+            history.lost |= {(record["cell"], entry["repeat"]): entry["launch"] for record in entry["records"]}
+            if path:
+                entries += _read_entry(path, history)
+                history.unlisted += [path] if path.is_file() else []
+    for name in sorted(present.keys() - listed):
+        history.unlisted += [present[name]] if present[name].is_file() else []
+        num_problems = len(history.problems)
+        entries += _read_entry(present[name], history)
+        if len(history.problems) > num_problems:
+            history.lost |= dict.fromkeys(_requested(results, name), name)
     for entry in sorted(entries, key=lambda e: record_order(e["launch"], generation_of(e), e["time_utc"], 0)):
         generation = generation_of(entry)
         for record in entry["records"]:
@@ -181,12 +203,60 @@ def read_history(results: Path) -> History:
             history.slots[record["cell"], entry["repeat"]] = slot
         if entry["overhead_s"] is not None:
             history.launch_overheads_s.append(entry["overhead_s"])
+    history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}
     if ahead := sorted((e["time_utc"], e["launch"]) for e in entries if e["records"] and is_after_now(e["time_utc"])):
         text = after_now_text(len(ahead), *ahead[-1])
         history.problems.append(
             f"{text}. Synchronize the clocks of all machines; a retry still supersedes these records"
         )
     return history
+
+
+def _read_entry(path: Path, history: History) -> list[dict]:
+    """Return the summary of a launch file as a list, empty if it has no header, and note its problems."""
+    launch_file = read_launch_file(path)
+    history.problems += launch_file.problems
+    entry = summarize(launch_file)
+    return [] if entry is None else [entry]
+
+
+def _difference(entry: dict, path: Path | None) -> str | None:
+    """Return how a launch file differs from what its manifest lists, or None if its records are as they were."""
+    if problem := size_problem(entry, path):
+        return problem
+    content, problem = read_launch_bytes(path)
+    if problem is None and is_intact(path.stem, content):
+        return None
+    is_checked = has_checksums(content)  # not: of an earlier version
+    whole = [
+        text
+        for text in content.split(b"\n")
+        if text.endswith(b"}") and not (line_problem(path.stem, text) if is_checked else b"\0" in text)
+    ]
+    if not whole or not whole[0].startswith(HEADER):
+        return "its first line is damaged"
+    num, expected = sum(text.startswith(RECORD) for text in whole), len(entry["records"])
+    return None if num == expected else f"{num} of {plural(expected, 'record')} can be read"
+
+
+def size_problem(entry: dict, path: Path | None) -> str | None:
+    """Return how a launch file differs in size from what its manifest lists, such as an older copy; or None."""
+    try:
+        size = path.stat().st_size if path and path.is_file() else None
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if size is None:
+        return f"is missing or no file; its batch listed {plural(len(entry['records']), 'record')}"
+    expected = entry["size_bytes"]
+    return None if size == expected else f"has {size:,} bytes, but had {expected:,} when its batch finished"
+
+
+def _requested(results: Path, launch: str) -> Iterator[tuple[str, int]]:
+    """Yield cell and repeat of what a launch was requested to measure; nothing if its request cannot be read."""
+    path = results / "batches" / launch.rpartition("-l")[0] / "launches" / f"{launch}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        request = load_json(read_file(path))
+        yield from [(cell["id"], request["repeat"]) for cell in request["cells"] if isinstance(cell["id"], str)]
 
 
 def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:

@@ -1,7 +1,7 @@
 """The store: the launch files of a results folder, append-only, one JSON object per line.
 
 A launch file begins with a `launch` line (its environment); each cell then has a `start` and a `record` line; the last
-line is `complete` or `stopped`. A truncated or corrupt line is reported and skipped, never repaired.
+line is `complete` or `stopped`. A truncated or damaged line is reported and skipped, never repaired.
 See docs/contracts.md.
 """
 
@@ -10,22 +10,17 @@ import errno
 import itertools
 import json
 import os
-import re
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import orjson
 
-from regatta.core.benchmarks import all_axes
 from regatta.core.errors import UserError
-from regatta.core.schemas import first_violation, load_schema
-
-SCHEMA = 1  # the version of all frozen files
-LARGE_FILE_BYTES = 300_000  # compiling a schema takes as long as checking this by jsonschema
+from regatta.core.text import plural
+from regatta.store.checksums import has_checksums, is_intact, line_problem, sealed
 
 # Keys that every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
 NEEDED = {
@@ -37,12 +32,16 @@ NEEDED = {
 
 @dataclass
 class LaunchFile:
-    """The content of one launch file. `lines` keeps the line numbers, from 1, by which the report refers to records."""
+    """The content of one launch file. `lines` keeps the line numbers, from 1, by which the report refers to records.
+
+    is_checked: it has checksums, so that damage is in `problems`. Files of earlier versions have none.
+    """
 
     path: Path
     header: dict | None = None
     lines: list[tuple[int, dict]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    is_checked: bool = False
 
     @property
     def launch(self) -> str:
@@ -113,27 +112,48 @@ def read_launch_bytes(path: Path) -> tuple[bytes, str | None]:
 
 
 def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
-    """Return the lines of a launch file. Never raises on its content."""
-    launch_file = LaunchFile(path)
+    """Return the lines of a launch file that are not damaged. Never raises on its content."""
+    launch_file = LaunchFile(path, is_checked=has_checksums(content))
+    name = path.name
+    is_suspect, num_missing = launch_file.is_checked and not is_intact(path.stem, content), 0
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
             continue
         try:
             line = parse_line(text)
         except ValueError:
-            launch_file.problems.append(
-                f"{path.name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped"
-            )
+            launch_file.problems.append(f"{name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped")
             continue
+        if line["kind"] == "launch" and (other := _other_launch(path, line, text)):
+            text = f"{name}: line {number} is of launch {other}: the file was exchanged or renamed; skipped"
+            return LaunchFile(path, problems=[*launch_file.problems, text], is_checked=launch_file.is_checked)
+        if is_suspect:
+            if problem := line_problem(path.stem, text):
+                launch_file.problems.append(f"{name}: line {number} is damaged ({problem}); skipped")
+                continue
+            if (gap := line.get("line", number) - number - num_missing) < 0:
+                launch_file.problems.append(f"{name}: line {number} repeats line {line['line']}; skipped")
+                continue
+            if gap:
+                launch_file.problems.append(f"{name}: {plural(gap, 'line')} missing before line {number}")
+                num_missing += gap
         if bad := _invalid_duration(line):
-            launch_file.problems.append(f"{path.name}: line {number}: {bad} is not a valid duration; ignored")
+            launch_file.problems.append(f"{name}: line {number}: {bad} is not a valid duration; ignored")
         if line["kind"] == "launch" and launch_file.header is None:
             launch_file.header = line
         launch_file.lines.append((number, line))
     if launch_file.header is None and launch_file.lines:
         text = "no readable launch line; its records cannot be attributed to a launch"
-        launch_file.problems.append(f"{path.name}: {text}")
+        launch_file.problems.append(f"{name}: {text}")
     return launch_file
+
+
+def _other_launch(path: Path, line: dict, text: bytes) -> str | None:
+    """Return the launch that an undamaged first line names if the file has another name, or None."""
+    other = line.get("launch")
+    if not isinstance(other, str) or other == path.stem or (has_checksums(text) and line_problem(other, text)):
+        return None
+    return other
 
 
 def _invalid_duration(line: dict) -> str | None:
@@ -146,15 +166,22 @@ def _invalid_duration(line: dict) -> str | None:
 
 
 def read_one_line(path: Path, number: int) -> dict | None:
-    """Return the line of a launch file that has this number, from 1; None if it is missing or not readable."""
+    """Return the line of a launch file that has this number, from 1; None if it is missing, not readable or damaged."""
     try:
         if not path.is_file():  # reading a pipe would block
             return None
         with path.open("rb") as file:
-            text = next(itertools.islice(file, number - 1, number), b"")
-        return parse_line(text)
+            text = next(itertools.islice(file, number - 1, number), b"").rstrip(b"\n")
+        return _checked_line(path, text)
     except (OSError, ValueError):
         return None
+
+
+def _checked_line(path: Path, text: bytes) -> dict:
+    """Return one line of a launch file. Raises ValueError if it does not parse or its checksum is wrong."""
+    if has_checksums(text) and (problem := line_problem(path.stem, text)):
+        raise ValueError(problem)
+    return parse_line(text)
 
 
 @dataclass
@@ -169,7 +196,7 @@ class Tail:
     def read(self) -> list[tuple[int, dict]]:
         """Return the lines appended since the last call, with their numbers from 1.
 
-        A line without its end waits for the next call; one that does not parse is skipped.
+        A line without its end waits for the next call; one that does not parse or is damaged is skipped.
         """
         try:
             with self.path.open("rb") as file:
@@ -183,13 +210,54 @@ class Tail:
         for part in whole:
             self._number += 1
             with contextlib.suppress(ValueError):  # reported by every reader of the store
-                lines.append((self._number, parse_line(part)))
+                lines.append((self._number, _checked_line(self.path, part)))
         return lines
 
 
-def read_store(launches_dir: Path) -> list[LaunchFile]:
-    """Read all launch files of a results folder, sorted by name. A folder that does not exist is an empty store."""
-    return [read_launch_file(path) for path in sorted(launches_dir.glob("*.jsonl"))]
+def launch_paths(launches: Path) -> list[Path]:
+    """Return the launch files of a results folder, sorted by name; none if nothing ran yet.
+
+    Raises UserError if the folder cannot be read, or is missing although a batch was finished: otherwise everything
+    would be measured again.
+    """
+    try:
+        if not os.access(launches, os.R_OK | os.X_OK) and launches.is_dir():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return sorted(launches / name for name in os.listdir(launches) if name.endswith(".jsonl"))
+    except FileNotFoundError:
+        problem = f"is a link to {os.readlink(launches)}, which does not exist" if launches.is_symlink() else None
+        if problem is None and (manifest := _manifest_with_launches(launches.parent)):
+            problem = f"is missing, but {manifest} lists launch files in it"
+        if problem is None:
+            return []
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+    raise UserError(f"{launches}: {problem}. Mount or restore the folder, or make it readable. Nothing was changed.")
+
+
+def _manifest_with_launches(results: Path) -> Path | None:
+    """Return the manifest of a finished batch that has launch files, or None."""
+    for path in sorted((results / "batches").glob("*/manifest.json")):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            manifest = load_json(read_file(path))
+            if isinstance(manifest, dict) and manifest.get("launches"):
+                return path
+    return None
+
+
+def check_launches(launches: Path, campaign: Path) -> None:
+    """Raise UserError unless a folder named on a command line is a store. campaign: its frozen campaign.
+
+    Only the folder beside the campaign may be missing: nothing ran yet.
+    """
+    if not launches.exists() and not launches.is_symlink() and launches.absolute().parent != campaign.absolute().parent:
+        raise UserError(f"{launches}: no such folder. Specify the folder launches/ of a results folder.")
+    launch_paths(launches)
+
+
+def read_store(launches: Path) -> list[LaunchFile]:
+    """Read all launch files of a results folder, sorted by name. Raises UserError like `launch_paths`."""
+    return [read_launch_file(path) for path in launch_paths(launches)]
 
 
 def records(launch_files: Iterable[LaunchFile]) -> Iterator[tuple[LaunchFile, int, dict]]:
@@ -211,103 +279,39 @@ def append_line(path: Path, line: dict) -> None:
 
     Raises OSError, such as of a full disk, after removing the part that was written: the store stays readable.
     """
+    _append(path, lambda _: _plain(line))
+
+
+def append_launch_line(path: Path, line: dict) -> None:
+    """Append one line to a launch file like `append_line`, with its number and checksum if the others have them."""
+
+    def text(before: bytes) -> bytes:
+        is_old = before.strip() and not has_checksums(before)
+        return _plain(line) if is_old else sealed(line, path.stem, before.count(b"\n") + 1)
+
+    _append(path, text)
+
+
+def _plain(line: dict) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+def _append(path: Path, text_after: Callable[[bytes], bytes]) -> None:
+    """Append to a file what `text_after` returns for its content, whose last line is terminated."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 1, 0))
-        is_torn = file.read(1) not in (b"", b"\n")
-        text = (b"\n" if is_torn else b"") + json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        file.seek(0)
+        before = file.readall()
+        end = b"" if before.endswith(b"\n") or not before else b"\n"
+        text = end + text_after(before + end)
         try:
             written = file.write(text)
             if written != len(text):
                 raise OSError(errno.ENOSPC, "No space left on device", str(path))
             os.fsync(file.fileno())
         except OSError:
-            os.ftruncate(file.fileno(), size)
+            os.ftruncate(file.fileno(), len(before))
             raise
-
-
-def read_frozen(path: Path, kind: str | None = None) -> dict:
-    """Read a JSON file that Regatta has frozen, checked by workflow/schemas/frozen.yaml.
-
-    kind: what it must be, such as campaign, regardless of its name. Raises UserError if it is damaged, of another kind,
-    or of another version of its schema.
-    """
-    text = read_file(path)
-    try:
-        value = json.loads(text.decode())
-    except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict) and value.get("schema", SCHEMA) != SCHEMA:
-        raise UserError(
-            f"{path}: has schema {str(value['schema'])[:40]}; this version of Regatta reads schema {SCHEMA}."
-            " Use the version that wrote it, or delete the file and run the campaign again; nothing measured is lost."
-        )
-    # The name gives the schema, if it has one: campaign.0123456789ab.json, preflight-0123456789ab.json, batch.json.
-    name = re.fullmatch(r"([a-z]+)([.-][^.]*)?\.json", path.name)
-    found = None if isinstance(value, dict) else "not a JSON object"
-    if found is None and len(text) > LARGE_FILE_BYTES and name and name[1] == "campaign" and _is_campaign(text):
-        return value
-    if kind and not (name and name[1] == kind):
-        found = found or mismatch(value, kind)
-        if found:
-            raise UserError(
-                f"{path}: is not a {kind} file ({found}). Specify {kind}.<digest>.json of a results folder."
-            )
-    if found is None and name and name[1] in frozen_schema()["x-kinds"]:
-        found = mismatch(value, name[1]) or (_lost_in_batch(value) if name[1] == "batch" else None)
-    if found:
-        raise UserError(
-            f"{path}: is damaged ({found}). Delete it and run the same command again; nothing measured is lost."
-        )
-    return value
-
-
-class _Real(float):
-    """A number that was written with a fraction or exponent, which fastjsonschema must not take for an integer."""
-
-    def is_integer(self) -> bool:
-        return False
-
-
-def _is_campaign(text: bytes) -> bool:
-    """Return whether a frozen campaign meets its schema: what `mismatch` finds out, 20 times as fast."""
-    import fastjsonschema
-
-    try:
-        value = json.loads(text, parse_float=_Real, parse_constant=str)  # a NaN becomes a word, which no schema allows
-        fastjsonschema.compile(frozen_schema()["$defs"]["campaign"], use_default=False)(value)
-    except fastjsonschema.JsonSchemaValueException:
-        return False
-    return True
-
-
-@cache
-def frozen_schema() -> dict:
-    """Return workflow/schemas/frozen.yaml with the parameters of all benchmarks."""
-    schema = load_schema("frozen")
-    parts = schema["$defs"]
-    kinds = {"integer": "size_or_unknown", "number": "number_or_unknown", "boolean": "flag_or_unknown"}
-    known = {axis.name: parts[kinds[axis.type]] for axis in all_axes().values() if axis.type in kinds}
-    parts["spec"]["properties"]["parameters"]["properties"] = known
-    return schema
-
-
-def mismatch(value: object, kind: str, key: str | None = None) -> str | None:
-    """Return where the content of a frozen file, or one part of it, first breaks its schema, and how; or None."""
-    schema = frozen_schema()["$defs"][kind]
-    if key is not None:
-        schema = {"type": "object", "required": [key], "properties": {key: schema["properties"][key]}}
-    return first_violation(value, schema, is_strict=True)
-
-
-def _lost_in_batch(batch: dict) -> str | None:
-    """Return which stack or cell of a launch is missing in the batch: JSON Schema cannot compare two places."""
-    for index, launch in enumerate(batch["launches"]):
-        for kind, names in (("stacks", [launch["stack"]]), ("cells", launch["cells"])):
-            if lost := [name for name in names if name not in batch[kind]]:
-                return f"launches[{index}] names {lost[0]!r}, which is not one of its {kind}"
-    return None
 
 
 def write_json(path: Path, value: object) -> None:

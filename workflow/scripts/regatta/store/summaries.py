@@ -35,6 +35,8 @@ WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: 
 class Summary:
     """One launch file. header: its first `launch` line, None without one. problems: of lines that are not readable.
 
+    is_checked: it has checksums.
+
     lines: for each readable line `number`, `kind`, `cell` and `problem` (how it breaks the schema, or None). Valid ones
     also have `time_utc`; valid records their times by phase, and those of planned cells `columns`, `unreadable` (why
     the samples are), `undeclared`, `training` and `waits`.
@@ -44,6 +46,7 @@ class Summary:
     header: dict | None
     problems: list[str]
     lines: list[dict]
+    is_checked: bool
 
     @property
     def launch(self) -> str:
@@ -116,7 +119,7 @@ def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:
     """Return the summary of a launch file as JSON, and the name of its file in the folder of summaries."""
     content, problem = read_launch_bytes(path)
     if problem is not None:
-        return "", to_json({"header": None, "problems": [problem], "lines": []})
+        return "", to_json({"header": None, "problems": [problem], "lines": [], "is_checked": True})
     key = hashlib.sha256(planned.version + path.name.encode() + b"\0" + content).hexdigest()
     kept = planned.folder and planned.folder / f"{key}.json"
     text = _read_cached(kept, planned) if kept else None
@@ -195,7 +198,8 @@ def _summary(launch_file: LaunchFile, planned: Planned) -> dict:
             if line["kind"] == "record":
                 entry |= _record(line, header, planned)
         lines.append(entry)
-    return {"header": header, "problems": launch_file.problems, "lines": lines}
+    summary = {"header": header, "problems": launch_file.problems, "lines": lines}
+    return summary | {"is_checked": launch_file.is_checked or header is None}
 
 
 def _record(record: dict, header: dict, planned: Planned) -> dict:

@@ -19,7 +19,8 @@ from regatta.report.findings import Advice
 from regatta.report.panels import Section, with_images
 from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
-from regatta.store.launch_files import read_frozen, write_json, write_text
+from regatta.store.frozen_files import read_frozen
+from regatta.store.launch_files import launch_paths, write_json, write_text
 from regatta.store.summaries import ignore_interrupts
 from regatta.topics import (
     buckets,
@@ -196,6 +197,16 @@ def render(data: ReportData) -> str:
         return page.load_template("report.html.j2", is_large).render(_content(data, advice, shown, downloads))
 
 
+def _unchecked(problems: dict) -> list[tuple[str, str]]:
+    """Return the term on launch files without checksums; none if all have them."""
+    if not (num := problems.get("num_unchecked")):
+        return []
+    files = plural(num, "launch file has", "launch files have")
+    return [
+        ("Unchecked", f"{files} no checksums (written by an earlier version). A changed number in them is not found.")
+    ]
+
+
 def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
@@ -206,7 +217,7 @@ def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, s
 def _content(data: ReportData, advice: list[Advice], shown: list[Section], downloads: Future) -> dict:
     """Return the variables of report.html.j2. advice: warnings. shown: sections. downloads: result of `_downloads`."""
     campaign, measurements = data.campaign, data.measurements
-    num_launches = len(list(data.launches.glob("*.jsonl")))
+    num_launches = len(launch_paths(data.launches))
     block = cells.data_block(data, warnings_by_cell(advice))
     return {
         "campaign": campaign,
@@ -223,7 +234,8 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
-        "methods": page.methods(campaign, [term for topic in topics_of(campaign) for term in topic.methods(campaign)]),
+        "methods": page.methods(campaign, [term for topic in topics_of(campaign) for term in topic.methods(campaign)])
+        + _unchecked(data.problems),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),

@@ -39,6 +39,7 @@ def log_path(launch: str | None) -> str | None:
 
 WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that reports a cause
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
+MOST_NAMED = 3  # damaged places of the store in the warning
 MOST_HOSTS = 4  # of launches, if no cause names one; more are counted
 PLACE = {name: MEASUREMENTS[name] for name in ("nodes", "gpus_per_node", "stack")}
 
@@ -132,15 +133,16 @@ def warnings(data: ReportData) -> list[Advice]:
 
 
 def _invalid(problems: dict) -> Advice | None:
-    num_torn, num_invalid = len(problems["corrupt"]), len(problems["invalid"])
+    corrupt, num_torn, num_invalid = problems["corrupt"], len(problems["corrupt"]), len(problems["invalid"])
     if num_torn + num_invalid == 0:
         return None
-    kinds = [(num_torn, "truncated or corrupt line"), (num_invalid, "invalid line")]
+    kinds = [(num_torn, "damaged or truncated part"), (num_invalid, "invalid line")]
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
+    named = f": {'; '.join(corrupt[:MOST_NAMED])}" + (" and others" if num_torn > MOST_NAMED else "") if corrupt else ""
     return Advice(
-        f"The store contains {listed}.",
-        "Excluded lines are listed under Methods. A killed job or a full disk truncates the last line of a file. If"
-        " another line is damaged, check the disk.",
+        f"The store contains {listed}{named}.",
+        "All are excluded and listed under Methods. A killed job or a full disk truncates the last line of a file. If"
+        " anything else is damaged, check the disk. The next run measures again what is missing.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )
