@@ -1,0 +1,241 @@
+"""Moderated variances: the variance of a cell from few launches, stabilized by the variances of all cells.
+
+Data are logarithms of times, arrays of (..., cells, launches) with NaN where a launch is missing; a column is one
+launch or repeat. Leading axes are independent campaigns. The rule: docs/metrics.md. Its error rates, and what was
+rejected: docs/decisions/0007-intervals-and-verdicts.md. Sources: Smyth 2004, doi:10.2202/1544-6115.1027; Welch 1947,
+doi:10.1093/biomet/34.1-2.28; Benjamini and Hochberg 1995, doi:10.1111/j.2517-6161.1995.tb02031.x.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+MIN_LAUNCHES = 3  # of an interval and of a test, on either side
+FALSE_DISCOVERIES = 0.01  # if nothing differs, the chance of any finding in a whole table
+POWER = 0.8  # probability that the launches still needed settle a row
+MOST_LAUNCHES = 100  # more are never recommended
+MIN_CELLS_PRIOR = 8  # benchmarks with fewer cells share one prior
+
+# Weak priors of the fit. Without them, 2 degrees of freedom per cell often give d0 = infinity.
+PRIOR_FREEDOM = 4.0  # center of the log-normal prior on d0
+PRIOR_FREEDOM_SD = 1.0  # of log d0
+SLOPE_SD = 0.5  # of d log variance / d log time. 10 % at 20 us and 1 % at 300 ms is a slope of -0.48
+LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
+MAX_STEPS, TOLERANCE = 200, 1e-8
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Differences of mean log times, arrays of (..., cells): test minus base.
+
+    nums: launches of base and test, or once, of the pairs. variance: moderated, of one launch (of one difference if
+    paired; over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known.
+    """
+
+    shift: Array
+    variance: Array
+    freedom: Array
+    nums: tuple[Array, ...]
+
+    @property
+    def num(self) -> Array:
+        """Return the launches of the side with fewer."""
+        return np.minimum(self.nums[0], self.nums[-1])
+
+    def squared_error(self, more: Array | int = 0) -> Array:
+        """Return the squared standard error of the shift, after so many more launches per side."""
+        return self.variance * sum(1 / np.maximum(num + more, 1) for num in self.nums)
+
+    @property
+    def half_width(self) -> Array:
+        """Return half the width of the 95 % interval of the shift."""
+        return _quantile(self.freedom, CONFIDENCE) * np.sqrt(self.squared_error())
+
+    @property
+    def p_value(self) -> Array:
+        """Return the two-sided p of a shift of 0, not corrected for the number of cells; NaN below MIN_LAUNCHES."""
+        from scipy.special import stdtr
+
+        p_value = 2 * stdtr(self.freedom, -np.abs(self.shift) / np.sqrt(self.squared_error()))
+        return np.where(self.num < MIN_LAUNCHES, np.nan, p_value)
+
+
+def _quantile(freedom: Array, confidence: Array | float) -> Array:
+    """Return how many standard errors a t distribution stays within with this probability."""
+    from scipy.special import stdtrit
+
+    return stdtrit(freedom, (1 + confidence) / 2)
+
+
+def fit_prior(variance: Array, freedom: Array, level: Array) -> tuple[Array, Array]:
+    """Return s0 squared of each cell, (..., cells), and d0, (...,): variance / s0 squared follows F(freedom, d0).
+
+    log s0 squared = a + b level, where level is log time. Penalized maximum likelihood by Fisher scoring. Cells with 0
+    degrees of freedom have no weight, but get s0 squared.
+    """
+    is_known = freedom > 0
+    variance = np.where(is_known, np.maximum(variance, LEAST_VARIANCE), 1.0)
+    total = np.maximum(freedom.sum(-1), 1e-300)
+    x = level - (np.sum(freedom * level, -1) / total)[..., None]
+    theta = np.zeros((*variance.shape[:-1], 3))  # a, b, log d0
+    theta[..., 0] = np.log(np.maximum(np.sum(freedom * variance, -1) / total, LEAST_VARIANCE))
+    theta[..., 2] = np.log(PRIOR_FREEDOM)
+    for _ in range(MAX_STEPS):
+        step = _scoring_step(theta, variance, freedom, x)
+        theta += step
+        if np.abs(step).max(initial=0) < TOLERANCE:
+            break
+    return np.exp(theta[..., 0, None] + theta[..., 1, None] * x), np.exp(theta[..., 2])
+
+
+def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> Array:
+    """Return the step of a, b and log d0: inverse expected information times gradient of the log posterior."""
+    from scipy.special import digamma, polygamma
+
+    a, b, log_k = np.moveaxis(theta, -1, 0)[..., None]
+    k = np.exp(log_k)
+    q = d * variance * np.exp(-a - b * x) / k
+    u = q / (1 + q)
+    by_a = (d + k) / 2 * u - d / 2
+    by_k = (digamma((d + k) / 2) - digamma(k / 2) - d / k - np.log1p(q) + (1 + d / k) * u) / 2
+    gradient = [by_a.sum(-1), (by_a * x).sum(-1) - b[..., 0] / SLOPE_SD**2]
+    gradient.append((k * by_k).sum(-1) - (log_k[..., 0] - np.log(PRIOR_FREEDOM)) / PRIOR_FREEDOM_SD**2)
+    aa, ak = d * k / (2 * (d + k + 2)), -k * d / ((d + k) * (d + k + 2))
+    num = (d > 0).sum(-1, keepdims=True)
+    d = d.sum(-1, keepdims=True) / np.maximum(num, 1)  # their mean is precise enough for the length of a step
+    kk = (polygamma(1, k / 2) - polygamma(1, (d + k) / 2)) / 4 - d / (k * (d + k)) + d / (2 * k * (d + k + 2))
+    sums = [part.sum(-1) for part in (aa, aa * x, aa * x**2, ak, ak * x, num * k**2 * kk)]
+    sums[0], sums[2], sums[5] = sums[0] + 1e-12, sums[2] + SLOPE_SD**-2, sums[5] + PRIOR_FREEDOM_SD**-2
+    information = np.stack([sums[i] for i in (0, 1, 3, 1, 2, 4, 3, 4, 5)], -1).reshape(*theta.shape, 3)
+    step = np.linalg.solve(information, np.stack(gradient, -1)[..., None])[..., 0]
+    return np.clip(step, -2, 2)  # the first steps may be far too long
+
+
+def moderate(
+    variance: Array, freedom: Array, level: Array, groups: Array, residuals: Array | None = None
+) -> tuple[Array, Array]:
+    """Return moderated variances and their degrees of freedom, (..., cells).
+
+    groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells have a prior each. residuals: of the
+    launches. Cells of one launch share its ups and downs, so the prior is worth at most sum(d) / (1 + (G - 1) r)
+    degrees of freedom, with r the mean correlation between the G cells.
+    """
+    names, counts = np.unique(groups, return_counts=True)
+    groups = np.where(np.isin(groups, names[counts >= MIN_CELLS_PRIOR]), groups, "")
+    found, found_freedom = np.empty(variance.shape), np.empty(variance.shape)
+    for name in np.unique(groups):
+        at = groups == name
+        d = freedom[..., at]
+        s0, d0 = fit_prior(variance[..., at], d, level[..., at])
+        total = d0[..., None] + d
+        found[..., at] = moderated = np.maximum((d0[..., None] * s0 + d * variance[..., at]) / total, LEAST_VARIANCE)
+        most = d.sum(-1)
+        if residuals is not None:
+            most = most / _inflation(residuals[..., at, :], moderated)
+        found_freedom[..., at] = np.maximum(np.minimum(total, most[..., None]), d)
+    return found, found_freedom
+
+
+def _inflation(residuals: Array, variance: Array) -> Array:
+    """Return 1 + (G - 1) r, at least 1: the variance of the sum of residuals over cells, over that without r."""
+    z = np.nan_to_num(residuals / np.sqrt(variance)[..., None])
+    alone = np.sum(z**2, (-1, -2))
+    return np.maximum(np.sum(z.sum(-2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
+
+
+def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
+    """Return number, mean and variance (0 below two launches) of the launches of each cell, and the residuals."""
+    num = np.isfinite(logs).sum(-1)
+    mean = np.nansum(logs, -1) / np.where(num > 0, num, np.nan)
+    residuals = logs - mean[..., None]
+    return num, mean, np.nansum(residuals**2, -1) / np.maximum(num - 1, 1), residuals
+
+
+def mean_intervals(logs: Array, groups: Array) -> Contrasts:
+    """Return mean log times of cells: the contrast of each with 0."""
+    return paired_contrasts(logs, logs, groups)
+
+
+def paired_contrasts(differences: Array, levels: Array, groups: Array) -> Contrasts:
+    """Return the contrasts of paired launches. levels: log times of the same shape, for the trend of the prior."""
+    num, mean, variance, residuals = launch_statistics(differences)
+    level = np.nan_to_num(launch_statistics(levels)[1])
+    found = moderate(variance, np.maximum(num - 1.0, 0), level, groups, residuals)
+    return Contrasts(mean, *found, (num,))
+
+
+def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
+    """Return the contrasts of launches that are not paired.
+
+    Their variance has Welch's degrees of freedom, computed with variances of both sides that are moderated by a prior
+    each: one stack may vary more than the other. It is then moderated itself.
+    """
+    sides = [launch_statistics(base), launch_statistics(test)]
+    nums, shift = [np.maximum(side[0], 1) for side in sides], sides[1][1] - sides[0][1]
+    level = np.nan_to_num((sides[0][1] + sides[1][1]) / 2)
+    freedoms = [np.maximum(side[0] - 1.0, 0) for side in sides]
+    moderated = [moderate(side[2], d, level, groups)[0] for side, d in zip(sides, freedoms, strict=True)]
+    parts = [variance / num for variance, num in zip(moderated, nums, strict=True)]
+    bottom = sum(part**2 / np.maximum(d, 1e-3) for part, d in zip(parts, freedoms, strict=True))
+    is_known = np.minimum(*freedoms) > 0
+    welch = np.where(is_known, (parts[0] + parts[1]) ** 2 / bottom, 0.0)
+    variance = (sides[0][2] / nums[0] + sides[1][2] / nums[1]) / (1 / nums[0] + 1 / nums[1])
+    residuals = np.concatenate([sides[0][3], sides[1][3]], -1)
+    found = moderate(variance, welch, level, groups, np.where(is_known[..., None], residuals, np.nan))
+    return Contrasts(shift, *found, (sides[0][0], sides[1][0]))
+
+
+def adjust_for_number(p_value: Array) -> Array:
+    """Return p values corrected over the last axis by Benjamini and Hochberg; NaN is not counted and stays."""
+    order = np.argsort(p_value, -1)  # NaN last
+    num = np.isfinite(p_value).sum(-1, keepdims=True)
+    raised = np.take_along_axis(p_value, order, -1) * num / np.arange(1, p_value.shape[-1] + 1)
+    lowest = np.fmin.accumulate(raised[..., ::-1], -1)[..., ::-1]
+    adjusted = np.empty(p_value.shape)
+    np.put_along_axis(adjusted, order, np.minimum(lowest, 1), -1)
+    return np.where(np.isnan(p_value), np.nan, adjusted)
+
+
+def words(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> Array:
+    """Return faster, slower, equivalent or inconclusive for each cell.
+
+    margin: logarithm of 1 + the ratio by which times may differ and still be equivalent.
+    """
+    low, high = contrasts.shift - contrasts.half_width, contrasts.shift + contrasts.half_width
+    is_found, is_enough = p_adjusted <= FALSE_DISCOVERIES, contrasts.num >= MIN_LAUNCHES
+    cases = [is_found & (low > margin), is_found & (high < -margin), is_enough & (-margin <= low) & (high <= margin)]
+    return np.select(cases, ["slower", "faster", "equivalent"], "inconclusive")
+
+
+def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> Array:
+    """Return the least number of launches per side that settle a verdict with probability POWER; NaN above MOST_LAUNCHES.
+
+    From the predictive distribution: with m more launches the shift moves by a t variable, whose squared scale is the
+    difference of the squared standard errors. The p that counts is that of one more finding in the table.
+    """
+    num = np.isfinite(p_adjusted).sum(-1, keepdims=True)
+    num_found = (p_adjusted <= FALSE_DISCOVERIES).sum(-1, keepdims=True)
+    level = FALSE_DISCOVERIES * np.minimum(num_found + 1, np.maximum(num, 1)) / np.maximum(num, 1)
+    low, high = np.zeros(contrasts.shift.shape), np.full(contrasts.shift.shape, MOST_LAUNCHES + 1.0)
+    while np.any(high - low > 1):
+        middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
+        is_enough = _settled(contrasts, middle, margin, level) >= POWER
+        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
+    return np.where(high > MOST_LAUNCHES, np.nan, high)
+
+
+def _settled(contrasts: Contrasts, more: Array, margin: Array, level: Array) -> Array:
+    """Return the probability of a verdict with so many more launches per side."""
+    from scipy.special import stdtr
+
+    freedom, later = contrasts.freedom, contrasts.squared_error(more)
+    error, moves = np.sqrt(later), np.sqrt(contrasts.squared_error() - later)
+    half = _quantile(freedom + more, CONFIDENCE) * error
+    beyond = np.maximum(margin + half, _quantile(freedom + more, 1 - level) * error)
+    within = np.maximum(np.where(contrasts.num + more >= MIN_LAUNCHES, margin - half, 0), 0)
+    ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
+    up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
+    return up - down + 1 - more_up + more_down
