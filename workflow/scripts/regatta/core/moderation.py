@@ -70,11 +70,12 @@ def _quantile(freedom: Array, confidence: Array | float) -> Array:
     return stdtrit(freedom, (1 + confidence) / 2)
 
 
-def fit_prior(variance: Array, freedom: Array, level: Array) -> tuple[Array, Array]:
+def fit_prior(variance: Array, freedom: Array, level: Array, is_cautious: bool = False) -> tuple[Array, Array]:
     """Return s0 squared of each cell, (..., cells), and d0, (...,): variance / s0 squared follows F(freedom, d0).
 
     log s0 squared = a + b level, where level is log time. Penalized maximum likelihood by Fisher scoring. Cells with 0
-    degrees of freedom have no weight, but get s0 squared.
+    degrees of freedom have no weight, but get s0 squared. is_cautious: return the mode of the log-normal distribution
+    of d0 instead of its median, which is lower if few cells determine it.
     """
     is_known = freedom > 0
     variance = np.where(is_known, np.maximum(variance, LEAST_VARIANCE), 1.0)
@@ -84,15 +85,17 @@ def fit_prior(variance: Array, freedom: Array, level: Array) -> tuple[Array, Arr
     theta[..., 0] = np.log(np.maximum(np.sum(freedom * variance, -1) / total, LEAST_VARIANCE))
     theta[..., 2] = np.log(PRIOR_FREEDOM)
     for _ in range(MAX_STEPS):
-        step = _scoring_step(theta, variance, freedom, x)
+        step, information = _scoring_step(theta, variance, freedom, x)
         theta += step
         if np.abs(step).max(initial=0) < TOLERANCE:
             break
-    return np.exp(theta[..., 0, None] + theta[..., 1, None] * x), np.exp(theta[..., 2])
+    uncertainty = np.linalg.inv(information)[..., 2, 2] if is_cautious else 0  # squared standard error of log d0
+    return np.exp(theta[..., 0, None] + theta[..., 1, None] * x), np.exp(theta[..., 2] - uncertainty)
 
 
-def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> Array:
-    """Return the step of a, b and log d0: inverse expected information times gradient of the log posterior."""
+def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> tuple[Array, Array]:
+    """Return the step of a, b and log d0: inverse expected information times gradient of the log posterior; and
+    the information."""
     from scipy.special import digamma, polygamma
 
     a, b, log_k = np.moveaxis(theta, -1, 0)[..., None]
@@ -111,28 +114,35 @@ def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> Array:
     sums[0], sums[2], sums[5] = sums[0] + 1e-12, sums[2] + SLOPE_SD**-2, sums[5] + PRIOR_FREEDOM_SD**-2
     information = np.stack([sums[i] for i in (0, 1, 3, 1, 2, 4, 3, 4, 5)], -1).reshape(*theta.shape, 3)
     step = np.linalg.solve(information, np.stack(gradient, -1)[..., None])[..., 0]
-    return np.clip(step, -2, 2)  # the first steps may be far too long
+    return np.clip(step, -2, 2), information  # the first steps may be far too long
 
 
 def moderate(
-    variance: Array, freedom: Array, level: Array, groups: Array, residuals: Array | None = None
+    variance: Array,
+    freedom: Array,
+    level: Array,
+    groups: Array,
+    residuals: Array | None = None,
+    independent: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return moderated variances and their degrees of freedom, (..., cells).
 
     groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells have a prior each. residuals: of the
     launches. Cells of one launch share its ups and downs, so the prior is worth at most sum(d) / (1 + (G - 1) r)
-    degrees of freedom, with r the mean correlation between the G cells.
+    degrees of freedom, with r the mean correlation between the G cells. independent: the degrees of freedom that count
+    in this sum, if fewer; the prior is then cautious.
     """
+    is_cautious, independent = independent is not None, freedom if independent is None else independent
     names, counts = np.unique(groups, return_counts=True)
     groups = np.where(np.isin(groups, names[counts >= MIN_CELLS_PRIOR]), groups, "")
     found, found_freedom = np.empty(variance.shape), np.empty(variance.shape)
     for name in np.unique(groups):
         at = groups == name
         d = freedom[..., at]
-        s0, d0 = fit_prior(variance[..., at], d, level[..., at])
+        s0, d0 = fit_prior(variance[..., at], d, level[..., at], is_cautious)
         total = d0[..., None] + d
         found[..., at] = moderated = np.maximum((d0[..., None] * s0 + d * variance[..., at]) / total, LEAST_VARIANCE)
-        most = d.sum(-1)
+        most = independent[..., at].sum(-1)
         if residuals is not None:
             most = most / _inflation(residuals[..., at, :], moderated)
         found_freedom[..., at] = np.maximum(np.minimum(total, most[..., None]), d)
