@@ -91,10 +91,12 @@ def _compared(mean: Array, num: Array, is_used: Array, variance: Array, constant
 
 
 def range_constants(num_settings: Array, freedom: Array) -> Array:
-    """Return the 95 % quantiles of the studentized range, for degrees of freedom rounded down to a tenth."""
-    cases = np.stack(np.broadcast_arrays(num_settings, np.floor(np.minimum(freedom, 1000) * 10)), -1)
+    """Return the 95 % quantiles of the studentized range, for degrees of freedom rounded down to two digits."""
+    step = 10.0 ** (np.floor(np.log10(np.clip(freedom, 1, 1000))) - 1)
+    rounded = np.floor(np.minimum(freedom, 1000) / step + 1e-9) * step
+    cases = np.stack(np.broadcast_arrays(num_settings, rounded), -1)
     unique, places = np.unique(cases.reshape(-1, 2), axis=0, return_inverse=True)
-    found = np.array([_range_constant(int(num), float(tenths) / 10) for num, tenths in unique])
+    found = np.array([_range_constant(int(num), round(float(freedom), 1)) for num, freedom in unique])
     return found[places].reshape(cases.shape[:-1])
 
 
@@ -104,4 +106,4 @@ def _range_constant(num_settings: int, freedom: float) -> float:
 
     if num_settings < 2 or freedom <= 0:
         return math.inf
-    return float(studentized_range.ppf(CONFIDENCE, num_settings, freedom))
+    return float(studentized_range.ppf(CONFIDENCE, num_settings, freedom))  # 50 ms

@@ -249,3 +249,13 @@ def _settled(contrasts: Contrasts, more: Array, margin: Array, level: Array) -> 
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
     return up - down + 1 - more_up + more_down
+
+
+def median_of_others(logs: Array) -> Array:
+    """Return, for each member of (..., members, launches), the median of the others in the same launch; NaN if alone."""
+    order = np.argsort(logs, -2)  # NaN last
+    rank, ordered = np.argsort(order, -2), np.take_along_axis(logs, order, -2)
+    num = np.isfinite(logs).sum(-2, keepdims=True) - 1
+    middle = [np.maximum(place, 0) for place in ((num - 1) // 2, num // 2)]
+    ends = [np.take_along_axis(ordered, np.minimum(k + (k >= rank), logs.shape[-2] - 1), -2) for k in middle]
+    return np.where((num > 0) & np.isfinite(logs), (ends[0] + ends[1]) / 2, np.nan)

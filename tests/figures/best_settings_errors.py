@@ -1,0 +1,66 @@
+"""How often one of several equal settings is excluded from those that may be the best, and how often a slow one is.
+
+    python tests/figures/best_settings_errors.py [--full]
+
+Bucket sizes, strategies or algorithms, measured in the same launches: 60 % of the variance is common to all settings of
+a launch, scatter 2 %. Settings (or rows) differ in their scatter: standard deviation of its logarithm 0.5. One setting
+is then made 5 % slower. Simulated launches and options: coverage.py.
+"""
+
+import argparse
+import sys
+
+import coverage
+import numpy as np
+from coverage import tailed
+
+from regatta.core.best_settings import best_settings
+
+SETTINGS, LAUNCHES, ROWS = (2, 3, 4, 6), (2, 3, 5, 10), (1, 6)
+SCATTER, SHARE, SPREAD, SLOWER = 0.02, 0.6, 0.5, 0.05
+MOST, QUICK, FULL = 6, 120, 10_000  # excluded, % of rows; rows per entry
+
+
+def simulated(random: np.random.Generator, shape: tuple[int, ...], of_settings: bool) -> np.ndarray:
+    """Return log times of (campaigns, rows, settings, launches)."""
+    num, rows, settings, launches = shape
+    scatters = SCATTER * np.exp(SPREAD * random.standard_normal((num, rows, settings if of_settings else 1, 1)))
+    common, alone = tailed(random, (num, rows, 1, launches)), tailed(random, shape)
+    return scatters * (SHARE**0.5 * common + (1 - SHARE) ** 0.5 * alone)
+
+
+def excluded(logs: np.ndarray) -> np.ndarray:
+    """Return which settings are excluded."""
+    groups = np.full(logs.shape[1], "train_step")
+    parts = [logs[begin : begin + coverage.CHUNK] for begin in range(0, len(logs), coverage.CHUNK)]
+    return np.concatenate([~best_settings(part, groups).may_be_best for part in parts])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help=f"{FULL:,} rows per entry instead of {QUICK}")
+    num_rows = FULL if parser.parse_args().full else QUICK
+    print("Rows that exclude one of equal settings / one that is 5 % slower, %\n")
+    columns = " | ".join(f"{launches} launches" for launches in LAUNCHES)
+    print(f"| rows of a campaign, settings, scatter differs by | {columns} |\n|---|{'---|' * len(LAUNCHES)}")
+    missed = []
+    for of_settings in (False, True):
+        for rows in ROWS:
+            for settings in SETTINGS:
+                cells = []
+                for launches in LAUNCHES:
+                    shape = (max(num_rows // rows, 20), rows, settings, launches)
+                    logs = simulated(np.random.default_rng(coverage.SEED), shape, of_settings)
+                    wrong = 100 * excluded(logs).any(-1).mean()
+                    logs[:, :, 0] += np.log1p(SLOWER)
+                    cells.append(f"{wrong:.1f} / {100 * excluded(logs[: max(QUICK // rows, 20)])[..., 0].mean():.0f}")
+                    if wrong > MOST + 300 * (MOST / 100 / num_rows) ** 0.5:  # 3 standard errors
+                        missed.append(f"{settings} settings, {launches} launches: {wrong:.1f}")
+                by = "setting" if of_settings else "row"
+                print(f"| {rows}, {settings}, {by} | {' | '.join(cells)} |", flush=True)
+    print("; ".join(["Missed", *missed]) if missed else "All goals are met.")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
