@@ -142,11 +142,21 @@ FIVE_ALIKE = [1.03, 0.99, 1.0, 1.01, 1.02]
 
 
 def test_five_alike_pairs_set_the_margin_and_never_let_it_be_less_than_their_noise():
-    """The furthest of the five is 1.03: 3 % of noise."""
-    noise = "noise floor of 5 A/A pairs"
-    assert margins_by_noise(FIVE_ALIKE) == Margin(pytest.approx(0.03), noise)
-    assert margins_by_noise(FIVE_ALIKE, given=0.01) == Margin(pytest.approx(0.03), noise)
+    """The median distance is that of 1.01, or 0.99: t(0.975, 5) 2.5706 x 1.483 x 0.01005 is 3.9 % of noise."""
+    noise, floor = "noise floor of 5 A/A pairs", pytest.approx(math.expm1(2.570582 * 1.483 * -math.log(0.99)), rel=1e-6)
+    assert margins_by_noise(FIVE_ALIKE) == Margin(floor, noise)
+    assert margins_by_noise(FIVE_ALIKE, given=0.01) == Margin(floor, noise)
     assert margins_by_noise(FIVE_ALIKE, given=0.04) == Margin(0.04, "campaign")
+    assert margins_by_noise([1.5, *FIVE_ALIKE[1:]], given=0.01) == Margin(floor, noise)  # one noisy pair
+
+
+def test_alike_pairs_that_are_far_from_one_are_reported():
+    """A noisy pair does not set the margin, so it is named."""
+    table = comparisons_table(*results_of(alike_times([1.5, *FIVE_ALIKE[1:]])))
+    (text,) = shifts_of_alike(table)
+    assert "1 of 5 pairs" in text
+    assert "4 KiB" in text
+    assert "1.500" in text
 
 
 def test_few_alike_pairs_or_launches_are_no_noise_floor():
@@ -253,7 +263,7 @@ def test_a_row_in_words_has_ratio_interval_launches_and_verdict():
     row = next(table_of(SIX, [1.1 * value for value in SIX]).itertuples())
     assert (interval_text(row), launches_text(row), verdict_text(row)) == ("1.100 [1.100, 1.100]", "6", "slower")
     row = next(table_of([1.0, 1.25], [1.0, 1.0, 1.5], (["a-0"] * 2, ["b-0"] * 3)).itertuples())
-    assert interval_text(row) == "0.889 (0.800 to 1.500)"
+    assert interval_text(row) == "1.024 (0.800 to 1.500)"  # 1.5 ** (1 / 3) / 1.25 ** (1 / 2)
     assert launches_text(row) == "3 vs. 2"
     assert verdict_text(row).startswith("inconclusive")
     row = next(table_of([1.0], [2.0]).itertuples())
@@ -261,9 +271,6 @@ def test_a_row_in_words_has_ratio_interval_launches_and_verdict():
 
 
 def test_launches_needed_are_more_than_a_hundred_where_no_number_is_predicted():
-    """Where the spread holds the limit the number is not known; where it does not, it is too large."""
-    (row,) = table_of(SIX, [1.02 * v for v in SIX], (["a-0"] * 6, ["b-0"] * 6)).itertuples()
-    assert verdict_text(row) == "inconclusive"
     ends = {"time_low_ratio": 1.1, "time_high_ratio": 1.2, "interval": "interval", "margin_ratio": 0.05}
     row = SimpleNamespace(verdict="inconclusive", launches_needed=None, p_value=0.02, p_adjusted=0.02, **ends)
     assert verdict_text(row) == "inconclusive; more than 100 launches per side needed"
@@ -305,5 +312,5 @@ def test_half_the_width_of_an_interval_is_what_noise_can_hide():
     text = half_width_text(values)
     assert text.startswith("Resolution: differences below about 2.0 % cannot be detected")
     assert "maximum 10.0 %" in text
-    assert "1 pair with fewer than 6 launches" in text
+    assert "1 pair with fewer than 3 launches" in text
     assert half_width_values(rows.tail(1)) is None

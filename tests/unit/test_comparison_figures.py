@@ -53,7 +53,7 @@ def test_the_table_has_the_largest_effect_first_and_the_verdict_early():
         *("all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB"),
     ]
     assert table.columns == ("cell", "verdict", "ratio, bound / contained", "time, contained", "time, bound", "n")
-    assert table.rows[0][1:] == ("faster", "0.500 (0.481 to 0.520)", "1.02 s", "510 ms", "5")
+    assert table.rows[0][1:] == ("faster", "0.500 [0.489, 0.511]", "1.02 s", "510 ms", "5")
     assert section.figures == ()
     assert section.state == ("4 pairs", "quiet")
     assert table.cells[0].startswith("collective-all_reduce-16384-")
@@ -66,9 +66,9 @@ def values_of(times):
 def test_the_finding_counts_the_verdicts_and_names_the_largest_difference():
     values = values_of(times_of(RATIOS))
     assert values["by_verdict"] == {"slower": 2, "faster": 1, "inconclusive": 0, "equivalent": 1}
-    assert (values["largest"], values["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 (0.481 to 0.520)")
+    assert (values["largest"], values["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 [0.489, 0.511]")
     assert values["margins"] == (0.05,)
-    assert "ratio 0.500 (0.481 to 0.520)" in finding_text(values)
+    assert "ratio 0.500 [0.489, 0.511]" in finding_text(values)
     assert "largest" not in values_of(times_of({4096: 1.0}))
 
 
@@ -338,7 +338,7 @@ def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
     lines = re.findall("<li>(.*)</li>", answer[: answer.index("</ul>")])
     assert [re.sub("<.*?>", "", line) for line in lines] == [
         "2 of 4 comparisons slower; 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)",
-        "Largest effect: all-reduce · 1×2 · 16 KiB; ratio 0.500 (0.481 to 0.520): faster",
+        "Largest effect: all-reduce · 1×2 · 16 KiB; ratio 0.500 [0.489, 0.511]: faster",
         "No environment difference was recorded",
     ]
     assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')

@@ -104,10 +104,10 @@ def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_be
     assert list(cases) == [cell["id"] for cell in (slow, failed, skipped, CELL)]  # 16, 64, 256, 4096
     assert {case.get("classname") for case in cases.values()} == {"laptop.collective"}
     assert cases[CELL["id"]].get("time") == "7.500"  # three launches of 2.5 s
-    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: takes 1.000 times as long, range (0.980 to")
+    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: takes 1.000 times as long, interval [0.9")
     regression, failure = cases[slow["id"]].find("failure"), cases[failed["id"]].find("failure")
     assert regression.get("type") == "regression"
-    assert "takes 2.079 times as long" in regression.get("message")  # 2.1 / 1.01
+    assert "takes 2.078 times as long" in regression.get("message")  # (2 x 2.1 x 2.2 / 1.0302) ** (1 / 3)
     assert (failure.get("type"), failure.get("message")) == ("not ok", "1 of 3 timed out: it broke")
     assert failure.text == "repeat 1: timed out: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
     assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"

@@ -1,7 +1,7 @@
 from comparison_results import cell_of
 from synthetic import make_campaign, train_cell
 
-from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.topics.catalog import TOPICS
 
 ONE = [train_cell("resnet18", 1, 1, "none", None)]
@@ -42,9 +42,7 @@ def test_mfu_is_told_where_the_cluster_has_peaks_and_steps_were_trained():
 def test_the_terms_have_the_constants_of_the_code():
     text = methods_of(make_campaign([cell_of("contained"), cell_of("bound")]))["Comparisons"]
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
-    assert (
-        f"at least {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs" in text
-    )
+    assert f"at least {MIN_LAUNCHES} launches per side" in text
 
 
 def test_words_of_findings_are_defined():

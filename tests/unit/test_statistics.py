@@ -16,7 +16,6 @@ from regatta.core.statistics import (
     min_samples,
     num_outliers,
     over_launches,
-    paired_ratio_over_launches,
     percentiles,
     ratio_over_launches,
 )
@@ -114,23 +113,12 @@ def test_the_interval_of_a_ratio_joins_those_of_both_medians():
     assert (both.median, both.low, both.high) == (1.0, pytest.approx(math.exp(-math.hypot(down, up))), pytest.approx(1 / both.low))  # fmt: skip
 
 
-def test_a_paired_ratio_is_that_of_the_launches_themselves():
-    above, below = [2.0, 40.0, 600.0], [1.0, 10.0, 200.0]
-    paired = paired_ratio_over_launches(above, below)
-    assert paired.kind == "range"
-    assert (paired.median, paired.low, paired.high) == tuple(map(pytest.approx, (3.0, 2.0, 4.0)))
-    assert ratio_over_launches(above, below).high == 600.0
-    with pytest.raises(ValueError, match="argument 2"):
-        paired_ratio_over_launches([1.0, 2.0], [1.0])
-
-
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=12))
 def test_a_ratio_and_its_inverse_say_the_same(pairs):
     above, below = map(list, zip(*pairs, strict=True))
-    for function in (ratio_over_launches, paired_ratio_over_launches):
-        ratio, inverse = function(above, below), function(below, above)
-        expected = [1 / ratio.median, 1 / ratio.high, 1 / ratio.low]
-        assert [inverse.median, inverse.low, inverse.high] == pytest.approx(expected, rel=1e-9)
+    ratio, inverse = ratio_over_launches(above, below), ratio_over_launches(below, above)
+    expected = [1 / ratio.median, 1 / ratio.high, 1 / ratio.low]
+    assert [inverse.median, inverse.low, inverse.high] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("num", [6, 7, 10])
@@ -140,9 +128,8 @@ def test_the_intervals_hold_the_truth_in_95_of_100_cells(num):
     truth = np.median(np.exp(0.05 * random.standard_normal(400_000) + 0.1 * random.exponential(size=400_000)))
     medians = [over_launches(values) for values in launches[0].tolist()]
     assert 0.93 <= np.mean([spread.low <= truth <= spread.high for spread in medians]) <= 0.97
-    for function in (ratio_over_launches, paired_ratio_over_launches):
-        ratios = map(function, launches[1].tolist(), launches[2].tolist())
-        assert 0.93 <= np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) <= 0.975  # 96.8 % is expected
+    ratios = map(ratio_over_launches, launches[1].tolist(), launches[2].tolist())
+    assert 0.93 <= np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) <= 0.975  # 96.8 % is expected
 
 
 def test_the_autocorrelation_time_is_a_sum_of_autocorrelations():

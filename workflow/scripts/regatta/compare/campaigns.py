@@ -62,7 +62,9 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
 def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
     """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
     frozen, measurements = check_baseline_campaign(results)
-    return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED_BY_GATE})
+    with measurements.open() as file:
+        more = ("repeat",) if "repeat" in file.readline().rstrip("\n").split(",") else ()  # not in the first versions
+    return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in (*NEEDED_BY_GATE, *more)})
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.compare.campaigns import match_key
-from regatta.core.statistics import MIN_LAUNCHES_INTERVAL, Estimate, ratio_over_launches
+from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
-from regatta.core.verdicts import MIN_LAUNCHES_EQUIVALENT, compare_launches, judge_all, verdict_text
+from regatta.core.verdicts import Compared, judge_all, verdict_text
 from regatta.topics.base import grouped, plain_rows, values_by_cell
 from regatta.topics.failures import log_path
 
@@ -27,7 +28,7 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 @dataclass(frozen=True)
 class Comparison:
-    """One cell against the same cell of the baseline campaign. ratio: ratio of median times; above 1 is slower now.
+    """One cell against the same cell of the baseline campaign. ratio: of geometric means; above 1 is slower now.
 
     verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
     if the cell is screened, with too few launches on one side for a test.
@@ -97,7 +98,7 @@ def judge(
     """Return the result of the gate for a frozen campaign and its measurements.
 
     before: the same of the baseline campaign, with at least cell, status and p50_s.
-    margin: allowed relative increase of a median.
+    margin: allowed relative increase of a time.
     """
     comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
@@ -115,26 +116,21 @@ def judge(
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes)
 
 
-def compare_all(pairs: list[tuple[list[float], list[float]]], margin: float) -> list[Comparison]:
-    """Return the comparison of the launches of each cell, (now, before).
+def compare_all(pairs: list[Compared], margin: float) -> list[Comparison]:
+    """Return the comparison of the launches of each cell, `test` now with `base` before.
 
-    Cells with six launches or more on both sides are judged as one table (regatta.core.verdicts). With fewer, tests
-    find next to nothing, and a gate must be able to fail: those cells are screened. Error rates of both:
+    Cells with MIN_LAUNCHES on both sides are judged as one table (regatta.core.verdicts). With fewer there is no test,
+    and a gate must be able to fail: those cells are screened. Error rates of both:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
-    pairs = [(sorted(now), sorted(before)) for now, before in pairs]  # the order of rows must not matter
-    tested = {
-        i: compare_launches(before, now, False)
-        for i, (now, before) in enumerate(pairs)
-        if min(len(now), len(before)) >= MIN_LAUNCHES_INTERVAL
-    }
-    verdicts = dict(zip(tested, judge_all(list(tested.values()), margin), strict=True))
-    return [
-        Comparison(tested[i].ratio, len(now), len(before), verdicts[i].word, verdicts[i].p_adjusted)
-        if i in tested
-        else Comparison(ratio_over_launches(now, before), len(now), len(before), _screened(now, before, margin))
-        for i, (now, before) in enumerate(pairs)
-    ]
+    tested = [i for i, pair in enumerate(pairs) if pair.num >= MIN_LAUNCHES]
+    verdicts = dict(zip(tested, judge_all([pairs[i] for i in tested], margin), strict=True))
+    found = []
+    for i, pair in enumerate(pairs):
+        nums, verdict = (len(pair.test), len(pair.base)), verdicts.get(i)
+        judged = (verdict.ratio, *nums, verdict.word, verdict.p_adjusted) if verdict else None
+        found.append(Comparison(*(judged or (pair.ratio, *nums, _screened(pair, margin)))))
+    return found
 
 
 def chance_alone(gate: Gate) -> tuple[int, float]:
@@ -147,22 +143,22 @@ def chance_alone(gate: Gate) -> tuple[int, float]:
     return len(few), sum(1 / math.comb(c.num_launches + c.num_before, c.num_launches) for c in few)
 
 
-def _screened(now: list[float], before: list[float], margin: float) -> str:
+def _screened(pair: Compared, margin: float) -> str:
     """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
-    low, high, limit = min(now) / max(before), max(now) / min(before), 1 + margin
-    if low > limit:
+    if min(pair.test) / max(pair.base) > 1 + margin:
         return "slower"
-    if high < 1 / limit:
-        return "faster"
-    is_enough = min(len(now), len(before)) >= MIN_LAUNCHES_EQUIVALENT[False]
-    return "equivalent" if is_enough and 1 / limit <= low and high <= limit else "inconclusive"
+    return "faster" if max(pair.test) / min(pair.base) < 1 / (1 + margin) else "inconclusive"
 
 
 def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: float) -> tuple[dict, list[str]]:
     """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
-    times, old_times = (values_by_cell(table, "p50_s") for table in (measurements, old_measurements))
+    # By repeat, since launches of different cells at one index are taken as one launch.
+    times, old_times = (
+        values_by_cell(table.sort_values("repeat", kind="stable"), "p50_s")
+        for table in (measurements, old_measurements)
+    )
     reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
@@ -173,7 +169,7 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
         elif old["id"] not in old_times:
             reasons["previously not ok"] += 1
         elif cell["id"] in times:
-            pairs[cell["id"]] = times[cell["id"]], old_times[old["id"]]
+            pairs[cell["id"]] = Compared(old_times[old["id"]], times[cell["id"]], False, cell["spec"]["benchmark"])
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
     planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
@@ -229,7 +225,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     if num:
         lines.append(
             f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
-            f" {MIN_LAUNCHES_INTERVAL} launches on either side): slower means that every launch is slower than every"
+            f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every"
             f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")

@@ -142,16 +142,6 @@ def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
     return Estimate(num, ratio, low, high, "interval")
 
 
-def paired_ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
-    """Return the median of the ratios of paired launches with its range or interval, computed on logarithms.
-
-    Raises ValueError if one side has more launches.
-    """
-    logs = over_launches([math.log(a / b) for a, b in zip(above, below, strict=True)])
-    values = (None if value is None else math.exp(value) for value in (logs.median, logs.low, logs.high))
-    return Estimate(logs.num, *values, logs.kind)
-
-
 def _log_distances(values: list[float]) -> tuple[float, float]:
     """Return the distances from a median to the ends of its interval, as logarithms of ratios."""
     low, high = _interval(values, SIDE_CONFIDENCE)

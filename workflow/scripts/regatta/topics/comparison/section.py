@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import plural
-from regatta.core.verdicts import FALSE_DISCOVERIES, MIN_LAUNCHES_EQUIVALENT, MIN_LAUNCHES_TEST, MIN_NOISE_PAIRS
+from regatta.core.verdicts import MIN_NOISE_PAIRS
 from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Advice, Finding, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
@@ -135,18 +136,18 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not tables.cell_pairs(campaign) and not tables.alike_stacks(campaign):
         return []
     text = (
-        "Ratio of the medians of p50_s over launches (synchronized steps, blocking calls); for launches that shared an"
-        " allocation, the median of their ratios. Above 1 is slower. Slower, faster: the whole interval lies beyond the"
-        f" margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (Mann-Whitney U or Wilcoxon signed-rank test; a t test of"
-        " logarithms where no rank test can reach this level; Benjamini-Hochberg over all rows)."
-        " Equivalent: the whole interval lies within the margin, with at least"
-        f" {MIN_LAUNCHES_EQUIVALENT[False]} launches per side or {MIN_LAUNCHES_EQUIVALENT[True]} pairs. Statistically"
-        " significant: the interval excludes 1 with the same corrected p, regardless of the margin. Margin not"
-        " settled: the same, but the interval includes the limit of the margin. Each pair is judged by its own"
-        " launches; no test combines pairs, since cells measured in the same launches are not independent. Margin: the"
+        "Ratio of the geometric means of p50_s over launches (synchronized steps, blocking calls). Above 1 is slower."
+        f" From {MIN_LAUNCHES} launches per side: 95 % moderated t interval of logarithms. Its variance is stabilized"
+        " by that of all compared pairs (empirical Bayes). Launches that shared an allocation are paired; others have"
+        " Welch's degrees of freedom. Slower, faster: the whole interval lies beyond the margin, and corrected"
+        f" p ≤ {FALSE_DISCOVERIES:g} (moderated t test, Benjamini-Hochberg over all rows)."
+        f" Equivalent: the whole interval lies within the margin, with at least {MIN_LAUNCHES} launches per side."
+        " Statistically significant: the interval excludes 1 with the same corrected p, regardless of the margin."
+        " Margin not settled: the same, but the interval includes the limit of the margin. No test combines pairs,"
+        " since cells measured in the same launches are not independent. Margin: the"
         f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
-        f" 95th percentile of their deviation from 1, given at least {MIN_NOISE_PAIRS} pairs with"
-        f" {MIN_LAUNCHES_TEST} or more launches. A/A pairs get no verdict."
+        " 97.5 % quantile of t times the robust standard deviation of their log ratios, given at least"
+        f" {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES} or more launches. A/A pairs get no verdict."
     )
     width = (
         "√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are not"

@@ -7,20 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
 from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
+from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.names import cell_names
 from regatta.core.statistics import fast_median
-from regatta.core.verdicts import (
-    MIN_LAUNCHES_TEST,
-    Compared,
-    Verdict,
-    compare_launches,
-    judge_all,
-    noise_floor,
-    sign_test,
-)
+from regatta.core.text import plural, ratio_text
+from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, sign_test
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, make_table
 
@@ -130,6 +126,7 @@ COMPARISONS = {
 }
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
+FAR_NOISE = 2  # times the noise floor, from which an A/A pair is reported; at 1 it would be one of 40
 ALIKE_P = 0.01  # p of a sign test below which the ratios of identical stacks are reported to be on one side of 1
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
@@ -188,8 +185,8 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
     ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
     for pair in alike_stacks(campaign):
         sides = _sides(times, pair)
-        if min(len(sides.reference), len(sides.other)) >= MIN_LAUNCHES_TEST:
-            compared = compare_launches(sides.reference, sides.other, sides.is_paired)
+        compared = Compared(sides.reference, sides.other, sides.is_paired)
+        if compared.num >= MIN_LAUNCHES:
             ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
     given = versus_of(campaign)["margin"]
     margins = dict.fromkeys(ratios, Margin(MARGIN, "default") if given is None else Margin(given, "campaign"))
@@ -201,7 +198,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
 
 
 def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
-    """Return a sentence for each pair of identical stacks whose ratios are not centered on 1: they differ somehow.
+    """Return a sentence for each pair of identical stacks whose ratios are not centered on 1, and on noisy pairs.
 
     The sign test takes cells of one launch as independent, which they are not: it only selects what to point out.
     """
@@ -215,7 +212,22 @@ def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
                 f"Warning: systematic difference between identical stacks: {num} of {len(ratios)} ratios above 1"
                 f" ({other} / {reference})."
             )
-    return found
+    return found + [_noisy_text(group) for _, group in rows.groupby("benchmark", sort=False) if len(_noisy(group))]
+
+
+def _noisy(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the A/A rows of one benchmark whose ratio is far beyond the noise floor, which they do not set."""
+    rows = rows[rows[["num_launches", "num_reference_launches"]].min(axis=1) >= MIN_LAUNCHES]
+    floor = noise_floor(rows["time_ratio"].astype(float).tolist())
+    distances = np.abs(np.log(rows["time_ratio"].astype(float)))
+    return rows[distances > (np.inf if floor is None else FAR_NOISE * np.log1p(floor))]
+
+
+def _noisy_text(rows: pd.DataFrame) -> str:
+    noisy, names = by_effect(_noisy(rows)), dict(zip(rows.index, cell_names(rows.to_dict("records")), strict=True))
+    largest = f"{names[noisy.index[0]].without('stack').brief}, ratio {ratio_text(noisy['time_ratio'].iloc[0])}"
+    num = f"{len(noisy)} of {plural(len(rows), 'pair')}"
+    return f"Warning: {num} of identical stacks beyond {FAR_NOISE} times the noise floor (largest: {largest})."
 
 
 def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
@@ -245,23 +257,22 @@ def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
 def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
     """Return rows with the statistics of their launches.
 
-    p values are corrected over all judged rows: those with launches on both sides that are not A/A.
+    p values are corrected over all judged rows: those with launches on both sides that are not A/A. Rows of a benchmark
+    share a prior of the variation.
     """
-    compared = {
-        index: compare_launches(pair.reference, pair.other, pair.is_paired)
-        for index, pair in enumerate(sides)
-        if pair.reference and pair.other
-    }
-    judged = [index for index in compared if not sides[index].is_alike]
-    verdicts = judge_all([compared[index] for index in judged], [margins[index].ratio for index in judged])
-    verdict_of = dict(zip(judged, verdicts, strict=True))
+    compared = [
+        Compared(pair.reference, pair.other, pair.is_paired, row["benchmark"])
+        for row, pair in zip(rows, sides, strict=True)
+    ]
+    limits = [None if pair.is_alike else margin.ratio for pair, margin in zip(sides, margins, strict=True)]
+    verdicts = judge_all(compared, limits)
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
         row |= {"num_launches": len(pair.other), "num_reference_launches": len(pair.reference)}
         row |= {"time_s": _median(pair.other), "reference_time_s": _median(pair.reference)}
         if not pair.is_alike:
             row |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
-        if index in compared:
-            row |= _statistics(compared[index], verdict_of.get(index))
+        if compared[index].num:
+            row |= _statistics(verdicts[index], pair)
     return make_table(rows, COMPARISONS)
 
 
@@ -269,12 +280,12 @@ def _median(values: list[float]) -> float | None:
     return fast_median(values) if values else None
 
 
-def _statistics(compared: Compared, verdict: Verdict | None) -> dict:
-    """Return the columns of one row. verdict: None for identical stacks."""
-    ratio = compared.ratio
-    found = {"is_paired": compared.is_paired, "time_ratio": ratio.median, "interval": ratio.kind, "verdict": ALIKE}
+def _statistics(verdict: Verdict, sides: Sides) -> dict:
+    """Return the columns of one row."""
+    ratio = verdict.ratio
+    found = {"is_paired": sides.is_paired, "time_ratio": ratio.median, "interval": ratio.kind, "verdict": ALIKE}
     found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
-    if verdict is not None:
+    if not sides.is_alike:
         found |= {"test": verdict.test, "p_value": verdict.p_value, "p_adjusted": verdict.p_adjusted}
         found |= {"verdict": verdict.word, "launches_needed": verdict.launches_needed}
     return found

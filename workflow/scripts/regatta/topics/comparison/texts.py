@@ -8,10 +8,10 @@ import pandas as pd
 
 from regatta.core import verdicts
 from regatta.core.benchmarks import all_axes
+from regatta.core.moderation import MIN_LAUNCHES, MOST_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
-from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size
-from regatta.core.verdicts import MIN_LAUNCHES_TEST, MOST_LAUNCHES, holds_limit, settled_direction
+from regatta.core.verdicts import settled_direction
 from regatta.report.panels import Table
 from regatta.topics.comparison.tables import ALIKE, by_effect
 
@@ -67,8 +67,7 @@ def verdict_text(row) -> str:
         return text
     if not is_unknown(row.launches_needed):
         return f"{text}; about {plural(row.launches_needed, 'more launch', 'more launches')} per side needed"
-    is_known = not (is_unknown(row.p_value) or is_unknown(row.time_low_ratio))
-    if is_known and not holds_limit(*ends, row.margin_ratio):
+    if not is_unknown(row.p_value):
         return f"{text}; more than {MOST_LAUNCHES} launches per side needed"
     return text
 
@@ -110,10 +109,10 @@ def half_width_values(judged: pd.DataFrame) -> dict | None:
 def half_width_text(values: dict | None) -> str:
     """Return which differences are not statistically significant. values: of `half_width_values`."""
     if values is None:
-        return f"No confidence intervals: {MIN_LAUNCHES_INTERVAL} launches per cell are needed."
+        return f"No confidence intervals: {MIN_LAUNCHES} launches per cell are needed."
     median, most = (f"{percent(values[name])} %" for name in ("median_ratio", "max_ratio"))
     pairs = plural(values["num_unknown"], "pair")
-    unknown = f" {pairs} with fewer than {MIN_LAUNCHES_INTERVAL} launches: range used." if values["num_unknown"] else ""
+    unknown = f" {pairs} with fewer than {MIN_LAUNCHES} launches: range used." if values["num_unknown"] else ""
     reach = f" (median half-width of the 95 % CIs; maximum {most})" if values["num"] > 1 else ""
     return f"Resolution: differences below about {median} cannot be detected{reach}.{unknown}"
 
@@ -240,7 +239,7 @@ def finding_values(judged: pd.DataFrame) -> dict:
         "num": len(judged),
         "by_verdict": by_verdict(judged),
         "num_unsettled": num_unsettled(judged),
-        "num_undecidable": int((fewest < MIN_LAUNCHES_TEST).fillna(True).sum()),
+        "num_undecidable": int((fewest < MIN_LAUNCHES).fillna(True).sum()),
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
         "num_significant": num_significant(judged),
         "direction": direction(judged),
@@ -269,7 +268,7 @@ def finding_text(values: dict) -> str:
         texts.append(half_width_text(values["half_widths"]))
     if num_undecidable:
         few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
-        texts.append(f"{few} have fewer than {MIN_LAUNCHES_TEST} launches, too few for a verdict.")
+        texts.append(f"{few} have fewer than {MIN_LAUNCHES} launches, too few for a verdict.")
     if "largest" in values:
         texts.append(f"Largest difference: {values['largest']}, ratio {values['largest_text']}.")
     return " ".join(texts)

@@ -4,9 +4,9 @@ import math
 
 import pandas as pd
 
+from regatta.core.moderation import FALSE_DISCOVERIES
 from regatta.core.statistics import OUTER_FENCE
 from regatta.core.text import UNKNOWN, duration, is_unknown, percent, plural, shape, three
-from regatta.core.verdicts import FALSE_DISCOVERIES
 from regatta.report.findings import Advice, Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, milliseconds, text_of
 from regatta.topics.base import ReportData, TableSpec, Topic

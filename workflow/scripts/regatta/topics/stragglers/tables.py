@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from regatta.core.verdicts import FALSE_DISCOVERIES
+from regatta.core.moderation import FALSE_DISCOVERIES
 from regatta.store.csv_files import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, make_table
 from regatta.topics.base import grouped, plain_rows
 

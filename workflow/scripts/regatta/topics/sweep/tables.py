@@ -1,4 +1,4 @@
-"""Nodes and pairs of an acceptance sweep against the median one: tables/sweep_nodes.csv and sweep_pairs.csv.
+"""Nodes and pairs of an acceptance sweep against the median of the others: tables/sweep_nodes.csv and sweep_pairs.csv.
 
 The compared time is p50_s, one value per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
@@ -6,12 +6,14 @@ The compared time is p50_s, one value per launch. Definitions: docs/metrics.md. 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
+from regatta.core.moderation import median_of_others
 from regatta.core.statistics import fast_median, interval_values, over_launches
 from regatta.core.text import natural
-from regatta.core.verdicts import Compared, Verdict, compare_launches, judge_all
+from regatta.core.verdicts import Compared, Verdict, judge_all
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, REAL, TEXT, WHOLE, interval_columns, make_table
 from regatta.topics.comparison.tables import margins_of, times_by_cell
@@ -96,40 +98,51 @@ def _medians(members: list[Member]) -> Times:
 def _ranked(
     campaign: dict, measurements: pd.DataFrame, members: dict[str, list[Member]], cells: dict[str, list[Member]]
 ) -> pd.DataFrame:
-    """Return a row for each member, compared with the median member of its workload, repeat by repeat.
+    """Return a row for each member, compared with the median of the others of its workload, repeat by repeat.
 
-    A repeat in which one cell has a result is not compared: the median would be that result itself. p values are
-    corrected over the table.
+    A repeat in which one cell has a result is not compared. p values are corrected over the table.
     """
     margins = margins_of(campaign, times_by_cell(measurements)) if members else {}
     rows, compared = [], []
     for workload, of_workload in members.items():
-        medians, places = _medians(of_workload), []
+        places = []
         num_results = Counter(repeat for cell in cells[workload] for repeat in cell.times)
-        for member in sorted(of_workload, key=lambda member: [natural(host) for host in member.hosts]):
+        repeats = sorted(repeat for repeat, num in num_results.items() if num > 1)
+        of_workload = sorted(of_workload, key=lambda member: [natural(host) for host in member.hosts])
+        others = _others(of_workload, repeats)
+        for member, of_others in zip(of_workload, others, strict=True):
             margin = margins[member.row["benchmark"]]
             row = member.row | {"hosts": ", ".join(member.hosts), "num_launches": len(member.times)}
             row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
             rows.append(row)
             if member.times:
                 row |= interval_values("time", "s", over_launches([time for _, time in sorted(member.times.items())]))
-            if repeats := [repeat for repeat in sorted(member.times) if num_results[repeat] > 1]:
-                times = [member.times[repeat] for repeat in repeats]
-                found = compare_launches([medians[repeat] for repeat in repeats], times, is_paired=True)
+            if of_others:
+                times = [member.times[repeat] for repeat in of_others]
+                found = Compared(list(of_others.values()), times, True, member.row["benchmark"])
                 compared.append((row, found))
                 places.append((found.ratio.median, row))
         places.sort(key=lambda place: place[0])
         for place, (_, row) in enumerate(places, start=1):
             row |= {"place": place, "num_places": len(places)}
     verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
-    for (row, found), verdict in zip(compared, verdicts, strict=True):
-        row |= _statistics(found, verdict)
+    for (row, _), verdict in zip(compared, verdicts, strict=True):
+        row |= _statistics(verdict)
     return make_table(rows, SWEEP)
 
 
-def _statistics(compared: Compared, verdict: Verdict) -> dict:
-    return interval_values("time", "ratio", compared.ratio) | {
-        "interval": compared.ratio.kind,
+def _others(members: list[Member], repeats: list[int]) -> list[Times]:
+    """Return, for each member, the median time of the others in each of these repeats that it has."""
+    logs = np.log([[member.times.get(repeat, np.nan) for repeat in repeats] for member in members])
+    medians = np.exp(median_of_others(logs.reshape(len(members), len(repeats)))).tolist()
+    return [
+        {repeat: time for repeat, time in zip(repeats, times, strict=True) if not np.isnan(time)} for times in medians
+    ]
+
+
+def _statistics(verdict: Verdict) -> dict:
+    return interval_values("time", "ratio", verdict.ratio) | {
+        "interval": verdict.ratio.kind,
         "test": verdict.test,
         "p_value": verdict.p_value,
         "p_adjusted": verdict.p_adjusted,
