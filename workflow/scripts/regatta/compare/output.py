@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, History, largest_changes
+from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, interval_heading, is_unknown, percent, plural, ratio_text
 from regatta.report.page import load_template
 from regatta.report.panels import Figure, Section, Table, ends, full_names, make_figure
@@ -20,7 +21,8 @@ NAMED = 4  # differences of environment in the answer
 CHANGED = "*"  # marks a campaign whose environment differs from that of the previous one
 NO_ENVIRONMENTS = "Environments unknown: no launch files."
 HOW_TO_READ = (
-    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 6 launches."
+    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than"
+    f" {MIN_LAUNCHES} launches."
     " n: launches, test vs. base."
 )
 

@@ -18,6 +18,7 @@ from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
 from regatta.report.svg import MARKS as MARKS_ID
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison.heatmap import SCALE_END, difference_text
+from regatta.topics.comparison.tables import by_effect
 from regatta.topics.comparison.texts import margins_text
 from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
 from regatta.topics.sweep.tables import SWEEP, sweep_nodes_table, sweep_pairs_table
@@ -84,10 +85,13 @@ def _num_failed(counts: Counter) -> int:
 
 
 def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
-    """Return nodes or pairs by group, each in the first group that applies. rows: of one of the tables."""
+    """Return nodes or pairs by group, each in the first group that applies; largest effect first.
+
+    rows: of one of the tables.
+    """
     failed = failed_hosts(data)
     groups: dict[str, list[str]] = {name: [] for name in GROUPS}
-    for hosts, part in rows.groupby("hosts", sort=False):
+    for hosts, part in by_effect(rows).groupby("hosts", sort=False):
         verdicts = set(part["verdict"].fillna("inconclusive")[part["time_s"].notna()])
         verdicts |= {"missing"} if part["time_s"].isna().any() else set()
         verdicts |= {"failed"} if hosts in failed else set()
@@ -214,7 +218,7 @@ def _skipped(data: ReportData) -> list[str]:
 def _how_to_read(rows: pd.DataFrame) -> str:
     margins = sorted({float(margin) for margin in rows["margin_ratio"]})
     return (
-        "Each repeat is compared with the median of the same repeat."
+        "Each repeat is compared with the median of the others in the same repeat."
         f" Slower and faster: beyond the {margins_text(margins)} margin and significant."
     )
 
@@ -369,8 +373,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not campaign.get("sweep"):
         return []
     text = (
-        "Time: median of individually synchronized iterations of a launch (p50_s). Difference: median over repeats of"
-        " the ratio to the median over all nodes (or pairs) in the same repeat. Verdicts as in comparisons, corrected"
+        "Time: median of individually synchronized iterations of a launch (p50_s). Difference: geometric mean over"
+        " repeats of the ratio to the median of the other nodes (or pairs) in the same repeat; of all, if fewer than four. Verdicts as in comparisons, corrected"
         " over the table. In a sweep of pairs, a node's time is the median over its pairs."
     )
     return [("Nodes and pairs", text)]
