@@ -345,6 +345,12 @@ def test_a_store_that_is_missing_although_batches_were_finished_stops_the_plan(t
         plan(tmp_path, collectives(*SIZES))
 
 
+def test_a_store_that_is_missing_is_not_shown_as_complete(results):
+    shutil.rmtree(results / "launches")
+    done = subprocess.run([sys.executable, SCRIPTS / "watch.py", "--once", results], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (USER_ERROR, b"")
+
+
 SCRIPT_LINES = {
     "collect": "collect.py --campaign {frozen} --launches {launches} --out {folder}/measurements.csv",
     "analyse": "analyse.py --campaign {frozen} --launches {launches} --measurements {folder}/measurements.csv"
