@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.core.errors import UserError, exit_with_user_error
+from regatta.core.errors import USER_ERROR, UserError, exit_with_user_error
 
 # Options with which Snakemake runs nothing; not imported from regatta.workflow, which loads Snakemake.
 READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
@@ -65,7 +65,7 @@ def main() -> None:
     before = report.stat().st_mtime_ns if report.is_file() else None
     status = run_snakemake(arguments)
     is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
-    if is_new and not is_read_only:
+    if is_new and not is_read_only and status != USER_ERROR:  # else the report is of the run that holds the lock
         print(f"Report: {report}", flush=True)
     sys.exit(status)
 

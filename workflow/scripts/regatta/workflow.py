@@ -146,18 +146,16 @@ class Session:
             raise UserError(problems)
         if problems:  # the plan may be for a different machine
             print(problems, file=sys.stderr)
-        if is_run and launcher.submits:
+        if is_run:  # locked before planning: Snakemake would act on a plan that another run has made outdated
             self._lock_campaign(campaign.name)
             launcher.take_over(campaign.name, Path.cwd(), cluster)
-        if is_run:
             end_times_after_now(Path("results") / campaign.name)
         return plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
 
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
         taken = f"results/{name}: another Snakemake process is running this campaign. Wait for it, or stop it."
-        if self.lock is None:
-            self.lock = hold(Path("results") / name / ".lock", taken)
+        self.lock = hold(Path("results") / name / ".lock", taken)
 
     # Values for the rules.
 
@@ -236,7 +234,7 @@ class Session:
         return set(self.workflow.dag_settings.targets)
 
     def prepare(self) -> None:
-        """Refuse a second Snakemake on this campaign, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
+        """Check what the plan cannot know, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
         if "measure" in self.workflow.dag_settings.forcerun and not self.is_retry:
             exit_with_user_error("forcerun: measure only takes effect on the command line (--forcerun measure).")
         if self.targets == {"plan"}:
@@ -246,9 +244,8 @@ class Session:
         cluster, shapes = self.plan.campaign.cluster, [batch.shape for batch in self.plan.batches]
         if problem := launcher_of(cluster).profile_problem(cluster, self.workflow.local_exec, shapes):
             exit_with_user_error(problem)
-        with ending_on_user_errors():
-            self._lock_campaign(self.plan.campaign.name)
-            if self.baseline and "gate" in self.targets:
+        if self.baseline and "gate" in self.targets:
+            with ending_on_user_errors():
                 self._check_baseline()
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
