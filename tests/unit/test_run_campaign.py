@@ -38,6 +38,15 @@ def test_the_last_line_is_the_report_and_the_status_is_snakemakes(tmp_path):
     assert process.returncode == 3
 
 
+def test_a_refused_run_does_not_print_the_report_that_another_run_is_writing(tmp_path):
+    report = tmp_path / "results" / "laptop" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    process = run(tmp_path, "import os, sys\nos.utime('results/laptop/report.html', (9, 9))\nsys.exit(2)\n", CAMPAIGN)
+    assert process.communicate()[0] == ""
+    assert process.returncode == 2
+
+
 def test_without_a_report_no_path_is_printed(tmp_path):
     process = run(tmp_path, "", CAMPAIGN)
     assert process.communicate()[0] == ""
