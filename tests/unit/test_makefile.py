@@ -21,6 +21,7 @@ FILES = [
     "requirements/install.sh",
     "workflow/scripts/check_environment.py",
     "workflow/scripts/run_campaign.py",
+    "workflow/scripts/regatta/core/errors.py",
 ]
 FAKE_SNAKEMAKE = """import pathlib, sys
 print("snakemake", *sys.argv[1:], sep="|")
@@ -68,9 +69,7 @@ class Checkout:
         (folder / "config").mkdir()
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
-        (library / "campaign").mkdir(parents=True)
-        (library / "core").mkdir()
-        (library / "core" / "errors.py").write_text("exit_with_user_error = print\nclass UserError(Exception): pass\n")
+        (library / "campaign").mkdir()
         (library / "campaign" / "load.py").write_text(FAKE_CAMPAIGN)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):

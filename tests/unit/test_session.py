@@ -4,6 +4,7 @@ import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -32,6 +33,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
     for name in ("SLURM_JOB_ID", "SLURM_CONF"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     before = dict(os.environ)
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield tmp_path
@@ -201,7 +204,7 @@ def test_a_run_without_results_ends_with_its_status_also_where_nothing_was_left_
 
 
 def test_a_failed_run_ends_with_the_report_of_what_there_is(monkeypatch, capsys):
-    monkeypatch.setattr("regatta.workflow.subprocess.run", lambda line: SimpleNamespace(returncode=0))
+    monkeypatch.setattr("regatta.workflow.subprocess.run", lambda line, **_: SimpleNamespace(returncode=0))
     found = session()
     assert status_of(found.close_failed, "x.log") == NOTHING_MEASURED
     assert "Snakemake's log: x.log" in capsys.readouterr().err

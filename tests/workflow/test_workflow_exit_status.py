@@ -3,11 +3,14 @@
 import json
 import os
 import re
+import shlex
+import subprocess
 import sys
 
 import pytest
 from campaigns import (
     QUICK_REPORT,
+    ROOT,
     SCRIPTS,
     fake_campaign,
     record_lines,
@@ -151,3 +154,35 @@ def test_the_command_of_on_finish_receives_the_status_of_each_run(tmp_path):
     for arguments in ((), (), ("-n",), ("plan",)):  # the second run has nothing to do
         snakemake(tmp_path, write_campaign(tmp_path, good | {"name": "other"}), *arguments)
     assert (tmp_path / "ended").read_text().split("\n") == ["small 4", "other 0", "other 0", ""]
+
+
+@pytest.mark.system
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("command", "redirection"),
+    [
+        ("run_campaign.py", "| true"),
+        ("run_campaign.py", "2>&1 | true"),
+        ("run_campaign.py", ">/dev/full 2>&1"),
+        ("run_campaign.py", "<&- >&- 2>&-"),
+        ("snakemake", "| true"),
+        ("snakemake", ">&- 2>&-"),
+        ("snakemake", "2>&1 | head -n 1"),  # without a reader from the start, Snakemake ends before it reads a rule
+    ],
+)
+def test_a_run_whose_output_is_lost_measures_all_and_ends_with_its_status(tmp_path, command, redirection):
+    """Also one that is incomplete, and so ends with a report of what there is."""
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")  # started in Regatta's folder
+    status = tmp_path / "status"
+    for name, faults, expected in (("incomplete", {"65536": "no_space"}, 3), ("complete", {}, 0)):
+        path = write_campaign(tmp_path, fake_campaign(faults, repeats=1, name=name), f"{name}.yaml")
+        line = snakemake_line(path)
+        line = line if command == "snakemake" else [sys.executable, str(SCRIPTS / command), str(path), *line[3:]]
+        text = f"{{ {shlex.join(line)}; echo $? >{shlex.quote(str(status))}; }} {redirection}"
+        subprocess.run(["bash", "-c", text], cwd=tmp_path, env=os.environ | QUICK_REPORT, timeout=200)
+        assert int(status.read_text()) == expected
+        results = tmp_path / "results" / name
+        num_left = 7 - len(set(slots(results)))
+        assert (num_left == 0) == (expected == 0)
+        assert (results / "measurements.csv").read_text().count("not_measured") == num_left
+        assert (results / "report.html").exists()

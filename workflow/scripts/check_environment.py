@@ -16,6 +16,10 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "workflow" / "scripts" / "regatta" / "core"))
+
+from errors import run_script  # noqa: E402 - as a plain module: the package regatta needs libraries that may be missing
+
 LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:.*?>=\s*([0-9.]+))?")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)\s*==\s*([0-9.]+)", re.MULTILINE)
 
@@ -130,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

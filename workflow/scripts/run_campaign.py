@@ -19,10 +19,17 @@ import sys
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.core.errors import USER_ERROR, UserError, exit_with_user_error
+from regatta.core.errors import USER_ERROR, UserError, drop_lost_output, run_script
 
 # Options with which Snakemake runs nothing; not imported from regatta.workflow, which loads Snakemake.
 READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
+# python -m snakemake, which would end if it cannot print its first line.
+SNAKEMAKE = """import runpy, sys
+sys.path[0] = sys.argv.pop(1)
+from regatta.core.errors import drop_lost_output
+drop_lost_output()
+runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
+"""
 DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 
 
@@ -39,7 +46,8 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
 
 def run_snakemake(arguments: list[str]) -> int:
     """Run Snakemake and return its exit status. Signals to this process are forwarded."""
-    snakemake = subprocess.Popen([sys.executable, "-m", "snakemake", *arguments])
+    scripts = str(Path(__file__).resolve().parent)
+    snakemake = subprocess.Popen([sys.executable, "-c", SNAKEMAKE, scripts, *arguments])
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: snakemake.send_signal(received))
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
@@ -50,17 +58,15 @@ def run_snakemake(arguments: list[str]) -> int:
 
 def main() -> None:
     if len(sys.argv) < 2:
-        exit_with_user_error(__doc__)
+        raise UserError(__doc__)
     if sys.argv[1] in ("-h", "--help"):
         print(__doc__, end="")
         return
+    drop_lost_output()  # what is measured does not depend on who reads the output
     is_plan = "plan" in sys.argv[2:]
     is_read_only = is_plan or any(word.startswith(READ_ONLY) for word in sys.argv[2:])
-    try:
-        arguments = with_configfile(sys.argv[1], sys.argv[2:])
-        name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
-    except UserError as error:
-        exit_with_user_error(str(error))
+    arguments = with_configfile(sys.argv[1], sys.argv[2:])
+    name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
     report = Path("results") / name / "report.html"
     before = report.stat().st_mtime_ns if report.is_file() else None
     status = run_snakemake(arguments)
@@ -71,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

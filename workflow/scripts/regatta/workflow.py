@@ -22,7 +22,14 @@ from snakemake.cli import get_argument_parser
 from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
 from regatta.compare.campaigns import check_baseline_campaign
-from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
+from regatta.core.errors import (
+    UNEXPECTED_ERROR,
+    USER_ERROR,
+    UserError,
+    describe_os_error,
+    drop_lost_output,
+    exit_with_user_error,
+)
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
@@ -102,6 +109,7 @@ class Session:
         self.results, self.batches, self.batch_minutes = Path("results/none"), [], {}
         if not workflow.is_main_process:
             return
+        drop_lost_output()
         workflow.execute = self._closing(workflow.execute)
         for launcher in LAUNCHERS.values():
             launcher.keep_configuration()
@@ -278,12 +286,8 @@ class Session:
         # A local job that is being started would inherit SIG_IGN; an scancel should.
         self._ignore_signals((lambda *_: None) if self.workflow.local_exec else signal.SIG_IGN)
         self.is_stopping.set()
-        try:
+        with contextlib.suppress(OSError):  # not print: the signal may have interrupted one. The terminal may be gone
             os.write(sys.stderr.fileno(), b"Stopping the ranks; completed measurements are kept.\n")
-        except OSError:  # the terminal is gone
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.dup2(nowhere, sys.stderr.fileno())
         raise KeyboardInterrupt
 
     def _begin_to_close(self) -> None:
@@ -347,7 +351,8 @@ class Session:
 
     def _build_partial_report(self) -> str | None:
         """Build the report of the measurements so far. Returns the error, or None."""
-        done = subprocess.run([sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)])
+        line = [sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)]
+        done = subprocess.run(line, stdout=subprocess.DEVNULL)  # the path, which is printed below
         if done.returncode == 0:
             self._print_outcome()
             print(f"Partial report: {self.results}/report.html", file=sys.stderr)
