@@ -74,7 +74,7 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def open_closed_streams() -> None:
-    """Open /dev/null for each closed standard stream (`>&-`): the next opened file would get its number, and its text."""
+    """Open /dev/null for each closed standard stream (`>&-`). The next opened file would get that number and text."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
