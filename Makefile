@@ -13,6 +13,9 @@ ARGS =
 ifneq ($(filter -%,$(firstword $(VENV))),)
 override VENV := ./$(VENV)
 endif
+ifneq ($(filter -%,$(firstword $(CONFIG))),)
+override CONFIG := ./$(CONFIG)
+endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
 export VENV PYTHON CONFIG PROFILE

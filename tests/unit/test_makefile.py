@@ -200,6 +200,11 @@ def test_another_campaign_file_is_handed_on_regardless_of_its_name(made):
     assert made.make("gate", "PROFILE=profiles/slurm").stdout == "snakemake|gate|--profile|profiles/slurm\n"
 
 
+def test_a_campaign_file_whose_name_begins_with_a_dash_is_not_parsed_as_an_option(made):
+    done = made.make("plan", "CONFIG=-z.yaml")
+    assert done.stdout == "snakemake|plan|--configfile|./-z.yaml|--profile|profiles/local\n", done.stderr
+
+
 def test_folders_of_the_users_python_are_not_seen(made, tmp_path):
     (tmp_path / "snakemake.py").write_text("print('the wrong one')\n")
     assert "wrong" not in made.make("plan", PYTHONPATH=str(tmp_path)).stdout

@@ -76,6 +76,18 @@ def test_another_campaign_than_the_default_one_is_handed_on_as_configfile(tmp_pa
         assert run(tmp_path, echo, "mine.yaml", *words).communicate()[0] == f"{given}\n"
 
 
+def test_a_loop_of_links_is_one_message_and_a_name_need_not_be_utf_8(tmp_path):
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    process = run(tmp_path, "print('started')\n", "loop.yaml", "-n")
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors.count("\n")) == (2, "", 1)
+    assert "loop.yaml: cannot be read: Too many levels of symbolic links" in errors
+    for name in (os.fsdecode(b"caf\xe9.yaml"), "-z.yaml"):
+        (tmp_path / name).write_text(CAMPAIGN.read_text())
+        process = run(tmp_path, "import sys\nprint(ascii(sys.argv[1:]))\n", name)
+        assert (process.communicate()[0], process.returncode) == (f"{[f'--configfile={name}']!a}\n", 0)
+
+
 def test_two_campaigns_are_refused(tmp_path):
     (tmp_path / "mine.yaml").write_text(CAMPAIGN.read_text())
     for first, second in (("mine.yaml", "other.yaml"), (CAMPAIGN, "mine.yaml")):

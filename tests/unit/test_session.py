@@ -134,6 +134,20 @@ def test_what_cannot_be_planned_ends_with_a_message(changes, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_results_folder_whose_path_is_not_utf_8_is_refused_and_a_campaign_file_is_not(folder, monkeypatch, capsys):
+    odd = os.fsdecode(b"caf\xe9")
+    settings = SimpleNamespace(configfiles=[f"{odd}.yaml"], config={})
+    session()
+    os.rename("campaign.yaml", f"{odd}.yaml")
+    assert session(config_settings=settings).plan.frozen_campaign.parent.name == "small"
+    os.mkdir(odd)
+    monkeypatch.chdir(folder / odd)
+    monkeypatch.setattr(load_campaign, "__defaults__", (folder / odd / "clusters",))
+    assert status_of(session) == USER_ERROR
+    assert "this path is not UTF-8" in capsys.readouterr().err
+    assert not (folder / odd / "results").exists()
+
+
 @pytest.mark.parametrize(
     ("cluster", "is_local", "message"),
     [(LOCAL, False, "has scheduler none: it has no jobs to submit"), (SLURM, True, "Use --profile profiles/slurm")],

@@ -13,6 +13,7 @@ Exit status, also of Snakemake called without this script:
 """
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -38,9 +39,10 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--configfile", "--configfiles", nargs="+", action="extend", default=[], dest="given")
     given = parser.parse_known_args(arguments)[0].given
-    if others := [name for name in given if Path(name).resolve() != Path(campaign).resolve()]:
+    # Not Path.resolve, which raises an error at a loop of links; load_campaign reports that.
+    if others := [name for name in given if os.path.realpath(name) != os.path.realpath(campaign)]:
         raise UserError(f"--configfile {others[0]} differs from the campaign {campaign}. Specify one of them.")
-    is_default = Path(campaign).resolve() == DEFAULT.resolve()
+    is_default = os.path.realpath(campaign) == os.path.realpath(DEFAULT)
     return arguments if given or is_default else [f"--configfile={campaign}", *arguments]
 
 

@@ -145,6 +145,9 @@ class Session:
         if may_lack_files and len(self.options.targets) > 1:
             raise UserError("plan cannot be combined with other targets: nothing runs in a plan. Specify it alone.")
         campaign = load_campaign(path, may_lack_files=may_lack_files)
+        for folder in ((Path("results") / campaign.name).resolve(), ROOT):
+            if (shown := os.fsencode(folder).decode(errors="backslashreplace")) != str(folder):
+                raise UserError(f"{shown}: this path is not UTF-8, so ranks cannot find it. Use another folder.")
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         stacks = campaign.data["stacks"]
         places = [launcher.site_problems(*place, stacks) for place in campaign.places()]

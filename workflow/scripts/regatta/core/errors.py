@@ -54,9 +54,7 @@ def run_script(main: Callable[[], None]) -> None:
     When its output is no longer read, as with `| head`, it ends quietly with exit status 141. Messages that cannot be
     printed are dropped.
     """
-    open_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
+    _prepare_streams()
     sys.stderr = Output(sys.stderr)
     try:
         try:
@@ -73,8 +71,11 @@ def run_script(main: Callable[[], None]) -> None:
         exit_with_user_error(describe_os_error(error))
 
 
-def open_closed_streams() -> None:
-    """Open /dev/null for each closed standard stream (`>&-`). The next opened file would get that number and text."""
+def _prepare_streams() -> None:
+    """Open /dev/null for each closed standard stream (`>&-`). The next opened file would get that number and that text.
+
+    Print characters that cannot be encoded, as in names of files, with a backslash.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -82,11 +83,13 @@ def open_closed_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def drop_lost_output() -> None:
     """Let this process go on when its output is no longer read, or its disk is full."""
-    open_closed_streams()
+    _prepare_streams()
     sys.stdout, sys.stderr = Output(sys.stdout), Output(sys.stderr)
 
 
