@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import psutil
 from snakemake.cli import get_argument_parser
 
 from regatta.campaign.load import load_campaign
@@ -32,6 +31,7 @@ from regatta.core.errors import (
 )
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.launchers.base import end_jobs
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
@@ -42,7 +42,6 @@ from regatta.store.jobs import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
-REPEAT_SECONDS = 1.0
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
     "dryrun summary detailed_summary list_rules list_target_rules list_changes list_input_changes "
@@ -148,6 +147,8 @@ class Session:
         for folder in ((Path("results") / campaign.name).resolve(), ROOT):
             if (shown := os.fsencode(folder).decode(errors="backslashreplace")) != str(folder):
                 raise UserError(f"{shown}: this path is not UTF-8, so ranks cannot find it. Use another folder.")
+        if Path("results").exists() and not Path("results").is_dir():  # Snakemake would end with a traceback
+            raise UserError("results: is not a folder. Rename it, or work in another folder.")
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         stacks = campaign.data["stacks"]
         places = [launcher.site_problems(*place, stacks) for place in campaign.places()]
@@ -377,22 +378,3 @@ class Session:
         run_on_finish(campaign.data["on_finish"], campaign.name, status, self.results)
         if status:
             sys.exit(status)
-
-
-def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
-    """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
-
-    As with Ctrl-C, only this process group receives it. A launch has a separate one, and its supervisor ends it.
-    """
-    stop.wait()
-    known: set[psutil.Process] = set()
-    while not closing.is_set():
-        for job in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                family = [job] if job in known else [job, *job.children(recursive=True)]
-                known.add(job)
-                for process in family:
-                    with contextlib.suppress(psutil.Error, ProcessLookupError):
-                        if os.getpgid(process.pid) == os.getpgrp():
-                            process.terminate()
-        closing.wait(REPEAT_SECONDS)
