@@ -205,7 +205,7 @@ WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] 
     ],
 )
 def test_a_folder_that_may_not_be_read_or_written_is_one_message(finished, tmp_path, folder, mode, expected):
-    path, results = finished
+    path, _ = finished
     driver = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(path)]
     (tmp_path / folder).chmod(mode)
     try:

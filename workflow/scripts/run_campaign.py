@@ -13,15 +13,21 @@ Exit status, also of Snakemake called without this script:
 """
 
 import argparse
+import contextlib
+import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import USER_ERROR, UserError, drop_lost_output, run_script
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+TERMINAL_MS = 1000  # how often the foreground group of the terminal is read
 # Options with which Snakemake runs nothing; not imported from regatta.workflow, which loads Snakemake.
 READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
 # python -m snakemake, which would end if it cannot print its first line.
@@ -47,15 +53,43 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
 
 
 def run_snakemake(arguments: list[str]) -> int:
-    """Run Snakemake and return its exit status. Signals to this process are forwarded."""
-    scripts = str(Path(__file__).resolve().parent)
-    snakemake = subprocess.Popen([sys.executable, "-c", SNAKEMAKE, scripts, *arguments])
+    """Run Snakemake and return its exit status. Signals to this process are forwarded, also that of its end."""
+    scripts, this = str(Path(__file__).resolve().parent), os.getpid()
+
+    def end_with_this_process() -> None:  # between fork and exec; this process has one thread, so that is safe
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != this:
+            os._exit(1)
+
+    line = [sys.executable, "-c", SNAKEMAKE, scripts, *arguments]
+    snakemake = subprocess.Popen(line, preexec_fn=end_with_this_process)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: snakemake.send_signal(received))
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=stop_with_terminal, args=(snakemake,), daemon=True).start()
     status = snakemake.wait()
     return status if status >= 0 else 128 - status  # exit status of a shell after a signal
+
+
+def stop_with_terminal(snakemake: subprocess.Popen) -> None:
+    """Stop Snakemake when the terminal closes on which this process is in the foreground.
+
+    The kernel sends SIGHUP only to the first process of the terminal, and to the others when that one ends. If it is
+    make (ssh -t HOST make campaign), it waits for this process instead.
+    """
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:  # there is none
+        return
+    poll, is_foreground = select.poll(), False
+    poll.register(terminal, 0)
+    while not poll.poll(TERMINAL_MS):
+        with contextlib.suppress(OSError):
+            is_foreground = os.tcgetpgrp(terminal) == os.getpgrp()
+    if is_foreground:
+        snakemake.send_signal(signal.SIGHUP)  # ignored under nohup
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ from regatta.core.errors import (
 )
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.launchers.base import end_jobs
+from regatta.launchers.base import end_jobs, end_with_parent
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
@@ -259,6 +259,8 @@ class Session:
         if self.baseline and "gate" in self.targets:
             with ending_on_user_errors():
                 self._check_baseline()
+        if not self.workflow.local_exec:  # run_campaign.py, but jobs go on when it is killed
+            end_with_parent(0)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:

@@ -128,6 +128,12 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_parent_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--parent PID`, for a script that stops when the process dies that started it."""
+    text = "stop when this process dies, which must be the parent (default: the parent)"
+    parser.add_argument("--parent", type=int, default=os.getppid(), metavar="PID", help=text)
+
+
 class _CopyOutput(argparse.Action):
     def __call__(self, _parser: object, namespace: argparse.Namespace, path: Path, _option: str | None = None) -> None:
         setattr(namespace, self.dest, path)

@@ -142,7 +142,7 @@ def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_driver,
+            preexec_fn=_end_with(os.getpid()),
         )
 
 
@@ -169,9 +169,21 @@ def descendants(process: subprocess.Popen) -> list[psutil.Process]:
         return []
 
 
-def _end_with_driver() -> None:
-    # Runs in the child between fork and exec. The driver has one thread, so this is safe.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _end_with(driver: int) -> Callable[[], None]:
+    """Return what a new launch runs between fork and exec, which is safe because the driver has one thread."""
+
+    def end_with_driver() -> None:
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != driver:  # it died before
+            os._exit(1)
+
+    return end_with_driver
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send a signal to this process when its parent dies, 0 for none. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
