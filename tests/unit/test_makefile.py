@@ -4,6 +4,7 @@ import base64
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -475,6 +476,35 @@ def test_an_environment_of_the_users_own_is_checked_and_never_changed(checkout, 
     assert "requirements/driver.in: missing: snakemake." in done.stderr
     assert checkout.make("clean-env", f"VENV={own}").returncode == 2
     assert sorted(own.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("cluster", "scheduler", "profile", "expected"),
+    [
+        ("cluster: local", "scheduler: none", "profiles/local", ["driver", "rank"]),
+        ("cluster: local", "scheduler: slurm", "profiles/local", ["driver"]),  # within an allocation
+        ("cluster:   'local' # x", 'scheduler: "slurm"\t# y\r', "/site/profiles/local/", ["driver"]),
+        ("  cluster: local", "scheduler: slurm", "profiles/local", ["driver", "rank"]),  # not the campaign's key
+        ("cluster: absent", "scheduler: slurm", "profiles/local", ["driver", "rank"]),
+        ("{cluster: local}", "scheduler: slurm", "profiles/local", ["driver", "rank"]),
+        ("cluster: local", "scheduler: none", "profiles/slurm", ["driver"]),
+    ],
+)
+def test_torch_is_required_where_ranks_run_in_the_environment(
+    checkout, tmp_path, cluster, scheduler, profile, expected
+):
+    own = tmp_path / "own env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
+    (checkout.folder / "my own.yaml").write_text(f"schema: 1\nname: x\n{cluster}\n")
+    clusters = checkout.folder / "config" / "clusters"
+    clusters.mkdir()
+    (clusters / "local.yaml").write_text(f"schema: 1\nname: local\n{scheduler}\nnum_nodes: 1\n")
+    for target in ("campaign", "gate"):
+        done = checkout.make(target, f"VENV={own}", "CONFIG=my own.yaml", f"PROFILE={profile}")
+        assert done.returncode == 2
+        assert re.findall(r"requirements/(\w+).in: missing", done.stderr) == expected
+    done = checkout.make("plan", f"VENV={own}", "CONFIG=my own.yaml", f"PROFILE={profile}")
+    assert re.findall(r"requirements/(\w+).in: missing", done.stderr) == ["driver"]
 
 
 def test_a_folder_that_is_no_environment_is_refused(checkout, tmp_path):
