@@ -52,14 +52,14 @@ MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell star
 MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
 
-def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
+def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, parent: int | None = None) -> dict[str, int]:
     """Run a batch to its end and write its manifest. Returns the number of records by status.
 
-    Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
+    Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one, `parent`, dies;
     UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
     """
     batch = read_frozen(folder / "batch.json")
-    run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {})
+    run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {}, parent=parent or os.getppid())
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     alone = run.allocation.exclusive_use(run.results.parent, run.id, lambda: _raise_if_stopped(run))
     with hold(folder / "lock", taken), _noting_signals(run), alone:
