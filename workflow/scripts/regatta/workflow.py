@@ -26,6 +26,7 @@ from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describ
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
+from regatta.run.host_load import busy_text
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
@@ -250,6 +251,8 @@ class Session:
             self._lock_campaign(self.plan.campaign.name)
             if self.baseline and "gate" in self.targets:
                 self._check_baseline()
+        if self.batches and not (self.workflow.dryrun or launcher_of(cluster).submits) and (text := busy_text()):
+            print(text, file=sys.stderr)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
