@@ -128,6 +128,19 @@ def test_nothing_is_named_where_no_launch_is_slow(tmp_path):
     assert "slow_launches" not in read(data)["confidence"]["values"]
 
 
+@pytest.mark.parametrize(
+    ("load", "num"), [({0: 0.6, 1: 0.5, 2: 0.7}, 18), ({0: 0.6, 1: 0.1, 2: 0.2}, 6), ({0: 0.2, 1: 0.25, 2: 0.1}, 0)]
+)
+def test_a_machine_that_is_busy_in_all_launches_is_named_although_none_is_slower(tmp_path, load, num):
+    data = analyse(write(tmp_path / "r", {}, load))
+    values = read(data)["confidence"]["values"]
+    assert "slow_launches" not in values
+    assert values.get("loaded_measurements", {}).get("num", 0) == num
+    if num:
+        assert values["loaded_measurements"]["other_processes_ratio"] == 0.6
+        assert "other processes took 60 % of the cores" in read(data)["confidence"]["text"]
+
+
 def test_timeouts_beside_other_processes_are_named_in_the_line_on_failures(tmp_path):
     late = {(CELLS[i]["id"], 0): ("timeout", None, f"no record within 60 s; cell {i}") for i in range(3)}
     folder = tmp_path / "r"

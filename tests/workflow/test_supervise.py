@@ -69,7 +69,7 @@ def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
             rf"no record within 3 s \(cell_seconds\){load}; stack traces are in the log", record["cause"]
         )
         [host] = record["host_load"]["hosts"]
-        assert 3e9 <= host["elapsed_ns"] < 60e9
+        assert 2.5e9 <= host["elapsed_ns"] < 60e9
         assert host["ranks_cpu_ns"] < host["elapsed_ns"]  # the fake launch sleeps
         assert host["busy_ns"] <= 1.1 * host["num_cores"] * host["elapsed_ns"]
     assert campaigns.processes_naming(str(tmp_path)) == []

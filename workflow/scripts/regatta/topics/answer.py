@@ -171,7 +171,7 @@ def confidence(data: ReportData) -> AnswerLine | None:
         word = "good"
     else:
         word = "fair"
-    texts, slow = summary(data)
+    texts, of_load = summary(data)
     texts += [
         f"{num} of {plural(len(ratios), 'cell')} {'varies' if num == 1 else 'vary'} by more than"
         f" {100 * DISAGREEMENT_RATIO:g} %"
@@ -186,8 +186,7 @@ def confidence(data: ReportData) -> AnswerLine | None:
     late, late_text = straggler_of(data)
     texts += [late_text] if late_text else []
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
-    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late
-    values |= {"slow_launches": slow} if slow else {}
+    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late | of_load
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)
 
 

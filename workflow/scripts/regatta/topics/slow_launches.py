@@ -1,4 +1,4 @@
-"""Launches and nodes that were slow in most of their cells, and timeouts beside other processes. docs/metrics.md.
+"""Launches and nodes that were slow in most of their cells, and cells beside other processes. docs/metrics.md.
 
 Table slow_launches.csv. One such launch makes all its cells vary, so it is named before any list of cells.
 """
@@ -19,7 +19,8 @@ SLOW_FACTOR = 1.5  # beyond the median of the cell's other launches; chance: tes
 MIN_CELLS = 3  # slow ones
 MIN_OTHERS = 2  # other launches of a cell: of two launches, neither is known to be the slow one
 MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is named
-LOADED_RATIO = 0.25  # share of the cores of other processes, above which a timeout names them
+LOADED_RATIO = 0.25  # share of the cores of other processes, above which timeouts and measurements name them
+LOADED_LEAST_RATIO = 0.1  # share of such measurements; fewer are not named
 TAKEN_RATIO = 0.05  # share of the cores taken by the hypervisor, or lost to a cgroup's limit; less is not named
 MOST_NAMED = 2  # in the summary
 LOADS = ("other_processes_ratio", "steal_ratio", "throttled_ratio")
@@ -100,7 +101,7 @@ def _row(compared: list[dict], host: str | None = None) -> dict:
 
 @once_per_report
 def findings(data: ReportData) -> list[Finding]:
-    """Return slow nodes, then slow launches on other nodes, then timeouts beside other processes."""
+    """Return slow nodes, then slow launches on other nodes, then measurements and timeouts beside other processes."""
     table = data.tables["slow_launches"]
     slow = table[table["is_slow"]]
     nodes = set(slow["host"].dropna())
@@ -118,7 +119,7 @@ def findings(data: ReportData) -> list[Finding]:
         kind = "slow_node" if row["host"] else "slow_launch"
         sources = (of_rows("slow_launches", slow.loc[[index]]),)
         found.append(Finding(kind, values, sources, tuple(cells.unique()), "warnings"))
-    return found + _loaded_timeouts(data)
+    return [*found, *_loaded(data, slow), *_loaded_timeouts(data)]
 
 
 def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str:
@@ -132,6 +133,20 @@ def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str
     if data.campaign.get("sweep"):
         parts.append(f"on {', '.join(hosts_of[row['launch']])}")
     return f"launch {row['repeat'] + 1}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _loaded(data: ReportData, slow: pd.DataFrame) -> list[Finding]:
+    """Return the finding on other measurements beside other processes: if all launches are, none is slower."""
+    ok = data.ok
+    loaded = ok[
+        (ok["other_processes_ratio"] > LOADED_RATIO).fillna(False) & ~ok["launch"].isin(slow["launch"].dropna())
+    ]
+    if len(loaded) < max(1, LOADED_LEAST_RATIO * len(ok)):
+        return []
+    values = {"num": len(loaded), "num_ok": len(ok)}
+    values["other_processes_ratio"] = float(loaded["other_processes_ratio"].median())
+    rows = of_runs("measurements", loaded, loaded["other_processes_ratio"].idxmax())
+    return [Finding("loaded_measurements", values, (rows,), tuple(loaded["cell"].unique()), "warnings")]
 
 
 def _loaded_timeouts(data: ReportData) -> list[Finding]:
@@ -155,6 +170,8 @@ def clause(finding: Finding) -> str:
     others = f"other processes took {percent_number(values['other_processes_ratio'] or 0)} % of the cores"
     if finding.kind == "loaded_timeouts":
         return f"{values['num']} of {plural(values['num_timeouts'], 'timeout')} on a busy machine: {others}"
+    if finding.kind == "loaded_measurements":
+        return f"busy machine in {values['num']} of {plural(values['num_ok'], 'measurement')}: {others} (median)"
     low, high = (_factor(values[name]) for name in ("low_ratio", "high_ratio"))
     span = low if low == high else f"{low}\N{EN DASH}{high}"
     of_cells = f"{values['num_slow']} of {plural(values['num_cells'], 'cell')}"
@@ -178,11 +195,14 @@ def sentence(finding: Finding) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def summary(data: ReportData) -> tuple[list[str], list[dict]]:
-    """Return texts for the line on confidence, of at most MOST_NAMED slow nodes and launches, and values of each."""
-    slow = [finding for finding in findings(data) if finding.kind != "loaded_timeouts"]
+def summary(data: ReportData) -> tuple[list[str], dict]:
+    """Return texts for the line on confidence, and its values: of slow nodes and launches, and of a busy machine."""
+    slow = [finding for finding in findings(data) if finding.kind in ("slow_node", "slow_launch")]
     more = [f"{len(slow) - MOST_NAMED} more slow launches or nodes"] if len(slow) > MOST_NAMED else []
-    return [*map(clause, slow[:MOST_NAMED]), *more], [finding.values for finding in slow]
+    loaded = [finding for finding in findings(data) if finding.kind == "loaded_measurements"]
+    values = {"slow_launches": [finding.values for finding in slow]} if slow else {}
+    values |= {finding.kind: finding.values for finding in loaded}
+    return [*map(clause, slow[:MOST_NAMED]), *more, *map(clause, loaded)], values
 
 
 def timeouts_beside_others(data: ReportData) -> tuple[str, dict]:
@@ -196,6 +216,8 @@ ADVICE = {
     " launches (repeats), medians are barely affected by one. To drop it, measure under a new campaign name.",
     "slow_node": "Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all"
     " nodes one by one (sweep: nodes).",
+    "loaded_measurements": "Stop other programs and measure again under a new campaign name: they add to times and to"
+    " their variation.",
     "loaded_timeouts": "Run one campaign at a time and stop other programs; then retry with --forcerun measure, or"
     " raise cell_seconds.",
 }
