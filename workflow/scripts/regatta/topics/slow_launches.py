@@ -4,8 +4,7 @@ Table slow_launches.csv. One such launch makes all its cells vary, so it is name
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Iterable
 
 import pandas as pd
 
@@ -48,29 +47,37 @@ def slow_launches_table(measurements: pd.DataFrame) -> pd.DataFrame:
     by_launch: dict[str, list[dict]] = defaultdict(list)
     by_host: dict[str, list[dict]] = defaultdict(list)
     for rows in cells:
-        for launch, compared in _compared(rows, lambda row: [row["launch"]]):
+        for launch, compared in _compared(rows, [(row["launch"],) for row in rows]):
             by_launch[launch].append(compared)
-        for host, compared in _compared(rows, lambda row: (row["hosts"] or "").split(", ")):
-            by_host[host].append(compared)
+        if len({row["hosts"] for row in rows}) > 1:  # else no launch was elsewhere
+            for host, compared in _compared(rows, [row["hosts"].split(", ") if row["hosts"] else () for row in rows]):
+                by_host[host].append(compared)
     launches = sorted(by_launch.items(), key=lambda item: (item[1][0]["rows"][0]["repeat"], natural(item[0])))
     found = [_of_launch(launch, compared) for launch, compared in launches]
     for host, compared in sorted(by_host.items(), key=lambda item: natural(item[0])):
         num = len({row["launch"] for one in compared for row in one["rows"]})
-        found += [_row(compared, host) | {"host": host}] if host and num >= MIN_LAUNCHES_OF_NODE else []
+        found += [_row(compared, host) | {"host": host}] if num >= MIN_LAUNCHES_OF_NODE else []
     return make_table(found, SLOW_LAUNCHES)
 
 
-def _compared(rows: list[dict], places: Callable[[dict], Iterable[str]]) -> Iterable[tuple[str, dict]]:
+def _compared(rows: list[dict], places: list[Iterable[str]]) -> Iterable[tuple[str, dict]]:
     """Yield for one cell each place (a launch or host) that MIN_OTHERS launches were not on, its rows there and ratio.
 
-    rows: ok ones of the cell. places: returns those of a row.
+    rows: ok ones of the cell. places: those of each row.
     """
-    for place in dict.fromkeys(chain.from_iterable(map(places, rows))):
-        here = [row for row in rows if place in places(row)]
-        others = [row["value"] for row in rows if place not in places(row)]
-        if len(others) >= MIN_OTHERS:
-            ratio = fast_median([row["value"] for row in here]) / fast_median(others)
-            yield place, {"rows": here, "ratio": ratio}
+    found: dict[str, list[int]] = defaultdict(list)
+    for index, of_row in enumerate(places):
+        for place in of_row:
+            found[place].append(index)
+    known: dict[tuple[int, ...], dict] = {}  # hosts of one launch share their rows
+    for place, indices in found.items():
+        if len(rows) - len(indices) >= MIN_OTHERS:
+            if (key := tuple(indices)) not in known:
+                here = [rows[index] for index in indices]
+                others = [row["value"] for index, row in enumerate(rows) if index not in indices]
+                ratio = fast_median([row["value"] for row in here]) / fast_median(others)
+                known[key] = {"rows": here, "ratio": ratio}
+            yield place, known[key]
 
 
 def _of_launch(launch: str, compared: list[dict]) -> dict:
