@@ -26,11 +26,10 @@ from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describ
 from regatta.core.files import ROOT, SCRIPTS, hold
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign
-from regatta.run.host_load import busy_text
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
-from regatta.run.run_lines import print_progress
+from regatta.run.run_lines import print_progress, warn_if_busy
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
 
@@ -251,8 +250,7 @@ class Session:
             self._lock_campaign(self.plan.campaign.name)
             if self.baseline and "gate" in self.targets:
                 self._check_baseline()
-        if self.batches and not (self.workflow.dryrun or launcher_of(cluster).submits) and (text := busy_text()):
-            print(text, file=sys.stderr)
+        warn_if_busy(cluster, is_measuring=bool(self.batches) and not self.workflow.dryrun)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
