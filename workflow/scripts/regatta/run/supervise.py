@@ -277,7 +277,7 @@ def _run_launch(
 
 
 def _follow(
-    run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict, load: LaunchLoad | None
+    run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict, load: LaunchLoad | None = None
 ) -> Generator[None, None, bool]:
     """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal.
 
