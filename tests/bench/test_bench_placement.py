@@ -1,5 +1,7 @@
 """Problems that the placement check finds, and how a process determines its rank."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -120,7 +122,15 @@ def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
     monkeypatch.setenv("REGATTA_THREADS_PER_RANK", "12")
     store = torch.distributed.HashStore()
     placement.send_verdicts([], [place(0), place(1)], 2, store)
-    assert placement.receive_verdict(1, store) == placement.Verdict([], 12)
+    assert placement.receive_verdict(1, store).threads_per_rank == 12
+
+
+def test_every_rank_hears_which_cores_the_ranks_of_its_host_may_use():
+    store = torch.distributed.HashStore()
+    places = [replace(place(0), cores=[0, 1]), replace(place(1), cores=[2]), replace(place(2), host="b", cores=[5])]
+    placement.send_verdicts([], places, 4, store)
+    found = [placement.receive_verdict(rank, store).host_cores for rank in range(4)]
+    assert found == [[0, 1, 2], [0, 1, 2], [5], []]
 
 
 MEMINFO = "MemTotal:       900000 kB\nMemFree:        600000 kB\nMemAvailable:   700000 kB\n"

@@ -18,6 +18,7 @@ from regatta.campaign.load import load_campaign
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 from regatta.core.files import hold
 from regatta.launchers import slurm_queue as queue
+from regatta.run import run_lines
 from regatta.run.run_lines import print_progress
 from regatta.workflow import Session
 
@@ -31,6 +32,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(load_campaign, "__defaults__", (tmp_path / "clusters",))
     monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
+    monkeypatch.setattr(run_lines, "busy_text", lambda: None)  # other tests run beside these
     for name in ("SLURM_JOB_ID", "SLURM_CONF"):
         monkeypatch.delenv(name, raising=False)
     for name in ("stdout", "stderr"):
@@ -182,6 +184,23 @@ def test_a_run_holds_the_lock_forgets_the_last_gate_and_stops_at_sigterm(monkeyp
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
     assert found.is_stopping.is_set()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "changes", "num"),
+    [
+        (LOCAL, {}, 1),
+        (LOCAL, {"dryrun": True}, 0),
+        (LOCAL, {"targets": {"plan"}}, 0),
+        (SLURM, {"local_exec": False, "arguments": ("-n",)}, 0),
+    ],
+)
+def test_a_busy_machine_is_warned_of_once_before_a_local_run(monkeypatch, capsys, cluster, changes, num):
+    monkeypatch.setattr(run_lines, "busy_text", lambda: "This machine is busy.")
+    data = small() if cluster is LOCAL else small(shapes=[{"nodes": [2], "gpus_per_node": [2]}])
+    monkeypatch.setattr(Session, "_lock_campaign", lambda *arguments: None)
+    session(data, cluster, **changes).prepare()
+    assert capsys.readouterr().err.count("This machine is busy.") == num
 
 
 def test_measure_is_forced_from_the_command_line_alone(capsys):

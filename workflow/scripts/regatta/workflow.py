@@ -36,7 +36,7 @@ from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
-from regatta.run.run_lines import print_progress
+from regatta.run.run_lines import print_progress, warn_if_busy
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
 
@@ -264,6 +264,7 @@ class Session:
         if self.baseline and "gate" in self.targets:
             with ending_on_user_errors():
                 self._check_baseline()
+        warn_if_busy(cluster, is_measuring=bool(self.batches) and not self.workflow.dryrun)
         if not self.workflow.local_exec:  # run_campaign.py, but jobs go on when it is killed
             end_with_parent(0)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.

@@ -25,7 +25,7 @@ TIMED_FIELDS = (
     "windows",
     "parts_ns",
 )
-MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", "memory", "other_ranks")
+MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", "memory", "other_ranks", "host_load")
 
 
 def build_record(

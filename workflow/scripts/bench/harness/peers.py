@@ -8,7 +8,7 @@ import ipaddress
 import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
@@ -21,12 +21,16 @@ BACKLOG = 4096  # all ranks connect at once; the kernel lowers it to somaxconn
 
 @dataclass
 class Ranks:
-    """This process among its peers. `local_rank` counts within a host."""
+    """This process among its peers. `local_rank` counts within a host.
+
+    host_cores: those that the ranks of this host may use; empty if unknown.
+    """
 
     rank: int
     world_size: int
     local_rank: int
     device: torch.device
+    host_cores: list[int] = field(default_factory=list)
 
     def synchronize(self) -> None:
         """Wait until the device is idle. Does nothing on a CPU."""

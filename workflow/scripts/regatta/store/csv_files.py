@@ -88,6 +88,8 @@ MEASUREMENTS = {
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
     "num_calls": _VALUES["num_calls"],
     "other_ranks": WHOLE,
+    **dict.fromkeys(("other_processes_ratio", "steal_ratio", "throttled_ratio"), REAL),
+    "loaded_host": TEXT,
     **_VALUES,
     "gpu": TEXT,
     "allow_tf32_matmul": FLAG,

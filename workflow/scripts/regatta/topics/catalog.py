@@ -33,6 +33,7 @@ from regatta.topics import (
     percentiles,
     preflight,
     quality,
+    slow_launches,
     sync_batchnorm,
     timeline,
     training_runs,
@@ -48,6 +49,7 @@ from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
+    slow_launches.TOPIC,  # no section; its warnings come first
     sweep.TOPIC,
     matrix.TOPIC,
     scaling.TOPIC,
