@@ -137,7 +137,7 @@ def test_what_cannot_be_planned_ends_with_a_message(changes, message, capsys):
 
 
 def test_a_results_folder_whose_path_is_not_utf_8_is_refused_and_a_campaign_file_is_not(folder, monkeypatch, capsys):
-    odd = os.fsdecode(b"caf\xe9")
+    odd = os.fsdecode(b"d\xe9")
     settings = SimpleNamespace(configfiles=[f"{odd}.yaml"], config={})
     session()
     os.rename("campaign.yaml", f"{odd}.yaml")

@@ -140,6 +140,7 @@ JOBS = {
     **dict.fromkeys(("batch", "job"), TEXT),
     **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE),
     **dict.fromkeys(("start_utc", "end_utc", "end"), TEXT),
+    "elapsed_s": REAL,
 }
 # The tables that are read from the store, by the name of their file.
 COLLECTED = {
