@@ -55,7 +55,7 @@ def _parse_lines(text: str, name: str) -> list | None:
     lines = [(n, line.strip()) for n, line in enumerate(text.split("\n")) if line.strip()]
     if len(lines) < 2 or not lines[0][1].endswith("}") or not all(line.startswith("{") for _, line in lines):
         return None
-    return [parse_json("\n" * number + line, name) for number, line in lines]
+    return [parse_json(line, name, number) for number, line in lines]
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:

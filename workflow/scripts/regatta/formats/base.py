@@ -1,8 +1,7 @@
 """Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
 A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a truncated file is rejected. A writer gets a ResultsFolder: the frozen campaign of a results folder,
-its tables, and the records behind them.
+of a file: a truncated file is rejected. A writer gets a ResultsFolder: frozen campaign, tables, and their records.
 """
 
 import json
@@ -28,6 +27,7 @@ from regatta.topics.catalog import read_tables
 NANOSECONDS = 10**9
 LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # a number beyond these means a damaged file
 MOST_VALUES = 20  # listed in a message
+MOST_RESULTS = 50_000  # of one import: 0.7 GB of memory
 # Times of one record that a file may print. window_step_s: mean over calls or steps that ran back to back.
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
@@ -160,8 +160,8 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
     return found
 
 
-def parse_json(text: str, name: str) -> object:
-    """Return the value of a JSON file. Raises UserError with the line where parsing fails.
+def parse_json(text: str, name: str, num_before: int = 0) -> object:
+    """Return the value of JSON after num_before lines of a file. Raises UserError with the line where parsing fails.
 
     It rejects NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
     """
@@ -169,9 +169,9 @@ def parse_json(text: str, name: str) -> object:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         found = f"invalid JSON in column {error.colno} ({error.msg})"
-        raise refusal(name, error.lineno, found, "a complete JSON file") from None
+        raise refusal(name, num_before + error.lineno, found, "a complete JSON file") from None
     except (ValueError, RecursionError) as error:
-        raise refusal(name, 1, f"unsupported JSON ({error})", "finite numbers and unique keys") from None
+        raise refusal(name, num_before + 1, f"unsupported JSON ({error})", "finite numbers and unique keys") from None
 
 
 def _finite(text: str) -> float:

@@ -64,7 +64,7 @@ def _events(lines: list[str], name: str) -> list[Event]:
     for number, line in enumerate(lines, start=1):
         if (match := LINE.search(line)) and (text := match[1].strip()) not in seen:
             seen.add(text)
-            event = parse_json("\n" * (number - 1) + text, name)
+            event = parse_json(text, name, number - 1)
             check_json(event, f"{name}:{number}", "mlperf-log")
             found.append((number, event))
     if not found:

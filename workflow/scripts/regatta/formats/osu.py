@@ -207,4 +207,6 @@ def _check_rate(size: int, printed: dict[str, float], name: str, line: int) -> N
         raise refusal(name, line, found, f"{rate:.2f} MB/s, bytes x messages/s")
 
 
-OSU = Format("osu-text", "a table of OSU", lambda text: re.search(r"^\s*# OSU ", text, re.MULTILINE) is not None, _read)
+OSU = Format(
+    "osu-text", "a table of OSU", lambda text: re.search(r"^[ \t]*# OSU ", text, re.MULTILINE) is not None, _read
+)

@@ -360,7 +360,7 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
 PYTORCH_TEXT = Format(
     "pytorch-text",
     "a table from PyTorch's benchmark.py",
-    lambda text: BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None,
+    lambda text: BANNER in text or re.search(r"^[ \t]*\d+ GPUs --", text, re.MULTILINE) is not None,
     _read_text,
 )
 PYTORCH_JSON = Format(

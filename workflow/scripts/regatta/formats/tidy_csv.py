@@ -16,6 +16,7 @@ from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import nearest
 from regatta.core.text import plural
 from regatta.formats.base import (
+    MOST_RESULTS,
     TIMES,
     Format,
     Options,
@@ -116,6 +117,8 @@ def _read_simple(text: str, name: str) -> Source:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings, notes = [], set(), {}
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
+        if len(readings) == MOST_RESULTS:
+            raise refusal(name, line, f"more than {MOST_RESULTS:,} rows", "fewer; split the file")
         readings.append(_simple_reading(fields, name, line))
         settings.add((fields["backend"], fields["device"]))
         known = {"dtype": "fp32"} if readings[-1].benchmark == "collective" else readings[-1].parameters
