@@ -1,5 +1,7 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
+from dataclasses import replace
+
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
@@ -28,8 +30,22 @@ UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COP
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
-    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
+    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages.
+
+    A last line without its end is part of an incomplete file if it can be read.
+    """
     text = strip_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
+    lines, _, last = text.rpartition("\n")
+    try:
+        return _read_text(text, name, options)
+    except UserError:
+        if not options.is_incomplete or not last or not lines:
+            raise
+    kind, source = _read_text(f"{lines}\n", name, options)
+    return kind, replace(source, notes=(*source.notes, "last line excluded, because it is cut off"))
+
+
+def _read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:

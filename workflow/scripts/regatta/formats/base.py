@@ -1,7 +1,7 @@
 """Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
-A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a truncated file is rejected. A writer gets a ResultsFolder: frozen campaign, tables, and their records.
+A reader gets the whole content of a file and its name, and returns a Source or raises UserError. A truncated file is
+rejected, unless the user states it. A writer gets a ResultsFolder: frozen campaign, tables, and their records.
 """
 
 import json
@@ -21,24 +21,24 @@ from regatta.core.schemas import first_violation, load_schema
 from regatta.core.text import natural, one_line, plural
 from regatta.store.csv_files import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
 from regatta.store.launch_files import read_frozen, read_one_line
-from regatta.store.records import CENTERS
+from regatta.store.records import CENTERS, INCOMPLETE
 from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
 LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e9  # a number beyond these means a damaged file
 MOST_VALUES = 20  # listed in a message
-MOST_RESULTS = 50_000  # of one import: 0.7 GB of memory
 # Times of one record that a file may print. window_step_s: mean over calls or steps that ran back to back.
 TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s", "window_step_s")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Facts that the user states because the files do not. None: not stated."""
+    """Facts that the user states because the files do not. None: not stated. is_incomplete: rows may be missing."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
     operation: str | None = None
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,6 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
 
 
 # Limits of launch files and tables: a file beyond them is rejected before anything is written.
-
 STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
 STACK_FORM = "at most 64 letters, digits and underscores, beginning with a letter or digit"
 PRINTABLE = {
@@ -268,8 +267,6 @@ def check_source(name: str, source: Source) -> None:
 
 
 # A results folder, for the writers.
-
-
 @dataclass(frozen=True)
 class ResultsFolder:
     """A finished campaign. cells: those of the frozen campaign that `--where` selects, in its order."""
@@ -369,8 +366,6 @@ def _field_text(cell: dict, name: str) -> str | None:
 
 
 # Regatta's additions to the JSON of other programs. With them, an import finds the same cells again.
-
-
 def cell_fields(spec: dict) -> dict:
     """Return the keys that identify a cell beside its parameters."""
     return {"stack": spec["stack"]["name"]} | {name: spec[name] for name in ("version", "nodes", "gpus_per_node")}
@@ -394,7 +389,9 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
     ]
     if num_excluded := len(folder.cells) - len(measured):
         notes.append(f"{plural(num_excluded, 'selected cell')} excluded: no valid record")
-    stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
+    stops = {stop.removeprefix("imported: ").removesuffix(INCOMPLETE) for stop in ok["stop"].dropna()}
     if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
         notes.append(f"p50_s of some imported rows is a {means}; the file does not mark these rows")
+    if num := int(ok["stop"].str.endswith(INCOMPLETE).sum()):
+        notes.append(f"{plural(num, 'row')} imported from incomplete files; the file does not mark them")
     return notes

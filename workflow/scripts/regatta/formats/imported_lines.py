@@ -8,6 +8,7 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import natural, one_line
 from regatta.formats.base import Format, Reading, Source
 from regatta.store.launch_files import LaunchFile, records
+from regatta.store.records import INCOMPLETE
 
 CLUSTER = "imported"
 AGAIN = "_again"  # suffix of the stack's name for the second of two equal rows
@@ -22,6 +23,7 @@ class Import:
     digest: str
     kind: Format
     source: Source
+    is_incomplete: bool = False
 
 
 def spec_of(reading: Reading, source: Source, stack: str) -> dict:
@@ -75,10 +77,11 @@ def _encodable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str) -> dict:
+def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str, is_incomplete: bool) -> dict:
     samples, steps = reading.samples_ns, reading.steps_per_window
     iterations, warmup = reading.num_iterations, reading.num_warmup
-    untimed = {"elapsed_ns": None, "stop": None}
+    untimed, mark = {"elapsed_ns": None, "stop": None}, INCOMPLETE if is_incomplete else ""
+    flag = {"is_incomplete": True} if is_incomplete else {}
     return {
         "kind": "record",
         "cell": cell,
@@ -88,7 +91,7 @@ def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: 
         "writer": "import",
         "status": "failed" if reading.failure else "ok",
         "phase": "check" if reading.failure else None,
-        "cause": reading.failure,
+        "cause": reading.failure and reading.failure + mark,
         "time_utc": time_utc,
         **dict.fromkeys(("elapsed_ns", "setup_ns")),
         "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
@@ -98,7 +101,7 @@ def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: 
         "rank_quantiles_ns": None,
         "windows": None if samples is None or steps is None else {"steps_per_window": steps, "elapsed_ns": samples},
         **dict.fromkeys(("checks", "values", "memory")),
-        "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed},
+        "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed} | flag,
     }
 
 

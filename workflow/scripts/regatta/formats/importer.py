@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from regatta.campaign.matrix import cell_id, content_hash
@@ -21,7 +21,7 @@ from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.schemas import load_schema
 from regatta.formats import CSV, check_options, read_text
-from regatta.formats.base import MOST_RESULTS, STACK, STACK_FORM, Format, Options, Reading, check_source, quoted
+from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
 from regatta.formats.imported_lines import (
     AGAIN,
     Import,
@@ -31,6 +31,7 @@ from regatta.formats.imported_lines import (
     record_line,
     spec_of,
 )
+from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.store.collect import path_of, read_collected, write_collected
 from regatta.store.csv_files import COLLECTED
 from regatta.store.launch_files import LaunchFile, read_file, read_frozen, read_store, utc_now, write_json, write_text
@@ -40,6 +41,8 @@ from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
 # Of one file: reading takes 30 times the memory. Published results and job logs are far smaller.
 MOST_BYTES, MOST_LINES = 32_000_000, 300_000
 SPLIT = "Keep only the results, or split the file. Nothing was imported."
+REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
+NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
 DEFAULT_STACK = "imported"
 REMEDY = "Delete it, and import the files of this campaign again. Nothing was imported."
 
@@ -65,10 +68,27 @@ def read_import(path: Path, options: Options) -> Import:
     if (num_lines := content.count(b"\n")) > MOST_LINES:
         raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
     # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
-    kind, source = read_text(content.decode("utf-8", "replace"), str(path), options)
-    check_source(str(path), source)
-    check_options(str(path), source, options)
-    return Import(path, content_digest(content, kind), kind, source)
+    text = content.decode("utf-8", "replace")
+    try:
+        kind, source = _read_checked(text, str(path), options)
+    except UserError as error:
+        if options.is_incomplete:
+            raise
+        try:
+            _read_checked(text, str(path), replace(options, is_incomplete=True))
+        except UserError:
+            raise error from None
+        raise UserError(f"{error} {REMEDY_OF_INCOMPLETE}") from None
+    if options.is_incomplete:
+        source = replace(source, notes=(*source.notes, NOTE_ON_INCOMPLETE))
+    return Import(path, content_digest(content, kind), kind, source, options.is_incomplete)
+
+
+def _read_checked(text: str, name: str, options: Options) -> tuple[Format, Source]:
+    kind, source = read_text(text, name, options)
+    check_source(name, source)
+    check_options(name, source, options)
+    return kind, source
 
 
 def content_digest(content: bytes, kind: Format) -> str:
@@ -216,7 +236,7 @@ def _launch_files(
         lines = [header_line(item, len(groups), place, cells[0][2].environment, time_utc)]
         for cell, spec, reading in cells:
             lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
-            lines.append(record_line(cell, spec, repeat, reading, time_utc))
+            lines.append(record_line(cell, spec, repeat, reading, time_utc, item.is_incomplete))
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits

@@ -40,7 +40,10 @@ def _read(text: str, name: str, options: Options) -> Source:
     if missing:
         wanted = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
         raise refusal(name, events[0][0], "an MLPerf log does not state nodes and GPUs per node", wanted)
-    return join_runs([_read_run(run, name, options) for run in _runs(events)], name)
+    runs = _runs(events)
+    if options.is_incomplete:  # a run without its end has no time
+        runs = [run for run in runs if any(event["key"] == STOP for _, event in run)] or runs
+    return join_runs([_read_run(run, name, options) for run in runs], name)
 
 
 def _runs(events: list[Event]) -> list[list[Event]]:
