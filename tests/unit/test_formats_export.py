@@ -132,6 +132,7 @@ def test_a_table_without_samples_cannot_become_a_report(tmp_path):
 
 def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
     run_import(tmp_path / "c", "times.csv")
+    (tmp_path / "c" / "measurements.csv").unlink()
     with pytest.raises(UserError, match=r"does not contain measurements.csv. .*rebuild_report.py"):
         read_results_folder(tmp_path / "c", {})
     with pytest.raises(UserError, match=r"does not contain one campaign"):

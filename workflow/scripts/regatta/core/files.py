@@ -1,4 +1,4 @@
-"""Locks, the running commit, and the files that a script depends on."""
+"""Locks, the running commit, results folders, and the files that a script depends on."""
 
 import errno
 import fcntl
@@ -84,6 +84,16 @@ def _locked(path: Path, lock: Callable[[TextIO], None], taken: str) -> TextIO:
             holder = file.read().strip()
         raise Taken(f"{taken} (process {holder})" if holder else taken) from None
     return file
+
+
+# Files that only Regatta writes, of a planned, measured or imported campaign.
+OF_RESULTS = ("campaign.[0-9a-f]*.json", "launches/*.jsonl", "batches/*/batch.json", "nodes.jsonl")
+
+
+def is_results_folder(folder: Path) -> bool:
+    """Return whether a folder contains results of a campaign, or its plan."""
+    has_plan = all((folder / name).is_file() for name in ("plan.json", "plan.txt"))
+    return has_plan or any(next(folder.glob(pattern), None) for pattern in OF_RESULTS)
 
 
 def git_state() -> dict:

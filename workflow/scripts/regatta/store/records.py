@@ -29,6 +29,7 @@ MEMORY_BYTES = tuple(result_columns("memory"))  # value of one rank, or maximum 
 RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
 # Substitutes for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
 # of measurements.csv names the one used, which marks the number as imported.
+INCOMPLETE = "; incomplete file"  # ends the column `stop`, or the cause of a failure
 CENTERS = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
 
 
@@ -106,7 +107,8 @@ def imported_times(record: dict) -> dict:
     center = next((name for name in CENTERS if times.get(name)), None)
     if center is None:
         raise ValueError("status ok, but imported.times_s has neither a median nor a mean")
-    times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}"}
+    is_cut = record["imported"].get("is_incomplete")
+    times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}{INCOMPLETE if is_cut else ''}"}
     if record["spec"]["benchmark"] == "train_step":
         times.setdefault("window_step_s", times["p50_s"])
     return times
@@ -231,6 +233,8 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
         return {}, one_line(error, 300)
     if step_s is None:  # a file may print the time of calls that ran back to back beside its samples
         step_s = ((record.get("imported") or {}).get("times_s") or {}).get("window_step_s")
+    if (record.get("imported") or {}).get("is_incomplete"):
+        row["stop"] = f"imported: samples{INCOMPLETE}"
     return row | _times(slowest * 1e-9) | {"window_step_s": step_s} | parts, None
 
 
