@@ -8,11 +8,14 @@ import ipaddress
 import os
 import re
 import socket
+from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+from harness import torch_versions
 
 # A rank that waits longer for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
 PEER_TIMEOUT = timedelta(minutes=30)
@@ -98,14 +101,10 @@ def first_host(nodelist: str) -> str:
 
 
 def listen_options(address: str, port: int) -> dict[str, object]:
-    """Return TCPStore's arguments to listen on one address only; by default it listens on all interfaces.
-
-    torch before 2.8 accepts a listening socket only without libuv (pytorch/pytorch#150215).
-    """
+    """Return TCPStore's arguments to listen on one address only; by default it listens on all interfaces."""
     inherited = os.environ.get("STORE_LISTEN_FD")  # set by start_ranks.py
     descriptor = int(inherited) if inherited else listen(address, port).detach()
-    version = [int(part) for part in torch.__version__.split(".")[:2]]
-    return {"master_listen_fd": descriptor, **({} if version >= [2, 8] else {"use_libuv": False})}
+    return {"master_listen_fd": descriptor, **torch_versions.store_options()}
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -200,10 +199,26 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
     )
 
 
+def hold(tensor: torch.Tensor) -> torch.Tensor:
+    """Keep a tensor of a collective until later ones or the end of the group, and return it.
+
+    In older torch (2.4 to 2.6 at least), destroy_process_group keeps the interpreter's lock while it waits for gloo's
+    two threads. One that still has to release the last reference to a tensor needs that lock, and both wait
+    indefinitely: in 1 of about 1,000 groups on a busy machine.
+    """
+    if tensor.device.type == "cpu":
+        _held.append(tensor)
+    return tensor
+
+
+_held: deque[torch.Tensor] = deque(maxlen=16)  # a thread lags by a few collectives at most
+
+
 def end_group() -> None:
     """End this process's group, if it has one."""
     if dist.is_initialized():
         dist.destroy_process_group()
+    _held.clear()
 
 
 def barrier(ranks: Ranks) -> None:
@@ -221,22 +236,22 @@ def group_device(ranks: Ranks) -> torch.device:
 
 def number_from_rank_0(value: int, ranks: Ranks) -> int:
     """Return rank 0's `value` on every rank; the others' is ignored."""
-    shared = torch.tensor([value], dtype=torch.int64, device=group_device(ranks))
+    shared = hold(torch.tensor([value], dtype=torch.int64, device=group_device(ranks)))
     dist.broadcast(shared, src=0)
     return int(shared.item())
 
 
 def largest_over_ranks(values: list[int], ranks: Ranks) -> list[int]:
     """Return for each position the largest value of any rank. All ranks pass equally many."""
-    shared = torch.tensor(values, dtype=torch.int64, device=group_device(ranks))
+    shared = hold(torch.tensor(values, dtype=torch.int64, device=group_device(ranks)))
     dist.all_reduce(shared, op=dist.ReduceOp.MAX)
     return shared.tolist()
 
 
 def gather_rows(values: list[int], ranks: Ranks) -> list[list[int]]:
     """Return all ranks' values as [rank][position], on every rank. All ranks pass equally many."""
-    row = torch.tensor(values, dtype=torch.int64, device=group_device(ranks))
-    rows = torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=group_device(ranks))
+    row = hold(torch.tensor(values, dtype=torch.int64, device=group_device(ranks)))
+    rows = hold(torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=group_device(ranks)))
     dist.all_gather_into_tensor(rows, row)
     return rows.view(ranks.world_size, len(values)).tolist()
 
