@@ -200,25 +200,25 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
 
 
 def hold(tensor: torch.Tensor) -> torch.Tensor:
-    """Keep a tensor of a collective until later ones or the end of the group, and return it.
+    """Keep a tensor of a collective until 16 later ones, and return it.
 
-    In older torch (2.4 to 2.6 at least), destroy_process_group keeps the interpreter's lock while it waits for gloo's
-    two threads. One that still has to release the last reference to a tensor needs that lock, and both wait
-    indefinitely: in 1 of about 1,000 groups on a busy machine.
+    In older torch (2.4 to 2.6 at least), a group that ends keeps the interpreter's lock while it waits for gloo's two
+    threads; that is in destroy_process_group, or in the garbage collection after it. A thread that still has to release
+    the last reference to a tensor needs that lock, and both wait indefinitely: in 1 of about 1,000 groups on a busy
+    machine. A thread lags by a few collectives at most.
     """
     if tensor.device.type == "cpu":
         _held.append(tensor)
     return tensor
 
 
-_held: deque[torch.Tensor] = deque(maxlen=16)  # a thread lags by a few collectives at most
+_held: deque[torch.Tensor] = deque(maxlen=16)
 
 
 def end_group() -> None:
     """End this process's group, if it has one."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    _held.clear()
 
 
 def barrier(ranks: Ranks) -> None:
