@@ -114,8 +114,7 @@ def reduce_once(backend: str, placed) -> None:
 
     ranks = placed.ranks
     peers.begin_group(ranks, backend, placed.store, f"preflight/{backend}")
-    device = peers.group_device(ranks)
-    numbers = peers.hold(torch.full((NUM_ELEMENTS,), ranks.rank + 1, dtype=torch.float32, device=device))
+    numbers = torch.full((NUM_ELEMENTS,), ranks.rank + 1, dtype=torch.float32, device=peers.group_device(ranks))
     dist.all_reduce(numbers)
     ranks.synchronize()
     expected = ranks.world_size * (ranks.world_size + 1) // 2  # exact in fp32 for up to 5,792 ranks

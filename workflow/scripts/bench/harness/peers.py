@@ -8,7 +8,6 @@ import ipaddress
 import os
 import re
 import socket
-from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -199,26 +198,11 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
     )
 
 
-def hold(tensor: torch.Tensor) -> torch.Tensor:
-    """Keep a tensor of a collective until 16 later ones, and return it.
-
-    In older torch (2.4 to 2.6 at least), a group that ends keeps the interpreter's lock while it waits for gloo's two
-    threads; that is in destroy_process_group, or in the garbage collection after it. A thread that still has to release
-    the last reference to a tensor needs that lock, and both wait indefinitely: in 1 of about 1,000 groups on a busy
-    machine. A thread lags by a few collectives at most.
-    """
-    if tensor.device.type == "cpu":
-        _held.append(tensor)
-    return tensor
-
-
-_held: deque[torch.Tensor] = deque(maxlen=16)
-
-
 def end_group() -> None:
     """End this process's group, if it has one."""
     if dist.is_initialized():
-        dist.destroy_process_group()
+        with torch_versions.ending_gloo():
+            dist.destroy_process_group()
 
 
 def barrier(ranks: Ranks) -> None:
@@ -236,22 +220,22 @@ def group_device(ranks: Ranks) -> torch.device:
 
 def number_from_rank_0(value: int, ranks: Ranks) -> int:
     """Return rank 0's `value` on every rank; the others' is ignored."""
-    shared = hold(torch.tensor([value], dtype=torch.int64, device=group_device(ranks)))
+    shared = torch.tensor([value], dtype=torch.int64, device=group_device(ranks))
     dist.broadcast(shared, src=0)
     return int(shared.item())
 
 
 def largest_over_ranks(values: list[int], ranks: Ranks) -> list[int]:
     """Return for each position the largest value of any rank. All ranks pass equally many."""
-    shared = hold(torch.tensor(values, dtype=torch.int64, device=group_device(ranks)))
+    shared = torch.tensor(values, dtype=torch.int64, device=group_device(ranks))
     dist.all_reduce(shared, op=dist.ReduceOp.MAX)
     return shared.tolist()
 
 
 def gather_rows(values: list[int], ranks: Ranks) -> list[list[int]]:
     """Return all ranks' values as [rank][position], on every rank. All ranks pass equally many."""
-    row = hold(torch.tensor(values, dtype=torch.int64, device=group_device(ranks)))
-    rows = hold(torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=group_device(ranks)))
+    row = torch.tensor(values, dtype=torch.int64, device=group_device(ranks))
+    rows = torch.empty(ranks.world_size * len(values), dtype=torch.int64, device=group_device(ranks))
     dist.all_gather_into_tensor(rows, row)
     return rows.view(ranks.world_size, len(values)).tolist()
 
