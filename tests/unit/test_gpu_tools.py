@@ -95,7 +95,7 @@ def step_record(model="lm_small", stack="host", step_ms=10.0, memory=(1, 2, 3), 
             "cudnn": "92000",
             "libraries": LIBRARIES,
             "settings": tf32,
-        },  # fmt: skip
+        },
     }
 
 
