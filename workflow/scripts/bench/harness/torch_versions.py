@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 OLDEST = (2, 4)
 FSDP_ON_CPU = (2, 7)
-ENDS_UNLOCKED = (2, 9)
+ENDS_UNLOCKED = (2, 8)
 
 
 def version() -> tuple[int, int]:
