@@ -177,3 +177,29 @@ def test_memory_of_a_host_that_does_not_tell_is_unknown(machine):
 
 def test_this_machine_has_as_much_memory_as_it_says():
     assert 2**28 < free_memory.available_bytes() <= free_memory.total_bytes()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(None, (True, True)), ("1", (True, True)), ("0", (False, False))])
+def test_settings_say_that_the_libraries_use_no_tf32_if_the_variable_forbids_it(monkeypatch, value, expected):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        found = environment.math_settings()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert (found["allow_tf32_matmul"], found["allow_tf32_cudnn"]) == expected
+
+
+def test_versions_that_a_build_of_torch_lacks_are_unknown(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
+    assert environment.cudnn_version() is None
+    monkeypatch.delattr(torch._C, "_nccl_version", raising=False)
+    assert environment.nccl_version() is None
+
+
+def test_variables_that_change_the_speed_of_a_gpu_are_recorded():
+    variables = {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    assert environment.allowed_variables(variables | {"CUDA_TOKEN": "secret"}) == variables

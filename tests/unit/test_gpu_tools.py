@@ -1,0 +1,208 @@
+"""The programs of tests/gpu: stages with limits, checks, the runner without pytest, the interval of a ratio. No torch."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ROOT / "tests" / "gpu"
+SLEEP = ["-c", "import time; time.sleep(60)"]
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """A function that imports a program of tests/gpu."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+
+    def load(name: str):
+        module = __import__(name)
+        assert Path(module.__file__).parent == TOOLS
+        return module
+
+    return load
+
+
+def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path):
+    first_run = tools("first_run")
+    stages = [
+        first_run.Stage("good", ["-c", "print('fine')"], 20),
+        first_run.Stage("bad", ["-c", "raise SystemExit(3)"], 20),
+        first_run.Stage("slow", SLEEP, 6),
+        first_run.Stage("late", SLEEP, 20),
+    ]
+    begin = time.monotonic()
+    for stage in stages:
+        first_run.run(stage, tmp_path, begin + 9)
+    assert [stage.outcome for stage in stages] == ["passed", "failed", "timed out", "not run: out of time"]
+    assert 6 <= stages[2].seconds < 8
+    assert stages[3].seconds == 0
+    assert (tmp_path / "good.log").read_text() == "fine\n"
+
+
+def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
+    first_run = tools("first_run")
+    code = "import os, signal, subprocess, sys; signal.signal(15, signal.SIG_IGN);"
+    code += f" print(subprocess.Popen([sys.executable, *{SLEEP!r}]).pid, flush=True); os.wait()"
+    first_run.STOP_SECONDS = 0.5
+    first_run.run(first_run.Stage("deaf", ["-c", code], 5), tmp_path, time.monotonic() + 30)
+    child = int((tmp_path / "deaf.log").read_text())
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_without_a_frozen_campaign_nothing_runs(tmp_path):
+    line = [str(TOOLS / "first_run.sh"), str(tmp_path / "out"), "--results", str(tmp_path)]
+    done = subprocess.run(line, env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_interval_of_a_ratio_is_a_t_interval_of_its_logarithm(tools):
+    low, ratio, high = tools("plain_train").ratio_interval([1.0, 1.0, 1.0], [math.e**0.1, math.e**0.2, math.e**0.3])
+    half = 4.303 * 0.1 / math.sqrt(3)  # standard deviation 0.1, 2 degrees of freedom
+    assert [math.log(x) for x in (low, ratio, high)] == pytest.approx([0.2 - half, 0.2, 0.2 + half])
+
+
+GPU = {"name": "H", "uuid": "GPU-1", "capability": "9.0", "memory_bytes": 8}
+VERSIONS = {"driver": "580", "cuda": "13.0", "nccl": "2.29", "cudnn": "92000"}
+LIBRARIES = ["/x/libnccl.so.2", "/x/libcudart.so.13", "/x/libcudnn.so.9"]
+
+
+def step_record(model="lm_small", stack="host", step_ms=10.0, memory=(1, 2, 3), settings=(False, True), **parameters):
+    """Return the record of a train_step on one GPU whose blocking step takes 1 ms longer."""
+    defaults = {"dtype": "bf16", "strategy": "none", "compile": False, "channels_last": None, "image_size": None}
+    keys = ("peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes")
+    tf32 = dict(zip(("allow_tf32_matmul", "allow_tf32_cudnn"), settings, strict=True))
+    return {
+        "cell": f"{model}-{stack}",
+        "status": "ok",
+        "stack": stack,
+        "spec": {"benchmark": "train_step", "parameters": {"model": model, "batch_size": 4} | defaults | parameters},
+        "samples_ns": [[int((step_ms + 1) * 1e6)] * 5],
+        "windows": {"steps_per_window": 2, "elapsed_ns": [[int(2 * step_ms * 1e6)] * 3]},
+        "values": {"flops_per_sample": 5 * 10**11},
+        "memory": {key: [value] for key, value in zip(keys, memory, strict=True)},
+        "environment": {
+            "gpus": [GPU],
+            "driver": "580",
+            "cuda": "13.0",
+            "nccl": "2.29",
+            "cudnn": "92000",
+            "libraries": LIBRARIES,
+            "settings": tf32,
+        },
+    }
+
+
+@pytest.fixture
+def outcomes(tools, tmp_path):
+    """A function that returns the outcomes of checks on records by name."""
+    peaks = [{"device": "H", "dtype": dtype, "tflop_per_s": rate} for dtype, rate in (("bf16", 1000), ("fp32", 100))]
+    batch = {"launches": [], "cluster": {"peaks": peaks}}
+    (tmp_path / "batches" / "b").mkdir(parents=True)
+    (tmp_path / "batches" / "b" / "batch.json").write_text(json.dumps(batch))
+    found = {"preflight": None, "tests": [], "comparison": None}
+
+    def run(*records: dict, device: str = "cuda", **changes) -> dict[str, str]:
+        done = tools("checks").run_all(found | changes, list(records), tmp_path, device)
+        return {check["name"]: check["outcome"] for check in done}
+
+    return run
+
+
+def test_checks_without_records_are_unknown_and_none_fails(outcomes):
+    assert set(outcomes().values()) == {"unknown"}
+    assert set(outcomes(device="cpu").values()) == {"unknown"}
+
+
+def test_good_records_pass(outcomes):
+    found = outcomes(
+        step_record(step_ms=10),
+        step_record(step_ms=30, dtype="fp32"),
+        step_record(step_ms=20, dtype="fp32", stack="tf32", settings=(True, True)),
+        step_record(step_ms=9, compile=True),
+        step_record(step_ms=11, strategy="ddp"),
+        comparison={"ratio": 1.01, "low": 1.0, "high": 1.02},
+        tests=[{"test": "t", "outcome": "passed"}, {"test": "u", "outcome": "skipped"}],
+        preflight={"placement": [], "backends": {"nccl": "ok"}},
+    )
+    assert "fail" not in found.values()
+    ok = {name for name, outcome in found.items() if outcome == "ok"}
+    assert {"bf16 is faster than fp32 (lm_small)", "TF32 makes matrix products faster (lm_small)", "Tests"} <= ok
+    assert {"torch.compile is faster (lm_small)", "FLOP/s are plausible", "The backends work"} <= ok
+    assert found["fsdp on one GPU costs at most half a step (lm_small, bf16)"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "changes"),
+    [
+        ("Every measured cell is ok", [{"status": "failed", "spec": {"benchmark": "collective"}}], {}),
+        ("The backends work", [], {"preflight": {"placement": [], "backends": {"nccl": "DistBackendError"}}}),
+        ("Tests", [], {"tests": [{"test": "t", "outcome": "failed"}]}),
+        ("train_step takes as long as a plain loop", [], {"comparison": {"ratio": 1.2, "low": 1.1, "high": 1.3}}),
+        ("Allocated <= reserved <= used memory", [step_record(memory=(3, 2, 4))], {}),
+        ("Allocated <= reserved <= used memory", [step_record(memory=(1, 2, None))], {}),
+        ("The stacks allow TF32 as they say", [step_record(stack="no_tf32", settings=(False, True))], {}),
+        # 4 samples of 0.5 TFLOP in 10 ms are 200 TFLOP/s: twice the peak of fp32, below 1 % of bf16's in 300 ms.
+        ("FLOP/s are plausible", [step_record(dtype="fp32", settings=(False, False))], {}),
+        ("FLOP/s are plausible", [step_record(step_ms=300)], {}),
+        ("bf16 is faster than fp32 (lm_small)", [step_record(step_ms=10), step_record(step_ms=9, dtype="fp32")], {}),
+        ("ddp on one GPU costs at most half a step (lm_small, bf16)",
+         [step_record(step_ms=10), step_record(step_ms=16, strategy="ddp")], {}),
+        ("A pipelined step takes no longer than a blocking one",
+         [step_record() | {"samples_ns": [[9_000_000]]}], {}),
+        ("Counters of the GPU are recorded", [step_record() | {"host_load": {"gpus": [{"unknown": {"sm": "x"}}]}}], {}),
+        ("GPU, driver, CUDA, NCCL and cuDNN are named",
+         [step_record() | {"environment": step_record()["environment"] | {"driver": None}}], {}),
+    ],
+)  # fmt: skip
+def test_a_bad_record_fails_its_check(outcomes, name, records, changes):
+    assert outcomes(*records, **changes)[name] == "fail"
+
+
+def test_the_runner_without_pytest_runs_marked_tests_with_fixtures_and_cases(tmp_path):
+    (tmp_path / "tests" / "bench").mkdir(parents=True)
+    (tmp_path / "tests" / "gpu").mkdir()
+    runner = tmp_path / "tests" / "gpu" / "run_tests.py"
+    runner.write_text((TOOLS / "run_tests.py").read_text())
+    (tmp_path / "tests" / "bench" / "conftest.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture(scope='module')\n"
+        "def log(tmp_path_factory):\n    found = []\n    yield found\n    assert found == ['made', 'closed'] * 2\n"
+    )
+    (tmp_path / "tests" / "bench" / "test_x.py").write_text(
+        "import time, pytest\n"
+        "@pytest.fixture\n"
+        "def thing(log):\n    log.append('made')\n    yield 7\n    log.append('closed')\n"
+        "@pytest.mark.gpu\n"
+        "@pytest.mark.parametrize(('a', 'b'), [(1, 2), (3, 4)])\n"
+        "def test_cases(thing, a, b):\n    assert thing == 7 and b == a + 1\n"
+        "@pytest.mark.gpu\n"
+        "def test_wrong():\n    assert 1 == 2\n"
+        "@pytest.mark.gpu\n"
+        "def test_slow():\n    time.sleep(60)\n"
+        "@pytest.mark.gpu\n"
+        "@pytest.mark.skipif(True, reason='no GPU')\n"
+        "def test_skipped():\n    assert False\n"
+        "@pytest.mark.gpu\n"
+        "def test_raises():\n    with pytest.raises(ValueError, match='x'):\n        raise ValueError('x')\n"
+        "def test_unmarked():\n    assert False\n"
+    )
+    line = [sys.executable, "-S", str(runner), "--json", str(tmp_path / "out.json"), "--test-seconds", "1"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    found = {outcome["test"].split("::")[1]: outcome for outcome in json.loads((tmp_path / "out.json").read_text())}
+    assert {name: outcome["outcome"] for name, outcome in found.items()} == {
+        "test_cases[1-2]": "passed",
+        "test_cases[3-4]": "passed",
+        "test_wrong": "failed",
+        "test_slow": "failed",
+        "test_skipped": "skipped",
+        "test_raises": "passed",
+    }
+    assert found["test_skipped"]["reason"] == "no GPU"
