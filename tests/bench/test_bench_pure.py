@@ -83,6 +83,15 @@ def test_the_last_line_has_a_digest_of_all_lines_before_it(tmp_path):
     assert writer.path.read_text() == first + last
 
 
+def test_a_damaged_line_is_recognized_and_one_of_an_earlier_version_passes(tmp_path):
+    text = sealed("l0", 1, '{"kind":"record","samples_ns":[[1234]]}').encode().rstrip()
+    path = tmp_path / "l0.jsonl"
+    assert not launch_file.is_damaged(path, text)
+    assert launch_file.is_damaged(path, text.replace(b"1234", b"1235"))
+    assert launch_file.is_damaged(tmp_path / "l1.jsonl", text)
+    assert not launch_file.is_damaged(path, b'{"kind":"record","samples_ns":[[1234]]}')
+
+
 @pytest.mark.parametrize(("before", "kept"), [('{"kind":"launch"}\n', ""), ('{"kind":"lau', "\n")])
 def test_lines_are_appended_to_what_is_there(tmp_path, before, kept):
     """A request that is run again by hand, perhaps after a kill in the middle of a line."""

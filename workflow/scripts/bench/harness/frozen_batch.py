@@ -151,7 +151,7 @@ def rank_environment(stack: dict) -> dict[str, str]:
 
 
 def read_lines(path: Path) -> Iterator[dict]:
-    """Yield the lines of a launch file that are JSON objects, also while it is written."""
+    """Yield the undamaged lines of a launch file that are JSON objects, also while it is written."""
     try:
         texts = path.read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -161,24 +161,21 @@ def read_lines(path: Path) -> Iterator[dict]:
             line = json.loads(text)
         except ValueError:
             continue
-        if isinstance(line, dict):
+        if isinstance(line, dict) and not launch_file.is_damaged(path, text):
             yield line
 
 
 def append_lines(request: dict, lines: Iterable[dict]) -> None:
     """Append lines to a launch file whose ranks have ended; first the launch's own, if no rank wrote it."""
     path = Path(request["store_file"])
-    descriptor = launch_file.open_launch_file(path)
-    if not path.read_bytes().endswith((b"\n",)) and path.stat().st_size:
-        os.write(descriptor, b"\n")  # ends a torn line, which readers then skip
+    writer = launch_file.Writer(path)
     if not any(line.get("kind") == "launch" for line in read_lines(path)):
         known = {key: request[key] for key in FROM_REQUEST}
         order = [cell["id"] for cell in request["cells"]]
-        header = {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
-        launch_file.append_line(descriptor, path, header)
+        writer.append({"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None})
     for line in lines:
-        launch_file.append_line(descriptor, path, line)
-    os.close(descriptor)
+        writer.append(line)
+    os.close(writer.descriptor)
 
 
 def record_of_death(request: dict, cell: str, status: str, phase: str | None, cause: str, elapsed_ns: int) -> dict:

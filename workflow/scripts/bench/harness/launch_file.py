@@ -78,11 +78,22 @@ class Writer:
         """Append one line."""
         digest = {"digest": self.digest.hexdigest()} if line["kind"] == "complete" else {}
         body = to_json({**line, **digest, "line": self.num_lines + 1})[:-1]
-        checksum = hashlib.sha256(os.fsencode(self.path.stem) + b"\n" + body).hexdigest()[:16].encode()
-        text = body + b',"checksum":"' + checksum + b'"}\n'
+        text = body + tail(self.path, body) + b"\n"
         append_text(self.descriptor, self.path, self.gap + text)
         self.digest.update(text)
         self.gap, self.num_lines = b"", self.num_lines + 1
+
+
+def tail(path: Path, body: bytes) -> bytes:
+    """Return the end of a line: its checksum. body: the bytes before, without the closing brace."""
+    checksum = hashlib.sha256(os.fsencode(path.stem) + b"\n" + body).hexdigest()[:16]
+    return f',"checksum":"{checksum}"}}'.encode()
+
+
+def is_damaged(path: Path, text: bytes) -> bool:
+    """Return whether a line without its end has a checksum that is wrong."""
+    body, found, _ = text.partition(b',"checksum":"')
+    return bool(found) and body + tail(path, body) != text
 
 
 def to_json(value: dict) -> bytes:
