@@ -1,5 +1,6 @@
 """The values for the rules and the end of a run, with a small substitute for Snakemake's workflow object."""
 
+import ctypes
 import json
 import math
 import os
@@ -18,10 +19,12 @@ from regatta.campaign.load import load_campaign
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 from regatta.core.files import hold
 from regatta.launchers import slurm_queue as queue
+from regatta.launchers.base import end_with_parent
 from regatta.run import run_lines
 from regatta.run.run_lines import print_progress
 from regatta.workflow import Session
 
+PR_GET_PDEATHSIG = 2  # linux/prctl.h
 SLURM = {"schema": 1, "name": "tiny", "scheduler": "slurm", "num_nodes": 2, "gpus_per_node": 2, "partition": "p"}
 LOCAL = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
 
@@ -201,6 +204,23 @@ def test_a_busy_machine_is_warned_of_once_before_a_local_run(monkeypatch, capsys
     monkeypatch.setattr(Session, "_lock_campaign", lambda *arguments: None)
     session(data, cluster, **changes).prepare()
     assert capsys.readouterr().err.count("This machine is busy.") == num
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at the end of a parent is Linux's")
+@pytest.mark.parametrize(("cluster", "is_local", "kept"), [(LOCAL, True, signal.SIGTERM), (SLURM, False, 0)])
+def test_a_local_run_ends_with_run_campaign_and_one_with_jobs_goes_on(monkeypatch, cluster, is_local, kept):
+    for name in ("regatta.workflow.end_jobs", "regatta.workflow.print_progress"):
+        monkeypatch.setattr(name, lambda *_: None)
+    monkeypatch.setattr("regatta.launchers.slurm.patch_executor", lambda *_: None)
+    monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
+    end_with_parent(signal.SIGTERM)  # as run_campaign.py does
+    try:
+        session(cluster=cluster, local_exec=is_local).prepare()
+        number = ctypes.c_int()
+        ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
+        assert number.value == kept
+    finally:
+        end_with_parent(0)
 
 
 def test_measure_is_forced_from_the_command_line_alone(capsys):
