@@ -203,3 +203,14 @@ def test_versions_that_a_build_of_torch_lacks_are_unknown(monkeypatch):
 def test_variables_that_change_the_speed_of_a_gpu_are_recorded():
     variables = {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     assert environment.allowed_variables(variables | {"CUDA_TOKEN": "secret"}) == variables
+
+
+def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch):
+    def describe(device: torch.device) -> dict:
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nMore lines follow.")
+
+    monkeypatch.setattr(peers, "choose_device", lambda kind, local_rank: torch.device("cuda", 0))
+    monkeypatch.setattr(environment, "describe_gpu", describe)
+    place, device = placement.take_place(3, 0, "cuda")
+    assert (place.rank, place.device, place.gpu, device.type) == (3, None, None, "cpu")
+    assert place.problem == "CUDA error: all CUDA-capable devices are busy or unavailable"

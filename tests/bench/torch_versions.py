@@ -151,6 +151,8 @@ def measure(python: Path, folder: Path) -> tuple[list[dict], list[str]]:
     planned = json.loads(next((folder / RESULTS).glob("campaign.*.json")).read_text())["cells"]
     failed = [record for record in records if record["status"] != "ok" and not is_known(record)]
     causes = [f"{record['cell']}: {record['status']}: {record['cause']}" for record in failed]
+    for log in sorted((folder / RESULTS).glob("batches/*/logs/*.log")) if causes else ():
+        print(f"{log.name}:\n{log.read_text(errors='replace')[-6000:]}", file=sys.stderr)
     missing = len(planned) - len(records)
     return records, causes + ([f"{missing} cells without a record"] if missing else [])
 

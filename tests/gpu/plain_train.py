@@ -33,13 +33,17 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="bf16")
-    parser.add_argument("--pairs", type=int, default=4, choices=range(2, 11), metavar="2..10")
+    parser.add_argument("--pairs", type=int, default=3, choices=range(2, 11), metavar="2..10")
     parser.add_argument("--seconds", type=float, default=1.5, help="of measuring, each time (default: %(default)s)")
     parser.add_argument("--once", action="store_true", help="run the plain loop in this process")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     options = parser.parse_args()
-    result = plain_step(options) if options.once else compare(options)
-    print(json.dumps(result))
+    write(options, plain_step(options) if options.once else compare(options))
+
+
+def write(options: argparse.Namespace, result: dict) -> None:
+    """Print the result, and write it to the file of the command line."""
+    print(json.dumps(result), flush=True)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -93,18 +97,24 @@ def window_on_cpu(step, num_steps: int) -> float:
 
 
 def compare(options: argparse.Namespace) -> dict:
-    """Run both in turns. Returns their times in milliseconds by pair, and the ratio train_step / plain."""
-    plain, train_step = [], []
+    """Run both in turns. Returns their times in milliseconds by pair, and the ratio train_step / plain.
+
+    From the second pair on, the result is written after each, in case the time is up.
+    """
+    plain, train_step, result = [], [], {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for pair in range(options.pairs):
             turn = [(plain, run_plain), (train_step, run_train_step)]
             for times, run in turn if pair % 2 == 0 else turn[::-1]:
                 times.append(run(options, folder / f"{pair}-{run.__name__}.json"))
-    low, ratio, high = ratio_interval(plain, train_step)
+            if pair:
+                low, ratio, high = ratio_interval(plain, train_step)
+                result = {"plain_ms": plain, "train_step_ms": train_step, "ratio": ratio, "low": low, "high": high}
+                write(options, result)
     text = f"train_step / plain loop = {ratio:.4f} (95 % interval {low:.4f} to {high:.4f}, {options.pairs} pairs)"
     print(f"{options.model}, batch size {options.batch_size}, {options.dtype}, {options.device}: {text}")
-    return {"plain_ms": plain, "train_step_ms": train_step, "ratio": ratio, "low": low, "high": high}
+    return result
 
 
 def ratio_interval(plain: list[float], train_step: list[float]) -> tuple[float, float, float]:

@@ -73,12 +73,12 @@ def take_place(rank: int, local_rank: int, device_type: str) -> tuple[Place, tor
 
     In that case the device returned is the CPU, which nothing will use.
     """
-    device, problem = torch.device("cpu"), None
+    device, problem, gpu = torch.device("cpu"), None, None
     try:
         device = peers.choose_device(device_type, local_rank)
+        gpu = environment.describe_gpu(device) if device.type == "cuda" else None
     except (ValueError, RuntimeError) as error:
-        problem = str(error).splitlines()[0]
-    gpu = environment.describe_gpu(device) if device.type == "cuda" else None
+        device, problem = torch.device("cpu"), str(error).splitlines()[0]
     place = Place(
         rank=rank,
         local_rank=local_rank,
