@@ -115,7 +115,8 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
     """Return the lines of a launch file that are not damaged. Never raises on its content."""
     launch_file = LaunchFile(path, is_checked=has_checksums(content))
     name = path.name
-    is_suspect, num_missing = launch_file.is_checked and not is_intact(path.stem, content), 0
+    is_suspect, last = launch_file.is_checked and not is_intact(path.stem, content), 0
+    num_skipped = 0  # since the last line that is used
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
             continue
@@ -123,6 +124,7 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
             line = parse_line(text)
         except ValueError:
             launch_file.problems.append(f"{name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped")
+            num_skipped += 1
             continue
         if line["kind"] == "launch" and (other := _other_launch(path, line, text)):
             text = f"{name}: line {number} is of launch {other}: the file was exchanged or renamed; skipped"
@@ -130,13 +132,15 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
         if is_suspect:
             if problem := line_problem(path.stem, text):
                 launch_file.problems.append(f"{name}: line {number} is damaged ({problem}); skipped")
+                num_skipped += 1
                 continue
-            if (gap := line.get("line", number) - number - num_missing) < 0:
-                launch_file.problems.append(f"{name}: line {number} repeats line {line['line']}; skipped")
+            if (written := line.get("line", last + 1)) <= last:
+                launch_file.problems.append(f"{name}: line {number} repeats line {written}; skipped")
                 continue
-            if gap:
-                launch_file.problems.append(f"{name}: {plural(gap, 'line')} missing before line {number}")
-                num_missing += gap
+            if written > last + 1 + num_skipped:
+                gap = plural(written - last - 1 - num_skipped, "line")
+                launch_file.problems.append(f"{name}: {gap} missing before line {number}")
+            last, num_skipped = written, 0
         if bad := _invalid_duration(line):
             launch_file.problems.append(f"{name}: line {number}: {bad} is not a valid duration; ignored")
         if line["kind"] == "launch" and launch_file.header is None:
