@@ -75,14 +75,16 @@ def read_import(path: Path, options: Options) -> Import:
     except UserError as error:
         if options.is_incomplete:
             raise
-        try:
-            _read_checked(text, str(path), replace(options, is_incomplete=True))
-        except UserError:
-            raise error from None
-        raise UserError(f"{error} {REMEDY_OF_INCOMPLETE}") from None
-    if options.is_incomplete:
-        source = replace(source, notes=(*source.notes, NOTE_ON_INCOMPLETE))
-    return Import(path, content_digest(content, kind), kind, source, options.is_incomplete)
+        problem = str(error)
+    else:
+        if options.is_incomplete:
+            source = replace(source, notes=(*source.notes, NOTE_ON_INCOMPLETE))
+        return Import(path, content_digest(content, kind), kind, source, options.is_incomplete)
+    try:  # not while the error is handled, which keeps what was read
+        _read_checked(text, str(path), replace(options, is_incomplete=True))
+    except UserError:
+        raise UserError(problem) from None
+    raise UserError(f"{problem} {REMEDY_OF_INCOMPLETE}")
 
 
 def _read_checked(text: str, name: str, options: Options) -> tuple[Format, Source]:
@@ -357,7 +359,7 @@ def _move_into(folder: Path) -> None:
     """Move the files of a complete staging folder: launches, tables, last the campaign, so that one always exists."""
     complete = folder / COMPLETE
     paths = [path for path in complete.rglob("*") if path.is_file()]
-    for path in sorted(paths, key=lambda path: (path.suffix == ".json", path.suffix == ".csv", path)):
+    for path in sorted(paths, key=lambda path: (path.name.startswith("campaign."), path.suffix != ".jsonl", path)):
         target = folder / path.relative_to(complete)
         target.parent.mkdir(exist_ok=True)
         if path.parent == complete and path.name.startswith("campaign."):
