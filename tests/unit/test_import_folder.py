@@ -185,14 +185,22 @@ def test_an_import_killed_in_an_existing_folder_leaves_it_readable_and_any_next_
 HEAD, *ROWS = text_of("times.csv").splitlines(keepends=True)
 
 
+# A new program inherits the peak of the process that starts it, here a small one instead of pytest's.
+STARTER = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(status, usage.ru_utime + usage.ru_stime, 1024 * usage.ru_maxrss)
+"""
+
+
 def measured(*words, cwd):
     """Run import_results.py and return exit status, errors, seconds of CPU time and bytes of memory."""
-    command = [sys.executable, importer.__file__.partition("regatta")[0] + "import_results.py", *map(str, words)]
-    child = subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=(cwd / "errors").open("w"))
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    cpu_s = usage.ru_utime + usage.ru_stime  # the machine may be busy
-    return child.returncode, (cwd / "errors").read_text(), cpu_s, 1024 * usage.ru_maxrss
+    script = importer.__file__.partition("regatta")[0] + "import_results.py"
+    command = [sys.executable, "-c", STARTER, sys.executable, script, *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=True)
+    status, cpu_s, num_bytes = done.stdout.split()
+    return int(status), done.stderr, float(cpu_s), int(num_bytes)
 
 
 @pytest.mark.parametrize(
