@@ -39,7 +39,7 @@ LINES = [
 ]
 WHOLE = sealed_file(LINES, "l0")
 ADDED = ("line", "checksum", "digest")
-NAMED = re.compile(r"l0\.jsonl: (line \d|1 line missing before line \d|no readable launch)")
+NAMED = re.compile(r"l0\.jsonl: (line \d|1 line missing|no readable launch)")
 
 
 def read(tmp_path, content: bytes, name: str = "l0"):
@@ -88,7 +88,7 @@ def test_a_changed_digit_is_named_with_its_line(tmp_path):
 def test_a_removed_line_is_named_and_the_others_are_used(tmp_path):
     lines = WHOLE.splitlines(keepends=True)
     found = read(tmp_path, b"".join(lines[:1] + lines[3:]))
-    assert found.problems == ["l0.jsonl: 2 lines missing before line 2"]
+    assert found.problems == ["l0.jsonl: line 2, 3 missing"]
     assert recorded(found) == ["b"]
 
 
@@ -97,6 +97,16 @@ def test_a_line_that_was_copied_is_used_once(tmp_path):
     found = read(tmp_path, b"".join([*lines[:3], lines[2], *lines[3:]]))
     assert found.problems[0] == "l0.jsonl: line 4 repeats line 3; skipped"
     assert recorded(found).count("a") == 1
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.combinations(range(len(LINES)), 2))
+def test_lines_in_another_order_are_named_and_used(tmp_path, first, second):
+    lines = WHOLE.splitlines(keepends=True)
+    lines[first], lines[second] = lines[second], lines[first]
+    found = read(tmp_path, b"".join(lines))
+    assert sorted(recorded(found)) == ["a", "b"]
+    assert found.header["launch"] == "l0"
+    assert found.problems
 
 
 def test_a_line_of_another_launch_is_not_used(tmp_path):
@@ -224,6 +234,19 @@ def restore_an_older_copy(results):
     return {size: (1,) for size in SIZES if size != kept}
 
 
+def copy_a_record_over_another(results):
+    path = file_of(results, 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    (first, second) = (
+        index for index, line in enumerate(lines) if line in (line_of(path, "record", 4), line_of(path, "record", 8))
+    )
+    assert len(lines[first]) == len(lines[second])
+    lost = 8 if b"_reduce-8-" in lines[second] else 4
+    lines[second] = lines[first]
+    path.write_bytes(b"".join(lines))
+    return {lost: (1,)}
+
+
 def remove_a_file(results):
     file_of(results, 1).unlink()
     return dict.fromkeys(SIZES, (1,))
@@ -265,6 +288,7 @@ DAMAGES = [
     remove_a_record,
     exchange_two_files,
     restore_an_older_copy,
+    copy_a_record_over_another,
     remove_a_file,
     empty_a_file,
     put_a_folder_in_its_place,
@@ -319,9 +343,32 @@ def test_a_file_of_an_earlier_version_is_read_counted_and_not_warned_of(tmp_path
     assert left(tmp_path) == {8: (1,)}
 
 
-def test_a_status_that_no_schema_knows_does_not_decide(tmp_path, results):
+def lose_a_record(manifest):
+    manifest["launches"][0]["records"].pop()
+
+
+def add_a_record(manifest):
+    manifest["launches"][0]["records"].append(manifest["launches"][0]["records"][0] | {"cell": "x"})
+
+
+EDITS = [
+    lambda manifest: manifest["launches"][0]["records"][0].update(status="xx"),
+    lambda manifest: manifest["launches"][0]["records"][0].update(status="failed"),
+    lambda manifest: manifest["launches"][0]["records"][0].update(cell="x"),
+    lambda manifest: manifest["launches"][0].update(repeat=7),
+    lose_a_record,
+    add_a_record,
+    lambda manifest: manifest["launches"].pop(),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_manifest_does_not_decide(results, edit):
     manifest = next((results / "batches").glob("*/manifest.json"))
-    manifest.write_text(manifest.read_text().replace('"ok"', '"xx"', 1))
+    content = json.loads(manifest.read_text())
+    edit(content)
+    manifest.write_text(json.dumps(content))
+    assert len(read_history(results).slots) == 9
     assert {slot.status for slot in read_history(results).slots.values()} == {"ok"}
     assert tables(results)[0] == []
 

@@ -115,8 +115,8 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
     """Return the lines of a launch file that are not damaged. Never raises on its content."""
     launch_file = LaunchFile(path, is_checked=has_checksums(content))
     name = path.name
-    is_suspect, last = launch_file.is_checked and not is_intact(path.stem, content), 0
-    num_skipped = 0  # since the last line that is used
+    is_suspect = launch_file.is_checked and not is_intact(path.stem, content)
+    seen, num_skipped = set(), 0
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
             continue
@@ -134,18 +134,21 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
                 launch_file.problems.append(f"{name}: line {number} is damaged ({problem}); skipped")
                 num_skipped += 1
                 continue
-            if (written := line.get("line", last + 1)) <= last:
+            if (written := line.get("line")) in seen:
                 launch_file.problems.append(f"{name}: line {number} repeats line {written}; skipped")
                 continue
-            if written > last + 1 + num_skipped:
-                gap = plural(written - last - 1 - num_skipped, "line")
-                launch_file.problems.append(f"{name}: {gap} missing before line {number}")
-            last, num_skipped = written, 0
+            if seen and written < max(seen):
+                launch_file.problems.append(f"{name}: line {number} was line {written}; used")
+            seen.add(written)
         if bad := _invalid_duration(line):
             launch_file.problems.append(f"{name}: line {number}: {bad} is not a valid duration; ignored")
         if line["kind"] == "launch" and launch_file.header is None:
             launch_file.header = line
         launch_file.lines.append((number, line))
+    absent = sorted({*range(1, max(seen, default=0))} - seen)
+    if len(absent) > num_skipped:
+        which = plural(len(absent) - num_skipped, "line") if num_skipped else f"line {', '.join(map(str, absent))}"
+        launch_file.problems.append(f"{name}: {which} missing")
     if launch_file.header is None and launch_file.lines:
         text = "no readable launch line; its records cannot be attributed to a launch"
         launch_file.problems.append(f"{name}: {text}")
