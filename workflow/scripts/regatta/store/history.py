@@ -236,7 +236,7 @@ def _difference(entry: dict, path: Path | None) -> str | None:
     if not whole or not whole[0].startswith(HEADER):
         return "its first line is damaged"
     num, expected = sum(text.startswith(RECORD) for text in whole), len(entry["records"])
-    return None if num == expected else f"{num} of {plural(expected, 'record')} can be read"
+    return None if num == expected else f"only {num} of {plural(expected, 'record')} are readable"
 
 
 def size_problem(entry: dict, path: Path | None) -> str | None:
@@ -246,9 +246,9 @@ def size_problem(entry: dict, path: Path | None) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     if size is None:
-        return f"is missing or no file; its batch listed {plural(len(entry['records']), 'record')}"
+        return f"is missing or not a regular file; the manifest lists {plural(len(entry['records']), 'record')}"
     expected = entry["size_bytes"]
-    return None if size == expected else f"has {size:,} bytes, but had {expected:,} when its batch finished"
+    return None if size == expected else f"is {size:,} bytes; was {expected:,} when its batch finished"
 
 
 def _requested(results: Path, launch: str) -> Iterator[tuple[str, int]]:
