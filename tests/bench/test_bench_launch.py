@@ -73,7 +73,7 @@ def test_launch_measures_every_cell_in_its_order(whole_launch):
 
 
 def check_host_load(record: dict) -> None:
-    """Two ranks that keep their cores busy: their processor time is within that of the machine, give or take ticks."""
+    """Two ranks that keep their cores busy: their CPU time is within that of the machine, give or take ticks."""
     [host], gpus = record["host_load"]["hosts"], record["host_load"]["gpus"]
     assert (host["rank"], gpus) == (0, [])
     assert host["num_cores"] == len(os.sched_getaffinity(0))

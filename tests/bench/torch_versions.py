@@ -51,9 +51,11 @@ for number in range({NUM_GROUPS}):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("versions", nargs="*", metavar="VERSION", help="of torch, such as 2.4.1")
+    parser.add_argument("versions", nargs="*", metavar="VERSION", help="torch version, such as 2.4.1")
     parser.add_argument("--python", type=Path, action="append", default=[], help="an interpreter with torch")
-    parser.add_argument("--folder", type=Path, default=ENVIRONMENTS, help="of environments (default: %(default)s)")
+    parser.add_argument(
+        "--folder", type=Path, default=ENVIRONMENTS, help="folder for the environments (default: %(default)s)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the environments")
     options = parser.parse_args()
     if not options.versions and not options.python:

@@ -1,6 +1,6 @@
-"""How often a campaign in which nothing differs names a slow launch, and how often a slow launch is found.
+"""False-positive rate of slow launches in simulated campaigns without one, and detection rate of a slow launch.
 
-The scatter is that of each cell and launch, or one factor for all cells of a launch (processes, memory, time of day).
+The variation is per cell and launch, or one factor for all cells of a launch (processes, memory, time of day).
 """
 
 import sys
@@ -12,40 +12,40 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 from regatta.topics.slow_launches import MIN_CELLS, SLOW_FACTOR
 
-LAUNCHES, CELLS, SCATTERS = (3, 5, 10), (3, 6, 24), (0.02, 0.08, 0.2)
-MOST_SCATTER = 0.08  # of the goal
+LAUNCHES, CELLS, VARIATIONS = (3, 5, 10), (3, 6, 24), (0.02, 0.08, 0.2)
+MOST_VARIATION = 0.08  # of the goal
 NUM_CAMPAIGNS = 20_000
 SLOWER = (1.4, 1.6, 2.0)
 
 
 def main() -> None:
     rng = np.random.default_rng(1)
-    print(f"campaigns that name a launch, in % of {NUM_CAMPAIGNS:,}; nothing differs")
-    print("| scatter | launches | " + " | ".join(f"{cells} cells" for cells in CELLS) + " |")
+    print(f"False-positive rate (%), {NUM_CAMPAIGNS:,} campaigns without a slow launch")
+    print("| variation (SD) | launches | " + " | ".join(f"{cells} cells" for cells in CELLS) + " |")
     print("|---|---|" + "---|" * len(CELLS))
     worst = 0.0
     for is_common in (False, True):
-        for scatter in SCATTERS:
+        for variation in VARIATIONS:
             for launches in LAUNCHES:
-                found = [named(rng, scatter, launches, cells, is_common).any(axis=1).mean() for cells in CELLS]
-                worst = max(worst, *found) if scatter <= MOST_SCATTER else worst
-                what = f"{100 * scatter:g} % {'of whole launches' if is_common else 'of each cell'}"
+                found = [is_reported(rng, variation, launches, cells, is_common).any(axis=1).mean() for cells in CELLS]
+                worst = max(worst, *found) if variation <= MOST_VARIATION else worst
+                what = f"{100 * variation:g} % {'per launch, common to all cells' if is_common else 'per cell'}"
                 print(f"| {what} | {launches} | " + " | ".join(f"{100 * share:.2f}" for share in found) + " |")
-    print("\nslow launches that are named, in %; one launch is slower in all of 6 cells, scatter 8 % of each cell")
+    print("\nDetection rate (%) of one launch that is slower in all 6 cells, variation 8 % per cell")
     print("| launches | " + " | ".join(f"{slower:g} ×" for slower in SLOWER) + " |")
     print("|---|" + "---|" * len(SLOWER))
     for launches in LAUNCHES:
-        found = [named(rng, 0.08, launches, 6, False, slower)[:, 0].mean() for slower in SLOWER]
+        found = [is_reported(rng, 0.08, launches, 6, False, slower)[:, 0].mean() for slower in SLOWER]
         print(f"| {launches} | " + " | ".join(f"{100 * share:.1f}" for share in found) + " |")
-    report(Figure("slow launch named by chance, scatter up to 8 %, worst case", 100 * worst, "%", 1))
+    report(Figure("False-positive rate of slow launches, variation up to 8 %, worst case", 100 * worst, "%", 1))
 
 
-def named(
-    rng: np.random.Generator, scatter: float, launches: int, cells: int, is_common: bool, slower: float = 1
+def is_reported(
+    rng: np.random.Generator, variation: float, launches: int, cells: int, is_common: bool, slower: float = 1
 ) -> np.ndarray:
-    """Return for each campaign and launch whether it is named. slower: factor of the first launch."""
+    """Return for each campaign and launch whether it is reported. slower: factor of the first launch."""
     shape = (NUM_CAMPAIGNS, launches, 1 if is_common else cells)
-    times = np.exp(rng.normal(0, scatter, shape)) * np.ones((1, 1, cells))
+    times = np.exp(rng.normal(0, variation, shape)) * np.ones((1, 1, cells))
     times[:, 0] *= slower
     ratios = [times[:, i] / np.median(np.delete(times, i, axis=1), axis=1) for i in range(launches)]
     num_slow = (np.stack(ratios, axis=1) > SLOW_FACTOR).sum(axis=2)

@@ -20,7 +20,7 @@ def read_records(results: Path) -> list[dict]:
         for text in path.read_text(errors="replace").splitlines():
             try:
                 line = json.loads(text)
-            except ValueError:  # torn by an end from outside
+            except ValueError:  # truncated by external termination
                 continue
             if line["kind"] == "launch":
                 header = line
@@ -113,9 +113,9 @@ def check_records(records: list[dict], results: Path) -> tuple[str, str, str]:
 def check_preflight(found: dict) -> tuple[str, str, str]:
     facts = found["preflight"]
     if facts is None:
-        return "The backends work", "unknown", "no preflight"
+        return "All backends pass the preflight", "unknown", "no preflight"
     is_good = not facts["placement"] and set(facts["backends"].values()) == {"ok"}
-    return "The backends work", verdict(is_good), json.dumps(facts)
+    return "All backends pass the preflight", verdict(is_good), json.dumps(facts)
 
 
 def check_tests(found: dict) -> tuple[str, str, str]:
@@ -172,7 +172,7 @@ def check_settings(ok: list[dict]) -> tuple[str, str, str]:
         settings = record["environment"].get("settings", {})
         found[record["stack"]] = (settings.get("allow_tf32_matmul"), settings.get("allow_tf32_cudnn"))
     wrong = {stack: values for stack, values in found.items() if values != wanted.get(stack)}
-    return "The stacks allow TF32 as they say", verdict(not wrong if found else None), json.dumps(wrong or found)
+    return "TF32 settings match the stacks", verdict(not wrong if found else None), json.dumps(wrong or found)
 
 
 def check_counters(ok: list[dict]) -> tuple[str, str, str]:
@@ -211,7 +211,7 @@ def check_mfu(steps: list[dict], results: Path) -> tuple[str, str, str]:
 
 
 def check_comparison(found: dict) -> tuple[str, str, str]:
-    name, result = "train_step takes as long as a plain loop", found["comparison"]
+    name, result = "train_step time matches a plain loop", found["comparison"]
     if not result:
         return name, "unknown", "not compared"
     is_good = COMPARISON_RANGE[0] <= result["ratio"] <= COMPARISON_RANGE[1]
@@ -227,7 +227,7 @@ def check_faster(steps: list[dict], name: str, model: str, slow: dict, fast: dic
 
 
 def check_overhead(steps: list[dict], strategy: str) -> tuple[str, str, str]:
-    """A strategy on one rank costs something, but not twice the step."""
+    """Check that a strategy adds at most 50 % to the step on one GPU."""
     name = f"{strategy} on one GPU costs at most half a step (lm_small, bf16)"
     base = step_ms(matching(steps, "lm_small", plain("bf16")))
     found = step_ms(matching(steps, "lm_small", plain("bf16") | {"strategy": strategy}))
@@ -240,7 +240,7 @@ def text_of(found: dict) -> str:
     """Return the content of summary.txt."""
     facts = found["environment"] or {}
     lines = [f"first run on {facts.get('gpu') or found['device']}, torch {facts.get('torch')}: "
-             f"{'passed' if found['passed'] else 'not passed'} in {found['seconds']:.0f} s", ""]  # fmt: skip
+             f"{'passed' if found['passed'] else 'failed'} in {found['seconds']:.0f} s", ""]  # fmt: skip
     lines += [f"{stage['outcome']:24} {stage['seconds']:6.1f} s  {stage['name']}" for stage in found["stages"]] + [""]
     lines += [f"{check['outcome']:8} {check['name']}: {check['found']}" for check in found["checks"]] + [""]
     lines += [f"{record['status']}: {record['cell']}: {record['cause']}" for record in found["records"]["failed"]]

@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--dtype", choices=("fp32", "bf16"), default="bf16")
     parser.add_argument("--pairs", type=int, default=3, choices=range(2, 11), metavar="2..10")
-    parser.add_argument("--seconds", type=float, default=1.5, help="of measuring, each time (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=1.5, help="measuring time per run, in seconds (default: %(default)s)"
+    )
     parser.add_argument("--once", action="store_true", help="run the plain loop in this process")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
     options = parser.parse_args()

@@ -119,7 +119,7 @@ def test_a_line_of_another_launch_is_not_used(tmp_path):
 @pytest.mark.parametrize("content", [WHOLE, b"".join(json.dumps(line).encode() + b"\n" for line in LINES)])
 def test_a_file_with_the_name_of_another_launch_is_not_used(tmp_path, content):
     found = read(tmp_path, content, "l1")
-    assert found.problems == ["l1.jsonl: line 1 is of launch l0: the file was exchanged or renamed; skipped"]
+    assert found.problems == ["l1.jsonl: line 1 belongs to launch l0: the file was swapped or renamed; file skipped"]
     assert (found.header, found.lines) == (None, [])
 
 

@@ -44,6 +44,27 @@ def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path):
     assert (tmp_path / "good.log").read_text() == "fine\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "outcome", "has_passed"),
+    [
+        ("preflight", "passed", True),
+        ("preflight", "failed", False),
+        ("preflight", "timed out", False),
+        ("tests", "not run: out of time", True),
+        ("campaign", "timed out", True),
+        ("campaign, resumed", "timed out", True),
+        ("campaign", "failed", False),
+    ],
+)
+def test_a_run_fails_if_a_stage_failed_or_timed_out_other_than_the_campaign(tools, tmp_path, name, outcome, has_passed):
+    first_run = tools("first_run")
+    (tmp_path / first_run.LOGS).mkdir()
+    stages = first_run.make_stages("cuda", tmp_path)
+    for stage in stages:
+        stage.outcome = outcome if stage.name == name else "passed"
+    assert first_run.summarize(stages, tmp_path, "cuda", 1.0)["passed"] is has_passed
+
+
 def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
     first_run = tools("first_run")
     code = "import os, signal, subprocess, sys; signal.signal(15, signal.SIG_IGN);"
@@ -134,7 +155,7 @@ def test_good_records_pass(outcomes):
     assert "fail" not in found.values()
     ok = {name for name, outcome in found.items() if outcome == "ok"}
     assert {"bf16 is faster than fp32 (lm_small)", "TF32 makes matrix products faster (lm_small)", "Tests"} <= ok
-    assert {"torch.compile is faster (lm_small)", "FLOP/s are plausible", "The backends work"} <= ok
+    assert {"torch.compile is faster (lm_small)", "FLOP/s are plausible", "All backends pass the preflight"} <= ok
     assert found["fsdp on one GPU costs at most half a step (lm_small, bf16)"] == "unknown"
 
 
@@ -142,12 +163,12 @@ def test_good_records_pass(outcomes):
     ("name", "records", "changes"),
     [
         ("Every measured cell is ok", [{"status": "failed", "spec": {"benchmark": "collective"}}], {}),
-        ("The backends work", [], {"preflight": {"placement": [], "backends": {"nccl": "DistBackendError"}}}),
+        ("All backends pass the preflight", [], {"preflight": {"placement": [], "backends": {"nccl": "DistBackendError"}}}),
         ("Tests", [], {"tests": [{"test": "t", "outcome": "failed"}]}),
-        ("train_step takes as long as a plain loop", [], {"comparison": {"ratio": 1.2, "low": 1.1, "high": 1.3}}),
+        ("train_step time matches a plain loop", [], {"comparison": {"ratio": 1.2, "low": 1.1, "high": 1.3}}),
         ("Allocated <= reserved <= used memory", [step_record(memory=(3, 2, 4))], {}),
         ("Allocated <= reserved <= used memory", [step_record(memory=(1, 2, None))], {}),
-        ("The stacks allow TF32 as they say", [step_record(stack="no_tf32", settings=(False, True))], {}),
+        ("TF32 settings match the stacks", [step_record(stack="no_tf32", settings=(False, True))], {}),
         # 4 samples of 0.5 TFLOP in 10 ms are 200 TFLOP/s: twice the peak of fp32, below 1 % of bf16's in 300 ms.
         ("FLOP/s are plausible", [step_record(dtype="fp32", settings=(False, False))], {}),
         ("FLOP/s are plausible", [step_record(step_ms=300)], {}),

@@ -107,17 +107,18 @@ def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
     [slow] = line["values"]["slow_launches"]
     assert (slow["name"], slow["num_slow"], slow["num_cells"]) == ("launch 1", 5, 6)
     assert re.match(
-        r"launch 1 was slow in 5 of 6 cells \(\S+ ×\); other processes took 71 % of the cores; 5 of", line["text"]
+        r"launch 1 took \S+× as long as the other launches in 5 of 6 cells; other processes used 71 % of the CPU time; 5 of",
+        line["text"],
     )
     warnings = page[page.index('id="warnings"') :]
-    assert warnings.index("Launch 1 was slow in 5 of 6 cells") < warnings.index("vary by more than")
+    assert warnings.index("in 5 of 6 cells") < warnings.index("vary by more than")
 
 
 def test_without_counters_it_is_named_without_the_load(tmp_path):
     folder = write(tmp_path / "r", {1: 4.0})
     data = analyse(folder)
     line = read(data)["confidence"]
-    assert line["text"].startswith("launch 2 was slow in 5 of 6 cells")
+    assert re.match(r"launch 2 took \S+× as long as the other launches in 5 of 6 cells", line["text"])
     assert "other processes" not in line["text"]
     assert line["values"]["slow_launches"][0]["other_processes_ratio"] is None
 
@@ -138,10 +139,19 @@ def test_a_machine_that_is_busy_in_all_launches_is_named_although_none_is_slower
     assert values.get("loaded_measurements", {}).get("num", 0) == num
     if num:
         assert values["loaded_measurements"]["other_processes_ratio"] == 0.6
-        assert "other processes took 60 % of the cores" in read(data)["confidence"]["text"]
+        assert "other processes used 60 % of the CPU time" in read(data)["confidence"]["text"]
 
 
-def test_timeouts_beside_other_processes_are_named_in_the_line_on_failures(tmp_path):
+def test_measurements_on_a_busy_machine_are_counted_outside_slow_launches(tmp_path):
+    data = analyse(write(tmp_path / "r", {0: 5.0}, {0: 0.71, 1: 0.6, 2: 0.03}))
+    line = read(data)["confidence"]
+    assert line["values"]["loaded_measurements"] == {
+        "num": 6, "num_ok": 12, "num_in_slow_launches": 6, "other_processes_ratio": 0.6
+    }  # fmt: skip
+    assert "6 of 12 measurements outside slow launches ran on a busy machine" in line["text"]
+
+
+def test_timeouts_on_a_busy_machine_are_named_in_the_line_on_failures(tmp_path):
     late = {(CELLS[i]["id"], 0): ("timeout", None, f"no record within 60 s; cell {i}") for i in range(3)}
     folder = tmp_path / "r"
     write_results(folder, make_campaign(CELLS), LAPTOP, late)
@@ -155,13 +165,13 @@ def test_timeouts_beside_other_processes_are_named_in_the_line_on_failures(tmp_p
     data = analyse(folder)
     line = read(data)["failed"]
     assert line["values"]["loaded_timeouts"] == {"num": 2, "num_timeouts": 3, "other_processes_ratio": 0.75}
-    assert "2 of 3 timeouts on a busy machine: other processes took 75 % of the cores" in line["text"]
+    assert "2 of 3 timeouts on a busy machine: other processes used 75 % of the CPU time" in line["text"]
 
 
 @pytest.mark.parametrize("num_launches", [3, 5, 10])
 @pytest.mark.parametrize("is_common", [False, True])
 def test_where_nothing_differs_at_most_one_campaign_in_a_hundred_names_a_launch(num_launches, is_common):
-    """Scatter of 8 %, of each cell, or the same in all cells of a launch. The figures: docs/metrics.md."""
+    """Variation of 8 %, per cell, or the same in all cells of a launch. The rates: docs/metrics.md."""
     rng, times = random.Random(7), {}
     for campaign in range(200):
         for i in range(num_launches):

@@ -1,4 +1,4 @@
-"""Nodes without the driver: the commands of docs/cluster.md, and the rehearsal of tests/gpu/first_run.sh on CPUs.
+"""Nodes without Regatta's driver: the commands of docs/cluster.md, and the rehearsal of tests/gpu/first_run.sh on CPUs.
 
 The node is another folder, without a network, with a Python that has torch, torchvision and their needs alone.
 """
@@ -35,7 +35,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture(scope="module")
 def node_python(tmp_path_factory) -> Path:
-    """A Python without the driver's packages. REGATTA_NODE_PYTHON names another one, such as with an older torch."""
+    """A Python without the packages of Regatta's driver. REGATTA_NODE_PYTHON names another one, such as with an older torch."""
     if "REGATTA_NODE_PYTHON" in os.environ:
         return Path(os.environ["REGATTA_NODE_PYTHON"])
     pytest.importorskip("torchvision")
@@ -66,7 +66,7 @@ def without_network(node_python) -> list[str]:
 
 def test_the_commands_for_a_node_without_the_driver_give_a_report(tmp_path, node_python, without_network):
     """Exactly the lines of the page; only `ssh gpu` is replaced, and .venv is a link to the Python of these tests."""
-    section = (ROOT / "docs" / "cluster.md").read_text().partition("## Nodes without the driver")[2]
+    section = (ROOT / "docs" / "cluster.md").read_text().partition("## Nodes without Regatta's driver")[2]
     commands = re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1]
     node, here, programs = tmp_path / "node", tmp_path / "here", tmp_path / "bin"
     for folder in (node, here, programs):

@@ -1,4 +1,4 @@
-"""Launches of a frozen campaign without the driver: bench/run_batches.py, with fake ranks."""
+"""Launches of a frozen campaign without Regatta's driver: bench/run_batches.py, with fake ranks."""
 
 import csv
 import json

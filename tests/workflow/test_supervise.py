@@ -63,7 +63,7 @@ def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
     results = measure_all(tmp_path, campaign)
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "timeout": 2}
     late = [record for record in record_lines(results) if record["status"] == "timeout"]
-    load = r"(; other processes took \d+ % of the cores)?"  # other tests run beside this one
+    load = r"(; other processes used \d+ % of the CPU time)?"  # other tests run beside this one
     for record in late:
         assert re.fullmatch(
             rf"no record within 3 s \(cell_seconds\){load}; stack traces are in the log", record["cause"]

@@ -1,13 +1,13 @@
-"""Measure a frozen campaign on this machine, without the driver: for nodes that have only Python and torch.
+"""Measure a frozen campaign on this machine, without Regatta's driver: for nodes that have only Python and torch.
 
   python3 workflow/scripts/bench/run_batches.py results/NAME --minutes 30
 
-NAME was frozen where the driver is (workflow/scripts/freeze.py) and copied here; afterwards the folder is copied back,
-and the driver collects and reports it: docs/cluster.md, "Nodes without the driver".
+NAME was frozen on the machine with Regatta's driver (workflow/scripts/freeze.py) and copied here. Afterwards the folder
+is copied back, and the driver collects and reports it: docs/cluster.md, "Nodes without Regatta's driver".
 
 Launches run one after the other, each cell with its deadline. A cell that hangs or kills its ranks is recorded with its
-cause, and the launch resumes with the next one. The same command goes on where an earlier one ended. Standard library
-only. Exit codes: 0 if every cell has a record, 3 if some have none, 2 for an error of the user.
+cause, and the launch resumes with the next one. Rerun the same command to resume. Standard library only. Exit status: 0
+if every cell has a record, 3 if some have none, 2 for a user error.
 """
 
 import argparse
@@ -30,10 +30,11 @@ POLL_SECONDS = 0.1
 STACK_DUMP_SECONDS = 0.5  # for hung ranks to write their stacks
 STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s
 MAX_FRUITLESS_LAUNCHES = 2  # in a row, in which no cell starts
+MINUTES_HELP = "stop after this many minutes; remaining cells are not measured (default: no limit)"
 
 
-class OutOfTime(Exception):
-    """The limit of --minutes, or a signal."""
+class Stopped(Exception):
+    """The time limit (--minutes), or a signal: the message names it."""
 
 
 @dataclass
@@ -62,13 +63,13 @@ class Watch:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="folder results/NAME of a frozen campaign")
-    parser.add_argument("--minutes", type=float, help="end after this time; what is left has no record (default: none)")
+    parser.add_argument("--minutes", type=float, help=MINUTES_HELP)
     options = parser.parse_args()
     if options.minutes is not None and not options.minutes > 0:
         parser.error(f"--minutes = {options.minutes}: must be above 0")
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, raise_out_of_time)
+        signal.signal(number, raise_stopped)
     try:
         batches = frozen_batch.read_campaign(options.results)
         locks = [
@@ -82,10 +83,10 @@ def main() -> None:
     sys.exit(report(options.results, batches, reason))
 
 
-def raise_out_of_time(number: int, _frame: object) -> None:
+def raise_stopped(number: int, _frame: object) -> None:
     for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(other, signal.SIG_IGN)  # one is enough; the launch is being ended
-    raise OutOfTime(signal.Signals(number).name)
+    raise Stopped(signal.Signals(number).name)
 
 
 def lock(path: Path):
@@ -94,7 +95,7 @@ def lock(path: Path):
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise Refused(f"{path}: another run measures this campaign, or on this machine. Wait for it.") from None
+        raise Refused(f"{path}: another run is using this campaign or this machine. Wait until it ends.") from None
     except OSError:  # a file system without locks
         return file
     file.truncate(0)
@@ -109,7 +110,7 @@ def measure(batches: list[Batch], end: float | None) -> str | None:
         for batch in batches:
             for index in range(len(batch.content["launches"])):
                 run_planned_launch(batch, index, git, end)
-    except OutOfTime as reason:
+    except Stopped as reason:
         return str(reason)
     return None
 
@@ -134,7 +135,7 @@ def run_planned_launch(batch: Batch, index: int, git: dict, end: float | None) -
 
 def raise_if_over(end: float | None) -> None:
     if end is not None and time.monotonic() >= end:
-        raise OutOfTime("--minutes")
+        raise Stopped("time limit")
 
 
 def run_launch(batch: Batch, request: dict, log: Path, end: float | None) -> tuple[Watch, str | None]:
@@ -148,7 +149,7 @@ def run_launch(batch: Batch, request: dict, log: Path, end: float | None) -> tup
         )
     try:
         late_s = follow(launcher, watch, batch.content, end)
-    except OutOfTime as reason:
+    except Stopped as reason:
         stop(launcher)
         frozen_batch.append_lines(request, [{"kind": "stopped", "signal": str(reason), "time_utc": utc_now()}])
         raise
@@ -215,10 +216,10 @@ def report(results: Path, batches: list[Batch], reason: str | None) -> int:
     """Print how many measurements have no record, and return the exit code."""
     missing = [cell for b in batches for index in range(len(b.content["launches"])) for cell in b.remaining(index)]
     total = sum(len(launch["cells"]) for batch in batches for launch in batch.content["launches"])
-    why = f" (ended by {reason})" if reason else ""
-    print(f"{results.name}: {total - len(missing)} of {total} measurements have a record{why}", flush=True)
+    why = f" (stopped: {reason})" if reason else ""
+    print(f"{results.name}: {total - len(missing)} of {total} measurements recorded{why}", flush=True)
     if missing:
-        print("The same command measures the rest.", flush=True)
+        print("Run the same command again to measure the rest.", flush=True)
     return INCOMPLETE if missing else 0
 
 

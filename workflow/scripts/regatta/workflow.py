@@ -265,7 +265,8 @@ class Session:
             with ending_on_user_errors():
                 self._check_baseline()
         warn_if_busy(cluster, is_measuring=bool(self.batches) and not self.workflow.dryrun)
-        if not self.workflow.local_exec:  # run_campaign.py, but jobs go on when it is killed
+        # Undo PR_SET_PDEATHSIG set by run_campaign.py: submitted jobs continue if it is killed.
+        if not self.workflow.local_exec:
             end_with_parent(0)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)

@@ -1,4 +1,4 @@
-"""A frozen batch, measured without the driver: what is left of it, launch requests, and records of cells that died.
+"""A frozen batch, measured without Regatta's driver: what is left of it, launch requests, records of cells that died.
 
 Files and names are those of the driver's supervisor (docs/contracts.md), so that it can resume. Standard library only.
 """
@@ -20,7 +20,7 @@ SCHEMA = 1
 BENCH = Path(__file__).resolve().parents[1]
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 FROM_REQUEST = "schema campaign batch launch generation repeat stack nodes gpus_per_node device argv git".split()
-DRIVER_ONLY = ("image", "wrapper", "prologue")  # keys of a stack that only the driver can start
+DRIVER_ONLY = ("image", "wrapper", "prologue")  # keys of a stack that only Regatta's driver can start
 
 # Variables that ranks do not inherit (regatta/launchers): they come from the stack, or are set for each launch. Kept
 # here are PYTHON*, which belong to the Python that starts the ranks.
@@ -110,19 +110,19 @@ def read_campaign(results: Path) -> list[Batch]:
 
 
 def problem_of(content: dict) -> str | None:
-    """Return why a batch needs the driver, or None."""
+    """Return why a batch needs Regatta's driver, or None."""
     if content["schema"] != SCHEMA:
-        return f"has schema {content['schema']}; these programs read schema {SCHEMA}. Copy both from one checkout"
+        return f"has schema {content['schema']}; these programs read schema {SCHEMA}. Copy both from the same checkout"
     if content["cluster"]["scheduler"] != "none":
         return (
-            f"cluster {content['cluster']['name']} has a scheduler, which only the driver can use. "
-            "Name a cluster with scheduler: none in the campaign"
+            f"cluster {content['cluster']['name']} has a scheduler, which needs Regatta's driver. "
+            "Use a cluster with scheduler: none"
         )
     if content["nodes"] != 1:
-        return f"needs {content['nodes']} nodes; without the driver, ranks start on one"
+        return f"needs {content['nodes']} nodes; without Regatta's driver, only one is supported"
     for name, stack in content["stacks"].items():
         if needing := [key for key in DRIVER_ONLY if stack.get(key)]:
-            return f"stack {name} has {' and '.join(needing)}, which only the driver can start. Use kind: host"
+            return f"stack {name} has {' and '.join(needing)}, which needs Regatta's driver. Use kind: host"
         if problem := python_problem(stack):
             return f"stack {name}: python = {stack['python']} {problem}"
     return None
@@ -134,7 +134,7 @@ def python_problem(stack: dict) -> str | None:
         return "is not an executable file here. Correct the campaign"
     digest = stack.get("scripts", {}).get("python")
     if digest and hashlib.sha256(Path(stack["python"]).read_bytes()).hexdigest() != digest:
-        return "is not the script that was planned. Freeze the campaign again"
+        return "has changed since planning. Freeze the campaign again"
     return None
 
 

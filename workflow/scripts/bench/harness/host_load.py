@@ -1,7 +1,7 @@
 """What else used the hosts and GPUs of a cell: the record's `host_load` (docs/contracts.md). Standard library only.
 
-Two readings of counters, before and after the cell, outside everything that is timed. Each rank reads its own processor
-time, the first rank of each host the counters of the host, and each rank with a GPU those of the GPU (nvml.py). A row
+Two readings of counters, before and after the cell, outside everything that is timed. Each rank reads its CPU time,
+the first rank of each host the counters of the host, and each rank with a GPU those of the GPU (nvml.py). A row
 of whole numbers is gathered from all ranks; a value below 0 is the reason why it is unknown.
 """
 
@@ -17,7 +17,7 @@ from harness import nvml
 PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 NOT_FIRST, ABSENT, DENIED, UNEXPECTED, DECREASED = -1, -2, -3, -4, -5
 REASONS = {
-    ABSENT: "the system does not have it",
+    ABSENT: "not available on this system",
     DENIED: "permission denied",
     UNEXPECTED: "unexpected content",
     DECREASED: "the counter decreased",
@@ -111,7 +111,7 @@ def read_host(proc: Path, cgroup: Path, cores: list[int]) -> dict[str, int]:
 
 
 def core_times(proc: Path, cores: list[int]) -> dict[str, int]:
-    """Return the number of cores, and how long they were busy, in interrupts, and taken by the hypervisor.
+    """Return the number of cores, and how long they were busy and in interrupts, and CPU steal.
 
     Of all cores if /proc/stat does not list each of `cores`, as in a container that numbers them differently.
     """
@@ -126,7 +126,7 @@ def core_times(proc: Path, cores: list[int]) -> dict[str, int]:
 
 
 def cpu_ns_of_tree(proc: Path) -> int:
-    """Return the processor time of this process and its descendants, dead or alive."""
+    """Return the CPU time of this process and its descendants, dead or alive."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     total = round(1e9 * sum(one.ru_utime + one.ru_stime for one in used))
     waiting = children(proc / "self")
@@ -212,7 +212,7 @@ def record_field(rows: list[list[int]]) -> dict:
 
 
 def host_entry(rank: int, row: dict[str, int], cpu_ns: list[int]) -> dict:
-    """Return the entry of a host. cpu_ns: processor time of each of its ranks."""
+    """Return the entry of a host. cpu_ns: CPU time of each of its ranks."""
     ranks_cpu_ns = min(cpu_ns) if min(cpu_ns) < 0 else sum(cpu_ns)
     values = {"num_cores": row["num_cores"], "ranks_cpu_ns": ranks_cpu_ns}
     values |= {name: row[name] for name in DIFFERENCES}

@@ -1,7 +1,7 @@
 """Counters of one GPU from NVIDIA's library libnvidia-ml.so.1 (NVML), read in a separate process.
 
-A call of the driver can crash or hang. Here it can only end or delay this process: the rank waits ANSWER_SECONDS at
-most, and after the first failure it never asks again. Every symbol is optional. Not yet run on a GPU.
+A call into the NVIDIA driver can crash or hang. In this process it costs the rank at most ANSWER_SECONDS; it does not
+retry. Every symbol is optional. Not yet run on a GPU.
 
   python3 nvml.py UUID        for each line on stdin, write one line with the values of COUNTERS as JSON
 
@@ -37,9 +37,9 @@ NOT_SUPPORTED = NVML - 3
 REASONS = {
     NO_LIBRARY: f"{LIBRARY} cannot be loaded",
     NO_SYMBOL: f"{LIBRARY} has no such function",
-    NO_ANSWER: f"{LIBRARY} did not answer within {ANSWER_SECONDS:g} s; not asked again",
-    ENDED: f"the process that reads {LIBRARY} ended; not asked again",
-    NO_UUID: "torch does not name the GPU's UUID",
+    NO_ANSWER: f"timed out after {ANSWER_SECONDS:g} s; not retried",
+    ENDED: "NVML helper process exited; not retried",
+    NO_UUID: "torch does not report the GPU's UUID",
 }
 # nvml.h, nvmlReturn_t
 ERRORS = {1: "uninitialized", 2: "invalid argument", 3: "not supported", 4: "no permission", 6: "not found"}
@@ -107,7 +107,7 @@ class Reader:
                 self.failure = NO_ANSWER
             except (OSError, ValueError):
                 self.failure = ENDED
-            self.process.kill()  # not waited for: a hanging call of the driver cannot be interrupted
+            self.process.kill()  # not waited for: a hanging call into the NVIDIA driver cannot be interrupted
         return [self.failure] * len(COUNTERS)
 
     def _line(self, deadline: float) -> bytes:

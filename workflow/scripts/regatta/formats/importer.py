@@ -39,7 +39,7 @@ from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_no
 from regatta.store.records import problem_of
 from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
 
-# Of one file: reading takes 30 times the memory. Published results and job logs are far smaller.
+# Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
 MOST_BYTES, MOST_LINES = 32_000_000, 300_000
 SPLIT = "Keep only the results, or split the file. Nothing was imported."
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."

@@ -1,4 +1,4 @@
-"""What other programs take of this machine: before a local run, and during a cell that times out.
+"""CPU load of other programs on this machine: before a local run, and during a cell that times out.
 
 The ranks record the same beside each cell (bench/harness/host_load.py), but not for a cell that killed them.
 """
@@ -14,7 +14,7 @@ import psutil
 
 from regatta.launchers.base import descendants
 
-FIRST_LOOK_SECONDS, LOOK_SECONDS = 0.1, 0.4  # the second only if the first found a busy machine
+FIRST_CHECK_SECONDS, SECOND_CHECK_SECONDS = 0.1, 0.4  # the second only if the first found a busy machine
 LEAST_BUSY_CORES, LEAST_BUSY_RATIO = 0.5, 0.1  # the larger of the two: less does not keep ranks from their cores
 NOT_READ = "not read by the supervisor"
 NOT_READ_HERE = (
@@ -29,7 +29,7 @@ NOT_READ_HERE = (
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds by the clock, and of processor time: of the cores, taken by the hypervisor, and of some processes."""
+    """Seconds by the clock, and of CPU time: of the cores, CPU steal, and of some processes."""
 
     at_s: float
     busy_s: float
@@ -39,7 +39,7 @@ class Times:
 
 @dataclass(frozen=True)
 class OtherLoad:
-    """What processes of other programs took of this machine between two readings."""
+    """CPU load of other programs on this machine between two readings."""
 
     before: Times
     after: Times
@@ -54,7 +54,7 @@ class OtherLoad:
 
     @property
     def ranks_s(self) -> float:
-        """Return the processor time of the excluded processes. One that ended meanwhile cannot lower it."""
+        """Return the CPU time of the excluded processes. One that ended meanwhile cannot lower it."""
         return max(0.0, self.after.of_processes_s - self.before.of_processes_s)
 
     @property
@@ -63,7 +63,7 @@ class OtherLoad:
 
     @property
     def text(self) -> str:
-        return f"other processes took {min(100.0, 100 * self.cores / self.num_cores):.0f} % of the cores"
+        return f"other processes used {min(100.0, 100 * self.cores / self.num_cores):.0f} % of the CPU time"
 
 
 def read_times(processes: Iterable[psutil.Process], clock: Callable[[], float] = time.monotonic) -> Times:
@@ -85,7 +85,7 @@ def usable_cores() -> list[int]:
 
 
 class LaunchLoad:
-    """Follow what other programs take of this machine while a launch runs on it."""
+    """Follow the CPU load of other programs on this machine while a launch runs on it."""
 
     def __init__(self, process: subprocess.Popen) -> None:
         self.process = process
@@ -118,7 +118,7 @@ def record_field(load: OtherLoad) -> dict:
 def busy_text(sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic) -> str | None:
     """Return a warning if other programs keep this machine busy, after at most half a second; None if it is idle."""
     current = psutil.Process()
-    for seconds in (FIRST_LOOK_SECONDS, LOOK_SECONDS):
+    for seconds in (FIRST_CHECK_SECONDS, SECOND_CHECK_SECONDS):
         before = read_times([current], clock)
         sleep(seconds)
         load = OtherLoad(before, read_times([current], clock), len(usable_cores()))

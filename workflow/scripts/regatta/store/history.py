@@ -272,9 +272,9 @@ def size_problem(entry: dict, path: Path | None) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     if size is None:
-        return f"is missing or no file; its batch listed {plural(len(entry['records']), 'record')}"
+        return f"is missing or not a regular file; the manifest lists {plural(len(entry['records']), 'record')}"
     expected = entry["size_bytes"]
-    return None if size == expected else f"has {size:,} bytes, but had {expected:,} when its batch finished"
+    return None if size == expected else f"is {size:,} bytes; was {expected:,} when its batch finished"
 
 
 def _requested(results: Path, launch: str) -> Iterator[tuple[str, int]]:

@@ -127,7 +127,7 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
             num_skipped += 1
             continue
         if line["kind"] == "launch" and (other := _other_launch(path, line, text)):
-            text = f"{name}: line {number} is of launch {other}: the file was exchanged or renamed; skipped"
+            text = f"{name}: line {number} belongs to launch {other}: the file was swapped or renamed; file skipped"
             return LaunchFile(path, problems=[*launch_file.problems, text], is_checked=launch_file.is_checked)
         if is_suspect:
             if problem := line_problem(path.stem, text):

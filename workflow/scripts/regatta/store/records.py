@@ -238,11 +238,11 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
     return row | _times(slowest * 1e-9) | {"window_step_s": step_s} | parts, None
 
 
-LEAST_COUNTED_NS = 2 * 10**8  # of processor time of the ranks, with which that of the cores is compared
+LEAST_COUNTED_NS = 2 * 10**8  # of CPU time of the ranks, with which that of the cores is compared
 
 
 def host_load_columns(record: dict, hosts: list[str | None]) -> dict:
-    """Return the columns of a record's `host_load`: shares of the cores' time, of the host with the largest.
+    """Return the columns of a record's `host_load`: shares of CPU time, of the host with the largest.
 
     hosts: that of each rank. loaded_host: the one of other_processes_ratio. None where nothing is known.
     """
@@ -261,7 +261,7 @@ def host_load_columns(record: dict, hosts: list[str | None]) -> dict:
 
 
 def _other_ns(entry: dict) -> int | None:
-    """Return the time of the cores in processes of other programs.
+    """Return the CPU time of processes of other programs.
 
     None if the machine's counters do not include the ranks, as in some sandboxes.
     """

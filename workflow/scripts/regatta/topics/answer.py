@@ -19,7 +19,7 @@ from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
-from regatta.topics.slow_launches import summary, timeouts_beside_others
+from regatta.topics.slow_launches import summary, timeouts_on_busy_machine
 from regatta.topics.stragglers.section import persistent, row_closest_to_detection
 from regatta.topics.timeline import allocated_hours
 
@@ -115,7 +115,7 @@ def failed(data: ReportData) -> AnswerLine:
         where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
         shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
         what = ", ".join(filter(None, (what, shared, where)))
-    beside, of_timeouts = timeouts_beside_others(data)
+    beside, of_timeouts = timeouts_on_busy_machine(data)
     texts, values = [what, beside, missing, *costs], values | of_timeouts
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)

@@ -1,4 +1,4 @@
-"""Launches and nodes that were slow in most of their cells, and cells beside other processes. docs/metrics.md.
+"""Launches and nodes that were slow in most of their cells, and cells on a busy machine. docs/metrics.md.
 
 Table slow_launches.csv. One such launch makes all its cells vary, so it is named before any list of cells.
 """
@@ -18,9 +18,9 @@ SLOW_FACTOR = 1.5  # beyond the median of the cell's other launches; chance: tes
 MIN_CELLS = 3  # slow ones
 MIN_OTHERS = 2  # other launches of a cell: of two launches, neither is known to be the slow one
 MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is named
-LOADED_RATIO = 0.25  # share of the cores of other processes, above which timeouts and measurements name them
-LOADED_LEAST_RATIO = 0.1  # share of such measurements; fewer are not named
-TAKEN_RATIO = 0.05  # share of the cores taken by the hypervisor, or lost to a cgroup's limit; less is not named
+LOADED_RATIO = 0.25  # CPU share of other processes above which a measurement or timeout is on a busy machine
+LOADED_LEAST_RATIO = 0.1  # share of such measurements outside slow launches; fewer are not listed
+TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
 MOST_NAMED = 2  # in the summary
 LOADS = ("other_processes_ratio", "steal_ratio", "throttled_ratio")
 SLOW_LAUNCHES = {
@@ -108,7 +108,7 @@ def _row(compared: list[dict], host: str | None = None) -> dict:
 
 @once_per_report
 def findings(data: ReportData) -> list[Finding]:
-    """Return slow nodes, then slow launches on other nodes, then measurements and timeouts beside other processes."""
+    """Return slow nodes, then slow launches on other nodes, then measurements and timeouts on a busy machine."""
     table = data.tables["slow_launches"]
     slow = table[table["is_slow"]]
     nodes = set(slow["host"].dropna())
@@ -143,21 +143,19 @@ def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str
 
 
 def _loaded(data: ReportData, slow: pd.DataFrame) -> list[Finding]:
-    """Return the finding on other measurements beside other processes: if all launches are, none is slower."""
-    ok = data.ok
-    loaded = ok[
-        (ok["other_processes_ratio"] > LOADED_RATIO).fillna(False) & ~ok["launch"].isin(slow["launch"].dropna())
-    ]
+    """Return the finding on measurements on a busy machine, outside slow launches: if all are, none stands out."""
+    ok = data.ok[~data.ok["launch"].isin(slow["launch"].dropna())]
+    loaded = ok[(ok["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
     if len(loaded) < max(1, LOADED_LEAST_RATIO * len(ok)):
         return []
-    values = {"num": len(loaded), "num_ok": len(ok)}
+    values = {"num": len(loaded), "num_ok": len(ok), "num_in_slow_launches": len(data.ok) - len(ok)}
     values["other_processes_ratio"] = float(loaded["other_processes_ratio"].median())
     rows = of_runs("measurements", loaded, loaded["other_processes_ratio"].idxmax())
     return [Finding("loaded_measurements", values, (rows,), tuple(loaded["cell"].unique()), "warnings")]
 
 
 def _loaded_timeouts(data: ReportData) -> list[Finding]:
-    """Return the finding on timeouts while other processes used the cores: the program may not be at fault."""
+    """Return the finding on timeouts on a busy machine: the program may not be at fault."""
     late = data.measurements[data.measurements["status"] == "timeout"]
     loaded = late[(late["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
     if loaded.empty:
@@ -172,23 +170,26 @@ def _loaded_timeouts(data: ReportData) -> list[Finding]:
 
 
 def clause(finding: Finding) -> str:
-    """Return a finding as one clause, without its end: `launch 1 was slow in 5 of 6 cells (4-23 x); ...`."""
+    """Return a finding as one clause: `launch 1 took 4-23x as long as the other launches in 5 of 6 cells; ...`."""
     values = finding.values
-    others = f"other processes took {percent_number(values['other_processes_ratio'] or 0)} % of the cores"
+    others = f"other processes used {percent_number(values['other_processes_ratio'] or 0)} % of the CPU time"
     if finding.kind == "loaded_timeouts":
         return f"{values['num']} of {plural(values['num_timeouts'], 'timeout')} on a busy machine: {others}"
     if finding.kind == "loaded_measurements":
-        return f"busy machine in {values['num']} of {plural(values['num_ok'], 'measurement')}: {others} (median)"
+        outside = " outside slow launches" if values["num_in_slow_launches"] else ""
+        of_all = f"{values['num']} of {plural(values['num_ok'], 'measurement')}{outside}"
+        return f"{of_all} ran on a busy machine: {others} (median)"
     low, high = (_factor(values[name]) for name in ("low_ratio", "high_ratio"))
     span = low if low == high else f"{low}\N{EN DASH}{high}"
+    compared = "the other nodes" if finding.kind == "slow_node" else "the other launches"
     of_cells = f"{values['num_slow']} of {plural(values['num_cells'], 'cell')}"
-    parts = [f"{values['name']} was slow in {of_cells} ({span} \N{MULTIPLICATION SIGN})"]
+    parts = [f"{values['name']} took {span}\N{MULTIPLICATION SIGN} as long as {compared} in {of_cells}"]
     if values["other_processes_ratio"] is not None:
         parts.append(others)
     if (values["steal_ratio"] or 0) >= TAKEN_RATIO:
-        parts.append(f"the hypervisor took {percent_number(values['steal_ratio'])} %")
+        parts.append(f"CPU steal {percent_number(values['steal_ratio'])} %")
     if (values["throttled_ratio"] or 0) >= TAKEN_RATIO:
-        parts.append(f"the limit of its cgroup cost {percent_number(values['throttled_ratio'])} %")
+        parts.append(f"CPU throttling (cgroup limit) {percent_number(values['throttled_ratio'])} %")
     return "; ".join(parts)
 
 
@@ -212,19 +213,19 @@ def summary(data: ReportData) -> tuple[list[str], dict]:
     return [*map(clause, slow[:MOST_NAMED]), *more, *map(clause, loaded)], values
 
 
-def timeouts_beside_others(data: ReportData) -> tuple[str, dict]:
-    """Return text and values of timeouts beside other processes, for the line on failures; empty without any."""
+def timeouts_on_busy_machine(data: ReportData) -> tuple[str, dict]:
+    """Return text and values of timeouts on a busy machine, for the line on failures; empty without any."""
     found = [finding for finding in findings(data) if finding.kind == "loaded_timeouts"]
     return (clause(found[0]), {"loaded_timeouts": found[0].values}) if found else ("", {})
 
 
 ADVICE = {
-    "slow_launch": "Check what else ran at that time: other programs, a second campaign, a lower clock. With more"
-    " launches (repeats), medians are barely affected by one. To drop it, measure under a new campaign name.",
+    "slow_launch": "Check for other programs, a second campaign, or reduced clocks at that time. With more launches"
+    " (repeats), medians are barely affected by one. To exclude it, measure again under a new campaign name.",
     "slow_node": "Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all"
     " nodes one by one (sweep: nodes).",
-    "loaded_measurements": "Stop other programs and measure again under a new campaign name: they add to times and to"
-    " their variation.",
+    "loaded_measurements": "Other programs increase times and between-launch variation. Stop them and measure again under"
+    " a new campaign name.",
     "loaded_timeouts": "Run one campaign at a time and stop other programs; then retry with --forcerun measure, or"
     " raise cell_seconds.",
 }
@@ -241,9 +242,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     text = (
         f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
         f" {SLOW_FACTOR:g} times the median of the cell's other launches ({MIN_OTHERS} or more). The value of a launch"
-        " is its pipelined time per step or call, else the median of its samples. Other processes: processor time of"
-        " the host's cores minus that of the ranks, over the time of these cores; median over the slow cells, on the"
-        " host with the most."
+        " is its pipelined time per step or call, else the median of its samples. Other processes: the share of the"
+        " host's CPU time that processes other than the ranks used. Shown: the median over the slow cells, on the most"
+        " loaded host."
     )
     return [("Slow launch", text)]
 
