@@ -392,7 +392,7 @@ def test_a_folder_is_empty_only_where_nothing_ran(tmp_path):
 
 def test_a_store_that_is_missing_although_batches_were_finished_stops_the_plan(tmp_path, results):
     shutil.rmtree(results / "launches")
-    with pytest.raises(UserError, match=r"launches: is missing, but .*manifest.json lists launch files in it"):
+    with pytest.raises(UserError, match=r"launches: is missing, but .*manifest.json names launch files in it"):
         plan(tmp_path, collectives(*SIZES))
 
 

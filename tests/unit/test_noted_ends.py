@@ -36,7 +36,7 @@ def test_a_job_that_finishes_its_batch_leaves_no_trace_of_trouble(tmp_path):
 
 def test_the_end_of_a_job_has_its_duration_by_a_clock_that_is_never_set(tmp_path, monkeypatch):
     clock = iter([5000.0, 5004.25])
-    monkeypatch.setattr("regatta.store.jobs.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("regatta.store.jobs.uptime_s", lambda: next(clock))
     monkeypatch.setattr("regatta.store.jobs.utc_now", lambda: "2026-11-21T02:00:00Z")
     with noting_end(a_run(tmp_path)):
         pass

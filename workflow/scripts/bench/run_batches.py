@@ -11,6 +11,7 @@ if every cell has a record, 3 if some have none, 2 for a user error.
 """
 
 import argparse
+import contextlib
 import fcntl
 import os
 import signal
@@ -42,22 +43,21 @@ class Watch:
     """A launch as its file shows it. since: when its last line was seen, by the monotonic clock."""
 
     path: Path
-    num_lines: int = 0
+    offset: int = 0
     current: str | None = None
     statuses: dict[str, str] = field(default_factory=dict)
     is_complete: bool = False
     since: float = field(default_factory=time.monotonic)
 
     def update(self) -> None:
-        lines = list(frozen_batch.read_lines(self.path))
-        for line in lines[self.num_lines :]:
+        lines, self.offset = frozen_batch.read_lines(self.path, self.offset)
+        for line in lines:
             if line["kind"] == "start":
                 self.current = line["cell"]
             elif line["kind"] == "record":
                 self.current, self.statuses[line["cell"]] = None, line["status"]
             self.is_complete |= line["kind"] == "complete"
             self.since = time.monotonic()
-        self.num_lines = len(lines)
 
 
 def main() -> None:
@@ -71,16 +71,21 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, raise_stopped)
     try:
-        batches = frozen_batch.read_campaign(options.results)
-        locks = [
-            lock(path) for path in (options.results.parent / ".machine.lock", *(b.folder / "lock" for b in batches))
-        ]
+        results = options.results.resolve()
+        batches = frozen_batch.read_campaign(results)
+        locks = [lock(path) for path in (results.parent / ".machine.lock", *(b.folder / "lock" for b in batches))]
         reason = measure(batches, end)
         del locks
+        code = report(results, batches, reason)
     except Refused as refused:
         print(f"run_batches.py: {refused}", file=sys.stderr)
         sys.exit(USER_ERROR)
-    sys.exit(report(options.results, batches, reason))
+    except OSError as error:
+        print(f"run_batches.py: {error.filename}: {error.strerror}. Nothing recorded is lost.", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    except Stopped:  # before or after the launches
+        sys.exit(INCOMPLETE)
+    sys.exit(code)
 
 
 def raise_stopped(number: int, _frame: object) -> None:
@@ -151,7 +156,9 @@ def run_launch(batch: Batch, request: dict, log: Path, end: float | None) -> tup
         late_s = follow(launcher, watch, batch.content, end)
     except Stopped as reason:
         stop(launcher)
-        frozen_batch.append_lines(request, [{"kind": "stopped", "signal": str(reason), "time_utc": utc_now()}])
+        watch.update()
+        if not watch.is_complete:
+            frozen_batch.append_lines(request, [{"kind": "stopped", "signal": str(reason), "time_utc": utc_now()}])
         raise
     elapsed_ns = int((time.monotonic() - watch.since) * 1e9)
     if late_s:
@@ -190,7 +197,8 @@ def follow(launcher: subprocess.Popen, watch: Watch, content: dict, end: float |
 def dump_stacks(launcher: subprocess.Popen) -> None:
     """Have the ranks write their stacks to the log (run_launch.py registers SIGUSR1 for that)."""
     for pid in children(launcher.pid):
-        os.kill(pid, signal.SIGUSR1)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(pid, signal.SIGUSR1)
     time.sleep(STACK_DUMP_SECONDS)
 
 

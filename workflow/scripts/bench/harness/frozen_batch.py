@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,8 +50,9 @@ class Batch:
         """Return the cells of a planned launch without a record that counts, in the frozen order."""
         done = set()
         for path in sorted((self.results / "launches").glob(f"{self.folder.name}-l{index:03d}-a*.jsonl")):
-            records = (line for line in read_lines(path) if line.get("kind") == "record")
-            done |= {line["cell"] for line in records if line.get("status") not in ALWAYS_RETRIED}
+            lines, _ = read_lines(path)
+            records = (line for line in lines if line["kind"] == "record" and lines[0]["kind"] == "launch")
+            done |= {line["cell"] for line in records if line["status"] not in ALWAYS_RETRIED}
         return [cell for cell in self.content["launches"][index]["cells"] if cell not in done]
 
     def write_request(self, index: int, cells: list[str], git: dict) -> tuple[dict, Path]:
@@ -104,9 +105,27 @@ def read_campaign(results: Path) -> list[Batch]:
     except (ValueError, KeyError, TypeError):
         raise Refused(f"{results}: plan.json or a batch.json is damaged. {remedy} again.") from None
     for batch in batches:
-        if problem := problem_of(batch.content):
+        try:
+            problem = problem_of(batch.content)
+        except (KeyError, TypeError, AttributeError):
+            problem = f"is damaged. {remedy} again"
+        if problem:
             raise Refused(f"{batch.folder / 'batch.json'}: {problem}.")
+    check_launches(results)
     return batches
+
+
+def check_launches(results: Path) -> None:
+    """Raise Refused if the launch files cannot be read, or are missing: everything would be measured again."""
+    launches, problem = results / "launches", None
+    if launches.is_symlink() and not launches.exists():
+        problem = "is a dangling symbolic link"
+    elif launches.exists() and not launches.is_dir():
+        problem = "is not a folder"
+    elif not launches.exists() and any(results.glob("batches/*/launches/*.json")):
+        problem = "is missing, but launches were requested"
+    if problem:
+        raise Refused(f"{launches}: {problem}. Mount or restore the folder. Nothing was changed.")
 
 
 def problem_of(content: dict) -> str | None:
@@ -150,27 +169,40 @@ def rank_environment(stack: dict) -> dict[str, str]:
     return {**inherited, "PYTHONNOUSERSITE": "1", **fixed, **env, "PYTHONUNBUFFERED": "1"}
 
 
-def read_lines(path: Path) -> Iterator[dict]:
-    """Yield the undamaged lines of a launch file that are JSON objects, also while it is written."""
+def read_lines(path: Path, offset: int = 0) -> tuple[list[dict], int]:
+    """Return the undamaged lines of a launch file from an offset, also while it is written, and the offset of the next.
+
+    Raises Refused if it cannot be read. A file that does not exist has no lines.
+    """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            file.seek(offset)
+            content = file.read()
     except FileNotFoundError:
-        return
+        return [], offset
+    except OSError as error:
+        raise Refused(f"{path}: cannot be read ({error.strerror})") from None
+    *texts, rest = content.split(b"\n")
     has_checksums = launch_file.KEY in content
-    for text in content.split(b"\n")[:-1]:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and not (has_checksums and launch_file.is_damaged(path, text)):
-            yield line
+    found = [parsed(text) for text in texts if not (has_checksums and launch_file.is_damaged(path, text))]
+    return [line for line in found if line is not None], offset + len(content) - len(rest)
+
+
+def parsed(text: bytes) -> dict | None:
+    """Return a line of a launch file, None if it lacks what readers need."""
+    try:
+        line = json.loads(text)
+        needed = {"launch": ("launch",), "start": ("cell",), "record": ("cell", "status")}.get(line["kind"], ())
+        return line if all(isinstance(line[key], str) for key in needed) else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def append_lines(request: dict, lines: Iterable[dict]) -> None:
     """Append lines to a launch file whose ranks have ended; first the launch's own, if no rank wrote it."""
     path = Path(request["store_file"])
     writer = launch_file.Writer(path)
-    if not any(line.get("kind") == "launch" for line in read_lines(path)):
+    if not any(line["kind"] == "launch" for line in read_lines(path)[0]):
         known = {key: request[key] for key in FROM_REQUEST}
         order = [cell["id"] for cell in request["cells"]]
         writer.append({"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None})

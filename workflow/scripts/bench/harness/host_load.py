@@ -145,7 +145,14 @@ def cpu_ns_of_tree(proc: Path) -> int:
 
 def children(folder: Path) -> list[str]:
     """Return the process ids of the children of a process of /proc."""
-    return [pid for task in (folder / "task").iterdir() for pid in (task / "children").read_text().split()]
+    found = []
+    for task in (folder / "task").iterdir():
+        try:
+            found += (task / "children").read_text().split()
+        except FileNotFoundError:
+            if task.exists():  # the kernel does not list children
+                raise
+    return found
 
 
 def throttled(proc: Path, cgroup: Path, keys: dict[str, int]) -> int:

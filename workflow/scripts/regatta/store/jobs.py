@@ -9,7 +9,7 @@ from regatta.store.launch_files import append_line, duration, read_file, utc_now
 
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
 END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
-_started_s: dict[Path, float] = {}  # by batch, when this process noted the start of its job; by the monotonic clock
+_started_s: dict[Path, float] = {}  # by batch, when this process noted the start of its job (uptime_s)
 
 NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
 
@@ -24,10 +24,15 @@ def note_job(
     line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
     line |= {} if num_records is None else {"num_records": num_records}
     if kind == "started":
-        _started_s[folder.resolve()] = time.monotonic()
+        _started_s[folder.resolve()] = uptime_s()
     elif (started_s := _started_s.get(folder.resolve())) is not None:
-        line["elapsed_s"] = round(time.monotonic() - started_s, 3)
+        line["elapsed_s"] = round(uptime_s() - started_s, 3)
     append_line(folder / "jobs.jsonl", line)
+
+
+def uptime_s() -> float:
+    """Return seconds by a clock that cannot be set and, on Linux, goes on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def jobs_of_batch(folder: Path) -> list[dict]:

@@ -233,8 +233,8 @@ def launch_paths(launches: Path) -> list[Path]:
         return sorted(launches / name for name in os.listdir(launches) if name.endswith(".jsonl"))
     except FileNotFoundError:
         problem = f"is a link to {os.readlink(launches)}, which does not exist" if launches.is_symlink() else None
-        if problem is None and (manifest := _manifest_with_launches(launches.parent)):
-            problem = f"is missing, but {manifest} lists launch files in it"
+        if problem is None and (evidence := _evidence_of_launches(launches.parent)):
+            problem = f"is missing, but {evidence} names launch files in it"
         if problem is None:
             return []
     except OSError as error:
@@ -242,14 +242,14 @@ def launch_paths(launches: Path) -> list[Path]:
     raise UserError(f"{launches}: {problem}. Mount or restore the folder, or make it readable. Nothing was changed.")
 
 
-def _manifest_with_launches(results: Path) -> Path | None:
-    """Return the manifest of a finished batch that has launch files, or None."""
+def _evidence_of_launches(results: Path) -> Path | None:
+    """Return a manifest with launches, or the request of a launch, or None if nothing ran yet."""
     for path in sorted((results / "batches").glob("*/manifest.json")):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             manifest = load_json(read_file(path))
             if isinstance(manifest, dict) and manifest.get("launches"):
                 return path
-    return None
+    return min((results / "batches").glob("*/launches/*.json"), default=None)
 
 
 def check_launches(launches: Path, campaign: Path) -> None:
