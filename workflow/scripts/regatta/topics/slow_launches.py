@@ -224,8 +224,8 @@ ADVICE = {
     " (repeats), medians are barely affected by one. To exclude it, measure again under a new campaign name.",
     "slow_node": "Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all"
     " nodes one by one (sweep: nodes).",
-    "loaded_measurements": "Other programs increase times and between-launch variation. Stop them and measure again under"
-    " a new campaign name.",
+    "loaded_measurements": "Other programs increase times and between-launch variation. Stop them and measure again"
+    " under a new campaign name.",
     "loaded_timeouts": "Run one campaign at a time and stop other programs; then retry with --forcerun measure, or"
     " raise cell_seconds.",
 }
