@@ -125,7 +125,7 @@ def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
     assert placement.receive_verdict(1, store).threads_per_rank == 12
 
 
-def test_every_rank_hears_which_cores_the_ranks_of_its_host_may_use():
+def test_every_rank_receives_the_cores_of_its_host():
     store = torch.distributed.HashStore()
     places = [replace(place(0), cores=[0, 1]), replace(place(1), cores=[2]), replace(place(2), host="b", cores=[5])]
     placement.send_verdicts([], places, 4, store)

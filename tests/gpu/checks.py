@@ -1,4 +1,4 @@
-"""The checks of first_run.sh: what only a GPU can settle, computed from its records. Standard library only.
+"""The checks of first_run.sh: what only a GPU can show, computed from its records. Standard library only.
 
 A check is ok, fail or unknown (what it needs was not measured). On a CPU, those that need a GPU are unknown.
 """

@@ -228,14 +228,14 @@ ERRORS = {
         "name: ../small",
         "campaign.yaml:2: name = '../small' is invalid (Name of the campaign and of its folder under"
         " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit."
-        " Not index.html, compare or README.md, which are other files there).",
+        " index.html, compare and README.md are reserved).",
     ),
     "a name with a line break": (
         "name: small",
         'name: "small\\n"',
         "campaign.yaml:2: name = 'small\\n' is invalid (Name of the campaign and of its folder under"
         " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit."
-        " Not index.html, compare or README.md, which are other files there).",
+        " index.html, compare and README.md are reserved).",
     ),
     "a stack's name with a dash": (
         "host: {kind: host}",

@@ -1,4 +1,4 @@
-"""Excerpts and files that were cut off: `--incomplete` imports what they contain, and marks every row."""
+"""Excerpts and truncated files: `--incomplete` imports what they contain, and marks every row."""
 
 import dataclasses
 import json

@@ -35,7 +35,7 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture(scope="module")
 def node_python(tmp_path_factory) -> Path:
-    """A Python without the packages of Regatta's driver. REGATTA_NODE_PYTHON names another one, such as with an older torch."""
+    """A Python without the packages of the driver. REGATTA_NODE_PYTHON names another one, as with an older torch."""
     if "REGATTA_NODE_PYTHON" in os.environ:
         return Path(os.environ["REGATTA_NODE_PYTHON"])
     pytest.importorskip("torchvision")

@@ -1,4 +1,4 @@
-"""All programs of the ranks with the oldest torch that they support, in an environment of its own."""
+"""All programs of the ranks with the oldest torch that they support, in a separate environment."""
 
 import re
 import subprocess

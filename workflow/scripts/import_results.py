@@ -42,9 +42,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=positive, metavar="N", help="number of nodes, if missing from the files")
     parser.add_argument("--operation", choices=OPERATIONS, help="nccl-tests operation, if missing from the files")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
-    parser.add_argument(
-        "--incomplete", action="store_true", help="import excerpts and files that are cut off; marks every row"
-    )
+    parser.add_argument("--incomplete", action="store_true", help="import excerpts and truncated files; mark every row")
     args = parser.parse_args()
     gc.disable()  # it takes half of the time of a large file, and frees almost nothing
     options = Options(args.nodes, args.gpus_per_node, args.operation, args.incomplete)

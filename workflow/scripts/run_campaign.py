@@ -53,7 +53,7 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
 
 
 def run_snakemake(arguments: list[str]) -> int:
-    """Run Snakemake and return its exit status. Signals to this process are forwarded, also that of its end."""
+    """Run Snakemake and return its exit status. Signals to this process are forwarded, including its death."""
     scripts, this = str(Path(__file__).resolve().parent), os.getpid()
 
     def end_with_this_process() -> None:  # between fork and exec; this process has one thread, so that is safe
@@ -76,8 +76,8 @@ def run_snakemake(arguments: list[str]) -> int:
 def stop_with_terminal(snakemake: subprocess.Popen) -> None:
     """Stop Snakemake when the terminal closes on which this process is in the foreground.
 
-    The kernel sends SIGHUP only to the first process of the terminal, and to the others when that one ends. If it is
-    make (ssh -t HOST make campaign), it waits for this process instead.
+    The kernel sends SIGHUP to the session leader, and to the other processes when that one ends. If it is make (ssh -t
+    HOST make campaign), it waits for its command and does not forward the signal.
     """
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)

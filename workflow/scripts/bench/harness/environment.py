@@ -100,7 +100,7 @@ def version_of(package: str) -> str | None:
 
 
 def math_settings() -> dict[str, bool]:
-    """Return whether fp32 products and convolutions may use TF32, and whether cuDNN tries its algorithms."""
+    """Return whether fp32 products and convolutions may use TF32, and whether cuDNN autotunes its algorithms."""
     has_tf32 = os.environ.get(TF32_OVERRIDE) != "0"
     return {
         "allow_tf32_matmul": has_tf32 and torch.backends.cuda.matmul.allow_tf32,
@@ -110,7 +110,7 @@ def math_settings() -> dict[str, bool]:
 
 
 def cudnn_version() -> str | None:
-    """Return the version of cuDNN, None if torch was built without. Not yet run on a GPU."""
+    """Return the version of cuDNN, None if torch was built without it. Not yet run on a GPU."""
     version = torch.backends.cudnn.version()
     return None if version is None else str(version)
 

@@ -1,4 +1,4 @@
-"""What differs between versions of torch: names that moved, private names, and options. Tried: docs/figures.md.
+"""What differs between versions of torch: names that moved, private names, options. Tested versions: docs/figures.md.
 
 Ranks run with torch 2.4 and newer. Each function imports when it is called: a collective needs none of them.
 """
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 OLDEST = (2, 4)
 FSDP_ON_CPU = (2, 7)
-ENDS_UNLOCKED = (2, 8)
+GIL_RELEASED = (2, 8)
 
 
 def version() -> tuple[int, int]:
@@ -43,14 +43,14 @@ def flop_counting() -> tuple[type, dict, object]:
 
 @contextlib.contextmanager
 def ending_gloo() -> Iterator[None]:
-    """Wait for gloo's threads without the interpreter's lock when a group ends within the context.
+    """Release the GIL while a gloo group ends within the context.
 
-    Before ENDS_UNLOCKED the group's destructor holds the lock while it waits, in destroy_process_group or in a later
-    garbage collection. A thread that still has to release the last reference to a tensor needs it, and both wait
-    indefinitely: in 1 of about 1,000 groups on a busy machine. The destructor of gloo's own object frees the lock, so
-    its reference has to be the last one.
+    Otherwise, before torch 2.8 (GIL_RELEASED), the destructor joins gloo's threads while holding the GIL, in
+    destroy_process_group or in a later garbage collection, and about 1 in 1,000 groups deadlocks: a thread needs the
+    GIL to release the last reference to a tensor. The destructor of gloo's backend object releases the GIL, so its
+    reference has to be the last one.
     """
-    if version() >= ENDS_UNLOCKED or dist.get_backend() != "gloo":
+    if version() >= GIL_RELEASED or dist.get_backend() != "gloo":
         yield
         return
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))

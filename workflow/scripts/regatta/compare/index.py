@@ -23,7 +23,7 @@ COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
 MOST_LINES = 12
-# One of these is in each index that Regatta wrote; the first since it identifies itself.
+# One of these is in each index that Regatta wrote; the first in pages of current versions.
 MARKERS = (b'<meta name="generator" content="Regatta">', b'<a class="skip" href="#campaigns">Skip to Campaigns</a>')
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
 

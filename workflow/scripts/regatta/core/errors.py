@@ -72,7 +72,9 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for each closed standard stream (`>&-`). The next opened file would get that number and that text.
+    """Open /dev/null for each closed standard stream (`>&-`).
+
+    Otherwise the next file opened would reuse the descriptor and receive the output.
 
     Print characters that cannot be encoded, as in names of files, with a backslash.
     """
@@ -130,7 +132,7 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
 
 def add_parent_option(parser: argparse.ArgumentParser) -> None:
     """Add `--parent PID`, for a script that stops when the process dies that started it."""
-    text = "stop when this process dies, which must be the parent (default: the parent)"
+    text = "PID of the parent process; stop when it exits (default: the current parent)"
     parser.add_argument("--parent", type=int, default=os.getppid(), metavar="PID", help=text)
 
 

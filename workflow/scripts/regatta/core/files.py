@@ -131,7 +131,7 @@ def check_folders(parent: Path, names: Collection[str]) -> None:
     """Raise UserError if one of these exists in a folder and is no folder: Snakemake would end with a traceback."""
     for path in (parent / name for name in names):
         if path.exists() and not path.is_dir():
-            raise UserError(f"{path}: is not a folder. Move it away and run the same command again.")
+            raise UserError(f"{path}: is not a folder. Rename or move it and run the same command again.")
 
 
 def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:

@@ -42,7 +42,7 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
         if not options.is_incomplete or not last or not lines:
             raise
     kind, source = _read_text(f"{lines}\n", name, options)
-    return kind, replace(source, notes=(*source.notes, "last line excluded, because it is cut off"))
+    return kind, replace(source, notes=(*source.notes, "last line excluded (truncated)"))
 
 
 def _read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:

@@ -2,7 +2,7 @@
 
 A row is a payload with the mean bandwidth of the trials, of which the finer of the two columns gives the time. The
 program runs torch.distributed on fp32 tensors. Sizes double from row to row, so a missing row is detected; a table that
-was cut off between two rows is not.
+was truncated between two rows is not.
 """
 
 import re

@@ -59,7 +59,7 @@ class Outcome:
 
 
 def read_import(path: Path, options: Options) -> Import:
-    """Return the content of a file. Raises UserError for a file that is foreign, damaged or cut off."""
+    """Return the content of a file. Raises UserError for a file that is foreign, damaged or truncated."""
     try:
         if (num_bytes := path.stat().st_size) > MOST_BYTES:
             raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
@@ -108,7 +108,7 @@ def campaign_folder(results: Path, name: str) -> Path:
     if not re.fullmatch(load_schema("campaign")["properties"]["name"]["pattern"], name) or name.endswith("\n"):
         raise UserError(
             f"--campaign {quoted(name)}: a name must be at most 64 letters, digits, dots, dashes and underscores,"
-            " beginning with a letter or digit, and not index.html, compare or README.md."
+            " beginning with a letter or digit. index.html, compare and README.md are reserved."
         )
     return results / name
 

@@ -248,7 +248,7 @@ def _starts(lines: list[str]) -> list[int]:
         ends = (i + 1 for i in range(head - 1, before, -1) if _is_within_run(lines[i]))
         starts.append(next(ends, head))
     begun = (i for i, line in enumerate(lines) if heads and i > heads[-1] and STARTED.match(line))
-    return [*starts, *begun]  # a program that was begun after the last table is cut off
+    return [*starts, *begun]  # a program that was begun after the last table is incomplete
 
 
 def _is_within_run(line: str) -> bool:

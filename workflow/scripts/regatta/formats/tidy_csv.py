@@ -169,7 +169,7 @@ class Launch:
 
 
 def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
-    """Return what the file contains about each launch. Raises UserError for one that is damaged or cut off."""
+    """Return what the file contains about each launch. Raises UserError for one that is damaged or truncated."""
     launches, others, is_after = {}, set(), False
     for line, fields in _rows(text, name, EXPORTED, None):
         row = {column: unescape(value) for column, value in fields.items()}
@@ -185,7 +185,7 @@ def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
     notes = ["only times are imported; excluded: memory, parts of an iteration, numerical errors"]
     if is_incomplete and not is_after and len(launches) > 1:
         launches.popitem()
-        notes.append("last launch excluded, because it may be cut off")
+        notes.append("last launch excluded (possibly truncated)")
     elif not launches or not is_after:
         want = "rows of further tables" if launches else "rows of the table measurements with status ok"
         raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")

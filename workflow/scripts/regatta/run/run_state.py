@@ -236,8 +236,8 @@ def _running_batch(batch: BatchFiles, left: set[Slot], files: RunFiles) -> Runni
 def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> float | None:
     """Return the time between start and end of each job × the ranks of its batch; None if no job was noted.
 
-    A job whose end is unknown counts up to its last record. A finished one recorded its duration by a clock that is
-    never set; a running one counts nothing while the clock is behind its start.
+    A job whose end is unknown counts up to its last record. A finished one recorded its duration by the
+    monotonic clock; a running one counts nothing while the clock is behind its start.
     """
     total, has_notes = 0.0, False
     for batch in files.batches.values():

@@ -20,7 +20,7 @@ def note_job(
     """Note that a job has `started` on a batch, has `finished` it, or ended early: `no_start`, `node_failure`, or
     `stopped` for any other reason. hosts: the nodes that the next job should avoid. num_records: those that it made.
 
-    An end has the seconds since the start, which are right even if the clock was set meanwhile."""
+    An end has the seconds since the start, which are correct even if the clock was stepped meanwhile."""
     line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
     line |= {} if num_records is None else {"num_records": num_records}
     if kind == "started":

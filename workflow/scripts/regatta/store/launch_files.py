@@ -95,7 +95,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_launch_file(path: Path) -> LaunchFile:
-    """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
+    """Read a launch file, also one that is still being written or was truncated. Never raises on its content."""
     content, problem = read_launch_bytes(path)
     return parse_launch_file(path, content) if problem is None else LaunchFile(path, problems=[problem])
 
@@ -232,7 +232,7 @@ def launch_paths(launches: Path) -> list[Path]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return sorted(launches / name for name in os.listdir(launches) if name.endswith(".jsonl"))
     except FileNotFoundError:
-        problem = f"is a link to {os.readlink(launches)}, which does not exist" if launches.is_symlink() else None
+        problem = f"is a dangling symbolic link to {os.readlink(launches)}" if launches.is_symlink() else None
         if problem is None and (evidence := _evidence_of_launches(launches.parent)):
             problem = f"is missing, but {evidence} names launch files in it"
         if problem is None:

@@ -205,7 +205,10 @@ def _unchecked(problems: dict) -> list[tuple[str, str]]:
         return []
     files = plural(num, "launch file has", "launch files have")
     return [
-        ("Unchecked", f"{files} no checksums (written by an earlier version). A changed number in them is not found.")
+        (
+            "Unchecked",
+            f"{files} no checksums (written by an earlier version). Altered values in them cannot be detected.",
+        )
     ]
 
 

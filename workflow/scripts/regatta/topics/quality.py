@@ -222,7 +222,7 @@ def _single_values(campaign: dict, ok: pd.DataFrame) -> Advice | None:
 
 
 def _incomplete_files(ok: pd.DataFrame) -> Advice | None:
-    """Return the warning on results imported from excerpts, or from files that were cut off."""
+    """Return the warning on results imported from excerpts or truncated files."""
     rows = ok[ok["stop"].str.endswith(INCOMPLETE).fillna(False)]
     if rows.empty:
         return None

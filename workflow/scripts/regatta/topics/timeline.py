@@ -84,7 +84,7 @@ def _relative(row: dict, begin: int | None) -> dict:
 
 
 def _without_clock_step(job: dict) -> dict:
-    """Return the end of a job by its monotonic clock, and by how much the clock was set during the job, if it was."""
+    """Return the end of a job by its monotonic clock, and by how much the clock was stepped during it, if it was."""
     start_s, end_s, elapsed_s = job["start_s"], job["end_s"], job["elapsed_s"]
     if start_s is None or end_s is None:
         return {"clock_step_s": None}
@@ -97,7 +97,7 @@ def _without_clock_step(job: dict) -> dict:
 def _durations(row: dict, job_s: float | None) -> dict:
     """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer.
 
-    job_s: duration of its job. If a launch seems to be longer, the clock was set during it, and its cells count alone.
+    job_s: duration of its job. If a launch seems longer, the clock was stepped during it, and its cells count alone.
     """
     if row["start_s"] is None or (row["end_s"] is None and not row["cells_s"]):
         return {"duration_s": None, "overhead_s": None}
@@ -320,7 +320,7 @@ def warnings(data: ReportData) -> list[Advice]:
 
 
 def _clock_warnings(allocations: pd.DataFrame) -> list[Advice]:
-    """Return the warning that the clock was set during a job, with the largest step first."""
+    """Return the warning that the clock was stepped during a job, with the largest step first."""
     rows = allocations[allocations["clock_step_s"].notna()]
     if rows.empty:
         return []
@@ -329,9 +329,9 @@ def _clock_warnings(allocations: pd.DataFrame) -> list[Advice]:
     size, way = elapsed_text(round(abs(step_s))), "forward" if step_s > 0 else "back"
     return [
         Advice(
-            f"Clock set {way} by {size} during a job ({plural(len(rows), 'job')} affected).",
-            "Durations of jobs are by the monotonic clock, so hours are right; the times of launches in these jobs are"
-            " not. Synchronize the clocks of all machines (chrony, ntpd) before a campaign.",
+            f"Clock stepped {way} by {size} during a job ({plural(len(rows), 'job')} affected).",
+            "Job durations use the monotonic clock, so hours are correct; launch timestamps in these jobs are not."
+            " Synchronize the clocks of all machines (chrony, ntpd) before a campaign.",
             (of_rows("allocations", rows),),
             {"step_s": step_s, "num": len(rows)},
         )
