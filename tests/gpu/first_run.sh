@@ -6,7 +6,8 @@
 #   tests/gpu/first_run.sh --device cpu DIR     a rehearsal: freeze config/campaigns/cpu/first-gpu-run.yaml before
 #
 # It installs nothing and needs no network. It ends within 8 minutes (--minutes), goes on after failures, and writes
-# summary.txt, summary.json and results.tar.gz into FOLDER ($OUT, else first-run). PYTHON selects the interpreter.
+# summary.txt, summary.json and results.tar.gz into FOLDER ($OUT, else first-run). PYTHON selects the interpreter. Exit
+# status: 0 if every stage passed, at least one record is ok and no check failed; else 1; 2 for an error of the user.
 #
 #   tar -xzf FOLDER/results.tar.gz -C results                                            where the driver is
 #   python workflow/scripts/rebuild_report.py results/first-gpu-run

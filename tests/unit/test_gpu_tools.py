@@ -44,6 +44,48 @@ def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path):
     assert (tmp_path / "good.log").read_text() == "fine\n"
 
 
+def results_with(folder: Path, *records: dict) -> Path:
+    """Return a results folder whose store has these records."""
+    for name in ("first-run", "launches"):
+        (folder / name).mkdir(parents=True)
+    lines = [{"kind": "launch", "stack": "host", "environment": {}}]
+    lines += [{"kind": "record", "cell": f"c{number}", "repeat": 0} | record for number, record in enumerate(records)]
+    (folder / "launches" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+OK = {"status": "ok", "spec": {"benchmark": "sync_batchnorm", "parameters": {}}}
+NOT_RUN = "not run: out of time"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "records", "has_passed"),
+    [
+        ({}, [OK], True),
+        ({}, [], False),
+        ({}, [{"status": "failed"}], False),
+        ({"preflight": "failed"}, [OK], False),
+        ({"preflight": "timed out"}, [OK], False),
+        ({"preflight": NOT_RUN}, [OK], False),
+        ({"comparison": "timed out"}, [OK], False),
+        ({"tests": NOT_RUN}, [OK], False),
+        ({"campaign": "failed"}, [OK], False),
+        ({"campaign": "timed out"}, [OK], True),
+        ({"campaign, resumed": NOT_RUN}, [OK], True),
+        ({"campaign": "timed out", "campaign, resumed": "timed out"}, [OK], False),
+        ({"campaign": "timed out", "campaign, resumed": NOT_RUN}, [OK], False),
+    ],
+)
+def test_a_run_passes_only_if_every_stage_did_and_something_was_measured(
+    tools, tmp_path, outcomes, records, has_passed
+):
+    first_run, results = tools("first_run"), results_with(tmp_path / "r", *records)
+    stages = first_run.make_stages("cpu", results)
+    for stage in stages:
+        stage.outcome = outcomes.get(stage.name, "passed")
+    assert first_run.summarize(stages, results, "cpu", 1.0)["passed"] is has_passed
+
+
 def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
     first_run = tools("first_run")
     code = "import os, signal, subprocess, sys; signal.signal(15, signal.SIG_IGN);"
@@ -136,6 +178,10 @@ def test_good_records_pass(outcomes):
     assert {"bf16 is faster than fp32 (lm_small)", "TF32 makes matrix products faster (lm_small)", "Tests"} <= ok
     assert {"torch.compile is faster (lm_small)", "FLOP/s are plausible", "The backends work"} <= ok
     assert found["fsdp on one GPU costs at most half a step (lm_small, bf16)"] == "unknown"
+
+
+def test_tests_that_were_all_skipped_show_nothing(outcomes):
+    assert outcomes(tests=[{"test": "t", "outcome": "skipped"}])["Tests"] == "unknown"
 
 
 @pytest.mark.parametrize(
