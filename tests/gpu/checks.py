@@ -20,13 +20,13 @@ def read_records(results: Path) -> list[dict]:
         for text in path.read_text(errors="replace").splitlines():
             try:
                 line = json.loads(text)
-            except ValueError:  # torn by an end from outside
+                if line["kind"] == "launch":
+                    header = line
+                elif line["kind"] == "record":
+                    record = line | {"stack": header.get("stack"), "environment": header.get("environment") or {}}
+                    found[line["cell"], line["repeat"]] = record
+            except (ValueError, TypeError, KeyError):  # torn by an end from outside, or damaged: collect.py names it
                 continue
-            if line["kind"] == "launch":
-                header = line
-            elif line["kind"] == "record":
-                record = line | {"stack": header.get("stack"), "environment": header.get("environment") or {}}
-                found[line["cell"], line["repeat"]] = record
     return list(found.values())
 
 
@@ -41,28 +41,38 @@ def preflight_facts(seen: dict | None) -> dict | None:
 
 def run_all(found: dict, records: list[dict], results: Path, device: str) -> list[dict]:
     """Return all checks, each with name, outcome and what was found."""
-    ok = [record for record in records if record["status"] == "ok"]
-    steps = [record for record in ok if record["spec"]["benchmark"] == "train_step"]
-    done = [check_records(records, results), check_preflight(found), check_tests(found)]
+    ok = [record for record in records if record.get("status") == "ok"]
+    steps = [record for record in ok if (record.get("spec") or {}).get("benchmark") == "train_step"]
+    done = [guarded(check_records, records, results), guarded(check_preflight, found), guarded(check_tests, found)]
     if device == "cuda":
-        done += [check_environment(ok), check_memory(ok), check_settings(ok), check_counters(ok)]
-        done += [check_pipelined(steps), check_mfu(steps, results), check_comparison(found)]
+        done += [guarded(check, ok) for check in (check_environment, check_memory, check_settings, check_counters)]
+        done += [guarded(check_pipelined, steps), guarded(check_mfu, steps, results), guarded(check_comparison, found)]
         done += [
-            check_faster(steps, "bf16 is faster than fp32", model, slow, fast)
+            guarded(check_faster, steps, "bf16 is faster than fp32", model, slow, fast)
             for model, slow, fast in (
                 ("lm_small", plain("fp32"), plain("bf16")),
                 ("resnet50", plain("fp32"), plain("bf16")),
             )
         ]
         done += [
-            check_faster(steps, "TF32 makes matrix products faster", "lm_small", plain("fp32"), plain("fp32", "tf32")),
-            check_faster(steps, "TF32 makes convolutions faster", "resnet50", plain("fp32", "no_tf32"), plain("fp32")),
-            check_faster(
-                steps, "torch.compile is faster", "lm_small", plain("bf16"), plain("bf16") | {"compile": True}
-            ),
+            guarded(check_faster, steps, name, model, slow, fast)
+            for name, model, slow, fast in (
+                ("TF32 makes matrix products faster", "lm_small", plain("fp32"), plain("fp32", "tf32")),
+                ("TF32 makes convolutions faster", "resnet50", plain("fp32", "no_tf32"), plain("fp32")),
+                ("torch.compile is faster", "lm_small", plain("bf16"), plain("bf16") | {"compile": True}),
+            )
         ]
-        done += [check_overhead(steps, strategy) for strategy in ("ddp", "bucketed", "fsdp")]
+        done += [guarded(check_overhead, steps, strategy) for strategy in ("ddp", "bucketed", "fsdp")]
     return [{"name": name, "outcome": outcome, "found": text} for name, outcome, text in done]
+
+
+def guarded(check, *arguments) -> tuple[str, str, str]:
+    """Return what a check found; unknown with the reason if it raises, so that one record does not end the run."""
+    try:
+        return check(*arguments)
+    except Exception as error:  # broad: records from a GPU may have any form
+        name = " ".join([check.__name__, *(word for word in arguments if isinstance(word, str))])
+        return name, "unknown", f"{type(error).__name__}: {error}"
 
 
 def plain(dtype: str, stack: str = "host") -> dict:

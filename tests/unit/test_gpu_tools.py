@@ -86,6 +86,33 @@ def test_a_run_passes_only_if_every_stage_did_and_something_was_measured(
     assert first_run.summarize(stages, results, "cpu", 1.0)["passed"] is has_passed
 
 
+def test_records_and_lines_of_an_unexpected_form_do_not_end_the_run(tools, tmp_path):
+    first_run = tools("first_run")
+    results = results_with(tmp_path / "r", OK, {}, {"status": "ok", "spec": None}, step_record() | {"windows": None})
+    with (results / "launches" / "a.jsonl").open("a") as store:
+        store.write('3\n{"kind": "record", "status": "ok"}\n{}\n{"kind": "rec')
+    found = first_run.summarize(first_run.make_stages("cuda", results), results, "cuda", 1.0)
+    assert found["records"]["ok"] == 3
+    assert [record["cell"] for record in found["records"]["failed"]] == ["c1"]
+    assert not found["passed"]
+    outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
+    assert outcomes["FLOP/s are plausible"] == "unknown"
+    assert outcomes["A pipelined step takes no longer than a blocking one"] == "unknown"
+    first_run.write(found, tmp_path, results)
+    assert (tmp_path / "results.tar.gz").exists()
+
+
+def test_a_check_that_cannot_read_a_record_is_unknown_and_says_why(tools, tmp_path):
+    checks = tools("checks")
+    found = {"preflight": None, "tests": [], "comparison": {"ratio": 1.0}}
+    done = {
+        check["name"]: check for check in checks.run_all(found, [step_record() | {"memory": None}], tmp_path, "cuda")
+    }
+    assert done["check_memory"]["outcome"] == done["check_comparison"]["outcome"] == "unknown"
+    assert done["check_comparison"]["found"] == "KeyError: 'low'"
+    assert done["GPU, driver, CUDA, NCCL and cuDNN are named"]["outcome"] == "ok"
+
+
 def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
     first_run = tools("first_run")
     code = "import os, signal, subprocess, sys; signal.signal(15, signal.SIG_IGN);"
