@@ -10,6 +10,8 @@ from pathlib import Path
 MAX_RATIO_PIPELINED = 1.02  # a pipelined step over a blocking one
 MFU_RANGE = (0.01, 1.0)
 COMPARISON_RANGE = (0.95, 1.05)  # train_step over the plain loop
+# Others are optional: a GPU may lack ECC, a driver the durations of throttling.
+COUNTERS = ("sm_clock_min_mhz", "sm_clock_max_mhz", "temperature_c", "power_limit_w", "throttle_reasons")
 
 
 def read_records(results: Path) -> list[dict]:
@@ -187,14 +189,15 @@ def check_settings(ok: list[dict]) -> tuple[str, str, str]:
 
 
 def check_counters(ok: list[dict]) -> tuple[str, str, str]:
-    """Counters of the GPU are in the record, if these programs read them."""
+    """The counters that every GPU has are in the record; others are listed if unknown."""
     loads = [record["host_load"] for record in ok if record.get("host_load")]
     if not loads:
         return "Counters of the GPU are recorded", "unknown", "no record has host_load"
     gpus = [entry for load in loads for entry in load.get("gpus") or []]
     unknown = {name: why for entry in gpus for name, why in (entry.get("unknown") or {}).items()}
+    is_good = bool(gpus) and all(entry.get(name) is not None for entry in gpus for name in COUNTERS)
     shown = json.dumps({"first": gpus[0] if gpus else None, "unknown": unknown})
-    return "Counters of the GPU are recorded", verdict(bool(gpus) and not unknown), shown
+    return "Counters of the GPU are recorded", verdict(is_good), shown
 
 
 def check_mfu(steps: list[dict], results: Path) -> tuple[str, str, str]:

@@ -168,6 +168,13 @@ def step_record(model="lm_small", stack="host", step_ms=10.0, memory=(1, 2, 3), 
     }
 
 
+def counters(**changes) -> dict:
+    """Return the entry of a GPU in a record's host_load. ECC counters are unknown, as on GPUs without ECC."""
+    known = {"sm_clock_min_mhz": 1200, "sm_clock_max_mhz": 1980, "temperature_c": 60, "power_limit_w": 700.0}
+    unknown = {"corrected_ecc_errors": "NVML error 3: not supported"}
+    return {"rank": 0, **known, "throttle_reasons": [], "corrected_ecc_errors": None, "unknown": unknown} | changes
+
+
 @pytest.fixture
 def outcomes(tools, tmp_path):
     """A function that returns the outcomes of checks on records by name."""
@@ -207,6 +214,13 @@ def test_good_records_pass(outcomes):
     assert found["fsdp on one GPU costs at most half a step (lm_small, bf16)"] == "unknown"
 
 
+def test_counters_that_a_gpu_may_lack_are_listed_only(tools, tmp_path):
+    checks = tools("checks")
+    _, outcome, text = checks.check_counters([step_record() | {"host_load": {"gpus": [counters()]}}])
+    assert outcome == "ok"
+    assert json.loads(text)["unknown"] == {"corrected_ecc_errors": "NVML error 3: not supported"}
+
+
 def test_tests_that_were_all_skipped_show_nothing(outcomes):
     assert outcomes(tests=[{"test": "t", "outcome": "skipped"}])["Tests"] == "unknown"
 
@@ -229,7 +243,9 @@ def test_tests_that_were_all_skipped_show_nothing(outcomes):
          [step_record(step_ms=10), step_record(step_ms=16, strategy="ddp")], {}),
         ("A pipelined step takes no longer than a blocking one",
          [step_record() | {"samples_ns": [[9_000_000]]}], {}),
-        ("Counters of the GPU are recorded", [step_record() | {"host_load": {"gpus": [{"unknown": {"sm": "x"}}]}}], {}),
+        ("Counters of the GPU are recorded", [step_record() | {"host_load": {"gpus": []}}], {}),
+        ("Counters of the GPU are recorded", [step_record() | {"host_load": {"gpus": [counters(sm_clock_max_mhz=None)]}}], {}),
+        ("Counters of the GPU are recorded", [step_record() | {"host_load": {"gpus": [counters(power_limit_w=None)]}}], {}),
         ("GPU, driver, CUDA, NCCL and cuDNN are named",
          [step_record() | {"environment": step_record()["environment"] | {"driver": None}}], {}),
     ],
