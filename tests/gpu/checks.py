@@ -7,7 +7,7 @@ import json
 import statistics
 from pathlib import Path
 
-MAX_RATIO_PIPELINED = 1.02  # a pipelined step over a blocking one
+MAX_RATIO_PIPELINED = 1.02  # a pipelined step over a blocking one, median over records
 MFU_RANGE = (0.01, 1.0)
 COMPARISON_RANGE = (0.95, 1.05)  # train_step over the plain loop
 # Others are optional: a GPU may lack ECC, a driver the durations of throttling.
@@ -139,16 +139,19 @@ def check_tests(found: dict) -> tuple[str, str, str]:
 
 
 def check_pipelined(steps: list[dict]) -> tuple[str, str, str]:
-    """Without waiting for the device after each step, a step takes no longer."""
+    """Without waiting for the device after each step, a step takes no longer: the median over records, as one may be
+    noisy."""
     ratios = []
     for record in steps:
-        if record["samples_ns"]:
+        if record["samples_ns"] and record["windows"]:
             blocking = statistics.median(max(of_step) for of_step in zip(*record["samples_ns"], strict=True)) / 1e6
             ratios.append((step_ms([record]) / blocking, record["cell"]))
     name = "A pipelined step takes no longer than a blocking one"
     if not ratios:
         return name, "unknown", "no records"
-    return name, verdict(max(ratios)[0] <= MAX_RATIO_PIPELINED), f"at most {max(ratios)[0]:.3f} ({max(ratios)[1]})"
+    median = statistics.median(ratio for ratio, _ in ratios)
+    text = f"median {median:.3f}, at most {max(ratios)[0]:.3f} ({max(ratios)[1]})"
+    return name, verdict(median <= MAX_RATIO_PIPELINED), text
 
 
 def check_environment(ok: list[dict]) -> tuple[str, str, str]:
@@ -215,7 +218,7 @@ def check_mfu(steps: list[dict], results: Path) -> tuple[str, str, str]:
         ):
             math = "tf32"
         peak, flops = peaks.get((gpus[0].get("name"), math)), record["values"].get("flops_per_sample")
-        if peak and flops:
+        if peak and flops and record["windows"]:
             rate = flops * settings["batch_size"] / step_ms([record]) / 1e9
             found[f"{record['cell']} {math}"] = round(rate / peak, 3)
     if not found:

@@ -221,6 +221,13 @@ def test_counters_that_a_gpu_may_lack_are_listed_only(tools, tmp_path):
     assert json.loads(text)["unknown"] == {"corrected_ecc_errors": "NVML error 3: not supported"}
 
 
+def test_one_noisy_cell_does_not_fail_the_comparison_with_blocking_steps(outcomes):
+    name = "A pipelined step takes no longer than a blocking one"
+    noisy = step_record(step_ms=10) | {"samples_ns": [[9_000_000]]}
+    assert outcomes(noisy, step_record(step_ms=10), step_record(step_ms=10))[name] == "ok"
+    assert outcomes(noisy, noisy, step_record(step_ms=10))[name] == "fail"
+
+
 def test_tests_that_were_all_skipped_show_nothing(outcomes):
     assert outcomes(tests=[{"test": "t", "outcome": "skipped"}])["Tests"] == "unknown"
 
