@@ -135,7 +135,10 @@ def run(stage: Stage, logs: Path, end: float) -> None:
 
 
 def end_session(process: subprocess.Popen) -> None:
-    """End a stage: SIGTERM to its program, which ends its ranks; then SIGKILL to all of its session."""
+    """End a stage: SIGTERM to its program, which ends its ranks; then SIGKILL to all of its session.
+
+    A process in an uninterruptible call of the driver survives that. The next stages run nevertheless.
+    """
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_SECONDS)
@@ -143,7 +146,8 @@ def end_session(process: subprocess.Popen) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
 
 
 def summarize(stages: list[Stage], results: Path, device: str, seconds: float) -> dict:

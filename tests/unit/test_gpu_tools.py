@@ -113,6 +113,27 @@ def test_a_check_that_cannot_read_a_record_is_unknown_and_says_why(tools, tmp_pa
     assert done["GPU, driver, CUDA, NCCL and cuDNN are named"]["outcome"] == "ok"
 
 
+def test_a_process_that_cannot_be_killed_does_not_stop_the_run(tools, monkeypatch):
+    first_run = tools("first_run")
+    waits, signals = [], []
+
+    class Uninterruptible:
+        pid = 4711
+
+        def terminate(self) -> None:
+            signals.append("TERM")
+
+        def wait(self, timeout: float | None = None) -> int:
+            waits.append(timeout)
+            raise subprocess.TimeoutExpired("stage", timeout or math.inf)
+
+    monkeypatch.setattr(first_run.os, "killpg", lambda pid, number: signals.append((pid, number)))
+    first_run.end_session(Uninterruptible())
+    assert signals == ["TERM", (4711, 9)]
+    assert waits == [first_run.STOP_SECONDS] * 2
+    assert sum(waits) < first_run.RESERVE_SECONDS
+
+
 def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
     first_run = tools("first_run")
     code = "import os, signal, subprocess, sys; signal.signal(15, signal.SIG_IGN);"
@@ -120,8 +141,17 @@ def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
     first_run.STOP_SECONDS = 0.5
     first_run.run(first_run.Stage("deaf", ["-c", code], 5), tmp_path, time.monotonic() + 30)
     child = int((tmp_path / "deaf.log").read_text())
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    end = time.monotonic() + 10  # on a busy machine the kernel takes a moment
+    while is_alive(child) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not is_alive(child)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_without_a_frozen_campaign_nothing_runs(tmp_path):
