@@ -89,7 +89,7 @@ def make_stages(device: str, results: Path) -> list[Stage]:
     comparison = [str(HERE / "plain_train.py"), "--device", device, "--json", str(logs / "comparison.json")]
     comparison += [] if is_gpu else SMALL_COMPARISON
     return [
-        Stage("environment", [str(HERE / "describe_node.py"), "--json", str(logs / "environment.json")], 30),
+        Stage("environment", [str(HERE / "describe_node.py"), "--json", str(logs / "environment.json")], 90),
         Stage("preflight", preflight_command(device, logs), 60, variables={"NCCL_DEBUG": "INFO"}),
         Stage("campaign", campaign, 200),
         Stage("comparison", comparison, 100),

@@ -134,6 +134,20 @@ def test_a_process_that_cannot_be_killed_does_not_stop_the_run(tools, monkeypatc
     assert sum(waits) < first_run.RESERVE_SECONDS
 
 
+@pytest.mark.parametrize(("at", "known"), [("nvidia_smi_facts", {"python"}), ("torch_facts", {"python", "nvidia_smi"})])
+def test_a_description_that_is_ended_keeps_the_facts_before(tools, tmp_path, monkeypatch, at, known):
+    node, path = tools("describe_node"), tmp_path / "environment.json"
+
+    def is_killed() -> dict:
+        raise SystemExit(1)
+
+    monkeypatch.setattr(node, at, is_killed)
+    monkeypatch.setattr(sys, "argv", ["describe_node.py", "--json", str(path)])
+    with pytest.raises(SystemExit):
+        node.main()
+    assert {"python", "nvidia_smi", "torch"} & json.loads(path.read_text()).keys() == known
+
+
 def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
     first_run = tools("first_run")
     code = "import os, signal, subprocess, sys; signal.signal(15, signal.SIG_IGN);"
