@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from regatta.plan.plan import make_plan, plan_json
+
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tests" / "gpu"
 SLEEP = ["-c", "import time; time.sleep(60)"]
@@ -146,6 +148,24 @@ def test_a_description_that_is_ended_keeps_the_facts_before(tools, tmp_path, mon
     with pytest.raises(SystemExit):
         node.main()
     assert {"python", "nvidia_smi", "torch"} & json.loads(path.read_text()).keys() == known
+
+
+COMPILE_SECONDS, LAUNCH_SECONDS, TRAIN_RUN_SECONDS = 30, 10, 30
+
+
+def test_the_campaign_of_the_first_run_fits_into_its_stage(tools, tmp_path):
+    """The plan prices a train_run at its limit; on a GPU its two epochs take seconds."""
+    plan = plan_json(make_plan(ROOT / "config" / "campaigns" / "first-gpu-run.yaml", tmp_path / "results"))
+    cells = [cell for cell in plan["cells"] if cell["status"] == "todo"]
+    num_repeats = plan["totals"]["measurements"] / len(cells)
+    seconds = LAUNCH_SECONDS * plan["totals"]["launches"] + COMPILE_SECONDS * num_repeats
+    for cell in cells:
+        is_sampled = cell["estimate_from"] == "limits"
+        seconds += num_repeats * (cell["seconds_per_launch"] if is_sampled else TRAIN_RUN_SECONDS)
+    (tmp_path / "first-run").mkdir()
+    limits = {stage.name: stage.limit_s for stage in tools("first_run").make_stages("cuda", tmp_path)}
+    assert (len(cells), num_repeats) == (19, 1)
+    assert seconds < 0.9 * limits["campaign"]
 
 
 def test_a_stage_out_of_time_leaves_no_process(tools, tmp_path):
