@@ -136,6 +136,17 @@ def test_a_process_that_cannot_be_killed_does_not_stop_the_run(tools, monkeypatc
     assert sum(waits) < first_run.RESERVE_SECONDS
 
 
+def test_a_relative_folder_is_one_of_the_caller(tmp_path):
+    (tmp_path / "results" / "cpu-first-gpu-run").mkdir(parents=True)
+    (tmp_path / "results" / "cpu-first-gpu-run" / "plan.json").write_text("{}")
+    line = [str(TOOLS / "first_run.sh"), "--device", "cpu", "--results", "results", "--minutes", "0.01", "out"]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": sys.executable}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.tar.gz", "summary.json", "summary.txt"}
+    assert not (ROOT / "out").exists()
+
+
 @pytest.mark.parametrize(("at", "known"), [("nvidia_smi_facts", {"python"}), ("torch_facts", {"python", "nvidia_smi"})])
 def test_a_description_that_is_ended_keeps_the_facts_before(tools, tmp_path, monkeypatch, at, known):
     node, path = tools("describe_node"), tmp_path / "environment.json"

@@ -122,7 +122,7 @@ def test_the_first_run_on_a_gpu_is_rehearsed_on_cpus(tmp_path, node_python, with
     done = subprocess.run(
         line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=minutes * 60 + 30
     )
-    out = node / "out"
+    out = tmp_path / "out"
     summary = json.loads((out / "summary.json").read_text())
     outcomes = {stage["name"]: stage["outcome"] for stage in summary["stages"]}
     assert "failed" not in outcomes.values(), done.stdout + done.stderr
