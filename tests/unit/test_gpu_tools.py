@@ -364,10 +364,11 @@ def test_the_runner_without_pytest_runs_marked_tests_with_fixtures_and_cases(tmp
         "def test_raises():\n    with pytest.raises(ValueError, match='x'):\n        raise ValueError('x')\n"
         "def test_unmarked():\n    assert False\n"
     )
+    (tmp_path / "tests" / "bench" / "test_y.py").write_text("import absent  # mark.gpu\n")
     line = [sys.executable, "-S", str(runner), "--json", str(tmp_path / "out.json"), "--test-seconds", "1"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    found = {outcome["test"].split("::")[1]: outcome for outcome in json.loads((tmp_path / "out.json").read_text())}
+    found = {outcome["test"].split("::")[-1]: outcome for outcome in json.loads((tmp_path / "out.json").read_text())}
     assert {name: outcome["outcome"] for name, outcome in found.items()} == {
         "test_cases[1-2]": "passed",
         "test_cases[3-4]": "passed",
@@ -375,5 +376,6 @@ def test_the_runner_without_pytest_runs_marked_tests_with_fixtures_and_cases(tmp
         "test_slow": "failed",
         "test_skipped": "skipped",
         "test_raises": "passed",
+        "test_y.py": "failed",
     }
     assert found["test_skipped"]["reason"] == "no GPU"
