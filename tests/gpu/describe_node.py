@@ -1,4 +1,7 @@
-"""Print what a GPU node has: interpreter, torch, GPUs, compilers, limits. Every fact is optional; null means unknown."""
+"""Print what a GPU node has: interpreter, torch, GPUs, compilers, limits. Every fact is optional; null means unknown.
+
+The JSON file is written after each group of facts: the import of torch may take longer than the time that is left.
+"""
 
 import argparse
 import importlib.util
@@ -19,15 +22,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write it to this file")
     options = parser.parse_args()
-    facts = machine_facts()
-    for gather in (torch_facts, gpu_facts):
+    facts = {}
+    for gather in (machine_facts, nvidia_smi_facts, torch_facts, gpu_facts):
         try:
             facts |= gather()
         except Exception as error:  # broad: one unknown fact must not hide the others
             facts.setdefault("errors", []).append(f"{gather.__name__}: {type(error).__name__}: {error}")
+        if options.json:
+            options.json.write_text(json.dumps(facts, indent=1) + "\n")
     print(json.dumps(facts, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def machine_facts() -> dict:
@@ -43,6 +46,11 @@ def machine_facts() -> dict:
         "modules": {name: importlib.util.find_spec(name) is not None for name in ("pytest", "numpy", "triton", "yaml")},
         "proc_driver_version": Path("/proc/driver/nvidia/version").exists(),
         "clear_refs": os.access("/proc/self/clear_refs", os.W_OK),
+    }
+
+
+def nvidia_smi_facts() -> dict:
+    return {
         "nvidia_smi": output("nvidia-smi", f"--query-gpu={NVIDIA_SMI}", "--format=csv"),
         "topology": output("nvidia-smi", "topo", "-m"),
     }

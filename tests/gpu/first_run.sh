@@ -7,12 +7,11 @@
 #   tests/gpu/first_run.sh [FOLDER]
 #   tests/gpu/first_run.sh --device cpu DIR     dry run; freeze config/campaigns/cpu/first-gpu-run.yaml first
 #
-# It installs nothing and needs no network. It ends within 8 minutes (--minutes), continues after failures, and writes
-# summary.txt, summary.json and results.tar.gz into FOLDER ($OUT, else first-run). PYTHON selects the interpreter.
+# It installs nothing and needs no network. It ends within 8 minutes (--minutes), goes on after failures, and writes
+# summary.txt, summary.json and results.tar.gz into FOLDER ($OUT, else first-run). PYTHON selects the interpreter. Exit
+# status: 0 if every stage passed, at least one record is ok and no check failed; else 1; 2 for an error of the user.
 #
-# Afterwards, on the machine with Regatta's driver:
-#   tar -xzf FOLDER/results.tar.gz -C results
+#   tar -xzf FOLDER/results.tar.gz -C results             where the driver is, after copying FOLDER there
 #   python workflow/scripts/rebuild_report.py results/first-gpu-run
 set -eu
-cd "$(dirname "$0")/../.."
-exec "${PYTHON:-python3}" tests/gpu/first_run.py "$@"
+exec "${PYTHON:-python3}" "$(dirname "$0")/first_run.py" "$@"

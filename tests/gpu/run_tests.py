@@ -236,6 +236,7 @@ def run_all(options: argparse.Namespace, folder: Path) -> list[dict]:
             module = importlib.import_module(path.stem)
         except Exception:  # broad, as above
             outcomes.append({"test": path.name, "outcome": "failed", "seconds": 0, "reason": traceback.format_exc()})
+            write(options, outcomes)
             continue
         runner = Runner(module, conftest, Path(tempfile.mkdtemp(dir=folder)))
         with runner.closing:
@@ -251,9 +252,14 @@ def run_all(options: argparse.Namespace, folder: Path) -> list[dict]:
                     print(f"{outcome:8} {seconds:6.1f} s  {path.name}::{name}", flush=True)
                     if outcome == "failed":
                         print(reason, flush=True)
-                    if options.json:
-                        options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
+                    write(options, outcomes)
     return outcomes
+
+
+def write(options: argparse.Namespace, outcomes: list[dict]) -> None:
+    """Write the outcomes so far to the file of the command line."""
+    if options.json:
+        options.json.write_text(json.dumps(outcomes, indent=1) + "\n")
 
 
 if __name__ == "__main__":
