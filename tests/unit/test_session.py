@@ -207,13 +207,20 @@ def test_a_busy_machine_is_warned_of_once_before_a_local_run(monkeypatch, capsys
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at the end of a parent is Linux's")
-@pytest.mark.parametrize(("cluster", "is_local", "kept"), [(LOCAL, True, signal.SIGTERM), (SLURM, False, 0)])
-def test_a_local_run_ends_with_run_campaign_and_one_with_jobs_goes_on(monkeypatch, cluster, is_local, kept):
+@pytest.mark.parametrize(
+    ("cluster", "is_local", "given", "kept"),
+    [
+        (LOCAL, True, signal.SIGTERM, signal.SIGTERM),  # as run_campaign.py does
+        (SLURM, False, signal.SIGTERM, 0),
+        (SLURM, False, signal.SIGKILL, signal.SIGKILL),  # set by another parent, such as the init of a container
+    ],
+)
+def test_a_local_run_ends_with_run_campaign_and_one_with_jobs_goes_on(monkeypatch, cluster, is_local, given, kept):
     for name in ("regatta.workflow.end_jobs", "regatta.workflow.print_progress"):
         monkeypatch.setattr(name, lambda *_: None)
     monkeypatch.setattr("regatta.launchers.slurm.patch_executor", lambda *_: None)
     monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
-    end_with_parent(signal.SIGTERM)  # as run_campaign.py does
+    end_with_parent(given)
     try:
         session(cluster=cluster, local_exec=is_local).prepare()
         number = ctypes.c_int()

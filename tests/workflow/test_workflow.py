@@ -193,7 +193,12 @@ def test_a_retry_counts_although_the_clock_was_ahead_before(tmp_path):
     run(tmp_path, path)
     results = tmp_path / "results" / "small"
     for file in [*results.glob("launches/*.jsonl"), *results.glob("batches/*/manifest.json")]:
-        file.write_text(re.sub(r"20\d\d(-\d\d-\d\dT)", r"2036\1", file.read_text()))
+        later = re.sub(r"20\d\d(-\d\d-\d\dT)", r"2036\1", file.read_text())
+        if file.suffix == ".jsonl":
+            lines = [json.loads(line) for line in later.splitlines()]
+            kept = [{k: v for k, v in line.items() if k not in ("line", "checksum", "digest")} for line in lines]
+            later = sealed_file(kept, file.stem).decode()
+        file.write_text(later)
     for file in results.rglob("*"):
         os.utime(file, (2_110_000_000, 2_110_000_000))
     run(tmp_path, path, "--forcerun", "measure")

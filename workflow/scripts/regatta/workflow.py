@@ -31,7 +31,7 @@ from regatta.core.errors import (
 )
 from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.launchers.base import end_jobs, end_with_parent
+from regatta.launchers.base import end_jobs, outlive_run_campaign
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
@@ -265,9 +265,8 @@ class Session:
             with ending_on_user_errors():
                 self._check_baseline()
         warn_if_busy(cluster, is_measuring=bool(self.batches) and not self.workflow.dryrun)
-        # Undo PR_SET_PDEATHSIG set by run_campaign.py: submitted jobs continue if it is killed.
-        if not self.workflow.local_exec:
-            end_with_parent(0)
+        if not self.workflow.local_exec:  # submitted jobs continue if run_campaign.py is killed
+            outlive_run_campaign()
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:

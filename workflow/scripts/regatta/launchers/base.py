@@ -16,7 +16,7 @@ import psutil
 
 from regatta.core.errors import Problem
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2  # linux/prctl.h
 REPEAT_SECONDS = 1.0  # between signals to a job that has not ended
 STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then the rest is killed
 
@@ -184,6 +184,15 @@ def end_with_parent(number: int) -> None:
     """Have the kernel send a signal to this process when its parent dies, 0 for none. Linux only."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def outlive_run_campaign() -> None:
+    """Undo the signal that run_campaign.py has the kernel send at its end, but not one that another parent has set."""
+    number = ctypes.c_int()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
+        if number.value == signal.SIGTERM:
+            end_with_parent(0)
 
 
 def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
