@@ -25,6 +25,7 @@ from campaigns import (
 )
 
 import warm_start
+from regatta.store.checksums import sealed_file
 
 NUM_RECORDS = 14
 SLOW = {"FAKE_CELL_SECONDS": "0.3"}
