@@ -14,6 +14,7 @@ from campaign_files import collectives, plan
 from synthetic import LAPTOP, laptop_campaign, write_results
 
 from regatta.core.errors import USER_ERROR, UserError
+from regatta.core.files import check_folders
 from regatta.plan.plan import plan_json, tidy_frozen
 from regatta.store.checksums import is_intact, sealed_file
 from regatta.store.history import read_history
@@ -26,6 +27,7 @@ from regatta.store.launch_files import (
     read_one_line,
 )
 from regatta.topics.catalog import collect
+from regatta.workflow import FOLDERS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 SIZES = (4, 8, 16)
@@ -446,6 +448,13 @@ def test_a_store_that_may_not_be_read_is_never_replaced_by_an_empty_one(analysed
     assert done.returncode == USER_ERROR
     assert done.stderr.startswith(f"{analysed}/launches: cannot be read (Permission denied)")
     assert content_of(analysed) == before
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_file_in_place_of_a_folder_is_one_message(tmp_path, name):
+    (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match=rf"{name}: is not a folder"):
+        check_folders(tmp_path, FOLDERS)
 
 
 # The frozen campaign.
