@@ -407,7 +407,7 @@ def test_a_damaged_or_edited_frozen_campaign_is_written_again(tmp_path, results,
     frozen.write_text(edit(whole))
     assert frozen.read_text() != whole
     [done] = tidy_frozen(plan(tmp_path, collectives(*SIZES)))
-    assert done.startswith(f"{frozen}: was damaged or edited")
+    assert done.startswith(f"{frozen}: damaged or edited")
     assert frozen.read_text() == whole
     assert tidy_frozen(plan(tmp_path, collectives(*SIZES))) == []
 
@@ -417,6 +417,6 @@ def test_a_second_frozen_campaign_is_removed(tmp_path, results):
     second = results / "campaign.000000000000.json"
     shutil.copy(frozen, second)
     assert tidy_frozen(plan(tmp_path, collectives(*SIZES))) == [
-        f"{second}: removed, because it is of an earlier version of the campaign"
+        f"{second}: removed: it belonged to an earlier version of the campaign"
     ]
     assert [*results.glob("campaign.*.json")] == [frozen]
