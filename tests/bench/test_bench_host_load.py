@@ -155,7 +155,7 @@ def test_other_processes_are_what_is_left(tmp_path):
     """A process that spins beside this one is in busy_ns and not in ranks_cpu_ns."""
     spin = "import time; t = time.monotonic()\nwhile time.monotonic() - t < 1: pass"
     code = f"import os; os.fork() or os.execv({sys.executable!r}, [{sys.executable!r}, '-c', {spin!r}])"
-    subprocess.run([sys.executable, "-c", code], check=True)  # its child belongs to nobody here
+    subprocess.run([sys.executable, "-c", code], check=True)  # its child has no parent here
     monitor = Monitor(True, sorted(os.sched_getaffinity(0)), None)
     time.sleep(0.5)
     [entry] = record_field([monitor.row()])["hosts"]

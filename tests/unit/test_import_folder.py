@@ -1,4 +1,4 @@
-"""The results folder of an import: complete with its tables, whatever kills the import, and within limits."""
+"""The results folder of an import: complete with its tables also after a kill, and within limits."""
 
 import os
 import shutil

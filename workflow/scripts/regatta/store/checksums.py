@@ -1,4 +1,4 @@
-"""Checksums of launch files, by which damage is found whatever its size (docs/contracts.md, Store).
+"""Checksums of launch files, by which damage of any size is found (docs/contracts.md, Checksums).
 
 Each line ends with its number in the file and a checksum of the launch's name and of all bytes before the checksum. The
 `complete` line also has a digest of all bytes before the line, so that a whole file is verified by one hash. The name
