@@ -124,11 +124,14 @@ def test_time_of_a_launch_is_not_that_of_others():
         while not psutil.Process(process.pid).children():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        load = LaunchLoad(process)
-        time.sleep(0.5)
+        [child] = psutil.Process(process.pid).children()
+        load, begun_s = LaunchLoad(process), child.cpu_times().user
+        while child.cpu_times().user < begun_s + 0.3:  # by its own time: the machine may be busy
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         found = load.so_far()
-        assert found.ranks_s > 0.1
-        assert found.cores <= (found.after.busy_s - found.before.busy_s - found.ranks_s) / 0.4 + 0.01
+        assert found.ranks_s >= 0.25
+        assert found.cores <= (found.after.busy_s - found.before.busy_s - found.ranks_s) / 0.25 + 0.01
     finally:
         for child in psutil.Process(process.pid).children():
             child.kill()
