@@ -13,6 +13,9 @@ ARGS =
 ifneq ($(filter -%,$(firstword $(VENV))),)
 override VENV := ./$(VENV)
 endif
+ifneq ($(filter -%,$(firstword $(CONFIG))),)
+override CONFIG := ./$(CONFIG)
+endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
 export VENV PYTHON CONFIG PROFILE
@@ -28,8 +31,6 @@ ifneq ($(CONFIG),config/config.yaml)
 CONFIGFILE = --configfile "$$CONFIG"
 endif
 SNAKEMAKE_OPTIONS = $(CONFIGFILE) --profile "$$PROFILE" $(ARGS)
-# On one machine, ranks also run in VENV. On a cluster they use the stack's Python, so VENV does not need torch (5 GB).
-CAMPAIGN_SETS = $(if $(findstring profiles/local,$(PROFILE)),driver rank,driver)
 WORKFLOW_FILES = Snakefile workflow/rules
 PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
@@ -54,7 +55,7 @@ help: ## list targets and variables
 	@echo "  To get that status, run python3 workflow/scripts/run_campaign.py CONFIG --profile PROFILE"
 
 campaign: ## run a campaign: measure what is not yet in the results, then build the report
-	$(INSTALL) $(CAMPAIGN_SETS)
+	$(INSTALL) campaign
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" $(SNAKEMAKE_OPTIONS)
 
 submit: ## run a campaign from a Slurm job, so that no login session has to stay open
@@ -66,7 +67,7 @@ plan: ## show what would run, why, and how long it would take; nothing runs
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" plan $(SNAKEMAKE_OPTIONS)
 
 gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.baseline_campaign
-	$(INSTALL) $(CAMPAIGN_SETS)
+	$(INSTALL) campaign
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" gate $(SNAKEMAKE_OPTIONS)
 
 report: ## rebuild the report from existing measurements, also while the campaign runs

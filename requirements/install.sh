@@ -1,6 +1,7 @@
 #!/bin/sh
 # Install the packages pinned in the lock files into VENV: sh requirements/install.sh VENV SET...
 #
+# The set `campaign` is what the campaign file CONFIG needs with the profile PROFILE: driver, or driver and rank.
 # VENV/.regatta/ marks an environment that Regatta created. `made` contains its Python version and path. `installing`
 # exists during an installation and contains its path. The copy of a lock file means that it is completely installed, so
 # a second call does nothing. An environment without that folder belongs to the user: it is checked, never changed.
@@ -26,6 +27,20 @@ check() { "$venv/bin/python3" -I workflow/scripts/check_environment.py "$@"; }
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 version_of() { "$1" -c 'import platform; print(platform.python_version())' 2>/dev/null; }
 owner() { ls -ld "$venv" | awk '{print $3}'; }
+
+value() { # of a key at the top level of a YAML file: there may be no Python yet. Empty in another layout, such as JSON
+    { awk -v key="$1:" 'index($0, key) == 1 {
+        sub(/^[^:]*:[ \t]*/, ""); sub(/([ \t]+#.*)?[ \t\r]*$/, ""); gsub(/^["\047]|["\047]$/, ""); print; exit
+    }' <"$2"; } 2>/dev/null || :
+}
+
+campaign_sets() { # a scheduler's ranks use the stack's Python, also within an allocation: VENV needs no torch (5 GB)
+    case ${PROFILE:-} in *profiles/local*) ;; *) echo driver; return ;; esac
+    case $(value scheduler "config/clusters/$(value cluster "${CONFIG:-}").yaml") in
+        none | "") echo driver rank ;;
+        *) echo driver ;;
+    esac
+}
 
 look() { # made: recorded Python and path; now: actual ones, empty if bin/python3 does not run; here: the path
     here=$(cd "$venv" 2>/dev/null && pwd -P) || here=
@@ -107,6 +122,8 @@ announce() {
     esac
 }
 
+# shellcheck disable=SC2046 # one word for each set
+[ "$*" != campaign ] || set -- $(campaign_sets)
 for path in "$venv" "$state"; do
     [ ! -d "$path" ] || { [ -r "$path" ] && [ -x "$path" ]; } ||
         fail "$path cannot be read; it belongs to $(owner). Use another folder: make VENV=DIR"

@@ -47,6 +47,7 @@ class ForkServer:
     def start(self, interpreter: tuple[str, ...], listener: socket.socket) -> None:
         """Start the server. It outlives this process while other workers use it."""
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        threads["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a fork cannot use a GPU if its parent has asked CUDA for one
         threads["OMP_WAIT_POLICY"] = "PASSIVE"  # other tests run beside: a thread that waits leaves its core to them
         with open(self.folder / "log", "w") as log:
             self.process = subprocess.Popen(

@@ -68,7 +68,19 @@ def test_launch_measures_every_cell_in_its_order(whole_launch):
     assert set(step) == keys_in_contract("record")
     check_step(step)
     check_collective(small)
+    check_host_load(small)
     check_environment(lines[0]["environment"])
+
+
+def check_host_load(record: dict) -> None:
+    """Two ranks that keep their cores busy: their CPU time is within that of the machine, give or take ticks."""
+    [host], gpus = record["host_load"]["hosts"], record["host_load"]["gpus"]
+    assert (host["rank"], gpus) == (0, [])
+    assert host["num_cores"] == len(os.sched_getaffinity(0))
+    assert 0 < host["elapsed_ns"] <= record["elapsed_ns"] + 10**9
+    assert 0 < host["ranks_cpu_ns"] <= 1.2 * host["busy_ns"] + 10**8
+    assert host["busy_ns"] <= 1.1 * host["num_cores"] * host["elapsed_ns"] + 10**8
+    assert {name for name, value in host.items() if value is None} == host["unknown"].keys()
 
 
 def check_step(record: dict) -> None:

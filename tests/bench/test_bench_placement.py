@@ -1,5 +1,7 @@
 """Problems that the placement check finds, and how a process determines its rank."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("torch")
@@ -120,7 +122,15 @@ def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
     monkeypatch.setenv("REGATTA_THREADS_PER_RANK", "12")
     store = torch.distributed.HashStore()
     placement.send_verdicts([], [place(0), place(1)], 2, store)
-    assert placement.receive_verdict(1, store) == placement.Verdict([], 12)
+    assert placement.receive_verdict(1, store).threads_per_rank == 12
+
+
+def test_every_rank_receives_the_cores_of_its_host():
+    store = torch.distributed.HashStore()
+    places = [replace(place(0), cores=[0, 1]), replace(place(1), cores=[2]), replace(place(2), host="b", cores=[5])]
+    placement.send_verdicts([], places, 4, store)
+    found = [placement.receive_verdict(rank, store).host_cores for rank in range(4)]
+    assert found == [[0, 1, 2], [0, 1, 2], [5], []]
 
 
 MEMINFO = "MemTotal:       900000 kB\nMemFree:        600000 kB\nMemAvailable:   700000 kB\n"
@@ -167,3 +177,40 @@ def test_memory_of_a_host_that_does_not_tell_is_unknown(machine):
 
 def test_this_machine_has_as_much_memory_as_it_says():
     assert 2**28 < free_memory.available_bytes() <= free_memory.total_bytes()
+
+
+@pytest.mark.parametrize(("value", "expected"), [(None, (True, True)), ("1", (True, True)), ("0", (False, False))])
+def test_settings_say_that_the_libraries_use_no_tf32_if_the_variable_forbids_it(monkeypatch, value, expected):
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        found = environment.math_settings()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert (found["allow_tf32_matmul"], found["allow_tf32_cudnn"]) == expected
+
+
+def test_versions_that_a_build_of_torch_lacks_are_unknown(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)
+    assert environment.cudnn_version() is None
+    monkeypatch.delattr(torch._C, "_nccl_version", raising=False)
+    assert environment.nccl_version() is None
+
+
+def test_variables_that_change_the_speed_of_a_gpu_are_recorded():
+    variables = {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    assert environment.allowed_variables(variables | {"CUDA_TOKEN": "secret"}) == variables
+
+
+def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch):
+    def describe(device: torch.device) -> dict:
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nMore lines follow.")
+
+    monkeypatch.setattr(peers, "choose_device", lambda kind, local_rank: torch.device("cuda", 0))
+    monkeypatch.setattr(environment, "describe_gpu", describe)
+    place, device = placement.take_place(3, 0, "cuda")
+    assert (place.rank, place.device, place.gpu, device.type) == (3, None, None, "cpu")
+    assert place.problem == "CUDA error: all CUDA-capable devices are busy or unavailable"

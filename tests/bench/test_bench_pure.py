@@ -83,13 +83,34 @@ def test_the_last_line_has_a_digest_of_all_lines_before_it(tmp_path):
     assert writer.path.read_text() == first + last
 
 
-@pytest.mark.parametrize(("before", "kept"), [('{"kind":"launch"}\n', ""), ('{"kind":"lau', "\n")])
-def test_lines_are_appended_to_what_is_there(tmp_path, before, kept):
+def test_a_damaged_line_is_recognized(tmp_path):
+    text = sealed("l0", 1, '{"kind":"record","samples_ns":[[1234]]}').encode().rstrip()
+    path = tmp_path / "l0.jsonl"
+    assert not launch_file.is_damaged(path, text)
+    assert launch_file.is_damaged(path, text.replace(b"1234", b"1235"))
+    assert launch_file.is_damaged(tmp_path / "l1.jsonl", text)
+    assert launch_file.is_damaged(path, b'{"kind":"record","samples_ns":[[1234]]}')
+    assert launch_file.is_damaged(path, text.replace(b"checksum", b"chacksum"))
+
+
+FIRST = sealed("launch", 1, '{"kind":"launch"}')
+
+
+@pytest.mark.parametrize(("before", "number"), [(FIRST, 2), (FIRST + '{"kind":"sta', 3)])
+def test_lines_are_appended_to_what_is_there(tmp_path, before, number):
     """A request that is run again by hand, perhaps after a kill in the middle of a line."""
     path = tmp_path / "launch.jsonl"
     path.write_text(before)
     launch_file.Writer(path).append({"kind": "start", "cell": "a"})
-    assert path.read_text() == before + kept + sealed("launch", 2, '{"kind":"start","cell":"a"}')
+    end = "" if before.endswith("\n") else "\n"
+    assert path.read_text() == before + end + sealed("launch", number, '{"kind":"start","cell":"a"}')
+
+
+def test_a_file_of_an_earlier_version_gets_no_checksums(tmp_path):
+    path = tmp_path / "launch.jsonl"
+    path.write_text('{"kind":"launch"}\n')
+    launch_file.Writer(path).append({"kind": "start", "cell": "a"})
+    assert path.read_text() == '{"kind":"launch"}\n{"kind":"start","cell":"a"}\n'
 
 
 def test_a_number_that_json_cannot_hold_is_refused(tmp_path):

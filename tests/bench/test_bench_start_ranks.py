@@ -270,6 +270,7 @@ def test_only_ranks_of_other_launches_are_counted():
         [b"srun", b"--nodes=1", b"python3", program],
         [b"apptainer", b"run", b"/i.sif", b"python3", program],
         [b"python3", b"/x/bench/start_ranks.py", b"--nproc-per-node=2", program],
+        [b"python3", b"/x/bench/run_batches.py", b"results/a"],
         [b"python3", b"-m", b"torch.distributed.run", program],
         [b"vim", b"/y/run_launch.py"],
         [b""],

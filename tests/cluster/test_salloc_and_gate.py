@@ -1,10 +1,12 @@
 """Batches within an allocation of the user, what is rejected there, and the gate in a cluster's CI."""
 
 import json
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 
 from drills import Site, campaign, fake_campaign
+from slurm import CHECKOUT
 
 
 def locally(site: Site, *words: str) -> list[str]:
@@ -58,6 +60,26 @@ def test_inside_an_allocation_all_is_measured_there_and_passes_the_gate(site):
     assert done.stdout.endswith((site.results / "gate.txt").read_text())
     assert cells_judged(site) == 4
     assert failures(site) == {}
+
+
+def test_the_lines_of_the_documentation_lead_from_an_allocation_to_a_report(site):
+    """docs/cluster.md, Inside an existing allocation: entered as there, into the shell of the login node."""
+    section = (CHECKOUT / "docs" / "cluster.md").read_text().split("\n## Inside an existing allocation\n")[1]
+    lines = section.split("```\n")[1]
+    assert [line.split()[0] for line in lines.splitlines()] == ["salloc", "make", "exit"]
+    site.write(fake_campaign(site)).rename(site.host_folder / "my.yaml")
+    for name in ("Makefile", "Snakefile"):
+        shutil.copy(CHECKOUT / name, site.host_folder)
+    shutil.copytree(CHECKOUT / "requirements", site.host_folder / "requirements")
+    site.own()
+    before = all_jobs(site)
+    environment = {"VENV": str(site.cluster.environment), "SHELL": "/bin/bash"}
+    done = site.cluster.run(["bash"], cwd=site.folder, env=environment, stdin=lines, timeout=400)
+    assert len(all_jobs(site) - before) == 1  # salloc's own
+    assert site.statuses() == {"ok": 8}
+    assert "<html" in site.report()
+    assert done.stdout.endswith("Report: results/drill/report.html\n"), done.stdout
+    assert site.cluster.squeue() == {}
 
 
 def test_without_an_allocation_the_same_line_is_refused(site):

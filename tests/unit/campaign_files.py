@@ -144,8 +144,16 @@ def whole_record(repeat: int, record: dict) -> dict:
     is_ok = record["status"] == "ok"
     spec = {"benchmark": "collective", "version": 1, "cluster": "tiny", "device": "cpu", "backend": "gloo", "nodes": 1}
     spec |= {"gpus_per_node": 1, "stack": {"name": "host", "kind": "host"}, "parameters": {}, "sampling": {}}
-    base = {"kind": "record", "spec": spec, "repeat": repeat, "command": "torchrun", "writer": "rank", "phase": None}
-    base |= {"cause": None, "time_utc": "2026-11-21T03:00:00Z", "elapsed_ns": None, "setup_ns": None}
+    base = {"kind": "record", "cell": record["cell"], "spec": spec, "repeat": repeat, "command": "torchrun"}
+    base |= {
+        "writer": "rank",
+        "status": record["status"],
+        "phase": None,
+        "cause": None,
+        "time_utc": "2026-11-21T03:00:00Z",
+        "elapsed_ns": None,
+        "setup_ns": None,
+    }
     base |= dict.fromkeys(("warmup", "sampling", "checks", "values", "memory", "windows", "rank_quantiles_ns"))
     return base | {"samples_ns": [[1000]] if is_ok else None, "slowest_rank_samples_ns": None, **record}
 

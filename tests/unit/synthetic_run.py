@@ -70,9 +70,9 @@ class Folder:
             entries.append(entry | {"overhead_s": 1.0, "records": found, "generation": 1})
         self.write(f"batches/{name}/manifest.json", {"schema": 1, "batch": name, "launches": entries})
 
-    def job(self, name, kind, ago, job=None, cause=""):
+    def job(self, name, kind, ago, job=None, cause="", **more):
         path = self.path / "batches" / name / "jobs.jsonl"
-        line = {"kind": kind, "job": job, "hosts": [], "cause": cause, "time_utc": utc(ago)}
+        line = {"kind": kind, "job": job, "hosts": [], "cause": cause, "time_utc": utc(ago)} | more
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 

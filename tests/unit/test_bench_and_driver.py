@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from regatta.launchers import LAUNCHERS
-from regatta.run import batch, causes
+from regatta.run import batch, causes, supervise
+from regatta.store import history
 from regatta.store.checksums import sealed_file
-from regatta.store.launch_files import append_launch_line
+from regatta.store.launch_files import append_launch_line, read_launch_file
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "workflow" / "scripts" / "bench"
@@ -90,6 +91,46 @@ def test_ranks_and_driver_write_the_same_bytes(bench, tmp_path):
     for line in lines[:2]:
         append_launch_line(tmp_path / "driver" / "l0.jsonl", line)
     assert writer.path.read_bytes().startswith((tmp_path / "driver" / "l0.jsonl").read_bytes())
+
+
+def test_what_is_measured_again_is_the_same_with_and_without_the_driver(bench):
+    frozen_batch, run_batches = bench("harness.frozen_batch"), bench("run_batches")
+    assert frozen_batch.ALWAYS_RETRIED == history.ALWAYS_RETRIED
+    assert set(frozen_batch.FROM_REQUEST) == set(batch.FROM_REQUEST)
+    assert run_batches.MAX_FRUITLESS_LAUNCHES == supervise.MAX_FRUITLESS_LAUNCHES
+
+
+def damages():
+    """Return damaged versions of a file of two records, and how many of these count."""
+    lines = [{"kind": "launch", "launch": "l0", "repeat": 0, "stack": "s", "time_utc": ""}]
+    lines += [{"kind": "record", "cell": name, "status": "ok"} for name in "ab"]
+    whole = sealed_file([*lines, {"kind": "complete"}], "l0")
+    first, second, third, last = whole.splitlines(keepends=True)
+    yield whole, 2
+    yield whole.replace(b'"repeat":0', b'"repeat":1'), 0
+    yield second + third + last, 0
+    yield whole.replace(third, third.replace(b"checksum", b"checksun")), 1
+    yield whole.replace(third, third.partition(b',"checksum"')[0] + b"}\n"), 1
+    yield first + third + second + last, 2
+    yield first + second + third.replace(b'"ok"', b'"oK"') + last, 1
+    for text in (
+        b'{"kind":"record"}',
+        b'{"kind":"record","cell":[],"status":"ok"}',
+        b"{}",
+        b"[" * 100_000,
+        b"\xff\x00",
+    ):
+        yield whole + text + b"\n", 2
+
+
+@pytest.mark.parametrize(("content", "num"), damages())
+def test_damage_is_seen_alike_with_and_without_the_driver(bench, tmp_path, content, num):
+    path = tmp_path / "l0.jsonl"
+    path.write_bytes(content)
+    of_driver = history.summarize(read_launch_file(path))
+    assert len(of_driver["records"] if of_driver else ()) == num
+    lines, _ = bench("harness.frozen_batch").read_lines(path)
+    assert sum(line["kind"] == "record" and lines[0]["kind"] == "launch" for line in lines) == num
 
 
 def test_the_driver_knows_a_rank_that_cannot_write_the_launch_file(bench):

@@ -9,6 +9,7 @@ import pytest
 from campaign_files import SLURM, TEXT, collectives, load, message
 from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
 
+import warm_start
 from regatta.core.errors import UserError
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, launch_argv, slurm_resources
@@ -165,6 +166,27 @@ def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys):
     assert list(blamed_nodes(tmp_path)) == ["n2"]
     call("--all")
     assert blamed_nodes(tmp_path) == {}
+
+
+@pytest.mark.parametrize("words", [[], ["n1"], ["--all"]])
+def test_nothing_but_a_results_folder_has_nodes_to_clear(tmp_path, words):
+    (tmp_path / "other").mkdir()
+    for place in ("other", "missing", "missing.yaml", "."):
+        done = warm_start.script("clear_nodes.py", place, *words, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(place if place != "." else ".:")
+        assert "Traceback" not in done.stderr
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+def test_without_an_avoided_node_the_script_says_so(tmp_path):
+    folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet50", 1, 2)]), CLUSTER)
+    for words in ([], ["--all"]):
+        done = warm_start.script("clear_nodes.py", folder, *words)
+        assert (done.returncode, done.stdout) == (0, f"{folder}: no node is avoided\n")
+    done = warm_start.script("clear_nodes.py", folder, "n1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (folder / FILE).exists()
 
 
 def test_the_report_lists_blamed_nodes(tmp_path):

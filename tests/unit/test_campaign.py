@@ -227,13 +227,15 @@ ERRORS = {
         "name: small",
         "name: ../small",
         "campaign.yaml:2: name = '../small' is invalid (Name of the campaign and of its folder under"
-        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
+        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit."
+        " index.html, compare and README.md are reserved).",
     ),
     "a name with a line break": (
         "name: small",
         'name: "small\\n"',
         "campaign.yaml:2: name = 'small\\n' is invalid (Name of the campaign and of its folder under"
-        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit).",
+        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit."
+        " index.html, compare and README.md are reserved).",
     ),
     "a stack's name with a dash": (
         "host: {kind: host}",
@@ -441,3 +443,12 @@ def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path):
         load_campaign(path, tmp_path / "clusters")
     assert "baseline.strategy = 'nonee' is unknown. Did you mean 'none'?" in str(caught.value)
     assert "baseline.nodes = 0 is out of range: it must be at least 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["index.html", "compare", "README.md"])
+def test_a_name_that_the_results_folder_needs_for_a_file_is_refused(tmp_path, name):
+    assert message(tmp_path, changed("name: small", f"name: {name}")).startswith(
+        f"campaign.yaml:2: name = '{name}' is invalid ("
+    )
+    for allowed in (f"{name}s", f"my-{name}", "README", "index"):
+        assert load(tmp_path, small(name=allowed)).name == allowed

@@ -1,5 +1,6 @@
 """Damage of a finished results folder: it is named with file and line, and what it cost is measured again; nothing else."""
 
+import itertools
 import json
 import os
 import re
@@ -10,28 +11,37 @@ from pathlib import Path
 
 import pytest
 from campaign_files import collectives, plan
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from synthetic import LAPTOP, laptop_campaign, write_results
 
 from regatta.core.errors import USER_ERROR, UserError
+from regatta.core.files import check_folders
 from regatta.plan.plan import plan_json, tidy_frozen
 from regatta.store.checksums import is_intact, sealed_file
 from regatta.store.history import read_history
-from regatta.store.launch_files import Tail, append_launch_line, launch_paths, read_launch_file, read_one_line
+from regatta.store.launch_files import (
+    Tail,
+    append_launch_line,
+    launch_paths,
+    parse_launch_file,
+    read_launch_file,
+    read_one_line,
+)
 from regatta.topics.catalog import collect
+from regatta.workflow import FOLDERS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 SIZES = (4, 8, 16)
 LINES = [
     {"kind": "launch", "launch": "l0", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:00:00Z"},
-    {"kind": "start", "cell": "a"},
-    {"kind": "record", "cell": "a", "status": "ok", "samples_ns": [[1234, 5678]]},
+    {"kind": "start", "cell": "a", "note": "J*"},  # one bit from a line feed
+    {"kind": "record", "cell": "a", "status": "ok", "samples_ns": [[1234, 5678]], "note": "J*"},
     {"kind": "start", "cell": "b"},
     {"kind": "record", "cell": "b", "status": "ok", "samples_ns": [[4321]]},
     {"kind": "complete", "elapsed_ns": 5},
 ]
 WHOLE = sealed_file(LINES, "l0")
+ADDED = ("line", "checksum", "digest")
+NAMED = re.compile(r"l0\.jsonl: (line \d|1 line missing|no readable launch)")
 
 
 def read(tmp_path, content: bytes, name: str = "l0"):
@@ -54,23 +64,19 @@ def test_an_undamaged_file_has_no_problem_and_passes_with_one_hash(tmp_path):
     assert not is_intact("l1", WHOLE)
 
 
-@given(place=st.integers(0, len(WHOLE) - 1), bit=st.integers(0, 7))
-@settings(max_examples=400, deadline=None)
-def test_each_flipped_bit_is_found_and_costs_at_most_the_lines_that_it_is_in(tmp_path_factory, place, bit):
-    changed = bytearray(WHOLE)
-    changed[place] ^= 1 << bit
-    content = bytes(changed)
-    assert not is_intact("l0", content)
-    found = read(tmp_path_factory.getbasetemp(), content)
-    assert found.problems
-    assert all(
-        re.match(r"l0\.jsonl: (line \d|1 line missing before line \d|no readable launch)", p) for p in found.problems
-    )
-    first = WHOLE[:place].count(b"\n")
-    cost = 2 if WHOLE[place : place + 1] == b"\n" or content[place : place + 1] == b"\n" else 1
-    undamaged = LINES[:first] + LINES[first + cost :]
-    kept = [{k: v for k, v in line.items() if k not in ("line", "checksum", "digest")} for _, line in found.lines]
-    assert all(line in kept for line in undamaged)
+def test_each_flipped_bit_is_found_and_costs_at_most_the_lines_that_it_is_in(tmp_path):
+    for place, bit in itertools.product(range(len(WHOLE)), range(8)):
+        changed = bytearray(WHOLE)
+        changed[place] ^= 1 << bit
+        content = bytes(changed)
+        assert not is_intact("l0", content)
+        found = parse_launch_file(tmp_path / "l0.jsonl", content)
+        assert found.problems
+        assert all(NAMED.match(problem) for problem in found.problems), found.problems
+        first, cost = WHOLE[:place].count(b"\n"), 2 if WHOLE[place] == ord("\n") else 1
+        undamaged = LINES[:first] + LINES[first + cost :]
+        kept = [{k: v for k, v in line.items() if k not in ADDED} for _, line in found.lines]
+        assert all(line in kept for line in undamaged), (place, bit)
 
 
 def test_a_changed_digit_is_named_with_its_line(tmp_path):
@@ -84,7 +90,7 @@ def test_a_changed_digit_is_named_with_its_line(tmp_path):
 def test_a_removed_line_is_named_and_the_others_are_used(tmp_path):
     lines = WHOLE.splitlines(keepends=True)
     found = read(tmp_path, b"".join(lines[:1] + lines[3:]))
-    assert found.problems == ["l0.jsonl: 2 lines missing before line 2"]
+    assert found.problems == ["l0.jsonl: line 2, 3 missing"]
     assert recorded(found) == ["b"]
 
 
@@ -93,6 +99,16 @@ def test_a_line_that_was_copied_is_used_once(tmp_path):
     found = read(tmp_path, b"".join([*lines[:3], lines[2], *lines[3:]]))
     assert found.problems[0] == "l0.jsonl: line 4 repeats line 3; skipped"
     assert recorded(found).count("a") == 1
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.combinations(range(len(LINES)), 2))
+def test_lines_in_another_order_are_named_and_used(tmp_path, first, second):
+    lines = WHOLE.splitlines(keepends=True)
+    lines[first], lines[second] = lines[second], lines[first]
+    found = read(tmp_path, b"".join(lines))
+    assert sorted(recorded(found)) == ["a", "b"]
+    assert found.header["launch"] == "l0"
+    assert found.problems
 
 
 def test_a_line_of_another_launch_is_not_used(tmp_path):
@@ -105,7 +121,7 @@ def test_a_line_of_another_launch_is_not_used(tmp_path):
 @pytest.mark.parametrize("content", [WHOLE, b"".join(json.dumps(line).encode() + b"\n" for line in LINES)])
 def test_a_file_with_the_name_of_another_launch_is_not_used(tmp_path, content):
     found = read(tmp_path, content, "l1")
-    assert found.problems == ["l1.jsonl: line 1 is of launch l0: the file was exchanged or renamed; skipped"]
+    assert found.problems == ["l1.jsonl: line 1 belongs to launch l0: the file was swapped or renamed; file skipped"]
     assert (found.header, found.lines) == (None, [])
 
 
@@ -220,6 +236,19 @@ def restore_an_older_copy(results):
     return {size: (1,) for size in SIZES if size != kept}
 
 
+def copy_a_record_over_another(results):
+    path = file_of(results, 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    (first, second) = (
+        index for index, line in enumerate(lines) if line in (line_of(path, "record", 4), line_of(path, "record", 8))
+    )
+    assert len(lines[first]) == len(lines[second])
+    lost = 8 if b"_reduce-8-" in lines[second] else 4
+    lines[second] = lines[first]
+    path.write_bytes(b"".join(lines))
+    return {lost: (1,)}
+
+
 def remove_a_file(results):
     file_of(results, 1).unlink()
     return dict.fromkeys(SIZES, (1,))
@@ -261,6 +290,7 @@ DAMAGES = [
     remove_a_record,
     exchange_two_files,
     restore_an_older_copy,
+    copy_a_record_over_another,
     remove_a_file,
     empty_a_file,
     put_a_folder_in_its_place,
@@ -315,9 +345,32 @@ def test_a_file_of_an_earlier_version_is_read_counted_and_not_warned_of(tmp_path
     assert left(tmp_path) == {8: (1,)}
 
 
-def test_a_status_that_no_schema_knows_does_not_decide(tmp_path, results):
+def lose_a_record(manifest):
+    manifest["launches"][0]["records"].pop()
+
+
+def add_a_record(manifest):
+    manifest["launches"][0]["records"].append(manifest["launches"][0]["records"][0] | {"cell": "x"})
+
+
+EDITS = [
+    lambda manifest: manifest["launches"][0]["records"][0].update(status="xx"),
+    lambda manifest: manifest["launches"][0]["records"][0].update(status="failed"),
+    lambda manifest: manifest["launches"][0]["records"][0].update(cell="x"),
+    lambda manifest: manifest["launches"][0].update(repeat=7),
+    lose_a_record,
+    add_a_record,
+    lambda manifest: manifest["launches"].pop(),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_manifest_does_not_decide(results, edit):
     manifest = next((results / "batches").glob("*/manifest.json"))
-    manifest.write_text(manifest.read_text().replace('"ok"', '"xx"', 1))
+    content = json.loads(manifest.read_text())
+    edit(content)
+    manifest.write_text(json.dumps(content))
+    assert len(read_history(results).slots) == 9
     assert {slot.status for slot in read_history(results).slots.values()} == {"ok"}
     assert tables(results)[0] == []
 
@@ -331,7 +384,7 @@ WITHOUT_RIGHTS = "setpriv --bounding-set=-dac_override,-dac_read_search".split()
 def test_a_folder_is_empty_only_where_nothing_ran(tmp_path):
     assert launch_paths(tmp_path / "launches") == []
     (tmp_path / "launches").symlink_to("nowhere")
-    with pytest.raises(UserError, match=r"launches: is a link to nowhere, which does not exist"):
+    with pytest.raises(UserError, match=r"launches: is a dangling symbolic link to nowhere"):
         launch_paths(tmp_path / "launches")
     (tmp_path / "launches").unlink()
     (tmp_path / "launches").write_text("")
@@ -341,8 +394,14 @@ def test_a_folder_is_empty_only_where_nothing_ran(tmp_path):
 
 def test_a_store_that_is_missing_although_batches_were_finished_stops_the_plan(tmp_path, results):
     shutil.rmtree(results / "launches")
-    with pytest.raises(UserError, match=r"launches: is missing, but .*manifest.json lists launch files in it"):
+    with pytest.raises(UserError, match=r"launches: is missing, but .*manifest.json names launch files in it"):
         plan(tmp_path, collectives(*SIZES))
+
+
+def test_a_store_that_is_missing_is_not_shown_as_complete(results):
+    shutil.rmtree(results / "launches")
+    done = subprocess.run([sys.executable, SCRIPTS / "watch.py", "--once", results], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (USER_ERROR, b"")
 
 
 SCRIPT_LINES = {
@@ -391,6 +450,13 @@ def test_a_store_that_may_not_be_read_is_never_replaced_by_an_empty_one(analysed
     assert content_of(analysed) == before
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_file_in_place_of_a_folder_is_one_message(tmp_path, name):
+    (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match=rf"{name}: is not a folder"):
+        check_folders(tmp_path, FOLDERS)
+
+
 # The frozen campaign.
 
 
@@ -401,7 +467,7 @@ def test_a_damaged_or_edited_frozen_campaign_is_written_again(tmp_path, results,
     frozen.write_text(edit(whole))
     assert frozen.read_text() != whole
     [done] = tidy_frozen(plan(tmp_path, collectives(*SIZES)))
-    assert done.startswith(f"{frozen}: was damaged or edited")
+    assert done.startswith(f"{frozen}: damaged or edited")
     assert frozen.read_text() == whole
     assert tidy_frozen(plan(tmp_path, collectives(*SIZES))) == []
 
@@ -411,6 +477,6 @@ def test_a_second_frozen_campaign_is_removed(tmp_path, results):
     second = results / "campaign.000000000000.json"
     shutil.copy(frozen, second)
     assert tidy_frozen(plan(tmp_path, collectives(*SIZES))) == [
-        f"{second}: removed, because it is of an earlier version of the campaign"
+        f"{second}: removed: it belonged to an earlier version of the campaign"
     ]
     assert [*results.glob("campaign.*.json")] == [frozen]

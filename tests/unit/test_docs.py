@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from regatta.core.benchmarks import benchmark_names, load_benchmark
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "config/README.md", "containers/README.md")),
@@ -161,3 +163,9 @@ def test_the_answers_to_the_ten_questions_are_on_a_page():
     assert len(words) > 15
     assert [word for word in words if word not in shown] == []
     assert table.count("\n|") == 2 + 10
+
+
+@pytest.mark.parametrize("name", benchmark_names())
+def test_the_page_of_a_benchmark_states_the_version_of_its_program(name):
+    text = read(f"docs/benchmarks/{name}.md")
+    assert re.findall(r"^Program: `[^`]*`, version (\d+)\.", text, re.MULTILINE) == [str(load_benchmark(name).version)]

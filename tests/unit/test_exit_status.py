@@ -20,7 +20,10 @@ def store(folder, statuses, batch="n01g01-1"):
         launch = {"launch": f"{cell}{repeat}", "repeat": repeat, "time_utc": "2026-11-21T00:00:00Z", "overhead_s": None}
         record = {"cell": cell, "status": status, "cause": None, "elapsed_s": 1.0}
         header = {"kind": "launch", "launch": f"{cell}{repeat}", "repeat": repeat, "stack": "host", "time_utc": ""}
-        content = sealed_file([header, {"kind": "record"} | record, {"kind": "complete"}], f"{cell}{repeat}")
+        content = sealed_file(
+            [header, {"kind": "record", "cell": cell, "writer": "rank"} | record, {"kind": "complete"}],
+            f"{cell}{repeat}",
+        )
         (folder / "launches" / f"{cell}{repeat}.jsonl").write_bytes(content)
         launches.append(launch | {"size_bytes": len(content), "records": [record]})
     manifest = folder / "batches" / batch / "manifest.json"

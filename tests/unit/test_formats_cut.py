@@ -20,7 +20,7 @@ def result_of(name, text):
 
 
 def alone(readings):
-    """Return readings without what is stated of each of several runs: a file that is cut off may have one."""
+    """Return readings without what is stated of each of several runs: a truncated file may have one."""
     return readings and tuple(dataclasses.replace(reading, backend=None, environment=None) for reading in readings)
 
 

@@ -132,6 +132,7 @@ def test_a_table_without_samples_cannot_become_a_report(tmp_path):
 
 def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
     run_import(tmp_path / "c", "times.csv")
+    (tmp_path / "c" / "measurements.csv").unlink()
     with pytest.raises(UserError, match=r"does not contain measurements.csv. .*rebuild_report.py"):
         read_results_folder(tmp_path / "c", {})
     with pytest.raises(UserError, match=r"does not contain one campaign"):
@@ -201,7 +202,7 @@ def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path
     assert not rows.duplicated(["table", "cell", "scaling", "against", "rank", "repeat", "quantity"]).any()
     assert rows["cell"].notna().all()
     groups = {"buckets", "communication_models", "scaling_models", "straggler_hosts", "stragglers"}
-    groups |= {"allocations", "timeline"}
+    groups |= {"allocations", "timeline", "slow_launches"}
     assert set(rows["table"]).isdisjoint(groups)
     assert {name for name, table in read_results_folder(laptop, {}).tables.items() if "cell" not in table} == groups
 

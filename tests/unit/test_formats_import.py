@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import pytest
 from formats_files import ALL, FILES, NEEDS, TIME, analysed, collected, read, run_import, run_script, text_of
@@ -278,7 +279,7 @@ def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch
     written = []
 
     def write_text(path, text):
-        if len(written) == 3:
+        if len(written) >= 3:
             raise OSError(28, "No space left on device", str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -287,8 +288,8 @@ def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch
     monkeypatch.setattr(store_import, "write_text", write_text)
     with pytest.raises(OSError, match="No space"):
         run_import(tmp_path / "c", "ddp-2x8-v100.txt")
-    assert len(written) == 3
-    assert content_of(tmp_path / "c") == {}
+    assert len(written) >= 3  # several at the same time
+    assert sorted(os.listdir(tmp_path)) == [".c.import.lock"]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_file_without_its_launch_line_gives_nothing_and_is_said(tmp_path):
     history = read_history(tmp_path)
     assert history.slots == {}
     assert history.problems == [
-        "x.jsonl: 1 line missing before line 1",
+        "x.jsonl: line 1 missing",
         "x.jsonl: no readable launch line; its records cannot be attributed to a launch",
     ]
 

@@ -481,7 +481,69 @@ def test_the_script_reports_a_missing_folder_without_a_traceback(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{tmp_path / 'nowhere'}: cannot be read (No such file or directory). Specify")
     assert not (tmp_path / "nowhere").exists()
-    (tmp_path / "index.html").mkdir()
+
+
+# Folders and files that are not Regatta's.
+
+
+def index_status(*words, cwd):
+    done = warm_start.script("index_results.py", *words, cwd=cwd)
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout
+
+
+def test_a_folder_without_results_gets_no_index(tmp_path):
+    for name in ("other", "files/report", "results"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "files" / "report" / "report.html").touch()  # of another program
+    (tmp_path / "files" / "report" / "launches").mkdir()
+    for words in ([""], ["."], ["files"], ["other"], []):
+        assert index_status(*words, cwd=tmp_path) == (2, "")
+    assert list(tmp_path.rglob("index.html")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["campaign.0123456789ab.json", "answer.json", "plan.json plan.txt", "launches/a.jsonl"]
+)
+def test_one_file_of_a_campaign_makes_a_results_folder(tmp_path, name):
+    write_answer(tmp_path / "written")
+    for part in name.split():
+        path = tmp_path / "results" / "a" / part
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((tmp_path / "written" / part).read_bytes() if part == "answer.json" else b"{}")
+    assert index_status("results", cwd=tmp_path) == (0, "results/index.html\n")
+    assert (tmp_path / "results" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("content", ["<html>mine", "", "<title>Results</title>"])
+def test_an_index_that_regatta_did_not_write_stays(tmp_path, content):
+    write_answer(tmp_path / "a")
+    (tmp_path / "index.html").write_text(content)
+    assert index_status(".", cwd=tmp_path) == (2, "")
+    assert (tmp_path / "index.html").read_text() == content
+
+
+def test_an_index_of_an_earlier_version_is_replaced(tmp_path):
+    write_answer(tmp_path / "a")
+    marker = '<meta name="generator" content="Regatta">\n'
+    page = index_page(tmp_path)
+    assert page.count(marker) == 1
+    (tmp_path / "index.html").write_text(page.replace(marker, ""))
+    assert index_status(".", cwd=tmp_path) == (0, "index.html\n")
+    assert (tmp_path / "index.html").read_text() == page
+
+
+def test_a_campaign_called_compare_is_listed_and_its_pages_are_no_comparisons(tmp_path):
+    (write_answer(tmp_path / "compare") / "report.html").touch()
+    page = index_page(tmp_path)
+    assert 'id="comparisons"' not in page
+    assert page.count('<a href="compare/report.html">') == 1
+
+
+def test_a_campaign_in_the_place_of_the_index_is_named(tmp_path):
+    write_answer(tmp_path / "index.html")
     done = warm_start.script("index_results.py", tmp_path)
-    assert (done.returncode, done.stderr[-1:]) == (2, "\n")
-    assert done.stderr.startswith(f"{tmp_path / 'index.html'}: Is a directory.")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{tmp_path / 'index.html'}: ")
+    assert os.listdir(tmp_path) == ["index.html"]
+    assert os.listdir(tmp_path / "index.html") == ["answer.json"]

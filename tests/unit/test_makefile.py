@@ -4,6 +4,7 @@ import base64
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -21,6 +22,7 @@ FILES = [
     "requirements/install.sh",
     "workflow/scripts/check_environment.py",
     "workflow/scripts/run_campaign.py",
+    "workflow/scripts/regatta/core/errors.py",
 ]
 FAKE_SNAKEMAKE = """import pathlib, sys
 print("snakemake", *sys.argv[1:], sep="|")
@@ -68,9 +70,7 @@ class Checkout:
         (folder / "config").mkdir()
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
-        (library / "campaign").mkdir(parents=True)
-        (library / "core").mkdir()
-        (library / "core" / "errors.py").write_text("exit_with_user_error = print\nclass UserError(Exception): pass\n")
+        (library / "campaign").mkdir()
         (library / "campaign" / "load.py").write_text(FAKE_CAMPAIGN)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):
@@ -199,6 +199,11 @@ def test_another_campaign_file_is_handed_on_regardless_of_its_name(made):
     assert done.stdout == "snakemake|--configfile|my config/config.yaml|--profile|profiles/slurm\n"
     assert made.make("plan").stdout == "snakemake|plan|--profile|profiles/local\n"
     assert made.make("gate", "PROFILE=profiles/slurm").stdout == "snakemake|gate|--profile|profiles/slurm\n"
+
+
+def test_a_campaign_file_whose_name_begins_with_a_dash_is_not_parsed_as_an_option(made):
+    done = made.make("plan", "CONFIG=-z.yaml")
+    assert done.stdout == "snakemake|plan|--configfile|./-z.yaml|--profile|profiles/local\n", done.stderr
 
 
 def test_folders_of_the_users_python_are_not_seen(made, tmp_path):
@@ -471,6 +476,35 @@ def test_an_environment_of_the_users_own_is_checked_and_never_changed(checkout, 
     assert "requirements/driver.in: missing: snakemake." in done.stderr
     assert checkout.make("clean-env", f"VENV={own}").returncode == 2
     assert sorted(own.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("cluster", "scheduler", "profile", "expected"),
+    [
+        ("cluster: local", "scheduler: none", "profiles/local", ["driver", "rank"]),
+        ("cluster: local", "scheduler: slurm", "profiles/local", ["driver"]),  # within an allocation
+        ("cluster:   'local' # x", 'scheduler: "slurm"\t# y\r', "/site/profiles/local/", ["driver"]),
+        ("  cluster: local", "scheduler: slurm", "profiles/local", ["driver", "rank"]),  # not the campaign's key
+        ("cluster: absent", "scheduler: slurm", "profiles/local", ["driver", "rank"]),
+        ("{cluster: local}", "scheduler: slurm", "profiles/local", ["driver", "rank"]),
+        ("cluster: local", "scheduler: none", "profiles/slurm", ["driver"]),
+    ],
+)
+def test_torch_is_required_where_ranks_run_in_the_environment(
+    checkout, tmp_path, cluster, scheduler, profile, expected
+):
+    own = tmp_path / "own env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", own], check=True)
+    (checkout.folder / "my own.yaml").write_text(f"schema: 1\nname: x\n{cluster}\n")
+    clusters = checkout.folder / "config" / "clusters"
+    clusters.mkdir()
+    (clusters / "local.yaml").write_text(f"schema: 1\nname: local\n{scheduler}\nnum_nodes: 1\n")
+    for target in ("campaign", "gate"):
+        done = checkout.make(target, f"VENV={own}", "CONFIG=my own.yaml", f"PROFILE={profile}")
+        assert done.returncode == 2
+        assert re.findall(r"requirements/(\w+).in: missing", done.stderr) == expected
+    done = checkout.make("plan", f"VENV={own}", "CONFIG=my own.yaml", f"PROFILE={profile}")
+    assert re.findall(r"requirements/(\w+).in: missing", done.stderr) == ["driver"]
 
 
 def test_a_folder_that_is_no_environment_is_refused(checkout, tmp_path):

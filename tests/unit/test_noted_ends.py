@@ -1,5 +1,6 @@
 """How the end of a batch's job is recorded, by the job itself or by the next one; and which nodes are to blame."""
 
+import json
 import signal
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from regatta.run.batch import Stopped, noting_end
 from regatta.run.causes import Cause
 from regatta.run.supervise import hosts_to_blame
 from regatta.store.jobs import jobs_of_batch, note_job, open_job
+from regatta.store.launch_times import job_rows
 
 
 def a_run(folder, job="17"):
@@ -30,6 +32,26 @@ def test_a_job_that_finishes_its_batch_leaves_no_trace_of_trouble(tmp_path):
         assert open_job(tmp_path)["job"] == "17"
     assert open_job(tmp_path) is None
     assert ends(tmp_path) == []
+
+
+def test_the_end_of_a_job_has_its_duration_by_a_clock_that_is_never_set(tmp_path, monkeypatch):
+    clock = iter([5000.0, 5004.25])
+    monkeypatch.setattr("regatta.store.jobs.uptime_s", lambda: next(clock))
+    monkeypatch.setattr("regatta.store.jobs.utc_now", lambda: "2026-11-21T02:00:00Z")
+    with noting_end(a_run(tmp_path)):
+        pass
+    lines = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
+    assert [line.get("elapsed_s") for line in lines] == [None, 4.25]
+    (tmp_path / "jobs.jsonl").write_text(json.dumps(lines[0] | {"job": "18"}) + "\n")  # killed: of another process
+    note_job(tmp_path / "other", "stopped", "18", [], "")
+    assert "elapsed_s" not in json.loads((tmp_path / "other" / "jobs.jsonl").read_text())
+    [row] = job_rows(tmp_path, {})
+    assert row.get("elapsed_s") is None
+    (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [row["elapsed_s"] for row in job_rows(tmp_path, {})] == [4.25]
+    lines[1]["elapsed_s"] = -1  # damaged
+    (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [row["elapsed_s"] for row in job_rows(tmp_path, {})] == [None]
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_a_store_that_is_empty_still_has_a_report(tmp_path):
 
 def test_warnings_say_what_was_found_and_what_to_do(laptop):
     text = re.sub(r"\s+", " ", visible(laptop))
-    assert "1 damaged or truncated part" in text
+    assert "1 integrity error" in text
     assert "2 of 17 cells" in text
     assert text.count("What to do:") >= 4
 

@@ -38,6 +38,15 @@ def test_the_last_line_is_the_report_and_the_status_is_snakemakes(tmp_path):
     assert process.returncode == 3
 
 
+def test_a_refused_run_does_not_print_the_report_that_another_run_is_writing(tmp_path):
+    report = tmp_path / "results" / "laptop" / "report.html"
+    report.parent.mkdir(parents=True)
+    report.touch()
+    process = run(tmp_path, "import os, sys\nos.utime('results/laptop/report.html', (9, 9))\nsys.exit(2)\n", CAMPAIGN)
+    assert process.communicate()[0] == ""
+    assert process.returncode == 2
+
+
 def test_without_a_report_no_path_is_printed(tmp_path):
     process = run(tmp_path, "", CAMPAIGN)
     assert process.communicate()[0] == ""
@@ -65,6 +74,18 @@ def test_another_campaign_than_the_default_one_is_handed_on_as_configfile(tmp_pa
         (["--configfile=mine.yaml", "-n"], "--configfile=mine.yaml -n"),
     ):
         assert run(tmp_path, echo, "mine.yaml", *words).communicate()[0] == f"{given}\n"
+
+
+def test_a_loop_of_links_is_one_message_and_a_name_need_not_be_utf_8(tmp_path):
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    process = run(tmp_path, "print('started')\n", "loop.yaml", "-n")
+    output, errors = process.communicate()
+    assert (process.returncode, output, errors.count("\n")) == (2, "", 1)
+    assert "loop.yaml: cannot be read: Too many levels of symbolic links" in errors
+    for name in (os.fsdecode(b"d\xe9.yaml"), "-z.yaml"):
+        (tmp_path / name).write_text(CAMPAIGN.read_text())
+        process = run(tmp_path, "import sys\nprint(ascii(sys.argv[1:]))\n", name)
+        assert (process.communicate()[0], process.returncode) == (f"{[f'--configfile={name}']!a}\n", 0)
 
 
 def test_two_campaigns_are_refused(tmp_path):

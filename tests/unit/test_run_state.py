@@ -210,6 +210,16 @@ def test_a_job_whose_end_is_unknown_counts_up_to_its_last_record(folder):
     assert folder.state().rank_hours_spent == pytest.approx(660 * 2 / 3600)
 
 
+@pytest.mark.parametrize("ago", [7200 + 40, 40 - 7200])
+def test_a_clock_that_is_set_during_a_job_costs_no_hours(folder, ago):
+    folder.batch(A, launches(0, 1, 2))
+    folder.job(A, "started", ago)
+    folder.job(A, "finished", 40, elapsed_s=90.0)
+    assert folder.state().rank_hours_spent == pytest.approx(90 * 2 / 3600)
+    folder.job(A, "started", -100)  # the clock was set back meanwhile
+    assert folder.state().rank_hours_spent == pytest.approx(90 * 2 / 3600)
+
+
 def test_a_torn_last_line_waits_for_its_end_and_each_line_is_read_once(folder):
     folder.batch(A, launches(0, 1, 2))
     folder.launch(f"{A}-l000-a00", 0, (IDS[0], "ok"))

@@ -1,9 +1,11 @@
 """The values for the rules and the end of a run, with a small substitute for Snakemake's workflow object."""
 
+import ctypes
 import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -17,9 +19,12 @@ from regatta.campaign.load import load_campaign
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 from regatta.core.files import hold
 from regatta.launchers import slurm_queue as queue
+from regatta.launchers.base import end_with_parent
+from regatta.run import run_lines
 from regatta.run.run_lines import print_progress
 from regatta.workflow import Session
 
+PR_GET_PDEATHSIG = 2  # linux/prctl.h
 SLURM = {"schema": 1, "name": "tiny", "scheduler": "slurm", "num_nodes": 2, "gpus_per_node": 2, "partition": "p"}
 LOCAL = {"schema": 1, "name": "tiny", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0}
 
@@ -30,19 +35,33 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(load_campaign, "__defaults__", (tmp_path / "clusters",))
     monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
+    monkeypatch.setattr(run_lines, "busy_text", lambda: None)  # other tests run beside these
     for name in ("SLURM_JOB_ID", "SLURM_CONF"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, getattr(sys, name))
     before = dict(os.environ)
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield tmp_path
+    release()
     for number, handler in handlers.items():
         signal.signal(number, handler)
     os.environ.clear()
     os.environ.update(before)
 
 
-def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), **changes) -> Session:
-    """Return the session of one call. changes: of the workflow object."""
+HELD = []  # locks of the sessions of a test, which last as long as their process
+
+
+def release() -> None:
+    while HELD:
+        HELD.pop().close()
+
+
+def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), *, is_alone=True, **changes) -> Session:
+    """Return the session of one call. is_alone: the session before it has ended. changes: of the workflow object."""
+    if is_alone:
+        release()
     os.makedirs("clusters", exist_ok=True)
     with open("clusters/tiny.yaml", "w") as file:
         yaml.safe_dump(cluster, file)
@@ -59,7 +78,14 @@ def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), **changes)
         "nodes": None,
     }
     fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
-    return Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments])
+    made = Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments])
+    HELD.extend([made.lock] if made.lock else [])
+    return made
+
+
+def files(folder) -> dict:
+    """Return the content and the time of each file of a folder."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
 def status_of(call, *arguments) -> int:
@@ -113,6 +139,20 @@ def test_what_cannot_be_planned_ends_with_a_message(changes, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_a_results_folder_whose_path_is_not_utf_8_is_refused_and_a_campaign_file_is_not(folder, monkeypatch, capsys):
+    odd = os.fsdecode(b"d\xe9")
+    settings = SimpleNamespace(configfiles=[f"{odd}.yaml"], config={})
+    session()
+    os.rename("campaign.yaml", f"{odd}.yaml")
+    assert session(config_settings=settings).plan.frozen_campaign.parent.name == "small"
+    os.mkdir(odd)
+    monkeypatch.chdir(folder / odd)
+    monkeypatch.setattr(load_campaign, "__defaults__", (folder / odd / "clusters",))
+    assert status_of(session) == USER_ERROR
+    assert "this path is not UTF-8" in capsys.readouterr().err
+    assert not (folder / odd / "results").exists()
+
+
 @pytest.mark.parametrize(
     ("cluster", "is_local", "message"),
     [(LOCAL, False, "has scheduler none: it has no jobs to submit"), (SLURM, True, "Use --profile profiles/slurm")],
@@ -123,10 +163,14 @@ def test_the_wrong_profile_is_refused(cluster, is_local, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_a_campaign_that_runs_already_is_refused(capsys):
-    found = session()
-    with hold(found.results / ".lock", ""):
-        assert status_of(found.prepare) == USER_ERROR
+@pytest.mark.parametrize(("cluster", "is_local"), [(LOCAL, True), (SLURM, False)])
+def test_a_campaign_that_runs_already_is_refused_before_it_is_planned(folder, monkeypatch, cluster, is_local, capsys):
+    planned = []
+    monkeypatch.setattr("regatta.workflow.plan_campaign", lambda *_, **__: planned.append(1))
+    with hold(folder / "results" / "small" / ".lock", ""):
+        before = files(folder / "results")
+        assert status_of(lambda: session(cluster=cluster, local_exec=is_local)) == USER_ERROR
+        assert (files(folder / "results"), planned) == (before, [])
     assert "another Snakemake process is running this campaign" in capsys.readouterr().err
 
 
@@ -137,11 +181,53 @@ def test_a_run_holds_the_lock_forgets_the_last_gate_and_stops_at_sigterm(monkeyp
     found.gate_files[0].write_text("ok")
     found.prepare()
     assert not found.gate_files[0].exists()
-    assert status_of(session().prepare) == USER_ERROR
+    assert status_of(lambda: session(is_alone=False)) == USER_ERROR
+    assert session(arguments=["plan"], targets=["plan"], is_alone=False).plan  # nothing runs in a plan
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
     assert found.is_stopping.is_set()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "changes", "num"),
+    [
+        (LOCAL, {}, 1),
+        (LOCAL, {"dryrun": True}, 0),
+        (LOCAL, {"targets": {"plan"}}, 0),
+        (SLURM, {"local_exec": False, "arguments": ("-n",)}, 0),
+    ],
+)
+def test_a_busy_machine_is_warned_of_once_before_a_local_run(monkeypatch, capsys, cluster, changes, num):
+    monkeypatch.setattr(run_lines, "busy_text", lambda: "This machine is busy.")
+    data = small() if cluster is LOCAL else small(shapes=[{"nodes": [2], "gpus_per_node": [2]}])
+    monkeypatch.setattr(Session, "_lock_campaign", lambda *arguments: None)
+    session(data, cluster, **changes).prepare()
+    assert capsys.readouterr().err.count("This machine is busy.") == num
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal at the end of a parent is Linux's")
+@pytest.mark.parametrize(
+    ("cluster", "is_local", "given", "kept"),
+    [
+        (LOCAL, True, signal.SIGTERM, signal.SIGTERM),  # as run_campaign.py does
+        (SLURM, False, signal.SIGTERM, 0),
+        (SLURM, False, signal.SIGKILL, signal.SIGKILL),  # set by another parent, such as the init of a container
+    ],
+)
+def test_a_local_run_ends_with_run_campaign_and_one_with_jobs_goes_on(monkeypatch, cluster, is_local, given, kept):
+    for name in ("regatta.workflow.end_jobs", "regatta.workflow.print_progress"):
+        monkeypatch.setattr(name, lambda *_: None)
+    monkeypatch.setattr("regatta.launchers.slurm.patch_executor", lambda *_: None)
+    monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
+    end_with_parent(given)
+    try:
+        session(cluster=cluster, local_exec=is_local).prepare()
+        number = ctypes.c_int()
+        ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
+        assert number.value == kept
+    finally:
+        end_with_parent(0)
 
 
 def test_measure_is_forced_from_the_command_line_alone(capsys):
@@ -178,7 +264,7 @@ def test_a_run_without_results_ends_with_its_status_also_where_nothing_was_left_
 
 
 def test_a_failed_run_ends_with_the_report_of_what_there_is(monkeypatch, capsys):
-    monkeypatch.setattr("regatta.workflow.subprocess.run", lambda line: SimpleNamespace(returncode=0))
+    monkeypatch.setattr("regatta.workflow.subprocess.run", lambda line, **_: SimpleNamespace(returncode=0))
     found = session()
     assert status_of(found.close_failed, "x.log") == NOTHING_MEASURED
     assert "Snakemake's log: x.log" in capsys.readouterr().err
@@ -219,7 +305,6 @@ def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
         started.clear()
         found = session(cluster=cluster, **changes)
         found.prepare()
-        found.lock.close() if found.lock else None
         deadline = time.monotonic() + 0.2
         while not started and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -8,7 +8,7 @@ from pathlib import Path
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 SNAKEMAKE = """
 import subprocess, sys, threading, time
-from regatta import workflow as stop_jobs
+from regatta.launchers import base as stop_jobs
 
 stop_jobs.REPEAT_SECONDS = 0.1
 stop, closing = threading.Event(), threading.Event()

@@ -209,7 +209,8 @@ def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
 
 def test_topics_that_would_pool_nodes_have_no_tables_and_no_sections(of_nodes):
     with_rows = {name for name in catalog.TABLES if len(of_nodes.tables[name])}
-    assert with_rows == {"sweep_nodes", "launch_ranges", "failures", "timeline", "allocations"} & with_rows
+    of_all = {"sweep_nodes", "launch_ranges", "slow_launches", "failures", "timeline", "allocations"}
+    assert with_rows == of_all & with_rows
     assert {"sweep_nodes", "launch_ranges", "failures"} <= with_rows
     shown = catalog.sections(of_nodes, catalog.warnings(of_nodes))
     assert [section.id for section in shown] == ["sweep", "stability", "failures", "timeline"]

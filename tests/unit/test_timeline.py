@@ -79,6 +79,40 @@ def test_an_allocation_is_split_into_cells_launch_start_and_idle_time():
     assert (row["gpu_hours"], row["idle_gpu_hours"]) == pytest.approx((8 * 100 / 3600, 8 * 20 / 3600))
 
 
+HOURS_2 = 7200
+
+
+@pytest.mark.parametrize(
+    ("second", "finish", "step", "idle"),
+    [
+        ((50, 90), 100, None, 20),
+        ((50 + HOURS_2, 90 + HOURS_2), 100 + HOURS_2, HOURS_2, 20),  # set between launches
+        ((50, 90 + HOURS_2), 100 + HOURS_2, HOURS_2, 36),  # during the second: only its cells count
+        ((50 - HOURS_2, 90 - HOURS_2), 100 - HOURS_2, -HOURS_2, 20),
+        ((50, 90 - HOURS_2), 100 - HOURS_2, -HOURS_2, 36),
+        ((50, 90 + 57), 100 + 57, 57, 0),  # the launches seem longer than their job: at most its time
+    ],
+)
+def test_a_clock_that_is_set_during_a_job_is_no_idle_time(second, finish, step, idle):
+    launches, jobs = [launch(0, 5, 45), launch(1, *second)], [job(0, finish, elapsed_s=100.0)]
+    timeline, allocations = tables_of(launches, jobs)
+    [row] = rows_of(allocations)
+    assert (row["allocation_s"], row["cells_s"], row["idle_s"], row["clock_step_s"]) == (100, 48, idle, step)
+    assert row["cells_s"] + row["launch_start_s"] + row["idle_s"] == 100
+    assert row["gpu_hours"] == pytest.approx(8 * 100 / 3600)
+    assert timeline["job"].tolist() == ["7", "7"]
+    assert timeline["duration_s"].min() >= 24
+    found = [advice.values for advice in warnings(data_of(launches, jobs)) if "step_s" in advice.values]
+    assert found == ([{"step_s": step, "num": 1}] if step else [])
+
+
+def test_times_of_an_earlier_version_that_run_backwards_count_no_negative_hours():
+    launches, jobs = [launch(0, 5, 45), launch(1, 50 - HOURS_2, 90 - HOURS_2)], [job(0, 100 - HOURS_2)]
+    _, allocations = tables_of(launches, jobs)
+    [row] = rows_of(allocations)
+    assert (row["allocation_s"], row["idle_s"], row["clock_step_s"]) == (80, 0, 100 - HOURS_2)
+
+
 def test_launches_belong_to_the_job_that_was_running():
     launches = [launch(0, 5, 45), launch(1, 998, 1040), launch(2, 1050, 1090)]  # one clock is 2 s behind
     jobs = [job(0, None, end="stopped"), job(1000, 1100, job="8")]

@@ -128,29 +128,46 @@ def test_a_signal_to_run_campaign_stops_the_batch(campaign, tmp_path, number):
     assert_it_stops(process, tmp_path)
 
 
-@pytest.mark.system
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
-def test_sigterm_to_make_stops_the_batch(campaign, tmp_path):
+def make_line(folder, campaign):
+    """Return the line that runs a campaign by make, in a folder with links to the checkout."""
     for name in ("Makefile", "Snakefile", "profiles", "requirements", "workflow", "config"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    python = tmp_path / "environment" / "bin" / "python3"
+        (folder / name).symlink_to(ROOT / name)
+    python = folder / "environment" / "bin" / "python3"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    process = start(tmp_path, ["make", "campaign", f"CONFIG={campaign}", "VENV=environment"])
+    return [shutil.which("make"), "campaign", f"CONFIG={campaign}", "VENV=environment"]
+
+
+@pytest.mark.system
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_sigterm_to_make_stops_the_batch(campaign, tmp_path):
+    process = start(tmp_path, ["make", *make_line(tmp_path, campaign)[1:]])
     process.terminate()
     assert_it_stops(process, tmp_path)
 
 
 @pytest.mark.system
-def test_a_closed_terminal_stops_the_batch_and_the_report_is_built(campaign, tmp_path):
-    """The kernel sends SIGHUP to all of the terminal's processes, and what they write there fails from then on."""
+@pytest.mark.parametrize("command", ["snakemake", "run_campaign", "make"])
+def test_a_closed_terminal_stops_the_batch_and_the_report_is_built(campaign, tmp_path, command):
+    """The kernel sends SIGHUP to the first process of the terminal, and what others write there fails from then on."""
+    if command == "make" and shutil.which("make") is None:
+        pytest.skip("make is not installed")
     terminal, inside = os.openpty()
     setup = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-    line = [sys.executable, "-c", setup, *snakemake_line(campaign)]
+    lines = {
+        "snakemake": lambda: snakemake_line(campaign),
+        "run_campaign": lambda: [
+            *(sys.executable, str(SCRIPTS / "run_campaign.py"), str(campaign)),
+            *snakemake_line(campaign)[3:],
+        ],
+        "make": lambda: make_line(tmp_path, campaign),
+    }
+    line = [sys.executable, "-c", setup, *lines[command]()]
     results = tmp_path / "results" / "small"
     pipes = {"stdin": inside, "stdout": inside, "stderr": inside}
-    process = subprocess.Popen(line, cwd=tmp_path, start_new_session=True, **pipes)
+    environment = os.environ | campaigns.QUICK_REPORT
+    process = subprocess.Popen(line, cwd=tmp_path, env=environment, start_new_session=True, **pipes)
     os.close(inside)
     os.set_blocking(terminal, False)
 
@@ -161,9 +178,11 @@ def test_a_closed_terminal_stops_the_batch_and_the_report_is_built(campaign, tmp
 
     wait_until(read, "two records")
     (tmp_path / "hang").touch()
+    time.sleep(2)  # run_campaign.py has seen that it is in the foreground
+    read()
     os.close(terminal)
     wait_until(lambda: not measuring(tmp_path), "end of supervisor and ranks", STOP_SECONDS)
-    process.wait(END_SECONDS)
+    assert process.wait(END_SECONDS) == (-signal.SIGHUP if command == "make" else 3)
     assert campaigns.processes_naming(str(tmp_path)) == []
     kept = slots(results)
     assert (results / "measurements.csv").read_text().count("not_measured") == NUM_RECORDS - len(kept)

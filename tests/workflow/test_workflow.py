@@ -25,7 +25,7 @@ from campaigns import (
 )
 
 import warm_start
-from regatta.core.files import hold
+from regatta.store.checksums import sealed_file
 
 NUM_RECORDS = 14
 SLOW = {"FAKE_CELL_SECONDS": "0.3"}
@@ -194,7 +194,12 @@ def test_a_retry_counts_although_the_clock_was_ahead_before(tmp_path):
     run(tmp_path, path)
     results = tmp_path / "results" / "small"
     for file in [*results.glob("launches/*.jsonl"), *results.glob("batches/*/manifest.json")]:
-        file.write_text(re.sub(r"20\d\d(-\d\d-\d\dT)", r"2036\1", file.read_text()))
+        later = re.sub(r"20\d\d(-\d\d-\d\dT)", r"2036\1", file.read_text())
+        if file.suffix == ".jsonl":
+            lines = [json.loads(line) for line in later.splitlines()]
+            kept = [{k: v for k, v in line.items() if k not in ("line", "checksum", "digest")} for line in lines]
+            later = sealed_file(kept, file.stem).decode()
+        file.write_text(later)
     for file in results.rglob("*"):
         os.utime(file, (2_110_000_000, 2_110_000_000))
     run(tmp_path, path, "--forcerun", "measure")
@@ -333,15 +338,34 @@ def test_ctrl_c_stops_the_ranks_keeps_the_store_and_reports_what_there_is(tmp_pa
 
 
 @pytest.mark.system
-def test_a_second_snakemake_on_one_campaign_is_told_so_and_may_still_plan(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign())
-    with hold(tmp_path / "results" / "small" / ".lock", "taken"):  # as a Snakemake that runs does
-        second = snakemake(tmp_path, path)
-        assert second.returncode == 2
-        assert "another Snakemake process is running this campaign" in second.stdout + second.stderr
-        assert "common.smk" not in second.stdout + second.stderr
+def test_a_second_driver_is_refused_changes_no_file_and_may_still_plan(tmp_path):
+    """The first one is measuring: until then, it has already planned and frozen."""
+    path, results, hang = tmp_path / "campaign.yaml", tmp_path / "results" / "small", tmp_path / "hang"
+    write_campaign(tmp_path, fake_campaign(env={"FAKE_HANG_FILE": str(hang), "FAKE_CELL_SECONDS": "0.1"}))
+    (results / "report.html").parent.mkdir(parents=True)
+    (results / "report.html").write_text("of an earlier run")
+    first = start_snakemake(tmp_path, path)
+    try:
+        wait_until(lambda: len(record_lines(results)) >= 2)
+        hang.touch()
+        time.sleep(1)
+        before = files_of(results)
+        driver = [sys.executable, str(campaigns.SCRIPTS / "run_campaign.py"), str(path), *snakemake_line(path)[3:]]
+        for line in (driver, snakemake_line(path), snakemake_line(path, "gate")):
+            second = warm_start.run(line, cwd=tmp_path, env=os.environ | campaigns.QUICK_REPORT)
+            assert (second.returncode, second.stdout) == (2, "")
+            assert "another Snakemake process is running this campaign" in second.stderr
+            assert "common.smk" not in second.stderr
+            assert files_of(results) == before
         assert snakemake(tmp_path, path, "plan").returncode == 0
-    run(tmp_path, path)
+    finally:
+        hang.unlink(missing_ok=True)
+    assert first.wait(200) == 0
+    assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
+
+
+def files_of(folder) -> dict:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_record_that_cannot_be_analysed_is_measured_again(finished, tmp_path):

@@ -3,11 +3,15 @@
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 
 import pytest
 from campaigns import (
     QUICK_REPORT,
+    ROOT,
     SCRIPTS,
     fake_campaign,
     record_lines,
@@ -151,3 +155,75 @@ def test_the_command_of_on_finish_receives_the_status_of_each_run(tmp_path):
     for arguments in ((), (), ("-n",), ("plan",)):  # the second run has nothing to do
         snakemake(tmp_path, write_campaign(tmp_path, good | {"name": "other"}), *arguments)
     assert (tmp_path / "ended").read_text().split("\n") == ["small 4", "other 0", "other 0", ""]
+
+
+@pytest.mark.system
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize(
+    ("command", "redirection"),
+    [
+        ("run_campaign.py", "| true"),
+        ("run_campaign.py", "2>&1 | true"),
+        ("run_campaign.py", ">/dev/full 2>&1"),
+        ("run_campaign.py", "<&- >&- 2>&-"),
+        ("snakemake", "| true"),
+        ("snakemake", ">&- 2>&-"),
+        ("snakemake", "2>&1 | head -n 1"),  # without a reader from the start, Snakemake ends before it reads a rule
+    ],
+)
+def test_a_run_whose_output_is_lost_measures_all_and_ends_with_its_status(tmp_path, command, redirection):
+    """Also one that is incomplete, and so ends with a report of what there is."""
+    (tmp_path / "workflow").symlink_to(ROOT / "workflow")  # started in Regatta's folder
+    status = tmp_path / "status"
+    for name, faults, expected in (("incomplete", {"65536": "no_space"}, 3), ("complete", {}, 0)):
+        path = write_campaign(tmp_path, fake_campaign(faults, repeats=1, name=name), f"{name}.yaml")
+        line = snakemake_line(path)
+        line = line if command == "snakemake" else [sys.executable, str(SCRIPTS / command), str(path), *line[3:]]
+        text = f"{{ {shlex.join(line)}; echo $? >{shlex.quote(str(status))}; }} {redirection}"
+        subprocess.run(["bash", "-c", text], cwd=tmp_path, env=os.environ | QUICK_REPORT, timeout=200)
+        assert int(status.read_text()) == expected
+        results = tmp_path / "results" / name
+        num_left = 7 - len(set(slots(results)))
+        assert (num_left == 0) == (expected == 0)
+        assert (results / "measurements.csv").read_text().count("not_measured") == num_left
+        assert (results / "report.html").exists()
+
+
+WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]  # root, but permissions count
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+@pytest.mark.parametrize(
+    ("folder", "mode", "expected"),
+    [
+        ("results", 0o000, {"plan": 2, "-n": 2, "all": 2}),
+        ("results/small", 0o000, {"plan": 2, "-n": 2, "all": 2}),
+        ("results/small", 0o500, {"plan": 2, "-n": 0, "all": 0}),  # nothing is left to write
+        ("results/small/logs", 0o500, {"plan": 2, "-n": 0, "all": 0}),
+        ("results/small/tables", 0o500, {"plan": 0, "-n": 0, "all": 0}),
+    ],
+)
+def test_a_folder_that_may_not_be_read_or_written_is_one_message(finished, tmp_path, folder, mode, expected):
+    path, _ = finished
+    driver = [sys.executable, str(SCRIPTS / "run_campaign.py"), str(path)]
+    (tmp_path / folder).chmod(mode)
+    try:
+        for target, status in expected.items():
+            for line in (snakemake_line(path, target), [*driver, target, *snakemake_line(path)[3:]]):
+                done = subprocess.run([*WITHOUT_OVERRIDE, *line], cwd=tmp_path, capture_output=True, text=True)
+                assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+                lines = [line for line in done.stderr.splitlines() if "Permission denied" in line]
+                assert len(lines) == (status == 2), done.stderr
+                assert all(line.startswith(folder) for line in lines)
+    finally:
+        (tmp_path / folder).chmod(0o755)
+
+
+def test_a_file_in_place_of_the_results_folder_is_one_message(tmp_path):
+    path = write_campaign(tmp_path, fake_campaign())
+    (tmp_path / "results").touch()
+    for target in ("plan", "-n", "all"):
+        done = snakemake(tmp_path, path, target)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+        assert "results: is not a folder." in done.stderr

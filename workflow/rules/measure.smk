@@ -23,7 +23,7 @@ rule preflight:
     message:
         "Check the stacks ({wildcards.preflight})"
     shell:
-        "exec {params.program:q} --log {log:q} --folder {params.folder:q}"
+        "exec {params.program:q} --log {log:q} --parent $PPID --folder {params.folder:q}"
 
 
 rule measure:
@@ -47,5 +47,6 @@ rule measure:
     message:
         "Measure {wildcards.batch}"
     shell:
-        # exec: the supervisor stops when its parent process dies, which must be Snakemake, not a shell.
-        "exec {params.program:q} --log {log:q} --batch {params.folder:q}"
+        # exec: the supervisor stops when its parent process dies, which must be Snakemake, not a shell. It may die
+        # before the supervisor has started, so the shell names it.
+        "exec {params.program:q} --log {log:q} --parent $PPID --batch {params.folder:q}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, nearest, run_script
+from regatta.core.files import is_results_folder
 from regatta.store.nodes import blame_text, blamed_nodes, clear_nodes
 
 
@@ -20,6 +21,10 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="clear all nodes")
     options = parser.parse_args()
     results = results_folder(options.campaign)
+    if not is_results_folder(results):
+        raise UserError(
+            f"{results}: not a results folder. Specify the campaign file, or a folder such as results/my-first."
+        )
     blamed = blamed_nodes(results)
     if unknown := [node for node in options.nodes if node not in blamed]:
         known = f"Choose from: {', '.join(blamed)}." if blamed else "No node is avoided."
@@ -30,6 +35,8 @@ def main() -> None:
         print(f"{node} is used again")
     for node in blamed.keys() - set(chosen):
         print(f"avoided: {blame_text(node, blamed[node])}")
+    if not blamed:
+        print(f"{results}: no node is avoided")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from regatta.store.launch_files import write_text
 
 def main() -> None:
     args = arguments()
-    options = Options(args.nodes, args.gpus_per_node)
+    options = Options(args.nodes, args.gpus_per_node, is_incomplete=args.incomplete)
     with tempfile.TemporaryDirectory() as scratch:
         campaigns = [
             read_imported(path, args.stack, options, Path(scratch)) if path.is_file() else read_campaign(path)
@@ -65,6 +65,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--stack", help="name of the measured software, if missing in a file")
     parser.add_argument("--gpus-per-node", type=int, help="GPUs per node, if missing or wrong in a file")
     parser.add_argument("--nodes", type=int, help="number of nodes, if missing in a file")
+    parser.add_argument("--incomplete", action="store_true", help="accept excerpts and truncated files")
     args = parser.parse_args()
     if len(args.campaigns) != 2 and not (args.history and len(args.campaigns) > 2):
         parser.error(f"{len(args.campaigns)} given; specify BASE and TEST, or --history and two or more campaigns")

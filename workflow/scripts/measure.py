@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import add_log_option, add_parent_option, run_script
 from regatta.core.files import git_state
 from regatta.run.preflight import failed_stacks
 from regatta.run.supervise import Stopped, supervise
@@ -24,10 +24,12 @@ def held_stacks(folder: Path) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_log_option(parser)
+    add_parent_option(parser)
     parser.add_argument("--batch", type=Path, required=True, help="folder of a frozen batch")
-    folder = parser.parse_args().batch
+    options = parser.parse_args()
+    folder = options.batch
     try:
-        counts = supervise(folder, git_state(), held_stacks(folder))
+        counts = supervise(folder, git_state(), held_stacks(folder), options.parent)
     except Stopped as stop:
         remedy = "Completed measurements are kept; the same command resumes."
         print(f"{folder.name}: stopped ({stop}). {remedy}", file=sys.stderr)

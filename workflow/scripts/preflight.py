@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import add_log_option, add_parent_option, run_script
 from regatta.run.preflight import run_preflight
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -27,8 +27,10 @@ def main() -> None:
             signal.signal(number, stop_once)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_log_option(parser)
+    add_parent_option(parser)
     parser.add_argument("--folder", type=Path, required=True, help="folder of a frozen preflight")
-    for stack in run_preflight(parser.parse_args().folder)["stacks"]:
+    options = parser.parse_args()
+    for stack in run_preflight(options.folder, options.parent)["stacks"]:
         if stack["verdict"]["ok"]:
             print(f"preflight of stack {stack['stack']}: ok")
         for problem in stack["verdict"]["problems"]:

@@ -24,8 +24,8 @@ def main() -> None:
     frozen = sorted(folder.glob("campaign.*.json"))
     if len(frozen) != 1:
         raise UserError(
-            f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign: it writes the"
-            " current one and removes others; nothing is measured again."
+            f"{folder}: {len(frozen)} files campaign.<digest>.json instead of one. Run the campaign: it keeps only"
+            " the current one. Completed measurements are not repeated."
         )
     rebuild(folder, frozen[0])
     print(folder / "report.html")

@@ -13,16 +13,30 @@ Exit status, also of Snakemake called without this script:
 """
 
 import argparse
+import contextlib
+import ctypes
+import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.core.errors import UserError, exit_with_user_error
+from regatta.core.errors import USER_ERROR, UserError, drop_lost_output, run_script
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+TERMINAL_MS = 1000  # how often the foreground group of the terminal is read
 # Options with which Snakemake runs nothing; not imported from regatta.workflow, which loads Snakemake.
 READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
+# python -m snakemake, which would end if it cannot print its first line.
+SNAKEMAKE = """import runpy, sys
+sys.path[0] = sys.argv.pop(1)
+from regatta.core.errors import drop_lost_output
+drop_lost_output()
+runpy.run_module("snakemake", run_name="__main__", alter_sys=True)
+"""
 DEFAULT = Path(__file__).resolve().parents[2] / "config" / "config.yaml"
 
 
@@ -31,44 +45,72 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--configfile", "--configfiles", nargs="+", action="extend", default=[], dest="given")
     given = parser.parse_known_args(arguments)[0].given
-    if others := [name for name in given if Path(name).resolve() != Path(campaign).resolve()]:
+    # Not Path.resolve, which raises an error at a loop of links; load_campaign reports that.
+    if others := [name for name in given if os.path.realpath(name) != os.path.realpath(campaign)]:
         raise UserError(f"--configfile {others[0]} differs from the campaign {campaign}. Specify one of them.")
-    is_default = Path(campaign).resolve() == DEFAULT.resolve()
+    is_default = os.path.realpath(campaign) == os.path.realpath(DEFAULT)
     return arguments if given or is_default else [f"--configfile={campaign}", *arguments]
 
 
 def run_snakemake(arguments: list[str]) -> int:
-    """Run Snakemake and return its exit status. Signals to this process are forwarded."""
-    snakemake = subprocess.Popen([sys.executable, "-m", "snakemake", *arguments])
+    """Run Snakemake and return its exit status. Signals to this process are forwarded, including its death."""
+    scripts, this = str(Path(__file__).resolve().parent), os.getpid()
+
+    def end_with_this_process() -> None:  # between fork and exec; this process has one thread, so that is safe
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != this:
+            os._exit(1)
+
+    line = [sys.executable, "-c", SNAKEMAKE, scripts, *arguments]
+    snakemake = subprocess.Popen(line, preexec_fn=end_with_this_process)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: snakemake.send_signal(received))
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=stop_with_terminal, args=(snakemake,), daemon=True).start()
     status = snakemake.wait()
     return status if status >= 0 else 128 - status  # exit status of a shell after a signal
 
 
+def stop_with_terminal(snakemake: subprocess.Popen) -> None:
+    """Stop Snakemake when the terminal closes on which this process is in the foreground.
+
+    The kernel sends SIGHUP to the session leader, and to the other processes when that one ends. If it is make (ssh -t
+    HOST make campaign), it waits for its command and does not forward the signal.
+    """
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:  # there is none
+        return
+    poll, is_foreground = select.poll(), False
+    poll.register(terminal, 0)
+    while not poll.poll(TERMINAL_MS):
+        with contextlib.suppress(OSError):
+            is_foreground = os.tcgetpgrp(terminal) == os.getpgrp()
+    if is_foreground:
+        snakemake.send_signal(signal.SIGHUP)  # ignored under nohup
+
+
 def main() -> None:
     if len(sys.argv) < 2:
-        exit_with_user_error(__doc__)
+        raise UserError(__doc__)
     if sys.argv[1] in ("-h", "--help"):
         print(__doc__, end="")
         return
+    drop_lost_output()  # what is measured does not depend on who reads the output
     is_plan = "plan" in sys.argv[2:]
     is_read_only = is_plan or any(word.startswith(READ_ONLY) for word in sys.argv[2:])
-    try:
-        arguments = with_configfile(sys.argv[1], sys.argv[2:])
-        name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
-    except UserError as error:
-        exit_with_user_error(str(error))
+    arguments = with_configfile(sys.argv[1], sys.argv[2:])
+    name = load_campaign(Path(sys.argv[1]), may_lack_files=is_plan).name
     report = Path("results") / name / "report.html"
     before = report.stat().st_mtime_ns if report.is_file() else None
     status = run_snakemake(arguments)
     is_new = report.is_file() and (status == 0 or report.stat().st_mtime_ns != before)
-    if is_new and not is_read_only:
+    if is_new and not is_read_only and status != USER_ERROR:  # else the report is of the run that holds the lock
         print(f"Report: {report}", flush=True)
     sys.exit(status)
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

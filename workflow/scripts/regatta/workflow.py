@@ -16,26 +16,32 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import psutil
 from snakemake.cli import get_argument_parser
 
 from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
 from regatta.compare.campaigns import check_baseline_campaign
-from regatta.core.errors import UNEXPECTED_ERROR, USER_ERROR, UserError, describe_os_error, exit_with_user_error
+from regatta.core.errors import (
+    UNEXPECTED_ERROR,
+    USER_ERROR,
+    UserError,
+    describe_os_error,
+    drop_lost_output,
+    exit_with_user_error,
+)
 from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
 from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.launchers.base import end_jobs, outlive_run_campaign
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
-from regatta.run.run_lines import print_progress
+from regatta.run.run_lines import print_progress, warn_if_busy
 from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
-REPEAT_SECONDS = 1.0
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
 READ_ONLY = (
@@ -103,6 +109,7 @@ class Session:
         self.results, self.batches, self.batch_minutes = Path("results/none"), [], {}
         if not workflow.is_main_process:
             return
+        drop_lost_output()
         workflow.execute = self._closing(workflow.execute)
         for launcher in LAUNCHERS.values():
             launcher.keep_configuration()
@@ -138,6 +145,11 @@ class Session:
         if may_lack_files and len(self.options.targets) > 1:
             raise UserError("plan cannot be combined with other targets: nothing runs in a plan. Specify it alone.")
         campaign = load_campaign(path, may_lack_files=may_lack_files)
+        for folder in ((Path("results") / campaign.name).resolve(), ROOT):
+            if (shown := os.fsencode(folder).decode(errors="backslashreplace")) != str(folder):
+                raise UserError(f"{shown}: this path is not UTF-8, so ranks cannot find it. Use another folder.")
+        if Path("results").exists() and not Path("results").is_dir():  # Snakemake would end with a traceback
+            raise UserError("results: is not a folder. Rename it, or work in another folder.")
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         stacks = campaign.data["stacks"]
         places = [launcher.site_problems(*place, stacks) for place in campaign.places()]
@@ -147,10 +159,9 @@ class Session:
             raise UserError(problems)
         if problems:  # the plan may be for a different machine
             print(problems, file=sys.stderr)
-        if is_run and launcher.submits:
+        if is_run:  # locked before planning: Snakemake would act on a plan that another run has made outdated
             self._lock_campaign(campaign.name)
             launcher.take_over(campaign.name, Path.cwd(), cluster)
-        if is_run:
             end_times_after_now(Path("results") / campaign.name)
             check_folders(Path("results") / campaign.name, FOLDERS)
         plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
@@ -161,8 +172,7 @@ class Session:
     def _lock_campaign(self, name: str) -> None:
         """Lock a campaign until this process ends. Raises UserError if another Snakemake process runs it."""
         taken = f"results/{name}: another Snakemake process is running this campaign. Wait for it, or stop it."
-        if self.lock is None:
-            self.lock = hold(Path("results") / name / ".lock", taken)
+        self.lock = hold(Path("results") / name / ".lock", taken)
 
     # Values for the rules.
 
@@ -241,7 +251,7 @@ class Session:
         return set(self.workflow.dag_settings.targets)
 
     def prepare(self) -> None:
-        """Refuse a second Snakemake on this campaign, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
+        """Check what the plan cannot know, and let SIGTERM and SIGHUP stop a local run as Ctrl-C does."""
         if "measure" in self.workflow.dag_settings.forcerun and not self.is_retry:
             exit_with_user_error("forcerun: measure only takes effect on the command line (--forcerun measure).")
         if self.targets == {"plan"}:
@@ -251,10 +261,12 @@ class Session:
         cluster, shapes = self.plan.campaign.cluster, [batch.shape for batch in self.plan.batches]
         if problem := launcher_of(cluster).profile_problem(cluster, self.workflow.local_exec, shapes):
             exit_with_user_error(problem)
-        with ending_on_user_errors():
-            self._lock_campaign(self.plan.campaign.name)
-            if self.baseline and "gate" in self.targets:
+        if self.baseline and "gate" in self.targets:
+            with ending_on_user_errors():
                 self._check_baseline()
+        warn_if_busy(cluster, is_measuring=bool(self.batches) and not self.workflow.dryrun)
+        if not self.workflow.local_exec:  # submitted jobs continue if run_campaign.py is killed
+            outlive_run_campaign()
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
@@ -286,12 +298,8 @@ class Session:
         # A local job that is being started would inherit SIG_IGN; an scancel should.
         self._ignore_signals((lambda *_: None) if self.workflow.local_exec else signal.SIG_IGN)
         self.is_stopping.set()
-        try:
+        with contextlib.suppress(OSError):  # not print: the signal may have interrupted one. The terminal may be gone
             os.write(sys.stderr.fileno(), b"Stopping the ranks; completed measurements are kept.\n")
-        except OSError:  # the terminal is gone
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.dup2(nowhere, sys.stderr.fileno())
         raise KeyboardInterrupt
 
     def _begin_to_close(self) -> None:
@@ -355,7 +363,8 @@ class Session:
 
     def _build_partial_report(self) -> str | None:
         """Build the report of the measurements so far. Returns the error, or None."""
-        done = subprocess.run([sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)])
+        line = [sys.executable, str(SCRIPTS / "rebuild_report.py"), str(self.results)]
+        done = subprocess.run(line, stdout=subprocess.DEVNULL)  # the path, which is printed below
         if done.returncode == 0:
             self._print_outcome()
             print(f"Partial report: {self.results}/report.html", file=sys.stderr)
@@ -377,22 +386,3 @@ class Session:
         run_on_finish(campaign.data["on_finish"], campaign.name, status, self.results)
         if status:
             sys.exit(status)
-
-
-def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
-    """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
-
-    As with Ctrl-C, only this process group receives it. A launch has a separate one, and its supervisor ends it.
-    """
-    stop.wait()
-    known: set[psutil.Process] = set()
-    while not closing.is_set():
-        for job in psutil.Process().children():
-            with contextlib.suppress(psutil.Error):
-                family = [job] if job in known else [job, *job.children(recursive=True)]
-                known.add(job)
-                for process in family:
-                    with contextlib.suppress(psutil.Error, ProcessLookupError):
-                        if os.getpgid(process.pid) == os.getpgrp():
-                            process.terminate()
-        closing.wait(REPEAT_SECONDS)

@@ -104,12 +104,12 @@ def make_step(one: Round, flat: torch.Tensor, work: torch.Tensor, rank: int, gro
         targets = sources
         sources = list(work[: num_added_elements(one)].split([part.numel() for part in targets]))
         additions = rank_ordered(targets, sources, sum(piece.peer < rank for piece in receives))
+    messages = [(dist.irecv, source, piece.peer) for piece, source in zip(receives, sources, strict=True)]
+    messages += [(dist.isend, flat[piece.begin : piece.end], piece.peer) for piece in one.sends]
+    # By global rank: torch before 2.6 has no group_peer.
     operations = [
-        dist.P2POp(dist.irecv, source, group=group, group_peer=piece.peer)
-        for piece, source in zip(receives, sources, strict=True)
-    ]
-    operations += [
-        dist.P2POp(dist.isend, flat[piece.begin : piece.end], group=group, group_peer=piece.peer) for piece in one.sends
+        dist.P2POp(send_or_receive, part, dist.get_global_rank(group, peer), group)
+        for send_or_receive, part, peer in messages
     ]
     return Step(operations, additions)
 

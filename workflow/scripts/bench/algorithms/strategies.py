@@ -14,6 +14,7 @@ from torch import nn
 
 from algorithms import gradient_synchronization
 from algorithms.stream_times import DdpStreams, SyncStreams
+from harness import torch_versions
 from harness.peers import Ranks
 
 STRATEGIES = ("none", "ddp", *gradient_synchronization.STRATEGIES, "fsdp")
@@ -134,8 +135,8 @@ def fully_sharded(model: nn.Module, ranks: Ranks) -> Strategy:
     to the next step's. Nor can the synchronization run alone.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
 
+    fully_shard = torch_versions.fully_shard(ranks.device.type)
     mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     for block in getattr(model, "blocks", []):
         fully_shard(block, mesh=mesh)

@@ -50,7 +50,7 @@ def main(name: str, benchmark: ModuleType) -> None:
         stop(f"placement: {'; '.join(verdict.problems)}", rank)
     torch.set_num_threads(verdict.threads_per_rank)
     progress = Progress()
-    ranks = peers.Ranks(rank, world_size, local_rank, device)
+    ranks = peers.Ranks(rank, world_size, local_rank, device, verdict.host_cores)
     try:
         spec = build_spec(name, benchmark, arguments, places)
         outcome = measure.measure_cell(benchmark, spec, ranks, store, "cell", progress)

@@ -28,9 +28,14 @@ VARIABLE_PREFIXES = (
     "PYTORCH_",
     "REGATTA_",
 )
+# NVIDIA's libraries use no TF32 at all if it is 0 (docs.nvidia.com, cuBLAS, "NVIDIA_TF32_OVERRIDE").
+TF32_OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUBLAS_WORKSPACE_CONFIG",
+    TF32_OVERRIDE,
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
     "MASTER_ADDR",
@@ -56,18 +61,14 @@ def describe(places: list[Place], device: torch.device, threads_per_rank: int) -
         "torchvision": version_of("torchvision"),
         "cuda": torch.version.cuda if is_cuda else None,
         "nccl": nccl_version() if is_cuda else None,
-        "cudnn": str(torch.backends.cudnn.version()) if is_cuda else None,
+        "cudnn": cudnn_version() if is_cuda else None,
         "driver": driver_version() if is_cuda else None,
         "gpus": [{"rank": place.rank, "host": place.host, **place.gpu} for place in places if place.gpu],
         "kernel": platform.release(),
         "threads_per_rank": threads_per_rank,
         "libraries": libraries.loaded_libraries(),
         "variables": allowed_variables(dict(os.environ)),
-        "settings": {
-            "allow_tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
-            "allow_tf32_cudnn": torch.backends.cudnn.allow_tf32,
-            "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        },
+        "settings": math_settings(),
         "seconds_to_ready": process.seconds_since_start(),
     }
 
@@ -98,9 +99,28 @@ def version_of(package: str) -> str | None:
         return None
 
 
+def math_settings() -> dict[str, bool]:
+    """Return whether fp32 products and convolutions may use TF32, and whether cuDNN autotunes its algorithms."""
+    has_tf32 = os.environ.get(TF32_OVERRIDE) != "0"
+    return {
+        "allow_tf32_matmul": has_tf32 and torch.backends.cuda.matmul.allow_tf32,
+        "allow_tf32_cudnn": has_tf32 and torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+    }
+
+
+def cudnn_version() -> str | None:
+    """Return the version of cuDNN, None if torch was built without it. Not yet run on a GPU."""
+    version = torch.backends.cudnn.version()
+    return None if version is None else str(version)
+
+
 def nccl_version() -> str | None:
-    """Return the version of the NCCL that torch has loaded. Not yet run on a GPU."""
-    version = torch.cuda.nccl.version()
+    """Return the version of the NCCL that torch has loaded, None if it was built without. Not yet run on a GPU."""
+    try:
+        version = torch.cuda.nccl.version()
+    except AttributeError:  # torch/cuda/nccl.py reads torch._C._nccl_version
+        return None
     return ".".join(str(part) for part in version) if isinstance(version, tuple) else str(version)
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+KEY = b',"checksum":"'
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h; the supervisor knows it
 
 # Null in the record of a cell that was not timed, or not measured at all.
@@ -25,7 +26,7 @@ TIMED_FIELDS = (
     "windows",
     "parts_ns",
 )
-MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", "memory", "other_ranks")
+MEASURED_FIELDS = ("elapsed_ns", "setup_ns", *TIMED_FIELDS, "checks", "values", "memory", "other_ranks", "host_load")
 
 
 def build_record(
@@ -62,7 +63,8 @@ def open_launch_file(path: Path) -> int:
 class Writer:
     """Append the lines of one launch file, numbered and with checksums. `kind` complete ends the file with its digest.
 
-    A file that exists, such as of a request that is run again by hand, is continued.
+    A file that exists, such as of a request that is run again by hand, is continued. One of an earlier version, without
+    checksums, gets none.
     """
 
     def __init__(self, path: Path):
@@ -72,17 +74,29 @@ class Writer:
             with contextlib.suppress(OSError):
                 content = path.read_bytes()
         self.gap = b"\n" if content and not content.endswith(b"\n") else b""  # ends the torn line of a killed launch
+        self.is_old = bool(content.strip()) and KEY not in content
         self.digest, self.num_lines = hashlib.sha256(content + self.gap), (content + self.gap).count(b"\n")
 
     def append(self, line: dict) -> None:
         """Append one line."""
         digest = {"digest": self.digest.hexdigest()} if line["kind"] == "complete" else {}
         body = to_json({**line, **digest, "line": self.num_lines + 1})[:-1]
-        checksum = hashlib.sha256(os.fsencode(self.path.stem) + b"\n" + body).hexdigest()[:16].encode()
-        text = body + b',"checksum":"' + checksum + b'"}\n'
+        text = to_json(line) + b"\n" if self.is_old else body + tail(self.path, body) + b"\n"
         append_text(self.descriptor, self.path, self.gap + text)
         self.digest.update(text)
         self.gap, self.num_lines = b"", self.num_lines + 1
+
+
+def tail(path: Path, body: bytes) -> bytes:
+    """Return the end of a line: its checksum. body: the bytes before, without the closing brace."""
+    checksum = hashlib.sha256(os.fsencode(path.stem) + b"\n" + body).hexdigest()[:16]
+    return KEY + f'{checksum}"}}'.encode()
+
+
+def is_damaged(path: Path, text: bytes) -> bool:
+    """Return whether the checksum of a line without its end, of a file that has checksums, is wrong or missing."""
+    body = text.partition(KEY)[0]
+    return body + tail(path, body) != text
 
 
 def to_json(value: dict) -> bytes:

@@ -8,7 +8,7 @@ from types import ModuleType
 import torch
 import torch.distributed as dist
 
-from harness import launch_file, peers, process, sampling, timing
+from harness import host_load, launch_file, peers, process, sampling, timing
 from harness.failures import Progress
 from harness.process import count_other_ranks
 
@@ -38,6 +38,7 @@ def measure_cell(
     After an exception the group is not ended: ranks may disagree, so the process has to end.
     """
     others = [count_on_host(ranks)]
+    load = host_load.Monitor(ranks.local_rank == 0, ranks.host_cores, gpu_uuid(ranks))
     begin = time.perf_counter_ns()
     progress.phase = "init"
     peers.begin_group(ranks, spec["backend"], store, name)
@@ -46,8 +47,9 @@ def measure_cell(
     ranks.synchronize()
     fields = {"setup_ns": time.perf_counter_ns() - begin}
     plan = sampling.SamplingPlan(**spec["sampling"])
-    fields |= run_phases(workload, ranks, plan, progress)
+    fields |= run_phases(workload, ranks, plan, progress, load)
     del workload
+    fields["host_load"] = host_load.record_field(peers.gather_rows(load.row(), ranks))
     fields["other_ranks"] = largest_known([*others, count_on_host(ranks)], ranks)
     peers.end_group()
     release_memory(ranks)
@@ -59,7 +61,13 @@ def measure_cell(
     return MeasuredCell("ok", None, None, fields)
 
 
-def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.SamplingPlan, progress: Progress) -> dict:
+def run_phases(
+    workload: timing.Workload,
+    ranks: peers.Ranks,
+    plan: sampling.SamplingPlan,
+    progress: Progress,
+    load: host_load.Monitor,
+) -> dict:
     """Return a record's times, checks and values. Nothing is timed if an early check fails."""
     checks = {}
     if workload.check_before is not None:
@@ -75,10 +83,13 @@ def run_phases(workload: timing.Workload, ranks: peers.Ranks, plan: sampling.Sam
     has_peak_rss = reset_peaks(ranks)
     progress.phase = "warmup"
     warmup = None if workload.num_iterations else timing.warm_up(workload, ranks, plan)
+    load.read_gpu()
     progress.phase = "measure"
     samples = timing.take_samples(workload, ranks, plan, warmup) if warmup else timing.take_fixed(workload, ranks)
+    load.read_gpu()
     parts = {name: durations[-len(samples.local) :] for name, durations in workload.parts().items()}
     windows = timing.time_windows(workload, ranks, samples, plan.windows_ratio) if workload.has_windows else None
+    load.read_gpu()
     peaks = peak_fields(ranks, has_peak_rss)
     progress.phase = "check"
     late_checks = peers.true_on_all_ranks(workload.check(), ranks)
@@ -102,6 +113,14 @@ def count_on_host(ranks: peers.Ranks) -> int:
     """Return how many ranks of other launches run on this host, -1 if unknown. One rank per host counts."""
     found = count_other_ranks() if ranks.local_rank == 0 else None
     return -1 if found is None else found
+
+
+def gpu_uuid(ranks: peers.Ranks) -> str | None:
+    """Return the UUID of this rank's GPU, "" if torch does not name it, None on a CPU. Not yet run on a GPU."""
+    if ranks.device.type != "cuda":
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(ranks.device), "uuid", None)  # since torch 2.4
+    return "" if uuid is None else f"GPU-{uuid}"
 
 
 def largest_known(values: list[int], ranks: peers.Ranks) -> int | None:

@@ -8,11 +8,13 @@ import ipaddress
 import os
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+from harness import torch_versions
 
 # A rank that waits longer for its peers raises. It is torch's default for gloo; the supervisor's limit is shorter.
 PEER_TIMEOUT = timedelta(minutes=30)
@@ -21,12 +23,16 @@ BACKLOG = 4096  # all ranks connect at once; the kernel lowers it to somaxconn
 
 @dataclass
 class Ranks:
-    """This process among its peers. `local_rank` counts within a host."""
+    """This process among its peers. `local_rank` counts within a host.
+
+    host_cores: those that the ranks of this host may use; empty if unknown.
+    """
 
     rank: int
     world_size: int
     local_rank: int
     device: torch.device
+    host_cores: list[int] = field(default_factory=list)
 
     def synchronize(self) -> None:
         """Wait until the device is idle. Does nothing on a CPU."""
@@ -98,14 +104,10 @@ def first_host(nodelist: str) -> str:
 
 
 def listen_options(address: str, port: int) -> dict[str, object]:
-    """Return TCPStore's arguments to listen on one address only; by default it listens on all interfaces.
-
-    torch before 2.8 accepts a listening socket only without libuv (pytorch/pytorch#150215).
-    """
+    """Return TCPStore's arguments to listen on one address only; by default it listens on all interfaces."""
     inherited = os.environ.get("STORE_LISTEN_FD")  # set by start_ranks.py
     descriptor = int(inherited) if inherited else listen(address, port).detach()
-    version = [int(part) for part in torch.__version__.split(".")[:2]]
-    return {"master_listen_fd": descriptor, **({} if version >= [2, 8] else {"use_libuv": False})}
+    return {"master_listen_fd": descriptor, **torch_versions.store_options()}
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -203,7 +205,8 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
 def end_group() -> None:
     """End this process's group, if it has one."""
     if dist.is_initialized():
-        dist.destroy_process_group()
+        with torch_versions.ending_gloo():
+            dist.destroy_process_group()
 
 
 def barrier(ranks: Ranks) -> None:

@@ -10,7 +10,7 @@ import re
 import socket
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 import torch.distributed as dist
@@ -25,10 +25,14 @@ SHUTDOWN_SECONDS = 30.0  # grace period for rank shutdown: peers still read from
 
 @dataclass
 class Verdict:
-    """Rank 0's verdict on all places, for one rank. `problems` is empty if the ranks are placed as requested."""
+    """Rank 0's verdict on all places, for one rank. `problems` is empty if the ranks are placed as requested.
+
+    host_cores: those that the ranks of its host may use; empty if the rank is late.
+    """
 
     problems: list[str]
     threads_per_rank: int
+    host_cores: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -55,7 +59,8 @@ def verify(request: dict, progress: failures.Progress) -> Placement:
         send_verdicts(problems, places, world_size, store)
     verdict = receive_verdict(rank, store)
     torch.set_num_threads(verdict.threads_per_rank)
-    return Placement(peers.Ranks(rank, world_size, local_rank, device), store, place, places, verdict)
+    ranks = peers.Ranks(rank, world_size, local_rank, device, verdict.host_cores)
+    return Placement(ranks, store, place, places, verdict)
 
 
 def host_name() -> str:
@@ -68,12 +73,12 @@ def take_place(rank: int, local_rank: int, device_type: str) -> tuple[Place, tor
 
     In that case the device returned is the CPU, which nothing will use.
     """
-    device, problem = torch.device("cpu"), None
+    device, problem, gpu = torch.device("cpu"), None, None
     try:
         device = peers.choose_device(device_type, local_rank)
+        gpu = environment.describe_gpu(device) if device.type == "cuda" else None
     except (ValueError, RuntimeError) as error:
-        problem = str(error).splitlines()[0]
-    gpu = environment.describe_gpu(device) if device.type == "cuda" else None
+        device, problem = torch.device("cpu"), str(error).splitlines()[0]
     place = Place(
         rank=rank,
         local_rank=local_rank,
@@ -164,8 +169,10 @@ def send_verdicts(problems: list[str], places: list[Place], world_size: int, sto
     for place in places:
         share = process.threads_per_rank(place.cores, cores_by_host[place.host])
         threads[place.rank] = int(fixed) if fixed else share
+    on_host = {host: sorted(set().union(*cores)) for host, cores in cores_by_host.items()}
+    cores_of = {place.rank: on_host[place.host] for place in places}
     for rank, num_threads in threads.items():
-        store.set(f"verdict/{rank}", json.dumps(asdict(Verdict(problems, num_threads))))
+        store.set(f"verdict/{rank}", json.dumps(asdict(Verdict(problems, num_threads, cores_of.get(rank, [])))))
 
 
 def receive_verdict(rank: int, store: dist.Store) -> Verdict:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-NOT_RANKS = ("start_ranks.py",)  # every other file at the top of bench/ is a program that ranks run
+NOT_RANKS = ("start_ranks.py", "run_batches.py")  # every other file at the top of bench/ is a program that ranks run
 
 
 @dataclass

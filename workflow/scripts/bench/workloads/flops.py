@@ -7,10 +7,10 @@ appendix B: 2 N forward, 4 N backward per token). torch's FlopCounterMode is not
 counts a grouped convolution there as one group, 16 times too much for efficientnet_b7.
 """
 
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
+from harness import torch_versions
 
 FORWARD_PASSES_OF_A_STEP = 3
+TorchDispatchMode, flop_registry, sdpa_flop_count = torch_versions.flop_counting()
 # Attention on a CPU has a separate operator, which is missing in torch's table of formulas (2.12).
 CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 

@@ -84,7 +84,8 @@ def content_hash(value: object) -> str:
 
 
 def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    # surrogatepass: the name of a file need not be UTF-8
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def expand(campaign: Campaign) -> Matrix:

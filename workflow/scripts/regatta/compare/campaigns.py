@@ -19,10 +19,9 @@ from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
-from regatta.store.collect import cell_row, write_collected
+from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.catalog import collect
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
 
@@ -208,9 +207,6 @@ def read_imported(path: Path, stack: str | None, options: Options, scratch: Path
     """Return the results in a file of another benchmark, imported into `scratch`. Raises UserError if rejected."""
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
-    frozen = next(folder.glob("campaign.*.json"))
-    collected, _ = collect(read_frozen(frozen), folder / "launches")
-    write_collected(collected, folder / "measurements.csv")
     results = read_campaign(folder)
     return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": one_line(path.name)})
 

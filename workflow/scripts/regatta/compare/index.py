@@ -12,16 +12,19 @@ from pathlib import Path
 
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
+from regatta.core.files import is_results_folder
 from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
 from regatta.store.frozen_files import mismatch
-from regatta.store.launch_files import read_file
+from regatta.store.launch_files import read_file, write_text
 from regatta.topics.answer import NO_RECORD, missing_text
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
 MOST_LINES = 12
+# One of these is in each index that Regatta wrote; the first in pages of current versions.
+MARKERS = (b'<meta name="generator" content="Regatta">', b'<a class="skip" href="#campaigns">Skip to Campaigns</a>')
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
 
 
@@ -178,11 +181,32 @@ def neighbors(results: Path, trend: Trend) -> list[Neighbors | None]:
     return found
 
 
+def write_index(results: Path) -> Path:
+    """Write the page and return its path.
+
+    Raises UserError if the folder has no results of a campaign, or if the file there is not an index of Regatta.
+    """
+    path, (entries, _) = results / "index.html", read_entries(results)
+    if not any(entry.answer or is_results_folder(entry.folder) for entry in entries):
+        raise UserError(
+            f"{results}: contains no results folder. Run a campaign first, or specify a folder that contains results"
+            " folders, such as results. Nothing was written."
+        )
+    if os.path.isdir(path):
+        raise UserError(f"{path}: is a folder, but the index needs this name. Rename the folder. Nothing was written.")
+    if os.path.exists(path) and not any(marker in read_file(path) for marker in MARKERS):
+        raise UserError(f"{path}: was not written by Regatta. Rename or delete the file. Nothing was written.")
+    write_text(path, index_page(results))
+    return path
+
+
 def index_page(results: Path) -> str:
     """Return the page. Raises UserError if the folder does not exist."""
     entries, others = read_entries(results)
     trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
+    if any(entry.folder.name == COMPARISONS for entry in entries):  # of earlier versions, which allowed this name
+        files = []
     pages = [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(

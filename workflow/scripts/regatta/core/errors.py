@@ -51,10 +51,11 @@ def nearest(word: object, known: Iterable[object]) -> str:
 def run_script(main: Callable[[], None]) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    When its output is no longer read, as with `| head`, it ends quietly with exit status 141.
+    When its output is no longer read, as with `| head`, it ends quietly with exit status 141. Messages that cannot be
+    printed are dropped.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be UTF-8
+    _prepare_streams()
+    sys.stderr = Output(sys.stderr)
     try:
         try:
             main()
@@ -70,14 +71,45 @@ def run_script(main: Callable[[], None]) -> None:
         exit_with_user_error(describe_os_error(error))
 
 
+def _prepare_streams() -> None:
+    """Open /dev/null for each closed standard stream (`>&-`).
+
+    Otherwise the next file opened would reuse the descriptor and receive the output.
+
+    Print characters that cannot be encoded, as in names of files, with a backslash.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def drop_lost_output() -> None:
+    """Let this process go on when its output is no longer read, or its disk is full."""
+    _prepare_streams()
+    sys.stdout, sys.stderr = Output(sys.stdout), Output(sys.stderr)
+
+
 def _flush_stdout() -> None:
     """Flush the output while an error can still be reported: when the interpreter exits, it would be a traceback."""
     try:
-        if sys.stdout is not None:  # None if it was closed
-            sys.stdout.flush()
+        sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter would flush again at exit
+        _discard(sys.stdout)
         raise
+
+
+def _discard(stream: TextIO) -> None:
+    """Let a stream that failed write to /dev/null: the interpreter flushes it again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def describe_os_error(error: OSError) -> str:
@@ -98,6 +130,12 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_parent_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--parent PID`, for a script that stops when the process dies that started it."""
+    text = "PID of the parent process; stop when it exits (default: the current parent)"
+    parser.add_argument("--parent", type=int, default=os.getppid(), metavar="PID", help=text)
+
+
 class _CopyOutput(argparse.Action):
     def __call__(self, _parser: object, namespace: argparse.Namespace, path: Path, _option: str | None = None) -> None:
         setattr(namespace, self.dest, path)
@@ -107,13 +145,16 @@ class _CopyOutput(argparse.Action):
         except OSError as error:  # measurements must not fail because the log cannot be written
             print(f"{path}: no log written ({error.strerror}).", file=sys.stderr)
             return
-        sys.stdout, sys.stderr = _Copied(sys.stdout, log), _Copied(sys.stderr, log)
+        sys.stdout, sys.stderr = Output(sys.stdout, log), Output(sys.stderr, log)
 
 
-class _Copied:
-    """A text stream whose output also goes to a log. Everything else, such as isatty, is the stream's."""
+class Output:
+    """A text stream that drops what it cannot write (closed pipe, full disk), and copies all to a log if it has one.
 
-    def __init__(self, stream: TextIO | None, log: TextIO) -> None:
+    Everything else, such as isatty, is the stream's.
+    """
+
+    def __init__(self, stream: TextIO | None, log: TextIO | None = None) -> None:
         self._stream, self._log = stream, log
 
     def __getattr__(self, name: str) -> object:
@@ -121,9 +162,17 @@ class _Copied:
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError):  # full disk: the terminal still shows it
-            self._log.write(text)
-        return self._stream.write(text) if self._stream else len(text)
+            if self._log:
+                self._log.write(text)
+        try:
+            return self._stream.write(text) if self._stream else len(text)
+        except OSError:
+            _discard(self._stream)
+            return len(text)
 
     def flush(self) -> None:
-        if self._stream:
-            self._stream.flush()
+        try:
+            if self._stream:
+                self._stream.flush()
+        except OSError:
+            _discard(self._stream)

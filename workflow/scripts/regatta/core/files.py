@@ -1,4 +1,4 @@
-"""Locks, the running commit, and the files that a script depends on."""
+"""Locks, the running commit, results folders, and the files that a script depends on."""
 
 import errno
 import fcntl
@@ -86,6 +86,16 @@ def _locked(path: Path, lock: Callable[[TextIO], None], taken: str) -> TextIO:
     return file
 
 
+# Files that only Regatta writes, of a planned, measured or imported campaign.
+OF_RESULTS = ("campaign.[0-9a-f]*.json", "launches/*.jsonl", "batches/*/batch.json", "nodes.jsonl")
+
+
+def is_results_folder(folder: Path) -> bool:
+    """Return whether a folder contains results of a campaign, or its plan."""
+    has_plan = all((folder / name).is_file() for name in ("plan.json", "plan.txt"))
+    return has_plan or any(next(folder.glob(pattern), None) for pattern in OF_RESULTS)
+
+
 def git_state() -> dict:
     """Return `{"commit": hash, "is_dirty": bool}`, both None outside a git checkout.
 
@@ -121,7 +131,7 @@ def check_folders(parent: Path, names: Collection[str]) -> None:
     """Raise UserError if one of these exists in a folder and is no folder: Snakemake would end with a traceback."""
     for path in (parent / name for name in names):
         if path.exists() and not path.is_dir():
-            raise UserError(f"{path}: is not a folder. Move it away and run the same command again.")
+            raise UserError(f"{path}: is not a folder. Rename or move it and run the same command again.")
 
 
 def check_listed(package: str, kind: str, listed: Collection[object], where: str) -> None:

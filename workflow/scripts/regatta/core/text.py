@@ -147,9 +147,10 @@ def natural(text: str) -> list[str | float]:
 def one_line(value: object, limit: int = 1000) -> str:
     """Return any value as one line that can be encoded: no line break, control character or lone surrogate."""
     text = " ".join(str(value).split())
+    text = text if len(text) <= limit else text[: limit - 3] + "..."
     if not text.isprintable():
         text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return text
 
 
 def nodes_text(cluster: dict) -> str:

@@ -1,5 +1,7 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
+from dataclasses import replace
+
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
@@ -28,8 +30,22 @@ UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COP
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
-    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages."""
+    """Return the format of a file, recognized by content and never by name, and its reading. name: for messages.
+
+    A last line without its end is part of an incomplete file if it can be read.
+    """
     text = strip_prefixes(text.removeprefix("\N{ZERO WIDTH NO-BREAK SPACE}"))
+    lines, _, last = text.rpartition("\n")
+    try:
+        return _read_text(text, name, options)
+    except UserError:
+        if not options.is_incomplete or not last or not lines:
+            raise
+    kind, source = _read_text(f"{lines}\n", name, options)
+    return kind, replace(source, notes=(*source.notes, "last line excluded (truncated)"))
+
+
+def _read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:
@@ -55,7 +71,7 @@ def _parse_lines(text: str, name: str) -> list | None:
     lines = [(n, line.strip()) for n, line in enumerate(text.split("\n")) if line.strip()]
     if len(lines) < 2 or not lines[0][1].endswith("}") or not all(line.startswith("{") for _, line in lines):
         return None
-    return [parse_json("\n" * number + line, name) for number, line in lines]
+    return [parse_json(line, name, number) for number, line in lines]
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:

@@ -1,7 +1,7 @@
 """Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
-A reader gets the whole content of a file and its name, and returns a Source or raises UserError. It never returns part
-of a file: a truncated file is rejected. A writer gets a ResultsFolder: its frozen campaign, tables and records.
+A reader gets the whole content of a file and its name, and returns a Source or raises UserError. A truncated file is
+rejected, unless the user states it. A writer gets a ResultsFolder: frozen campaign, tables, and their records.
 """
 
 import json
@@ -22,7 +22,7 @@ from regatta.core.text import natural, one_line, plural
 from regatta.store.csv_files import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.store.launch_files import read_one_line
-from regatta.store.records import CENTERS
+from regatta.store.records import CENTERS, INCOMPLETE
 from regatta.topics.catalog import read_tables
 
 NANOSECONDS = 10**9
@@ -34,11 +34,12 @@ TIMES = ("min_s", "p50_s", "p75_s", "p90_s", "p95_s", "p99_s", "max_s", "mean_s"
 
 @dataclass(frozen=True)
 class Options:
-    """Facts that the user states because the files do not. None: not stated."""
+    """Facts that the user states because the files do not. None: not stated. is_incomplete: rows may be missing."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
     operation: str | None = None
+    is_incomplete: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,8 @@ def times_ns(values: list, name: str, place: str, per_second: int = 1) -> list[i
     return found
 
 
-def parse_json(text: str, name: str) -> object:
-    """Return the value of a JSON file. Raises UserError with the line where parsing fails.
+def parse_json(text: str, name: str, num_before: int = 0) -> object:
+    """Return the value of JSON after num_before lines of a file. Raises UserError with the line where parsing fails.
 
     It rejects NaN and Infinity, numbers beyond the range of a float, and a key that appears twice in one object.
     """
@@ -169,9 +170,9 @@ def parse_json(text: str, name: str) -> object:
         return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         found = f"invalid JSON in column {error.colno} ({error.msg})"
-        raise refusal(name, error.lineno, found, "a complete JSON file") from None
+        raise refusal(name, num_before + error.lineno, found, "a complete JSON file") from None
     except (ValueError, RecursionError) as error:
-        raise refusal(name, 1, f"unsupported JSON ({error})", "finite numbers and unique keys") from None
+        raise refusal(name, num_before + 1, f"unsupported JSON ({error})", "finite numbers and unique keys") from None
 
 
 def _finite(text: str) -> float:
@@ -230,7 +231,6 @@ def entry_parameters(entry: dict, benchmark: str, **named: object) -> dict:
 
 
 # Limits of launch files and tables: a file beyond them is rejected before anything is written.
-
 STACK = "^[A-Za-z0-9][A-Za-z0-9_]{0,63}$"
 STACK_FORM = "at most 64 letters, digits and underscores, beginning with a letter or digit"
 PRINTABLE = {
@@ -268,8 +268,6 @@ def check_source(name: str, source: Source) -> None:
 
 
 # A results folder, for the writers.
-
-
 @dataclass(frozen=True)
 class ResultsFolder:
     """A finished campaign. cells: those of the frozen campaign that `--where` selects, in its order."""
@@ -369,8 +367,6 @@ def _field_text(cell: dict, name: str) -> str | None:
 
 
 # Regatta's additions to the JSON of other programs. With them, an import finds the same cells again.
-
-
 def cell_fields(spec: dict) -> dict:
     """Return the keys that identify a cell beside its parameters."""
     return {"stack": spec["stack"]["name"]} | {name: spec[name] for name in ("version", "nodes", "gpus_per_node")}
@@ -394,7 +390,9 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
     ]
     if num_excluded := len(folder.cells) - len(measured):
         notes.append(f"{plural(num_excluded, 'selected cell')} excluded: no valid record")
-    stops = {stop.removeprefix("imported: ") for stop in ok["stop"].dropna()}
+    stops = {stop.removeprefix("imported: ").removesuffix(INCOMPLETE) for stop in ok["stop"].dropna()}
     if means := " or ".join(sorted(stops & {*CENTERS.values()} - {"median"})):
         notes.append(f"p50_s of some imported rows is a {means}; the file does not mark these rows")
+    if num := int(ok["stop"].str.endswith(INCOMPLETE).sum()):
+        notes.append(f"{plural(num, 'row')} imported from incomplete files; the file does not mark them")
     return notes

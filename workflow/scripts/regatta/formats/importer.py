@@ -6,39 +6,46 @@ the content of the file it came from: importing the same file again changes noth
 
 import codecs
 import hashlib
+import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from regatta.campaign.matrix import cell_id, content_hash
-from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.files import hold
-from regatta.core.text import natural, one_line
+from regatta.core.schemas import load_schema
 from regatta.formats import CSV, check_options, read_text
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
+from regatta.formats.imported_lines import (
+    AGAIN,
+    Import,
+    frozen_campaign,
+    header_line,
+    launches_by_cell,
+    record_line,
+    spec_of,
+)
+from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.store.checksums import sealed_file
+from regatta.store.collect import path_of, read_collected, write_collected
+from regatta.store.csv_files import COLLECTED
 from regatta.store.frozen_files import read_frozen
-from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
+from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_now, write_json, write_text
 from regatta.store.records import problem_of
+from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-DEFAULT_STACK = CLUSTER = "imported"
-AGAIN = "_again"  # suffix of the stack's name for the second of two equal rows
-BASELINE = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+# Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
+MOST_BYTES, MOST_LINES = 32_000_000, 300_000
+SPLIT = "Keep only the results, or split the file. Nothing was imported."
+REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
+NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
+DEFAULT_STACK = "imported"
 REMEDY = "Delete it, and import the files of this campaign again. Nothing was imported."
-
-
-@dataclass(frozen=True)
-class Import:
-    """A file to import. digest: see content_digest."""
-
-    path: Path
-    digest: str
-    kind: Format
-    source: Source
 
 
 @dataclass
@@ -52,16 +59,39 @@ class Outcome:
 
 
 def read_import(path: Path, options: Options) -> Import:
-    """Return the content of a file. Raises UserError for a file that is foreign, damaged or cut off."""
+    """Return the content of a file. Raises UserError for a file that is foreign, damaged or truncated."""
     try:
+        if (num_bytes := path.stat().st_size) > MOST_BYTES:
+            raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
         content = read_file(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
+    if (num_lines := content.count(b"\n")) > MOST_LINES:
+        raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
     # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
-    kind, source = read_text(content.decode("utf-8", "replace"), str(path), options)
-    check_source(str(path), source)
-    check_options(str(path), source, options)
-    return Import(path, content_digest(content, kind), kind, source)
+    text = content.decode("utf-8", "replace")
+    try:
+        kind, source = _read_checked(text, str(path), options)
+    except UserError as error:
+        if options.is_incomplete:
+            raise
+        problem = str(error)
+    else:
+        if options.is_incomplete:
+            source = replace(source, notes=(*source.notes, NOTE_ON_INCOMPLETE))
+        return Import(path, content_digest(content, kind), kind, source, options.is_incomplete)
+    try:  # not while the error is handled, which keeps what was read
+        _read_checked(text, str(path), replace(options, is_incomplete=True))
+    except UserError:
+        raise UserError(problem) from None
+    raise UserError(f"{problem} {REMEDY_OF_INCOMPLETE}")
+
+
+def _read_checked(text: str, name: str, options: Options) -> tuple[Format, Source]:
+    kind, source = read_text(text, name, options)
+    check_source(name, source)
+    check_options(name, source, options)
+    return kind, source
 
 
 def content_digest(content: bytes, kind: Format) -> str:
@@ -75,10 +105,10 @@ def content_digest(content: bytes, kind: Format) -> str:
 
 def campaign_folder(results: Path, name: str) -> Path:
     """Return a campaign's folder within the results folder. Raises UserError for a name that would lead elsewhere."""
-    if not NAME.fullmatch(name):
+    if not re.fullmatch(load_schema("campaign")["properties"]["name"]["pattern"], name) or name.endswith("\n"):
         raise UserError(
             f"--campaign {quoted(name)}: a name must be at most 64 letters, digits, dots, dashes and underscores,"
-            " beginning with a letter or digit."
+            " beginning with a letter or digit. index.html, compare and README.md are reserved."
         )
     return results / name
 
@@ -104,12 +134,18 @@ def import_files(
                 " Remove the option. Nothing was imported."
             )
         imports.setdefault(item.digest, item)
+        if (num := sum(len(item.source.readings) for item in imports.values())) > MOST_RESULTS:
+            raise UserError(
+                f"{path}: {num:,} results in one import; the limit is {MOST_RESULTS:,}. Import fewer at a time."
+                " Nothing was imported."
+            )
     taken = f"{folder}: another import into this campaign is running. Wait for it, then run the same command again."
     with hold(folder.with_name(f".{folder.name}.import.lock"), taken):
         return _import(imports, folder, stack, now())
 
 
 def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_utc: str) -> Outcome:
+    _recover(folder)
     store = _imported_store(folder)
     whole = _whole_imports(store)
     kept, cut_off = [], []
@@ -121,7 +157,7 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
                 f"{folder}: import of {launch.header['imported']['file']} was interrupted ({launch.path.name} exists,"
                 " others are missing or damaged). Import that file again first. Nothing was imported."
             )
-    outcome, launches, repeats = Outcome(folder), {}, _launches_by_cell(kept)
+    outcome, launches, repeats = Outcome(folder), {}, launches_by_cell(kept)
     for item in imports.values():
         if item.digest in whole:
             outcome.already_there.append(f"{item.path} (stack {whole[item.digest]})")
@@ -135,7 +171,10 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
             "the files mix GPU and CPU results, which cannot share a report. Import them into two campaigns. Nothing"
             " was imported."
         )
-    _write(folder, launches, [launch.path for launch in cut_off])
+    new = [LaunchFile(Path(f"{name}.jsonl"), lines[0], [*enumerate(lines, 1)]) for name, lines in launches.items()]
+    campaign = frozen_campaign(folder.name, sorted([*kept, *new], key=lambda launch: launch.path.name))
+    if new or cut_off or not _is_unchanged(folder, campaign):
+        _write(folder, campaign, launches, [launch.path for launch in kept], [launch.path for launch in cut_off])
     return outcome
 
 
@@ -177,12 +216,12 @@ def _launch_files(
     times_found: Counter = Counter()
     for reading in item.source.readings:
         name = stack or reading.stack or DEFAULT_STACK
-        spec = _spec(reading, item.source, name)
+        spec = spec_of(reading, item.source, name)
         cell = cell_id(spec)
         times_found[reading.run, cell] += 1
         if times_found[reading.run, cell] > 1:
             name = _name_of_second(item, reading, times_found[reading.run, cell], name)
-            spec = _spec(reading, item.source, name)
+            spec = spec_of(reading, item.source, name)
             cell = cell_id(spec)
         repeat = repeats[cell]
         repeats[cell] += 1
@@ -197,10 +236,10 @@ def _launch_files(
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [_header_line(item, len(groups), place, cells[0][2].environment, time_utc)]
+        lines = [header_line(item, len(groups), place, cells[0][2].environment, time_utc)]
         for cell, spec, reading in cells:
             lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
-            lines.append(_record_line(cell, spec, repeat, reading, time_utc))
+            lines.append(record_line(cell, spec, repeat, reading, time_utc, item.is_incomplete))
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits
@@ -227,156 +266,104 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
     )
 
 
-def _write(folder: Path, launches: dict[str, list[dict]], cut_off: list[Path]) -> None:
-    """Write launch files, all or none, then the campaign of everything in the folder.
+def _is_unchanged(folder: Path, campaign: dict) -> bool:
+    """Return whether a folder has this campaign and no other, and its tables. Imports of earlier versions had none."""
+    frozen, name = [*folder.glob("campaign.*.json")], f"campaign.{content_hash(campaign)}.json"
+    files = [path_of(name, folder / "measurements.csv") for name in COLLECTED] + [folder / "problems.json"]
+    files += [folder / "tables" / f"{name}.csv" for name in TABLES]
+    is_same = frozen == [folder / name] and read_frozen(frozen[0]) == campaign
+    return is_same and all(path.is_file() for path in files)
 
-    cut_off: launch files of an import that was killed, which these replace. An old campaign goes last: the next import
-    cleans up two campaigns, but launches without a campaign would be lost.
+
+# An import writes into a staging folder, which readers ignore. A new results folder appears by one rename. For an
+# existing one, the staging folder lies inside; when it is complete, it is renamed and its files are moved one by one. A
+# killed import leaves at most this folder; the next import removes it, or moves the rest if it was complete.
+
+STAGING, COMPLETE = ".import.new", ".import"  # in an existing results folder
+NUM_WRITERS = 16  # waiting for the disk one file at a time takes a minute for 20,000 launches
+
+
+def _staging_of_new(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.import")
+
+
+def _recover(folder: Path) -> None:
+    """Remove what a killed import left, or complete it."""
+    for staging in (_staging_of_new(folder), folder / STAGING):
+        shutil.rmtree(staging, ignore_errors=True)
+    for path in folder.glob("launches/.*.jsonl.*"):  # of earlier versions, which wrote there
+        path.unlink(missing_ok=True)
+    if (folder / COMPLETE).is_dir():
+        _move_into(folder)
+
+
+def _write(
+    folder: Path, campaign: dict, launches: dict[str, list[dict]], kept: list[Path], cut_off: list[Path]
+) -> None:
+    """Write launch files, the campaign of everything in the folder, and its tables: all or none.
+
+    kept: launch files that stay. cut_off: those of an import that was killed, which the new ones replace.
     """
-    written = []
+    is_new = not folder.exists()
+    staging = _staging_of_new(folder) if is_new else folder / STAGING
     try:
-        for launch, lines in launches.items():
-            path = folder / "launches" / f"{launch}.jsonl"
-            written.append(path)
-            write_text(path, sealed_file(lines, launch).decode())
-        for path in cut_off:
-            if path not in written:
-                path.unlink()
-        campaign = _frozen_campaign(folder.name, read_store(folder / "launches"))
-        frozen = folder / f"campaign.{content_hash(campaign)}.json"
-        if not frozen.exists():
-            write_json(frozen, campaign)
+        (staging / "launches").mkdir(parents=True)
+        for path in kept:
+            _link(path, staging / "launches" / path.name)
+        _write_launches(staging / "launches", launches)
+        _write_tables(staging, campaign)
+        if is_new:
+            staging.rename(folder)
+            return
+        staging.rename(folder / COMPLETE)
     except BaseException:
-        for path in written:
-            path.unlink(missing_ok=True)
+        shutil.rmtree(staging, ignore_errors=True)
         raise
-    for old in folder.glob("campaign.*.json"):
-        if old != frozen:
-            old.unlink()
+    for path in cut_off:
+        if path.stem not in launches:
+            path.unlink(missing_ok=True)
+    _move_into(folder)
 
 
-# The lines of launch files, and the frozen campaign that report, comparison and gate read beside them.
+def _link(path: Path, other: Path) -> None:
+    try:
+        os.link(path, other)
+    except OSError:  # not every file system has links
+        shutil.copyfile(path, other)
 
 
-def _spec(reading: Reading, source: Source, stack: str) -> dict:
-    """Return the cell of a reading. Two stacks share `software` only if the same processes measured a cell twice."""
-    software = stack.removesuffix(AGAIN)
-    return {
-        "benchmark": reading.benchmark,
-        "version": reading.version or load_benchmark(reading.benchmark).version,
-        "cluster": CLUSTER,
-        "device": source.device,
-        "backend": reading.backend or source.backend,
-        "nodes": reading.nodes,
-        "gpus_per_node": reading.gpus_per_node,
-        "stack": {"name": stack, "kind": "imported", "env": {}, "python": None, "software": software},
-        "parameters": reading.parameters,
-        "sampling": None,
-    }
+def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
+    def write(launch: str) -> None:
+        write_text(folder / f"{launch}.jsonl", sealed_file(launches[launch], launch).decode())
+
+    with ThreadPoolExecutor(NUM_WRITERS) as pool:
+        try:
+            for _ in pool.map(write, launches):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
-def _header_line(item: Import, num_launches: int, place: dict, of_run: dict | None, time_utc: str) -> dict:
-    """Return the first line of a launch file. num_launches: of the whole file, to detect a missing one.
-
-    of_run: environment of the run, if the file has several.
-    """
-    source = item.source
-    environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
-    environment |= {name: _encodable(value) for name, value in (of_run or source.environment).items()}
-    return {
-        "kind": "launch",
-        "schema": 1,
-        **place,
-        "device": source.device,
-        "time_utc": time_utc,
-        "argv": [one_line(word) for word in source.argv],
-        "git": None,
-        "environment": environment,
-        "imported": {
-            "format": item.kind.name,
-            "file": one_line(item.path.name),
-            "sha256": item.digest,
-            "num_launches": num_launches,
-            "stack": place["stack"].removesuffix(AGAIN),
-            "statistic": source.statistic,
-            "measured_at": _encodable(source.measured_at),
-            "notes": [one_line(note) for note in source.notes],
-        },
-    }
+def _write_tables(folder: Path, campaign: dict) -> None:
+    """Write the campaign and the files of collect.py and analyse.py, with the same content."""
+    measurements = folder / "measurements.csv"
+    collected, problems = collect(campaign, folder / "launches")
+    write_json(folder / "problems.json", problems)
+    write_collected(collected, measurements)
+    write_tables(make_tables(campaign, read_collected(measurements)), folder / "tables")
+    write_json(folder / f"campaign.{content_hash(campaign)}.json", campaign)
 
 
-def _encodable(value: object) -> object:
-    return one_line(value) if isinstance(value, str) else value
-
-
-def _record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str) -> dict:
-    samples, steps = reading.samples_ns, reading.steps_per_window
-    iterations, warmup = reading.num_iterations, reading.num_warmup
-    untimed = {"elapsed_ns": None, "stop": None}
-    return {
-        "kind": "record",
-        "cell": cell,
-        "spec": spec,
-        "repeat": repeat,
-        "command": None,
-        "writer": "import",
-        "status": "failed" if reading.failure else "ok",
-        "phase": "check" if reading.failure else None,
-        "cause": reading.failure,
-        "time_utc": time_utc,
-        **dict.fromkeys(("elapsed_ns", "setup_ns")),
-        "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
-        "sampling": None if iterations is None else {"num_iterations": iterations, "half_width_ratio": None} | untimed,
-        "samples_ns": samples,
-        "slowest_rank_samples_ns": reading.slowest_ns,
-        "rank_quantiles_ns": None,
-        "windows": None if samples is None or steps is None else {"steps_per_window": steps, "elapsed_ns": samples},
-        **dict.fromkeys(("checks", "values", "memory")),
-        "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed},
-    }
-
-
-def _launches_by_cell(store: list[LaunchFile]) -> Counter:
-    return Counter(line["cell"] for _, _, line in records(store))
-
-
-def _frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
-    """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
-    cells, repeats = {line["cell"]: line["spec"] for _, _, line in records(store)}, _launches_by_cell(store)
-    files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
-    sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
-    most = max(repeats.values(), default=1)
-    return {
-        "schema": 1,
-        "name": name,
-        "description": _description(sources),
-        "source": "imported files",
-        "text": "".join(
-            f"{entry['file']}  {entry['format']}  stack {entry['stack']}  sha256 {entry['sha256']}\n"
-            + "".join(f"  {note}\n" for note in entry["notes"])
-            for entry in sources
-        ),
-        "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
-        "device": store[0].header["device"] if store else "cuda",
-        "repeats": most,
-        "seed": 0,
-        "isolation": "launch",
-        "baseline": BASELINE,
-        "versus": {"axis": "stack", "reference": None, "margin": None},
-        "cells": [
-            {"id": cell, "spec": cells[cell], "command": None}
-            | ({} if repeats[cell] == most else {"repeats": repeats[cell]})
-            for cell in sorted(cells, key=natural)
-        ],
-        "skipped": [],
-        "imported": sources,
-    }
-
-
-def _description(files: list[dict]) -> str:
-    """Return the description in the head of the report: the numbers were not measured here, and what each time is."""
-    by_format: dict[tuple[str, str], list[str]] = {}
-    for entry in files:
-        by_format.setdefault((entry["format"], entry["statistic"]), []).append(entry["file"])
-    parts = [f"{', '.join(names)} ({kind}): {statistic}" for (kind, statistic), names in by_format.items()]
-    return f"Imported, not measured by Regatta. Times: {'; '.join(parts)}."
+def _move_into(folder: Path) -> None:
+    """Move the files of a complete staging folder: launches, tables, last the campaign, so that one always exists."""
+    complete = folder / COMPLETE
+    paths = [path for path in complete.rglob("*") if path.is_file()]
+    for path in sorted(paths, key=lambda path: (path.name.startswith("campaign."), path.suffix != ".jsonl", path)):
+        target = folder / path.relative_to(complete)
+        target.parent.mkdir(exist_ok=True)
+        if path.parent == complete and path.name.startswith("campaign."):
+            for old in folder.glob("campaign.*.json"):
+                old.replace(target)
+        path.replace(target)
+    shutil.rmtree(complete)

@@ -40,7 +40,10 @@ def _read(text: str, name: str, options: Options) -> Source:
     if missing:
         wanted = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
         raise refusal(name, events[0][0], "an MLPerf log does not state nodes and GPUs per node", wanted)
-    return join_runs([_read_run(run, name, options) for run in _runs(events)], name)
+    runs = _runs(events)
+    if options.is_incomplete:  # a run without its end has no time
+        runs = [run for run in runs if any(event["key"] == STOP for _, event in run)] or runs
+    return join_runs([_read_run(run, name, options) for run in runs], name)
 
 
 def _runs(events: list[Event]) -> list[list[Event]]:
@@ -64,7 +67,7 @@ def _events(lines: list[str], name: str) -> list[Event]:
     for number, line in enumerate(lines, start=1):
         if (match := LINE.search(line)) and (text := match[1].strip()) not in seen:
             seen.add(text)
-            event = parse_json("\n" * (number - 1) + text, name)
+            event = parse_json(text, name, number - 1)
             check_json(event, f"{name}:{number}", "mlperf-log")
             found.append((number, event))
     if not found:

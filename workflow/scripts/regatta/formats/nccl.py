@@ -230,7 +230,10 @@ MOST_SIZES = 10_000  # a header with more means a damaged file
 
 def _read_text(text: str, name: str, options: Options) -> Source:
     lines = lines_of(text)
-    return join_runs([_read_run(part, name, options) for part in parts_of(lines, _starts(lines))], name)
+    starts = _starts(lines)
+    if options.is_incomplete and len(starts) > 1 and not any(COLUMNS.fullmatch(line) for line in lines[starts[-1] :]):
+        lines, starts = lines[: starts[-1]], starts[:-1]  # a last run without a table
+    return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
 
 
 def _starts(lines: list[str]) -> list[int]:
@@ -245,7 +248,7 @@ def _starts(lines: list[str]) -> list[int]:
         ends = (i + 1 for i in range(head - 1, before, -1) if _is_within_run(lines[i]))
         starts.append(next(ends, head))
     begun = (i for i, line in enumerate(lines) if heads and i > heads[-1] and STARTED.match(line))
-    return [*starts, *begun]  # a program that was begun after the last table is cut off
+    return [*starts, *begun]  # a program that was begun after the last table is incomplete
 
 
 def _is_within_run(line: str) -> bool:
@@ -257,7 +260,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
     head_line, head = _head(lines, name, options)
     is_excerpt = head is None
-    num_wrong = _summary(lines, name, is_excerpt)
+    num_wrong = _summary(lines, name, is_excerpt, options.is_incomplete)
     devices = [
         Device(int(m[1]), int(m[2] or 0), m[3], m["name"]) for line in lines if (m := DEVICE.fullmatch(line.rstrip()))
     ]
@@ -270,15 +273,17 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
     counts = (None, None) if is_excerpt else (int(head["iters"]), int(head["warmup"]))
     run = Run(name, *program, *shape, is_blocking, *counts)
-    rows = _rows(lines, run, head_line)
-    if is_excerpt and not rows:
+    rows, missing = _rows(lines, run, head_line), ""
+    if (is_excerpt or options.is_incomplete) and not rows:
         raise refusal(name, head_line, "no data rows", "one row per size")
     if not is_excerpt:
         reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
-        _check_num_rows(len(rows), head, min([int(head["most"]), *reduced]), name, len(lines))
+        missing = _missing_rows(len(rows), head, min([int(head["most"]), *reduced]))
+        if missing and not options.is_incomplete:
+            raise refusal(name, len(lines), missing, "a row for each size")
     is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
     notes = ["some results were not checked (N/A)"] if is_unchecked else []
-    notes += ["no header: completeness not checked"] if is_excerpt else []
+    notes += ["no header: completeness not checked"] if is_excerpt else [missing] if missing else []
     readings = [reading for reading in rows if reading.parameters["message_bytes"]]
     if len(readings) < len(rows):
         notes.append(f"{plural(len(rows) - len(readings), 'row')} of 0 bytes excluded")
@@ -311,12 +316,13 @@ def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match 
     return found[0]
 
 
-def _summary(lines: list[str], name: str, is_excerpt: bool) -> int:
+def _summary(lines: list[str], name: str, is_excerpt: bool, is_incomplete: bool) -> int:
     """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
     wrong = [int(m[1]) for line in lines if (m := WRONG.fullmatch(line.rstrip()))]
-    if is_excerpt and not wrong:
+    if (is_excerpt or is_incomplete) and not wrong:
         return 0
-    if len(wrong) != 1 or not any(MEAN.fullmatch(line.rstrip()) for line in lines):
+    has_end = is_incomplete or any(MEAN.fullmatch(line.rstrip()) for line in lines)
+    if len(wrong) != 1 or not has_end:
         found = "the run is incomplete: the last lines are missing"
         raise refusal(name, len(lines), found, "'# Out of bounds values : ...' and '# Avg bus bandwidth : ...'")
     return wrong[0]
@@ -367,14 +373,14 @@ def _side(figures: list[str], columns: list[str]) -> Side:
     return Side(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
 
 
-def _check_num_rows(num_rows: int, head: re.Match, most: int, name: str, last_line: int) -> None:
-    """Refuse a table without all rows that its head announces. most: the largest size, in bytes."""
+def _missing_rows(num_rows: int, head: re.Match, most: int) -> str:
+    """Return how many rows a table has if it lacks some that its head announces. most: the largest size, in bytes."""
     num, size, step, is_factor = 0, int(head["least"]), int(head["step"]), head["kind"] == "factor"
     while size <= most and num <= MOST_SIZES and size > 0 and step > is_factor:
         num, size = num + 1, size * step if is_factor else size + step
-    if num_rows == 0 or num == 0 or num_rows % num:
-        found = f"{num_rows} rows, but the header announces {num} sizes ({head['least']} to {most} bytes)"
-        raise refusal(name, last_line, found, "a row for each size")
+    if num_rows and num and num_rows % num == 0:
+        return ""
+    return f"{num_rows} rows, but the header announces {num} sizes ({head['least']} to {most} bytes)"
 
 
 NCCL_TEXT = Format(

@@ -78,7 +78,7 @@ def _read_text(text: str, name: str, options: Options) -> Source:
 
 
 def _read_run(lines: list[str], name: str, options: Options) -> Source:
-    tables = _tables(lines, name)
+    tables = _tables(lines, name, options.is_incomplete)
     facts = {key: match[1] for key, pattern in FACTS.items() for line in lines if (match := pattern.fullmatch(line))}
     shown = _gpus_in_topology(lines)
     gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
@@ -95,7 +95,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     return Source(TEXT_STATISTIC, backend, "cuda", readings, tuple(notes), environment, twice="again")
 
 
-def _tables(lines: list[str], name: str) -> list[Table]:
+def _tables(lines: list[str], name: str, is_incomplete: bool) -> list[Table]:
     """Return the tables of measurements, without those of diff.py, which upstream's README also shows."""
     tables: list[Table] = []
     for number, line in enumerate(lines, start=1):
@@ -110,6 +110,8 @@ def _tables(lines: list[str], name: str) -> list[Table]:
             found = f"row outside a table: {quoted(line)}"
             raise refusal(name, number, found, "'Benchmark: <model> ...' above it")
     tables = [table for table in tables if not table.is_diff]
+    if is_incomplete and any(table.rows for table in tables):
+        return [table for table in tables if table.rows]
     _check_complete(tables, len(lines), name)
     return tables
 
@@ -360,7 +362,7 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
 PYTORCH_TEXT = Format(
     "pytorch-text",
     "a table from PyTorch's benchmark.py",
-    lambda text: BANNER in text or re.search(r"^\s*\d+ GPUs --", text, re.MULTILINE) is not None,
+    lambda text: BANNER in text or re.search(r"^[ \t]*\d+ GPUs --", text, re.MULTILINE) is not None,
     _read_text,
 )
 PYTORCH_JSON = Format(

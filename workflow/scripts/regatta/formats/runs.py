@@ -15,7 +15,7 @@ def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:
     """
     bounds = [0, *starts[1:], len(lines)]
     for first, end in itertools.pairwise(bounds):
-        yield [""] * first + lines[first:end] + ([""] if end < len(lines) else [])  # its last line is not cut off
+        yield [""] * first + lines[first:end] + ([""] if end < len(lines) else [])  # its last line is not truncated
 
 
 def join_runs(runs: list[Source], name: str) -> Source:

@@ -30,6 +30,7 @@ from regatta.formats.base import (
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv, unescape
 
 MOST = 10**15
+MOST_RESULTS = 50_000  # of one import: 0.7 GB of memory
 # Python also reads 1_0, and digits of any script.
 COUNT = re.compile(r"\+?[0-9]{1,19}")
 NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -51,7 +52,7 @@ def _read(text: str, name: str, options: Options) -> Source:
     if not text.endswith("\n"):
         found = "no newline at the end; the file may be truncated"
         raise refusal(name, text.count("\n") + 1, found, "a newline after the last row")
-    return _read_exported(text, name) if _is_exported(text) else _read_simple(text, name)
+    return _read_exported(text, name, options.is_incomplete) if _is_exported(text) else _read_simple(text, name)
 
 
 def _rows(
@@ -116,6 +117,8 @@ def _read_simple(text: str, name: str) -> Source:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings, notes = [], set(), {}
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
+        if len(readings) == MOST_RESULTS:
+            raise refusal(name, line, f"more than {MOST_RESULTS:,} rows", "fewer; split the file")
         readings.append(_simple_reading(fields, name, line))
         settings.add((fields["backend"], fields["device"]))
         known = {"dtype": "fp32"} if readings[-1].benchmark == "collective" else readings[-1].parameters
@@ -165,8 +168,8 @@ class Launch:
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-def _read_exported(text: str, name: str) -> Source:
-    """Return what the file contains about each launch. Raises UserError for one that is damaged or cut off."""
+def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
+    """Return what the file contains about each launch. Raises UserError for one that is damaged or truncated."""
     launches, others, is_after = {}, set(), False
     for line, fields in _rows(text, name, EXPORTED, None):
         row = {column: unescape(value) for column, value in fields.items()}
@@ -179,7 +182,11 @@ def _read_exported(text: str, name: str) -> Source:
         if row["quantity"] in launch.numbers:
             raise refusal(name, line, f"duplicate {row['quantity']} of a launch", "each number once per launch")
         launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
-    if not launches or not is_after:
+    notes = ["only times are imported; excluded: memory, parts of an iteration, numerical errors"]
+    if is_incomplete and not is_after and len(launches) > 1:
+        launches.popitem()
+        notes.append("last launch excluded (possibly truncated)")
+    elif not launches or not is_after:
         want = "rows of further tables" if launches else "rows of the table measurements with status ok"
         raise refusal(name, text.count("\n"), "the file ends", f"{want}, as export_results.py writes them")
     readings = tuple(_exported_reading(launch, name) for launch in launches.values())
@@ -187,7 +194,6 @@ def _read_exported(text: str, name: str) -> Source:
     devices = {launch.row["device"] for launch in launches.values()}
     if len(devices) > 1 or not devices <= set(DEVICES):
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
-    notes = ["only times are imported; excluded: memory, parts of an iteration, numerical errors"]
     if others:
         notes.append(f"{plural(len(others), 'launch', 'launches')} with a status other than ok excluded")
     return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ import psutil
 
 from regatta.core.errors import Problem
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2  # linux/prctl.h
+REPEAT_SECONDS = 1.0  # between signals to a job that has not ended
 STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then the rest is killed
 
 
@@ -140,7 +142,7 @@ def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with_driver,
+            preexec_fn=_end_with(os.getpid()),
         )
 
 
@@ -167,6 +169,46 @@ def descendants(process: subprocess.Popen) -> list[psutil.Process]:
         return []
 
 
-def _end_with_driver() -> None:
-    # Runs in the child between fork and exec. The driver has one thread, so this is safe.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _end_with(driver: int) -> Callable[[], None]:
+    """Return what a new launch runs between fork and exec, which is safe because the driver has one thread."""
+
+    def end_with_driver() -> None:
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() != driver:  # it died before
+            os._exit(1)
+
+    return end_with_driver
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send a signal to this process when its parent dies, 0 for none. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def outlive_run_campaign() -> None:
+    """Undo the signal that run_campaign.py has the kernel send at its end, but not one that another parent has set."""
+    number = ctypes.c_int()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_GET_PDEATHSIG, ctypes.byref(number), 0, 0, 0)
+        if number.value == signal.SIGTERM:
+            end_with_parent(0)
+
+
+def end_jobs(stop: threading.Event, closing: threading.Event) -> None:
+    """Wait for `stop`, then send SIGTERM to the jobs of this process, also to those started meanwhile, until `closing`.
+
+    As with Ctrl-C, only this process group receives it. A launch has a separate one, and its supervisor ends it.
+    """
+    stop.wait()
+    known: set[psutil.Process] = set()
+    while not closing.is_set():
+        for job in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):
+                family = [job] if job in known else [job, *job.children(recursive=True)]
+                known.add(job)
+                for process in family:
+                    with contextlib.suppress(psutil.Error, ProcessLookupError):
+                        if os.getpgid(process.pid) == os.getpgrp():
+                            process.terminate()
+        closing.wait(REPEAT_SECONDS)

@@ -199,11 +199,11 @@ def tidy_frozen(plan: Plan) -> list[str]:
     done = []
     if not is_frozen_as_planned(plan):
         write_json(plan.frozen_campaign, freeze_campaign(plan))
-        done.append(f"{plan.frozen_campaign}: was damaged or edited; it was written again from the campaign file")
+        done.append(f"{plan.frozen_campaign}: damaged or edited; rebuilt from the campaign file")
     for old in plan.results.glob("campaign.*.json") if plan.frozen_campaign.exists() else ():
         if old != plan.frozen_campaign:
             old.unlink()
-            done.append(f"{old}: removed, because it is of an earlier version of the campaign")
+            done.append(f"{old}: removed: it belonged to an earlier version of the campaign")
     return done
 
 

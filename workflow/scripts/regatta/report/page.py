@@ -352,7 +352,7 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list
     other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in not_planned]
     num_other = sum(p["num_records"] for p in not_planned)
     groups = [
-        (len(corrupt), plural(len(corrupt), "damaged or truncated part"), corrupt),
+        (len(corrupt), plural(len(corrupt), "integrity error"), corrupt),
         (len(invalid), f"{plural(len(invalid), 'line')} violating the schema", invalid),
         (len(superseded), f"{plural(len(superseded), 'record')} superseded by a later record", superseded),
         (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's repeats", beyond),

@@ -48,6 +48,7 @@ def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) 
         "time_utc": utc_now(),
         "elapsed_ns": elapsed_ns,
         **dict.fromkeys(NOT_MEASURED),
+        "host_load": cause.host_load,
     }
 
 

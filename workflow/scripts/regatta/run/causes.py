@@ -19,12 +19,16 @@ PYTORCH_LOG = r"[WE]\d{4} "
 
 @dataclass(frozen=True)
 class Cause:
-    """Status, phase and one line of a record that the driver writes. hosts: the nodes that the launcher blames."""
+    """Status, phase and one line of a record that the driver writes. hosts: the nodes that the launcher blames.
+
+    host_load: what else used this machine, for the record; None if unknown.
+    """
 
     status: str
     phase: str | None
     text: str
     hosts: frozenset[str] = field(default=frozenset(), compare=False)
+    host_load: dict | None = field(default=None, compare=False)
 
 
 def read_rank_errors(error_dir: Path) -> list[dict]:

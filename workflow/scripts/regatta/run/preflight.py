@@ -7,7 +7,7 @@ reuses one that passed.
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,10 @@ PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
 class NodeFailed(UserError):
     """A node failed, so no stack can be judged: Snakemake resubmits the preflight."""
+
+
+class Abandoned(UserError):
+    """The process that requested the preflight died."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +124,22 @@ def _node_type(result: Path) -> str | None:
         return None
 
 
-def run_preflight(folder: Path) -> dict:
-    """Run the launches of a frozen preflight, and write and return its result: `<folder>.json`."""
+def run_preflight(folder: Path, parent: int | None = None) -> dict:
+    """Run the launches of a frozen preflight, and write and return its result: `<folder>.json`.
+
+    Raises UserError when the process that started this one, `parent`, dies.
+    """
     frozen = read_frozen(folder / "request.json")
-    allocation, parent = find_allocation(frozen["cluster"]), os.getppid()
+    allocation, parent = find_allocation(frozen["cluster"]), parent or os.getppid()
     attempt = len(list(folder.glob("*.launch.json")))
 
     def raise_if_abandoned() -> None:
         if os.getppid() != parent:
-            raise UserError("the preflight was not started: the process that requested it died.")
+            raise Abandoned("the preflight was stopped: the process that requested it died.")
 
     with allocation.exclusive_use(folder.parents[2], folder.name, raise_if_abandoned):
         stacks = [
-            _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}")
+            _examine(folder, frozen, allocation, name, f"{name}-{attempt + index:02d}", raise_if_abandoned)
             for index, name in enumerate(frozen["stacks"])
         ]
     _leave_pair(folder, frozen, allocation, stacks)
@@ -152,8 +159,10 @@ def _leave_pair(folder: Path, frozen: dict, allocation: Allocation, stacks: list
         raise NodeFailed(f"{text} The preflight is repeated once, on other nodes if possible.")
 
 
-def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str) -> dict:
-    """Launch one stack, wait for it, and evaluate the report of its ranks."""
+def _examine(
+    folder: Path, frozen: dict, allocation: Allocation, name: str, launch: str, check: Callable[[], None]
+) -> dict:
+    """Launch one stack, wait for it, and evaluate the report of its ranks. check: called while waiting."""
     stack = frozen["stacks"][name]
     out_file, log = folder / f"{launch}.seen.json", folder / f"{launch}.log"
     (folder / "errors" / launch).mkdir(parents=True, exist_ok=True)
@@ -163,10 +172,10 @@ def _examine(folder: Path, frozen: dict, allocation: Allocation, name: str, laun
         try:
             limit, hosts = frozen["launch_start_seconds"], allocation.step_hosts(frozen["nodes"], avoid)
             geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
-            prologue = run_prologue(allocation, geometry, stack, folder / f"{launch}.prologue", limit, hosts)
+            prologue = run_prologue(allocation, geometry, stack, folder / f"{launch}.prologue", limit, hosts, check)
             request = _write_request(folder.resolve(), frozen, geometry, hosts, name, launch)
-            cause = _launch(allocation, request, stack, log, limit, prologue)
-        except NodeFailed:
+            cause = _launch(allocation, request, stack, log, limit, prologue, check)
+        except (NodeFailed, Abandoned):
             raise
         except PrologueFailed as failed:
             if failed.cause.status == "node_failure":
@@ -215,7 +224,13 @@ def _write_request(
 
 
 def _launch(
-    allocation: Allocation, request: dict, stack: dict, log: Path, limit_seconds: float, prologue: dict
+    allocation: Allocation,
+    request: dict,
+    stack: dict,
+    log: Path,
+    limit_seconds: float,
+    prologue: dict,
+    check: Callable[[], None],
 ) -> str | None:
     """Run a launch to its end or its deadline. Returns why it did not end well, or None."""
     nccl_log = Path(request["out_file"]).with_name(f"{request['launch']}.nccl.%h.%p.log")
@@ -227,6 +242,7 @@ def _launch(
     deadline = time.monotonic() + limit_seconds
     try:
         while process.poll() is None and time.monotonic() < deadline:
+            check()
             time.sleep(POLL_SECONDS)
         is_late = process.poll() is None
         if is_late:

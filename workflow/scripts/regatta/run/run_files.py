@@ -17,7 +17,7 @@ from regatta.core.text import one_line
 from regatta.store.frozen_files import mismatch, read_frozen
 from regatta.store.history import generation_of, read_manifest, record_order, utc_seconds
 from regatta.store.jobs import noted_jobs
-from regatta.store.launch_files import Tail, read_file
+from regatta.store.launch_files import Tail, launch_paths, read_file
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -107,6 +107,7 @@ class RunFiles:
         self._plan_time_ns = 0
         self._frozen: Path | None = None
         self.update()
+        launch_paths(self.results / "launches")  # manifests alone would show a store that cannot be read as complete
 
     def update(self) -> None:
         self._read_campaign()

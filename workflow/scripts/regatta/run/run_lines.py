@@ -1,4 +1,5 @@
-"""Print lines while the jobs of a run are active: its state at intervals, and the stacks that failed the preflight."""
+"""Print lines before and while the jobs of a run are active: a busy machine, the run's state at intervals, and the
+stacks that failed the preflight."""
 
 import os
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.text import one_line
+from regatta.launchers import launcher_of
+from regatta.run.host_load import busy_text
 from regatta.run.preflight import failed_stacks
 from regatta.run.run_files import UNREADABLE
 from regatta.run.run_state import RunWatcher, state_text
@@ -15,6 +18,12 @@ from regatta.run.run_state import RunWatcher, state_text
 PROGRESS_SECONDS = 30.0
 PREFLIGHT_SECONDS = 2.0
 MAX_CAUSE = 400
+
+
+def warn_if_busy(cluster: dict, is_measuring: bool) -> None:
+    """Print a warning before a run that measures on this machine, if other programs keep it busy."""
+    if is_measuring and not launcher_of(cluster).submits and (text := busy_text()):
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_progress(results: Path, stop: threading.Event, closing: threading.Event, has_jobs: bool = False) -> None:

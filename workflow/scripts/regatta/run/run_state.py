@@ -236,7 +236,8 @@ def _running_batch(batch: BatchFiles, left: set[Slot], files: RunFiles) -> Runni
 def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> float | None:
     """Return the time between start and end of each job × the ranks of its batch; None if no job was noted.
 
-    A job whose end is unknown counts up to its last record.
+    A job whose end is unknown counts up to its last record. A finished one recorded its duration by the
+    monotonic clock; a running one counts nothing while the clock is behind its start.
     """
     total, has_notes = 0.0, False
     for batch in files.batches.values():
@@ -247,7 +248,8 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
                 is_lost = note and (note["kind"] == "started" or note["cause"].startswith(END_NOT_RECORDED))
                 is_end_known = not is_lost if note else batch.id in running
                 end_s = noted_s if is_end_known else max((end for end in batch.ends_s if end <= noted_s), default=0)
-                total += max(0.0, end_s - began_s) * batch.nodes * batch.gpus_per_node
+                elapsed_s = note.get("elapsed_s", end_s - began_s) if note and not is_lost else end_s - began_s
+                total += max(0.0, elapsed_s) * batch.nodes * batch.gpus_per_node
             began_s = noted_s if note and note["kind"] == "started" else None
             has_notes |= note is not None
     return total if has_notes else None

@@ -38,6 +38,7 @@ from regatta.run.causes import (
     signal_name,
     store_write_error,
 )
+from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
@@ -52,14 +53,14 @@ MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell star
 MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
 
-def supervise(folder: Path, git: dict, held: dict[str, str] | None = None) -> dict[str, int]:
+def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, parent: int | None = None) -> dict[str, int]:
     """Run a batch to its end and write its manifest. Returns the number of records by status.
 
-    Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one dies;
+    Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one, `parent`, dies;
     UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
     """
     batch = read_frozen(folder / "batch.json")
-    run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {})
+    run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {}, parent=parent or os.getppid())
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     alone = run.allocation.exclusive_use(run.results.parent, run.id, lambda: _raise_if_stopped(run))
     with hold(folder / "lock", taken), _noting_signals(run), alone:
@@ -250,9 +251,11 @@ def _run_launch(
         process = run.allocation.start(request["argv"], stack, log, prologue=prologue)
     except OSError as error:
         return watch, Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
+    load = None if run.allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines
     try:
-        is_late = yield from _follow(run, index, process, watch, request)
+        is_late = yield from _follow(run, index, process, watch, request, load)
         elapsed_ns = int((time.monotonic() - watch.since) * 1e9) if watch.current else None
+        other_load = load.so_far() if load and is_late else None  # before the ranks end
         if is_late:
             run.allocation.dump_stacks(process, hosts)
             time.sleep(STACK_DUMP_SECONDS)
@@ -264,7 +267,7 @@ def _run_launch(
         return watch, None, None
     _raise_if_job_ends(run, watch, request)
     if is_late:
-        return watch, _late(watch), elapsed_ns
+        return watch, _late(watch, other_load), elapsed_ns
     text = read_log_tail(log)
     if problem := store_write_error(run.allocation.launcher, text):
         raise UserError(f"{problem} Completed measurements are kept.")
@@ -274,14 +277,19 @@ def _run_launch(
 
 
 def _follow(
-    run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict
+    run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict, load: LaunchLoad | None = None
 ) -> Generator[None, None, bool]:
-    """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal."""
+    """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal.
+
+    load: of this machine; it begins again with each cell.
+    """
     hosts = run.sweep_hosts(index)
     while True:
         is_over = process.poll() is not None  # before the file is read for the last time, so that nothing is missed
         for line in watch.update():
             count(run, index, line)
+            if load and line["kind"] == "start":
+                load.begin()
         run.progress.show(index + 1, watch.current)
         if is_over:
             return False
@@ -323,12 +331,18 @@ def _raise_if_stopped(run: Run) -> None:
     raise Stopped("the parent process died", 1, state)
 
 
-def _late(watch: Watch) -> Cause:
+def _late(watch: Watch, load: OtherLoad | None) -> Cause:
+    """Return the cause of a timeout. It names the load of a busy machine: the program may not be at fault."""
+    beside = f"; {load.text}" if load and load.is_busy else ""
+    found = record_field(load) if load else None
     if watch.current is not None:
         limit = watch.limits[watch.current]
-        return Cause("timeout", None, f"no record within {limit:g} s (cell_seconds); stack traces are in the log")
-    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds); stack traces are in the log"
-    return Cause("timeout", "launch", text)
+        text = f"no record within {limit:g} s (cell_seconds){beside}; stack traces are in the log"
+        return Cause("timeout", None, text, host_load=found)
+    text = (
+        f"no cell started within {watch.start_seconds:g} s (launch_start_seconds){beside}; stack traces are in the log"
+    )
+    return Cause("timeout", "launch", text, host_load=found)
 
 
 @contextlib.contextmanager

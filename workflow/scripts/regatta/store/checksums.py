@@ -1,4 +1,4 @@
-"""Checksums of launch files, by which damage is found whatever its size (docs/contracts.md, Store).
+"""Checksums of launch files, by which damage of any size is found (docs/contracts.md, Checksums).
 
 Each line ends with its number in the file and a checksum of the launch's name and of all bytes before the checksum. The
 `complete` line also has a digest of all bytes before the line, so that a whole file is verified by one hash. The name
@@ -23,11 +23,12 @@ def sealed(line: dict, launch: str, number: int) -> bytes:
 
 def sealed_file(lines: list[dict], launch: str) -> bytes:
     """Return the content of a launch file whose lines are all known. A `complete` line gets its digest."""
-    content = b""
+    texts, digest = [], hashlib.sha256()
     for number, line in enumerate(lines, 1):
-        digest = {"digest": hashlib.sha256(content).hexdigest()} if line["kind"] == "complete" else {}
-        content += sealed(line | digest, launch, number)
-    return content
+        last = {"digest": digest.hexdigest()} if line["kind"] == "complete" else {}
+        texts.append(sealed(line | last, launch, number))
+        digest.update(texts[-1])
+    return b"".join(texts)
 
 
 def has_checksums(content: bytes) -> bool:

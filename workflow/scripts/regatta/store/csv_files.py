@@ -88,6 +88,8 @@ MEASUREMENTS = {
     **dict.fromkeys(MEMORY_BYTES, WHOLE),
     "num_calls": _VALUES["num_calls"],
     "other_ranks": WHOLE,
+    **dict.fromkeys(("other_processes_ratio", "steal_ratio", "throttled_ratio"), REAL),
+    "loaded_host": TEXT,
     **_VALUES,
     "gpu": TEXT,
     "allow_tf32_matmul": FLAG,
@@ -138,6 +140,7 @@ JOBS = {
     **dict.fromkeys(("batch", "job"), TEXT),
     **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE),
     **dict.fromkeys(("start_utc", "end_utc", "end"), TEXT),
+    "elapsed_s": REAL,
 }
 # The tables that are read from the store, by the name of their file.
 COLLECTED = {

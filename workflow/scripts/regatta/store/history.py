@@ -5,6 +5,7 @@ others, and damaged ones, are read in full.
 """
 
 import contextlib
+import json
 import os
 import re
 import statistics
@@ -15,13 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from regatta.core.text import plural
-from regatta.store.checksums import has_checksums, is_intact, line_problem
+from regatta.store.checksums import has_checksums, is_intact
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import (
     LaunchFile,
     duration,
     launch_paths,
     load_json,
+    parse_launch_file,
     read_file,
     read_launch_bytes,
     read_launch_file,
@@ -39,7 +41,9 @@ BUILT_ON = (
     "preflight/*/*.json",
 )
 ATTEMPT = re.compile(r"-a([0-9]+)$")
-HEADER, RECORD = b'{"kind":"launch",', b'{"kind":"record",'
+# Lines as ranks and supervisor write them. Quotes within texts are escaped.
+HEADER = re.compile(rb'\{"kind":"launch",[^\n]*?"repeat":([0-9]+),')
+RECORD = re.compile(rb'\{"kind":"record","cell":("(?:[^"\\]|\\.)*").*?"writer":"[a-z]+","status":"([a-z_]+)"')
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
@@ -225,18 +229,40 @@ def _difference(entry: dict, path: Path | None) -> str | None:
     if problem := size_problem(entry, path):
         return problem
     content, problem = read_launch_bytes(path)
-    if problem is None and is_intact(path.stem, content):
+    if problem is not None:
+        return "cannot be read"
+    listed = entry["repeat"], [(record["cell"], record["status"]) for record in entry["records"]]
+    is_suspect = has_checksums(content) and not is_intact(path.stem, content)
+    if not is_suspect and _agree(_quick_statuses(content), listed):
         return None
-    is_checked = has_checksums(content)  # not: of an earlier version
-    whole = [
-        text
-        for text in content.split(b"\n")
-        if text.endswith(b"}") and not (line_problem(path.stem, text) if is_checked else b"\0" in text)
-    ]
-    if not whole or not whole[0].startswith(HEADER):
-        return "its first line is damaged"
-    num, expected = sum(text.startswith(RECORD) for text in whole), len(entry["records"])
-    return None if num == expected else f"{num} of {plural(expected, 'record')} can be read"
+    launch_file = parse_launch_file(path, content)
+    found = launch_file.header and (launch_file.header["repeat"], _statuses(launch_file))
+    is_same = found == listed and not launch_file.problems
+    return None if is_same else "differs from what its batch recorded; the file counts"
+
+
+def _statuses(launch_file: LaunchFile) -> list[tuple[str, str]]:
+    """Return cell and status of the records of a launch file, as a manifest has them."""
+    lines = [line for _, line in launch_file.lines if line["kind"] == "record"]
+    return [(record["cell"], record["status"]) for record in map(_summary, lines)]
+
+
+def _quick_statuses(content: bytes) -> tuple[int, list[tuple[str, str]]] | None:
+    """Return repeat, and cell and status of each record, without parsing samples. None if the content is unexpected."""
+    if b"\0" in content or not (header := HEADER.match(content)):
+        return None
+    records = [RECORD.match(text) for text in content.split(b"\n") if text.startswith(b'{"kind":"record"')]
+    if not all(records):
+        return None
+    return int(header[1]), [(json.loads(record[1]), record[2].decode()) for record in records]
+
+
+def _agree(found: tuple | None, listed: tuple[int, list[tuple[str, str]]]) -> bool:
+    """Return whether a launch file has the listed records. One that the analysis rejects is listed as invalid."""
+    if found is None or found[0] != listed[0] or len(found[1]) != len(listed[1]):
+        return False
+    pairs = zip(found[1], listed[1], strict=True)
+    return all(cell == name and status in (word, "invalid") for (cell, word), (name, status) in pairs)
 
 
 def size_problem(entry: dict, path: Path | None) -> str | None:
@@ -246,9 +272,9 @@ def size_problem(entry: dict, path: Path | None) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     if size is None:
-        return f"is missing or no file; its batch listed {plural(len(entry['records']), 'record')}"
+        return f"is missing or not a regular file; the manifest lists {plural(len(entry['records']), 'record')}"
     expected = entry["size_bytes"]
-    return None if size == expected else f"has {size:,} bytes, but had {expected:,} when its batch finished"
+    return None if size == expected else f"is {size:,} bytes; was {expected:,} when its batch finished"
 
 
 def _requested(results: Path, launch: str) -> Iterator[tuple[str, int]]:

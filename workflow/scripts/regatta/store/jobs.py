@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import time
 from pathlib import Path
 
-from regatta.store.launch_files import append_line, read_file, utc_now
+from regatta.store.launch_files import append_line, duration, read_file, utc_now
 
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
 END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
-
+_started_s: dict[Path, float] = {}  # by batch, when this process noted the start of its job (uptime_s)
 
 NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
 
@@ -17,10 +18,21 @@ def note_job(
     folder: Path, kind: str, job: str | None, hosts: list[str], cause: str, num_records: int | None = None
 ) -> None:
     """Note that a job has `started` on a batch, has `finished` it, or ended early: `no_start`, `node_failure`, or
-    `stopped` for any other reason. hosts: the nodes that the next job should avoid. num_records: those that it made."""
+    `stopped` for any other reason. hosts: the nodes that the next job should avoid. num_records: those that it made.
+
+    An end has the seconds since the start, which are correct even if the clock was stepped meanwhile."""
     line = {"kind": kind, "job": job, "hosts": hosts, "cause": cause, "time_utc": utc_now()}
     line |= {} if num_records is None else {"num_records": num_records}
+    if kind == "started":
+        _started_s[folder.resolve()] = uptime_s()
+    elif (started_s := _started_s.get(folder.resolve())) is not None:
+        line["elapsed_s"] = round(uptime_s() - started_s, 3)
     append_line(folder / "jobs.jsonl", line)
+
+
+def uptime_s() -> float:
+    """Return seconds by a clock that cannot be set and, on Linux, goes on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def jobs_of_batch(folder: Path) -> list[dict]:
@@ -63,5 +75,6 @@ def noted_jobs(folder: Path) -> list[dict]:
             job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
             job_event = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}
             known = {"num_records": entry["num_records"]} if isinstance(entry.get("num_records"), int) else {}
+            known |= {} if (elapsed_s := duration(entry.get("elapsed_s"))) is None else {"elapsed_s": elapsed_s}
             found.append(job_event | {"job": job, "time_utc": time_utc or ""} | known)
     return found

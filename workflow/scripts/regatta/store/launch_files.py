@@ -95,7 +95,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_launch_file(path: Path) -> LaunchFile:
-    """Read a launch file, also one that is still being written or was cut off. Never raises on its content."""
+    """Read a launch file, also one that is still being written or was truncated. Never raises on its content."""
     content, problem = read_launch_bytes(path)
     return parse_launch_file(path, content) if problem is None else LaunchFile(path, problems=[problem])
 
@@ -115,7 +115,8 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
     """Return the lines of a launch file that are not damaged. Never raises on its content."""
     launch_file = LaunchFile(path, is_checked=has_checksums(content))
     name = path.name
-    is_suspect, num_missing = launch_file.is_checked and not is_intact(path.stem, content), 0
+    is_suspect = launch_file.is_checked and not is_intact(path.stem, content)
+    seen, num_skipped = set(), 0
     for number, text in enumerate(content.split(b"\n"), start=1):
         if not text.strip():
             continue
@@ -123,25 +124,31 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
             line = parse_line(text)
         except ValueError:
             launch_file.problems.append(f"{name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped")
+            num_skipped += 1
             continue
         if line["kind"] == "launch" and (other := _other_launch(path, line, text)):
-            text = f"{name}: line {number} is of launch {other}: the file was exchanged or renamed; skipped"
+            text = f"{name}: line {number} belongs to launch {other}: the file was swapped or renamed; file skipped"
             return LaunchFile(path, problems=[*launch_file.problems, text], is_checked=launch_file.is_checked)
         if is_suspect:
             if problem := line_problem(path.stem, text):
                 launch_file.problems.append(f"{name}: line {number} is damaged ({problem}); skipped")
+                num_skipped += 1
                 continue
-            if (gap := line.get("line", number) - number - num_missing) < 0:
-                launch_file.problems.append(f"{name}: line {number} repeats line {line['line']}; skipped")
+            if (written := line.get("line")) in seen:
+                launch_file.problems.append(f"{name}: line {number} repeats line {written}; skipped")
                 continue
-            if gap:
-                launch_file.problems.append(f"{name}: {plural(gap, 'line')} missing before line {number}")
-                num_missing += gap
+            if seen and written < max(seen):
+                launch_file.problems.append(f"{name}: line {number} was line {written}; used")
+            seen.add(written)
         if bad := _invalid_duration(line):
             launch_file.problems.append(f"{name}: line {number}: {bad} is not a valid duration; ignored")
         if line["kind"] == "launch" and launch_file.header is None:
             launch_file.header = line
         launch_file.lines.append((number, line))
+    absent = sorted({*range(1, max(seen, default=0))} - seen)
+    if len(absent) > num_skipped:
+        which = plural(len(absent) - num_skipped, "line") if num_skipped else f"line {', '.join(map(str, absent))}"
+        launch_file.problems.append(f"{name}: {which} missing")
     if launch_file.header is None and launch_file.lines:
         text = "no readable launch line; its records cannot be attributed to a launch"
         launch_file.problems.append(f"{name}: {text}")
@@ -225,9 +232,9 @@ def launch_paths(launches: Path) -> list[Path]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return sorted(launches / name for name in os.listdir(launches) if name.endswith(".jsonl"))
     except FileNotFoundError:
-        problem = f"is a link to {os.readlink(launches)}, which does not exist" if launches.is_symlink() else None
-        if problem is None and (manifest := _manifest_with_launches(launches.parent)):
-            problem = f"is missing, but {manifest} lists launch files in it"
+        problem = f"is a dangling symbolic link to {os.readlink(launches)}" if launches.is_symlink() else None
+        if problem is None and (evidence := _evidence_of_launches(launches.parent)):
+            problem = f"is missing, but {evidence} names launch files in it"
         if problem is None:
             return []
     except OSError as error:
@@ -235,14 +242,14 @@ def launch_paths(launches: Path) -> list[Path]:
     raise UserError(f"{launches}: {problem}. Mount or restore the folder, or make it readable. Nothing was changed.")
 
 
-def _manifest_with_launches(results: Path) -> Path | None:
-    """Return the manifest of a finished batch that has launch files, or None."""
+def _evidence_of_launches(results: Path) -> Path | None:
+    """Return a manifest with launches, or the request of a launch, or None if nothing ran yet."""
     for path in sorted((results / "batches").glob("*/manifest.json")):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             manifest = load_json(read_file(path))
             if isinstance(manifest, dict) and manifest.get("launches"):
                 return path
-    return None
+    return min((results / "batches").glob("*/launches/*.json"), default=None)
 
 
 def check_launches(launches: Path, campaign: Path) -> None:

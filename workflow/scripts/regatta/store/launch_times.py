@@ -101,7 +101,7 @@ def job_rows(batch: Path, shape: dict) -> list[dict]:
     """Return a row for each job that worked on a batch, in the order of its jobs.jsonl.
 
     shape: nodes and GPUs per node. A time that was not recorded is None. If a job could not record its end, the next
-    job does, with the time at which it started.
+    job does, with the time at which it started. elapsed_s: the job's duration by its monotonic clock.
     """
     rows: list[dict] = []
     for entry in noted_jobs(batch):
@@ -114,4 +114,5 @@ def job_rows(batch: Path, shape: dict) -> list[dict]:
             rows.append({"batch": batch.name, "job": job, **shape})
         is_known = not entry["cause"].startswith(END_NOT_RECORDED)
         rows[-1] |= {"end": one_line(entry["kind"], 100), "end_utc": time_utc if is_known else None}
+        rows[-1] |= {"elapsed_s": entry.get("elapsed_s") if is_known else None}
     return rows

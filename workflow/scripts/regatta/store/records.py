@@ -29,6 +29,7 @@ MEMORY_BYTES = tuple(result_columns("memory"))  # value of one rank, or maximum 
 RANK_BYTES = tuple(name for name, result in result_columns("memory").items() if result.per == "rank")
 # Substitutes for the median of an imported record without samples, in this order (docs/formats.md). The column `stop`
 # of measurements.csv names the one used, which marks the number as imported.
+INCOMPLETE = "; incomplete file"  # ends the column `stop`, or the cause of a failure
 CENTERS = {"p50_s": "median", "mean_s": "mean", "window_step_s": "back-to-back mean"}
 
 
@@ -106,7 +107,8 @@ def imported_times(record: dict) -> dict:
     center = next((name for name in CENTERS if times.get(name)), None)
     if center is None:
         raise ValueError("status ok, but imported.times_s has neither a median nor a mean")
-    times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}"}
+    is_cut = record["imported"].get("is_incomplete")
+    times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}{INCOMPLETE if is_cut else ''}"}
     if record["spec"]["benchmark"] == "train_step":
         times.setdefault("window_step_s", times["p50_s"])
     return times
@@ -231,7 +233,48 @@ def measured(record: dict, spec: dict) -> tuple[dict, str | None]:
         return {}, one_line(error, 300)
     if step_s is None:  # a file may print the time of calls that ran back to back beside its samples
         step_s = ((record.get("imported") or {}).get("times_s") or {}).get("window_step_s")
+    if (record.get("imported") or {}).get("is_incomplete"):
+        row["stop"] = f"imported: samples{INCOMPLETE}"
     return row | _times(slowest * 1e-9) | {"window_step_s": step_s} | parts, None
+
+
+LEAST_COUNTED_NS = 2 * 10**8  # of CPU time of the ranks, with which that of the cores is compared
+
+
+def host_load_columns(record: dict, hosts: list[str | None]) -> dict:
+    """Return the columns of a record's `host_load`: shares of CPU time, of the host with the largest.
+
+    hosts: that of each rank. loaded_host: the one of other_processes_ratio. None where nothing is known.
+    """
+    entries = (record.get("host_load") or {}).get("hosts") or []
+    others = [(_other_ns(entry), entry) for entry in entries]
+    shares = {"other_processes_ratio": [(_share(ns, entry), entry["rank"]) for ns, entry in others]}
+    for name in ("steal", "throttled"):
+        shares[f"{name}_ratio"] = [(_share(entry.get(f"{name}_ns"), entry), entry["rank"]) for entry in entries]
+    row: dict[str, object] = dict.fromkeys((*shares, "loaded_host"))
+    for name, found in shares.items():
+        known = [(share, -rank) for share, rank in found if share is not None]
+        row[name] = round(max(known)[0], 4) if known else None
+        if known and name == "other_processes_ratio" and -max(known)[1] < len(hosts):
+            row["loaded_host"] = hosts[-max(known)[1]]
+    return row
+
+
+def _other_ns(entry: dict) -> int | None:
+    """Return the CPU time of processes of other programs.
+
+    None if the machine's counters do not include the ranks, as in some sandboxes.
+    """
+    busy_ns, ranks_ns = entry.get("busy_ns"), entry.get("ranks_cpu_ns")
+    if busy_ns is None or ranks_ns is None or (ranks_ns >= LEAST_COUNTED_NS and 2 * busy_ns < ranks_ns):
+        return None
+    return max(0, busy_ns - ranks_ns)
+
+
+def _share(ns: int | None, entry: dict) -> float | None:
+    """Return a time as share of that of all cores, at most 1."""
+    available = (entry.get("elapsed_ns") or 0) * (entry.get("num_cores") or 0)
+    return None if ns is None or not available else min(1.0, ns / available)
 
 
 def _memory(record: dict) -> dict:

@@ -24,7 +24,7 @@ from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared
 from regatta.core.files import sources
 from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
 from regatta.store.launch_times import measuring_ns, phase_ns
-from regatta.store.records import measured, one_line, training_of, violation
+from regatta.store.records import host_load_columns, measured, one_line, training_of, violation
 
 MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
 MOST_PROCESSES = 8  # login nodes are shared
@@ -214,6 +214,7 @@ def _record(record: dict, header: dict, planned: Planned) -> dict:
     entry["unreadable"] = contradiction(record["spec"], spec) or entry["unreadable"]
     if entry["unreadable"] is None:
         hosts = hosts_by_rank(header, spec["nodes"] * spec["gpus_per_node"])
+        columns |= host_load_columns(record, hosts)
         entry["columns"] = {name: value for name, value in columns.items() if value is not None}
         entry["undeclared"] = [one_line(text, 300) for text in undeclared(record)]
         entry["training"] = training_of(record, spec)

@@ -19,6 +19,7 @@ from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
+from regatta.topics.slow_launches import summary, timeouts_on_busy_machine
 from regatta.topics.stragglers.section import persistent, row_closest_to_detection
 from regatta.topics.timeline import allocated_hours
 
@@ -114,7 +115,8 @@ def failed(data: ReportData) -> AnswerLine:
         where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
         shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
         what = ", ".join(filter(None, (what, shared, where)))
-    texts = [what, missing, *costs]
+    beside, of_timeouts = timeouts_on_busy_machine(data)
+    texts, values = [what, beside, missing, *costs], values | of_timeouts
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)
 
@@ -169,7 +171,8 @@ def confidence(data: ReportData) -> AnswerLine | None:
         word = "good"
     else:
         word = "fair"
-    texts = [
+    texts, of_load = summary(data)
+    texts += [
         f"{num} of {plural(len(ratios), 'cell')} {'varies' if num == 1 else 'vary'} by more than"
         f" {100 * DISAGREEMENT_RATIO:g} %"
         if len(ratios)
@@ -183,7 +186,7 @@ def confidence(data: ReportData) -> AnswerLine | None:
     late, late_text = straggler_of(data)
     texts += [late_text] if late_text else []
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
-    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late
+    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late | of_load
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)
 
 

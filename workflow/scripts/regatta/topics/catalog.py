@@ -33,6 +33,7 @@ from regatta.topics import (
     percentiles,
     preflight,
     quality,
+    slow_launches,
     sync_batchnorm,
     timeline,
     training_runs,
@@ -48,6 +49,7 @@ from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
+    slow_launches.TOPIC,  # no section; its warnings come first
     sweep.TOPIC,
     matrix.TOPIC,
     scaling.TOPIC,
@@ -203,7 +205,10 @@ def _unchecked(problems: dict) -> list[tuple[str, str]]:
         return []
     files = plural(num, "launch file has", "launch files have")
     return [
-        ("Unchecked", f"{files} no checksums (written by an earlier version). A changed number in them is not found.")
+        (
+            "Unchecked",
+            f"{files} no checksums (written by an earlier version). Altered values in them cannot be detected.",
+        )
     ]
 
 

@@ -136,13 +136,13 @@ def _invalid(problems: dict) -> Advice | None:
     corrupt, num_torn, num_invalid = problems["corrupt"], len(problems["corrupt"]), len(problems["invalid"])
     if num_torn + num_invalid == 0:
         return None
-    kinds = [(num_torn, "damaged or truncated part"), (num_invalid, "invalid line")]
+    kinds = [(num_torn, "integrity error"), (num_invalid, "invalid line")]
     listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
     named = f": {'; '.join(corrupt[:MOST_NAMED])}" + (" and others" if num_torn > MOST_NAMED else "") if corrupt else ""
     return Advice(
-        f"The store contains {listed}{named}.",
-        "All are excluded and listed under Methods. A killed job or a full disk truncates the last line of a file. If"
-        " anything else is damaged, check the disk. The next run measures again what is missing.",
+        f"The store has {listed}{named}.",
+        "Methods lists all damage; damaged lines are excluded. A killed job or a full disk truncates the last line of a"
+        " file; for other damage, check the disk. The next run repeats the lost measurements.",
         (Source(PROBLEMS, what="corrupt, invalid"),),
         {"num_torn": num_torn, "num_invalid": num_invalid},
     )

@@ -6,6 +6,7 @@ from regatta.core.statistics import DRIFT_P, MIN_LAUNCHES_INTERVAL
 from regatta.core.text import natural, percent, plural, three
 from regatta.report.findings import Advice, Finding, Source, of_cells, of_runs, percent_number
 from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
+from regatta.store.records import INCOMPLETE
 from regatta.topics.base import ReportData, TableSpec, Topic
 
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are reported
@@ -76,6 +77,7 @@ def precision_warnings(data: ReportData) -> list[Advice]:
         _slow_first(ok, names),
         _few_launches(campaign),
         _single_values(campaign, ok),
+        _incomplete_files(ok),
     ]
     return list(filter(None, found))
 
@@ -216,6 +218,20 @@ def _single_values(campaign: dict, ok: pd.DataFrame) -> Advice | None:
         "Differences between single launches cannot be tested. Import the output of further runs of the same program.",
         (of_runs("measurements", ok[ok["cell"].isin(launches[launches == 1].index)]),),
         {"num_single": num, "num_cells": len(launches)},
+    )
+
+
+def _incomplete_files(ok: pd.DataFrame) -> Advice | None:
+    """Return the warning on results imported from excerpts or truncated files."""
+    rows = ok[ok["stop"].str.endswith(INCOMPLETE).fillna(False)]
+    if rows.empty:
+        return None
+    return Advice(
+        f"Incomplete files: {len(rows):,} of {plural(len(ok), 'measurement')} imported with --incomplete.",
+        "Rows of these files may be missing, such as the slowest or largest. Import the complete output.",
+        (of_runs("measurements", rows),),
+        {"num": len(rows), "num_ok": len(ok)},
+        _cells(rows),
     )
 
 

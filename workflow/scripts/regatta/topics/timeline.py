@@ -31,7 +31,7 @@ ALLOCATIONS = {
     **_TIMES,
     "num_launches": WHOLE,
     **dict.fromkeys(("allocation_s", "measuring_s", "warmup_s", "cells_s", "launch_start_s", "idle_s"), REAL),
-    **dict.fromkeys(("gpu_hours", "idle_gpu_hours", "measuring_ratio"), REAL),
+    **dict.fromkeys(("gpu_hours", "idle_gpu_hours", "measuring_ratio", "clock_step_s"), REAL),
 }
 
 
@@ -67,11 +67,13 @@ def _rows(launches: pd.DataFrame, jobs: pd.DataFrame) -> tuple[list[dict], dict[
     for job in plain_rows(jobs, tuple(jobs.columns)):
         number = sum(batch == job["batch"] for batch, _ in attempts)
         attempts[job["batch"], number] = job | _relative(job, begin)
+        attempts[job["batch"], number] |= _without_clock_step(attempts[job["batch"], number])
     for row in rows:
         row |= _relative(row, begin)
-        row |= _durations(row)
         row["attempt"] = _attempt(row, attempts)
-        row["job"] = attempts.get((row["batch"], row["attempt"]), {}).get("job")
+        job = attempts.get((row["batch"], row["attempt"]), {})
+        row |= _durations(row, job.get("elapsed_s"))
+        row["job"] = job.get("job")
     rows.sort(key=lambda row: (row["start_s"] is None, row["start_s"] or 0, natural(row["launch"])))
     return rows, attempts
 
@@ -81,12 +83,28 @@ def _relative(row: dict, begin: int | None) -> dict:
     return {f"{n}_s": None if begin is None or at is None else float(at - begin) for n, at in seconds.items()}
 
 
-def _durations(row: dict) -> dict:
-    """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer."""
+def _without_clock_step(job: dict) -> dict:
+    """Return the end of a job by its monotonic clock, and by how much the clock was stepped during it, if it was."""
+    start_s, end_s, elapsed_s = job["start_s"], job["end_s"], job["elapsed_s"]
+    if start_s is None or end_s is None:
+        return {"clock_step_s": None}
+    least_s = 0 if elapsed_s is None else elapsed_s  # an earlier version recorded none: at least 0
+    step_s = end_s - start_s - least_s
+    is_known = step_s < -CLOCK_TOLERANCE_S or (step_s > CLOCK_TOLERANCE_S and elapsed_s is not None)
+    return {"end_s": start_s + least_s, "clock_step_s": step_s} if is_known else {"clock_step_s": None}
+
+
+def _durations(row: dict, job_s: float | None) -> dict:
+    """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer.
+
+    job_s: duration of its job. If a launch seems longer, the clock was stepped during it, and its cells count alone.
+    """
     if row["start_s"] is None or (row["end_s"] is None and not row["cells_s"]):
         return {"duration_s": None, "overhead_s": None}
     end_s = row["start_s"] if row["end_s"] is None else row["end_s"]
     duration_s = max(end_s - row["start_s"], row["cells_s"])
+    if job_s is not None and duration_s > job_s + CLOCK_TOLERANCE_S:
+        duration_s = row["cells_s"]
     return {"end_s": row["start_s"] + duration_s, "duration_s": duration_s, "overhead_s": duration_s - row["cells_s"]}
 
 
@@ -97,7 +115,8 @@ def _attempt(row: dict, attempts: dict[tuple, dict]) -> int | None:
         return None
     jobs = [(number, job["start_s"]) for (batch, number), job in attempts.items() if batch == row["batch"]]
     started = [number for number, start in jobs if start is not None and start <= at + CLOCK_TOLERANCE_S]
-    return max(started, default=None)
+    set_back = [n for (batch, n), job in attempts.items() if batch == row["batch"] and (job["clock_step_s"] or 0) < 0]
+    return max(started, default=min(set_back, default=None))
 
 
 def _allocation(attempt: dict) -> dict:
@@ -107,7 +126,7 @@ def _allocation(attempt: dict) -> dict:
     nodes = next((row["nodes"] for row in place if row.get("nodes") is not None), None)
     gpus = next((row["gpus_per_node"] for row in place if row.get("gpus_per_node") is not None), None)
     hosts = sorted({host for row in launches for host in (row["hosts"] or "").split(", ") if host}, key=natural)
-    row = {name: attempt.get(name) for name in ("batch", "job", *_TIMES)}
+    row = {name: attempt.get(name) for name in ("batch", "job", "elapsed_s", "clock_step_s", *_TIMES)}
     row |= {"hosts": ", ".join(hosts) or None, "nodes": nodes, "gpus_per_node": gpus, "num_launches": len(launches)}
     shares = [_share(launch, nodes, gpus) for launch in launches]
     row |= {name: _weighted(launches, shares, name) for name in ("measuring_s", "warmup_s", "cells_s")}
@@ -119,6 +138,9 @@ def _allocation(attempt: dict) -> dict:
         return row
     # Launches on the same ranks run one after another, so an allocation is never shorter than all of them.
     row["allocation_s"] = max(row["end_s"] - row["start_s"], launches_s)
+    if row["clock_step_s"] and row["elapsed_s"] is not None and launches_s > row["elapsed_s"]:
+        row["allocation_s"] = launches_s = max(row["elapsed_s"], row["cells_s"])  # a launch seems longer than it was
+        row["launch_start_s"] = launches_s - row["cells_s"]
     row["idle_s"] = row["allocation_s"] - launches_s
     hours = nodes * gpus / 3600
     row |= {"gpu_hours": hours * row["allocation_s"], "idle_gpu_hours": hours * row["idle_s"]}
@@ -275,15 +297,16 @@ def sentence(finding: Finding) -> str:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    """Return the warning on launches that ran on a host at the same time."""
-    pairs = overlaps(data.tables["timeline"])
+    """Return the warnings on a clock that was set, and on launches that ran on a host at the same time."""
+    pairs, found = overlaps(data.tables["timeline"]), _clock_warnings(data.tables["allocations"])
     if not pairs:
-        return []
+        return found
     names = {name for first, second, _ in pairs for name in (first, second)}
     rows, ok = data.tables["timeline"], data.ok
     first, second, host = pairs[0]
     values = {"num": len(names), "num_launches": len(rows), "num_hosts": len({host for *_, host in pairs})}
     return [
+        *found,
         Advice(
             f"Overlapping launches: {len(names)} of {plural(len(rows), 'launch', 'launches')} overlapped"
             f" with another launch on the same host (example: {first} and {second} on {host}).",
@@ -292,6 +315,25 @@ def warnings(data: ReportData) -> list[Advice]:
             (of_rows("timeline", rows[rows["launch"].isin(names)]),),
             values,
             tuple(ok.loc[ok["launch"].isin(names), "cell"].unique()),
+        ),
+    ]
+
+
+def _clock_warnings(allocations: pd.DataFrame) -> list[Advice]:
+    """Return the warning that the clock was stepped during a job, with the largest step first."""
+    rows = allocations[allocations["clock_step_s"].notna()]
+    if rows.empty:
+        return []
+    rows = rows.sort_values("clock_step_s", key=abs, ascending=False, kind="stable")
+    step_s = float(rows["clock_step_s"].iloc[0])
+    size, way = elapsed_text(round(abs(step_s))), "forward" if step_s > 0 else "back"
+    return [
+        Advice(
+            f"Clock stepped {way} by {size} during a job ({plural(len(rows), 'job')} affected).",
+            "Job durations use the monotonic clock, so hours are correct; launch timestamps in these jobs are not."
+            " Synchronize the clocks of all machines (chrony, ntpd) before a campaign.",
+            (of_rows("allocations", rows),),
+            {"step_s": step_s, "num": len(rows)},
         )
     ]
 

@@ -1,0 +1,203 @@
+"""The stages of first_run.sh, in the order of their value, each with its limit. Standard library only.
+
+Every stage is a separate process with a log in the results folder. After each one, summary and archive are written anew,
+so that what was found survives external termination. Exit status: 0 if the run passed, 1 if not, 2 for a user
+error. It passed if every stage passed, at least one record is ok, and no check failed. A campaign that timed out counts as
+passed if its resumption passed. Checks may be unknown.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import checks
+
+ROOT = Path(__file__).resolve().parents[2]
+BENCH = ROOT / "workflow" / "scripts" / "bench"
+HERE = Path(__file__).resolve().parent
+RESULTS = {"cuda": "first-gpu-run", "cpu": "cpu-first-gpu-run"}
+LOGS = "first-run"  # folder of logs in the results folder
+STOP_SECONDS = 8.0  # run_batches.py ends its ranks within 5 s
+MIN_SECONDS = 5.0  # a stage with less time is not started
+RESERVE_SECONDS = 20.0  # to stop the last stage, and for the last summary
+NOT_RUN = "not run: out of time"
+COMPLETE = (("passed", "passed"), ("timed out", "passed"), ("passed", NOT_RUN))  # outcomes of the campaign, and resumed
+
+REHEARSED_TESTS = (
+    "test_events_of_a_gpu_are_in_milliseconds_of_the_stream",  # skipped on a CPU
+    "test_input_in_bf16_is_normalised_in_fp32",
+    "test_one_rank_has_nothing_to_exchange_and_no_parts",
+)
+SMALL_COMPARISON = "--model resnet18 --image-size 32 --batch-size 2 --dtype fp32 --pairs 2 --seconds 0.1".split()
+
+
+@dataclass
+class Stage:
+    """command: its words after the interpreter. limit_s: at most; None: all time that is left. outcome: passed, failed,
+    timed out, or not run: out of time."""
+
+    name: str
+    command: list[str]
+    limit_s: float | None
+    outcome: str = NOT_RUN
+    seconds: float = 0.0
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=os.environ.get("OUT") or "first-run", help="output folder"
+    )
+    parser.add_argument("--device", choices=tuple(RESULTS), default="cuda", help="cpu: dry run without a GPU")
+    parser.add_argument("--minutes", type=float, default=8, help="limit of all stages together (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of all results")
+    options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes - RESERVE_SECONDS
+    results = options.results / RESULTS[options.device]
+    if not (results / "plan.json").exists():
+        campaign = "config/campaigns/" + ("cpu/" if options.device == "cpu" else "") + "first-gpu-run.yaml"
+        remedy = f"Run `python workflow/scripts/freeze.py --campaign {campaign}` on the machine with Regatta's driver"
+        print(f"{results}: not frozen. {remedy}, and copy the folder here.", file=sys.stderr)
+        sys.exit(2)
+    (results / LOGS).mkdir(exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    stages = make_stages(options.device, results)
+    begin = time.monotonic()
+    for stage in stages:
+        run(stage, results / LOGS, end)
+        found = summarize(stages, results, options.device, time.monotonic() - begin)
+        write(found, options.folder, results)
+    print((options.folder / "summary.txt").read_text(), end="")
+    sys.exit(0 if found["passed"] else 1)
+
+
+def make_stages(device: str, results: Path) -> list[Stage]:
+    """Return the stages. The campaign is resumed at the end with the time that is left."""
+    logs, is_gpu = results / LOGS, device == "cuda"
+    campaign = [str(BENCH / "run_batches.py"), str(results)]
+    tests = [str(HERE / "run_tests.py"), "--json", str(logs / "tests.json")]
+    tests += [] if is_gpu else [word for name in REHEARSED_TESTS for word in ("--name", name)]
+    comparison = [str(HERE / "plain_train.py"), "--device", device, "--json", str(logs / "comparison.json")]
+    comparison += [] if is_gpu else SMALL_COMPARISON
+    return [
+        Stage("environment", [str(HERE / "describe_node.py"), "--json", str(logs / "environment.json")], 90),
+        Stage("preflight", preflight_command(device, logs), 60, variables={"NCCL_DEBUG": "INFO"}),
+        Stage("campaign", campaign, 200),
+        Stage("comparison", comparison, 100),
+        Stage("tests", tests, 150),
+        Stage("campaign, resumed", campaign, None),
+    ]
+
+
+def preflight_command(device: str, logs: Path) -> list[str]:
+    """Write the request of a preflight with one rank; return its command."""
+    request = {"schema": 1, "stack": "host", "launch": "host-00", "nodes": 1, "gpus_per_node": 1, "device": device}
+    request |= {"backends": ["nccl", "gloo"] if device == "cuda" else ["gloo"], "start_timeout_seconds": 30}
+    request |= {"out_file": str(logs / "preflight.json"), "error_dir": str(logs / "errors"), "argv": []}
+    request |= {"image": None, "image_id": None}
+    path = logs / "preflight.request.json"
+    path.write_text(json.dumps(request))
+    starter = [str(BENCH / "start_ranks.py"), "--nproc-per-node=1"]
+    return [*starter, str(BENCH / "preflight.py"), "--request", str(path)]
+
+
+def run(stage: Stage, logs: Path, end: float) -> None:
+    """Run a stage within its limit and the time that is left, and set its outcome."""
+    limit_s = min(end - time.monotonic(), stage.limit_s or float("inf"))
+    if limit_s < MIN_SECONDS:
+        return
+    begin = time.monotonic()
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", **stage.variables}
+    with (logs / f"{stage.name.replace(', ', '-')}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, *stage.command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            stage.outcome = "passed" if process.wait(limit_s) == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            stage.outcome = "timed out"
+            end_session(process)
+    stage.seconds = round(time.monotonic() - begin, 1)
+
+
+def end_session(process: subprocess.Popen) -> None:
+    """End a stage: SIGTERM to its program, which ends its ranks; then SIGKILL to all of its session.
+
+    A process in an uninterruptible call of the driver survives that. The next stages run nevertheless.
+    """
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_SECONDS)
+
+
+def summarize(stages: list[Stage], results: Path, device: str, seconds: float) -> dict:
+    """Return the content of summary.json."""
+    logs = results / LOGS
+    found = {
+        "device": device,
+        "seconds": round(seconds, 1),
+        "stages": [{key: getattr(stage, key) for key in ("name", "limit_s", "outcome", "seconds")} for stage in stages],
+        "environment": read_json(logs / "environment.json"),
+        "preflight": checks.preflight_facts(read_json(logs / "preflight.json")),
+        "comparison": read_json(logs / "comparison.json"),
+        "tests": read_json(logs / "tests.json") or [],
+    }
+    records = checks.read_records(results)
+    found["records"] = {"ok": sum(record.get("status") == "ok" for record in records)}
+    found["records"]["failed"] = [
+        {key: record.get(key) for key in ("cell", "status", "phase", "cause")}
+        for record in records
+        if record.get("status") != "ok"
+    ]
+    found["checks"] = checks.run_all(found, records, results, device)
+    is_good = all(check["outcome"] != "fail" for check in found["checks"])
+    found["passed"] = have_passed(stages) and found["records"]["ok"] > 0 and is_good
+    return found
+
+
+def have_passed(stages: list[Stage]) -> bool:
+    """Return whether every stage passed; of the campaign and its resumption, the one that completed it."""
+    outcomes = {stage.name: stage.outcome for stage in stages}
+    campaign = (outcomes.pop("campaign"), outcomes.pop("campaign, resumed"))
+    return campaign in COMPLETE and set(outcomes.values()) == {"passed"}
+
+
+def read_json(path: Path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def write(found: dict, folder: Path, results: Path) -> None:
+    """Write summary.json, summary.txt, and the archive of the results folder."""
+    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "summary.txt").write_text(checks.text_of(found))
+    draft = folder / ".results.tar.gz"
+    with tarfile.open(draft, "w:gz") as packed:
+        packed.add(results, arcname=results.name)
+    draft.replace(folder / "results.tar.gz")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Launches and nodes that were slow in most of their cells: ratios by hand, their place in the report, chance."""
+
+import json
+import math
+import random
+import re
+
+import pytest
+from comparison_results import cell_of
+from synthetic import LAPTOP, analyse, make_campaign, write_results
+
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics.answer import answer_json
+from regatta.topics.base import plain_rows
+from regatta.topics.catalog import render
+from regatta.topics.slow_launches import SLOW_LAUNCHES, slow_launches_table
+
+SIZES = (1024, 4096, 16384, 65536, 262144, 1048576)
+CELLS = [cell_of("host", size) for size in SIZES]
+
+
+def table_of(times: dict[tuple[str, str, str], list[float]], **load) -> list[dict]:
+    """Return rows of the table. times: (launch, hosts, cell letters) -> seconds; load: launch -> ratio of others."""
+    rows = []
+    for (launch, hosts, cells), seconds in times.items():
+        for cell, value in zip(cells, seconds, strict=True):
+            row = {"cell": cell, "status": "ok", "launch": launch, "repeat": int(launch[-1]), "p50_s": value}
+            row |= {"nodes": 1, "gpus_per_node": 2, "stack": "host", "hosts": hosts}
+            if launch in load:
+                row |= {"other_processes_ratio": load[launch], "loaded_host": hosts.split(", ")[0]}
+            rows.append(row)
+    return plain_rows(slow_launches_table(make_table(rows, MEASUREMENTS)), tuple(SLOW_LAUNCHES))
+
+
+def test_ratios_are_to_the_median_of_the_cell_s_other_launches():
+    first, second, third = table_of(
+        {("l0", "n", "abcd"): [4, 8, 6, 1], ("l1", "n", "abcd"): [1, 1, 2, 1], ("l2", "n", "abcd"): [1, 3, 2, 1]},
+        l0=0.71, l1=0.02,
+    )  # fmt: skip
+    # a: 4/1, b: 8/2, c: 6/2, d: 1/1
+    assert (first["num_cells"], first["num_slow"], first["is_slow"]) == (4, 3, True)
+    assert (first["low_ratio"], first["high_ratio"], first["median_ratio"]) == (3, 4, 3.5)
+    assert (first["other_processes_ratio"], second["other_processes_ratio"]) == (0.71, 0.02)
+    assert third["other_processes_ratio"] is None
+    # a: 1/2.5, b: 1/5.5, c: 2/4, d: 1/1
+    assert (second["num_slow"], second["is_slow"], second["median_ratio"]) == (0, False, 0.45)
+    assert second["low_ratio"] is None
+    assert [row["launch"] for row in (first, second, third)] == ["l0", "l1", "l2"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "is_slow"),
+    [([2, 2, 2], True), ([2, 2, 1], False), ([2, 2], False), ([2, 2, 2, 1, 1], True), ([2, 2, 2, 1, 1, 1], False),
+     ([1.5, 1.5, 1.5], False), ([1.51, 1.51, 1.51], True)],
+)  # fmt: skip
+def test_slow_is_beyond_the_factor_in_more_than_half_and_three_cells(slow, is_slow):
+    cells = "abcdef"[: len(slow)]
+    ones = [1.0] * len(slow)
+    found = table_of({("l0", "n", cells): slow, ("l1", "n", cells): ones, ("l2", "n", cells): ones})
+    assert [row["is_slow"] for row in found] == [is_slow, False, False]
+
+
+def test_of_two_launches_neither_is_compared():
+    assert table_of({("l0", "n", "abc"): [9, 9, 9], ("l1", "n", "abc"): [1, 1, 1]}) == []
+
+
+def test_a_node_is_compared_with_launches_on_others():
+    times = {(f"l{i}", hosts, "abc"): [value] * 3 for i, (hosts, value) in enumerate(
+        [("n1, n2", 1.0), ("n1, n3", 2.0), ("n3, n2", 3.0), ("n1, n2", 1.0)])}  # fmt: skip
+    found = {row["host"]: row for row in table_of(times, l1=0.4, l2=0.6) if row["host"]}
+    # n3: median of 2, 3 over median of 1, 1. n1 and n2 have one launch without them: not compared.
+    assert found.keys() == {"n3"}
+    assert (found["n3"]["is_slow"], found["n3"]["median_ratio"], found["n3"]["num_cells"]) == (True, 2.5, 3)
+    assert found["n3"]["other_processes_ratio"] == 0.6  # of l2, where n3 was the host with the most
+
+
+def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, num_cells: int = 6):
+    """Write results of three launches. slow: repeat -> factor in all but the last cell; load: ratio of others."""
+    write_results(folder, make_campaign(CELLS[:num_cells]), LAPTOP)
+    for path in (folder / "launches").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in (line for line in lines if line["kind"] == "record"):
+            factor = slow.get(line["repeat"], 1) if line["cell"] != CELLS[0]["id"] else 1
+            line["samples_ns"] = [[int(factor * ns) for ns in row] for row in line["samples_ns"]]
+            line["windows"]["elapsed_ns"] = [[int(factor * ns) for ns in row] for row in line["windows"]["elapsed_ns"]]
+            if load:
+                times = {"num_cores": 2, "elapsed_ns": 10**9, "ranks_cpu_ns": 5 * 10**8}
+                times["busy_ns"] = 5 * 10**8 + int(2e9 * load[line["repeat"]])
+                line["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def read(data) -> dict:
+    return {line["id"]: line for line in answer_json(data)["lines"]}
+
+
+def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
+    folder = write(tmp_path / "r", {0: 5.0}, {0: 0.71, 1: 0.02, 2: 0.03})
+    data = analyse(folder)
+    page = render(data)
+    table = plain_rows(data.tables["slow_launches"], tuple(SLOW_LAUNCHES))
+    [row] = [row for row in table if row["is_slow"]]
+    assert (row["repeat"], row["num_slow"], row["num_cells"], row["other_processes_ratio"]) == (0, 5, 6, 0.71)
+    assert 4.5 < row["low_ratio"] <= row["high_ratio"] < 5.5
+    line = read(data)["confidence"]
+    [slow] = line["values"]["slow_launches"]
+    assert (slow["name"], slow["num_slow"], slow["num_cells"]) == ("launch 1", 5, 6)
+    assert re.match(
+        r"launch 1 took \S+× as long as the other launches in 5 of 6 cells; other processes used 71 % of the CPU time; 5 of",
+        line["text"],
+    )
+    warnings = page[page.index('id="warnings"') :]
+    assert warnings.index("in 5 of 6 cells") < warnings.index("vary by more than")
+
+
+def test_without_counters_it_is_named_without_the_load(tmp_path):
+    folder = write(tmp_path / "r", {1: 4.0})
+    data = analyse(folder)
+    line = read(data)["confidence"]
+    assert re.match(r"launch 2 took \S+× as long as the other launches in 5 of 6 cells", line["text"])
+    assert "other processes" not in line["text"]
+    assert line["values"]["slow_launches"][0]["other_processes_ratio"] is None
+
+
+def test_nothing_is_named_where_no_launch_is_slow(tmp_path):
+    folder = write(tmp_path / "r", {})
+    data = analyse(folder)
+    assert "slow_launches" not in read(data)["confidence"]["values"]
+
+
+@pytest.mark.parametrize(
+    ("load", "num"), [({0: 0.6, 1: 0.5, 2: 0.7}, 18), ({0: 0.6, 1: 0.1, 2: 0.2}, 6), ({0: 0.2, 1: 0.25, 2: 0.1}, 0)]
+)
+def test_a_machine_that_is_busy_in_all_launches_is_named_although_none_is_slower(tmp_path, load, num):
+    data = analyse(write(tmp_path / "r", {}, load))
+    values = read(data)["confidence"]["values"]
+    assert "slow_launches" not in values
+    assert values.get("loaded_measurements", {}).get("num", 0) == num
+    if num:
+        assert values["loaded_measurements"]["other_processes_ratio"] == 0.6
+        assert "other processes used 60 % of the CPU time" in read(data)["confidence"]["text"]
+
+
+def test_measurements_on_a_busy_machine_are_counted_outside_slow_launches(tmp_path):
+    data = analyse(write(tmp_path / "r", {0: 5.0}, {0: 0.71, 1: 0.6, 2: 0.03}))
+    line = read(data)["confidence"]
+    assert line["values"]["loaded_measurements"] == {
+        "num": 6, "num_ok": 12, "num_in_slow_launches": 6, "other_processes_ratio": 0.6
+    }  # fmt: skip
+    assert "6 of 12 measurements outside slow launches ran on a busy machine" in line["text"]
+
+
+def test_timeouts_on_a_busy_machine_are_named_in_the_line_on_failures(tmp_path):
+    late = {(CELLS[i]["id"], 0): ("timeout", None, f"no record within 60 s; cell {i}") for i in range(3)}
+    folder = tmp_path / "r"
+    write_results(folder, make_campaign(CELLS), LAPTOP, late)
+    for path in (folder / "launches").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in (line for line in lines if line.get("status") == "timeout"):
+            times = {"num_cores": 2, "elapsed_ns": 60 * 10**9, "ranks_cpu_ns": 20 * 10**9, "busy_ns": 110 * 10**9}
+            if line["cell"] != CELLS[2]["id"]:
+                line["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = analyse(folder)
+    line = read(data)["failed"]
+    assert line["values"]["loaded_timeouts"] == {"num": 2, "num_timeouts": 3, "other_processes_ratio": 0.75}
+    assert "2 of 3 timeouts on a busy machine: other processes used 75 % of the CPU time" in line["text"]
+
+
+@pytest.mark.parametrize("num_launches", [3, 5, 10])
+@pytest.mark.parametrize("is_common", [False, True])
+def test_where_nothing_differs_at_most_one_campaign_in_a_hundred_names_a_launch(num_launches, is_common):
+    """Variation of 8 %, per cell, or the same in all cells of a launch. The rates: docs/metrics.md."""
+    rng, times = random.Random(7), {}
+    for campaign in range(200):
+        for i in range(num_launches):
+            shared = rng.gauss(0, 0.08)
+            cells = tuple(f"{campaign}{cell}" for cell in "abc")
+            scatter = [shared if is_common else rng.gauss(0, 0.08) for _ in cells]
+            times[f"{campaign}-l{i}", "n", cells] = [math.exp(one) for one in scatter]
+    found = [row for row in table_of(times) if row["launch"]]
+    assert len(found) == 200 * num_launches
+    assert len({row["launch"].split("-")[0] for row in found if row["is_slow"]}) <= 2

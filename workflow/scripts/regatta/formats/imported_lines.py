@@ -1,0 +1,151 @@
+"""The lines of imported launch files, and the frozen campaign beside them that report, comparison and gate read."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from regatta.core.benchmarks import load_benchmark
+from regatta.core.text import natural, one_line
+from regatta.formats.base import Format, Reading, Source
+from regatta.store.launch_files import LaunchFile, records
+from regatta.store.records import INCOMPLETE
+
+CLUSTER = "imported"
+AGAIN = "_again"  # suffix of the stack's name for the second of two equal rows
+BASELINE = {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
+
+
+@dataclass(frozen=True)
+class Import:
+    """A file to import. digest: see content_digest."""
+
+    path: Path
+    digest: str
+    kind: Format
+    source: Source
+    is_incomplete: bool = False
+
+
+def spec_of(reading: Reading, source: Source, stack: str) -> dict:
+    """Return the cell of a reading. Two stacks share `software` only if the same processes measured a cell twice."""
+    software = stack.removesuffix(AGAIN)
+    return {
+        "benchmark": reading.benchmark,
+        "version": reading.version or load_benchmark(reading.benchmark).version,
+        "cluster": CLUSTER,
+        "device": source.device,
+        "backend": reading.backend or source.backend,
+        "nodes": reading.nodes,
+        "gpus_per_node": reading.gpus_per_node,
+        "stack": {"name": stack, "kind": "imported", "env": {}, "python": None, "software": software},
+        "parameters": reading.parameters,
+        "sampling": None,
+    }
+
+
+def header_line(item: Import, num_launches: int, place: dict, of_run: dict | None, time_utc: str) -> dict:
+    """Return the first line of a launch file. num_launches: of the whole file, to detect a missing one.
+
+    of_run: environment of the run, if the file has several.
+    """
+    source = item.source
+    environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
+    environment |= {name: _encodable(value) for name, value in (of_run or source.environment).items()}
+    return {
+        "kind": "launch",
+        "schema": 1,
+        **place,
+        "device": source.device,
+        "time_utc": time_utc,
+        "argv": [one_line(word) for word in source.argv],
+        "git": None,
+        "environment": environment,
+        "imported": {
+            "format": item.kind.name,
+            "file": one_line(item.path.name),
+            "sha256": item.digest,
+            "num_launches": num_launches,
+            "stack": place["stack"].removesuffix(AGAIN),
+            "statistic": source.statistic,
+            "measured_at": _encodable(source.measured_at),
+            "notes": [one_line(note) for note in source.notes],
+        },
+    }
+
+
+def _encodable(value: object) -> object:
+    return one_line(value) if isinstance(value, str) else value
+
+
+def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str, is_incomplete: bool) -> dict:
+    samples, steps = reading.samples_ns, reading.steps_per_window
+    iterations, warmup = reading.num_iterations, reading.num_warmup
+    untimed, mark = {"elapsed_ns": None, "stop": None}, INCOMPLETE if is_incomplete else ""
+    flag = {"is_incomplete": True} if is_incomplete else {}
+    return {
+        "kind": "record",
+        "cell": cell,
+        "spec": spec,
+        "repeat": repeat,
+        "command": None,
+        "writer": "import",
+        "status": "failed" if reading.failure else "ok",
+        "phase": "check" if reading.failure else None,
+        "cause": reading.failure and reading.failure + mark,
+        "time_utc": time_utc,
+        **dict.fromkeys(("elapsed_ns", "setup_ns")),
+        "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
+        "sampling": None if iterations is None else {"num_iterations": iterations, "half_width_ratio": None} | untimed,
+        "samples_ns": samples,
+        "slowest_rank_samples_ns": reading.slowest_ns,
+        "rank_quantiles_ns": None,
+        "windows": None if samples is None or steps is None else {"steps_per_window": steps, "elapsed_ns": samples},
+        **dict.fromkeys(("checks", "values", "memory")),
+        "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed} | flag,
+    }
+
+
+def launches_by_cell(store: list[LaunchFile]) -> Counter:
+    return Counter(line["cell"] for _, _, line in records(store))
+
+
+def frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
+    """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
+    cells, repeats = {line["cell"]: line["spec"] for _, _, line in records(store)}, launches_by_cell(store)
+    files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
+    sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
+    most = max(repeats.values(), default=1)
+    return {
+        "schema": 1,
+        "name": name,
+        "description": _description(sources),
+        "source": "imported files",
+        "text": "".join(
+            f"{entry['file']}  {entry['format']}  stack {entry['stack']}  sha256 {entry['sha256']}\n"
+            + "".join(f"  {note}\n" for note in entry["notes"])
+            for entry in sources
+        ),
+        "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
+        "device": store[0].header["device"] if store else "cuda",
+        "repeats": most,
+        "seed": 0,
+        "isolation": "launch",
+        "baseline": BASELINE,
+        "versus": {"axis": "stack", "reference": None, "margin": None},
+        "cells": [
+            {"id": cell, "spec": cells[cell], "command": None}
+            | ({} if repeats[cell] == most else {"repeats": repeats[cell]})
+            for cell in sorted(cells, key=natural)
+        ],
+        "skipped": [],
+        "imported": sources,
+    }
+
+
+def _description(files: list[dict]) -> str:
+    """Return the description in the head of the report: the numbers were not measured here, and what each time is."""
+    by_format: dict[tuple[str, str], list[str]] = {}
+    for entry in files:
+        by_format.setdefault((entry["format"], entry["statistic"]), []).append(entry["file"])
+    parts = [f"{', '.join(names)} ({kind}): {statistic}" for (kind, statistic), names in by_format.items()]
+    return f"Imported, not measured by Regatta. Times: {'; '.join(parts)}."
