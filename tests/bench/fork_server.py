@@ -6,7 +6,7 @@ A client (forked_programs.py) sends one JSON object per line. It gets {"pid": ..
 later. The programs of a client end with its connection; the server ends with its last client.
 
 A fork differs from a new Python process in its imported modules, in /proc/self/cmdline, and in that all ranks share one
-hash seed. Pipelined windows are shorter. Tests of these start real processes.
+hash seed. Tests of these start real processes.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ SEARCH_PATH = sys.path[1:]
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "bench"))
 
 import start_ranks  # noqa: E402
-from harness import process, sampling  # noqa: E402
+from harness import process  # noqa: E402
 
 # What the programs import sooner or later. torch._dynamo: on the first step of an optimizer, for example.
 PRELOADED = (
@@ -45,7 +45,6 @@ IDLE_SECONDS = 60  # between two looks at whether there are clients, if nothing 
 
 def preload() -> None:
     """Import what the programs need, and exempt it from their garbage collections."""
-    sampling.MAX_WINDOWS_NS = 10_000_000  # instead of half a second per cell and rank
     for name in PRELOADED:
         with contextlib.suppress(
             ImportError

@@ -225,6 +225,21 @@ def test_only_one_rank_says_what_is_wrong(run_ranks):
     assert said == ["train_step.py: error: strategy none trains on 1 rank, but there are 2. Use ddp."]
 
 
+@pytest.mark.parametrize("words", [["--strategy", "none"], ["--no-such-option"]])
+def test_a_slow_first_rank_says_what_is_wrong_too(run_ranks, tmp_path, words):
+    """Launchers kill all ranks when one fails, so the silent ones must not be first."""
+    program = tmp_path / "train_step.py"
+    program.write_text(
+        "import os, runpy, sys, time\n"
+        "time.sleep(1.5 * (os.environ['RANK'] == '0'))\n"
+        f"sys.path[0] = {str(BENCH)!r}\n"
+        f"runpy.run_path({str(BENCH / 'train_step.py')!r}, run_name='__main__')\n"
+    )
+    done = run_ranks(2, program, *words)
+    assert done.returncode != 0
+    assert len([line for line in done.stderr.splitlines() if line.startswith("train_step.py: error:")]) == 1
+
+
 @pytest.mark.parametrize("program", ["train_step.py", "collective.py", "sync_batchnorm.py", "train_run.py"])
 def test_help_has_a_torchrun_and_an_srun_line(run_alone, program):
     done = run_alone(BENCH / program, "--help")

@@ -102,10 +102,13 @@ def cpu_image(cluster) -> str:
 
 @pytest.fixture
 def site(cluster, request) -> Iterator:
-    """Return a copy of what runs on the cluster's shared file system; the queue is empty before and after."""
+    """Return a copy of what runs on the cluster's shared file system. The queue is empty before and after, and all
+    nodes serve."""
     from drills import make_site
     from slurm import wait_until
 
-    yield make_site(cluster, request.node.name.removeprefix("test_")[:40].rstrip("["))
-    cluster.run(["scancel", "--me"])
+    wait_until(cluster.is_serving, 90, "all nodes serve")
+    site = make_site(cluster, request.node.name.removeprefix("test_")[:40].rstrip("["))
+    yield site
+    site.end()
     wait_until(lambda: not cluster.squeue(), 60, "an empty queue")

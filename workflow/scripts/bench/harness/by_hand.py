@@ -7,6 +7,7 @@ import argparse
 import os
 import shlex
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from harness.failures import Progress
 from harness.launch_file import append_text, build_record, open_launch_file, to_json
 
 START_TIMEOUT_SECONDS = 120
+SILENT_SECONDS = 10.0  # how much later ranks end that print nothing
 
 # Keys of the cell's `sampling` with type, default and unit, in the order of docs/contracts.md.
 SAMPLING_OPTIONS = (
@@ -77,7 +79,7 @@ def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
         description=benchmark.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     if not is_printing:
-        parser.error = lambda message: sys.exit(2)
+        parser.error = lambda message: stop(message, rank=1)
         parser.print_help = lambda file=None: None
     benchmark.add_arguments(parser.add_argument_group("parameters"))
     device = parser.add_argument_group("device")
@@ -144,8 +146,10 @@ def repeat_command(world_size: int, num_hosts: int) -> str:
 
 
 def stop(message: str, rank: int) -> None:
-    """End all ranks with one line from rank 0."""
+    """End all ranks with one line from rank 0. The others end later: launchers kill all ranks when one fails."""
     if rank == 0:
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(SILENT_SECONDS)
     sys.stdout.flush()
     os._exit(2)  # a normal exit may wait for a group that other ranks are making
