@@ -39,7 +39,8 @@ class Contrasts:
 
     nums: launches of base and test, or once, of the pairs. variance: moderated, of one launch (of one difference if
     paired; over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known. correlation: of
-    successive launches, (..., 1), 0 unless significant. widening: factor of all standard errors for it.
+    successive launches, (..., 1), 0 unless significant. widening: factor of all standard errors for it. least: of nums,
+    for a test.
     """
 
     shift: Array
@@ -48,6 +49,7 @@ class Contrasts:
     nums: tuple[Array, ...]
     correlation: Array
     widening: Array
+    least: int = MIN_LAUNCHES
 
     @property
     def num(self) -> Array:
@@ -65,11 +67,11 @@ class Contrasts:
 
     @property
     def p_value(self) -> Array:
-        """Return the two-sided p of a shift of 0, not corrected for the number of cells; NaN below MIN_LAUNCHES."""
+        """Return the two-sided p of a shift of 0, not corrected for the number of cells; NaN for too few launches."""
         from scipy.special import stdtr
 
         p_value = 2 * stdtr(self.freedom, -np.abs(self.shift) / np.sqrt(self.squared_error()))
-        return np.where(self.num < MIN_LAUNCHES, np.nan, p_value)
+        return np.where(self.num < self.least, np.nan, p_value)
 
 
 def _quantile(freedom: Array, confidence: Array | float) -> Array:
@@ -274,6 +276,18 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
     return Contrasts(shift, *found, (sides[0][0], sides[1][0]), correlation, widening)
 
 
+def allocation_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
+    """Return the contrasts of mean log times of allocations, which vary alike on both sides. One of these may have a
+    single allocation, such as today's against those of a history."""
+    sides = [launch_statistics(base), launch_statistics(test)]
+    nums, residuals = [side[0] for side in sides], np.concatenate([side[3] for side in sides], -1)
+    freedom = sum(np.maximum(num - 1.0, 0) for num in nums)
+    variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
+    level, one = np.nan_to_num((sides[0][1] + sides[1][1]) / 2), np.ones(freedom.shape)
+    found = moderate(variance, freedom, level, groups, residuals)
+    return Contrasts(sides[1][1] - sides[0][1], *found, tuple(nums), 0 * one[..., :1], one, least=1)
+
+
 def adjust_for_number(p_value: Array) -> Array:
     """Return p values corrected over the last axis by Benjamini and Hochberg; NaN is not counted and stays."""
     order = np.argsort(p_value, -1)  # NaN last
@@ -285,18 +299,23 @@ def adjust_for_number(p_value: Array) -> Array:
     return np.where(np.isnan(p_value), np.nan, adjusted)
 
 
-def words(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> Array:
+def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
     """Return faster, slower, equivalent or inconclusive for each cell.
 
-    margin: logarithm of 1 + the ratio by which times may differ and still be equivalent.
+    margin: logarithm of 1 + the ratio by which times may differ and still be equivalent. allowance: what faster and
+    slower must exceed in addition, a logarithm.
     """
-    low, high = contrasts.shift - contrasts.half_width, contrasts.shift + contrasts.half_width
-    is_found, is_enough = p_adjusted <= FALSE_DISCOVERIES, contrasts.num >= MIN_LAUNCHES
-    cases = [is_found & (low > margin), is_found & (high < -margin), is_enough & (-margin <= low) & (high <= margin)]
+    low, high, limit = (
+        contrasts.shift - contrasts.half_width,
+        contrasts.shift + contrasts.half_width,
+        margin + allowance,
+    )
+    is_found, is_enough = p_adjusted <= FALSE_DISCOVERIES, contrasts.num >= contrasts.least
+    cases = [is_found & (low > limit), is_found & (high < -limit), is_enough & (-margin <= low) & (high <= margin)]
     return np.select(cases, ["slower", "faster", "equivalent"], "inconclusive")
 
 
-def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> Array:
+def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
     """Return the least number of launches per side that settle a verdict with probability POWER.
 
     NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches the shift moves by a t
@@ -309,20 +328,20 @@ def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> A
     low, high = np.zeros(contrasts.shift.shape), np.full(contrasts.shift.shape, MOST_LAUNCHES + 1.0)
     while np.any(high - low > 1):
         middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
-        is_enough = _settled(contrasts, middle, margin, level) >= POWER
+        is_enough = _settled(contrasts, middle, margin, allowance, level) >= POWER
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
     return np.where(high > MOST_LAUNCHES, np.nan, high)
 
 
-def _settled(contrasts: Contrasts, more: Array, margin: Array, level: Array) -> Array:
+def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:
     """Return the probability of a verdict with so many more launches per side."""
     from scipy.special import stdtr
 
     freedom, later = contrasts.freedom, contrasts.squared_error(more)
     error, moves = np.sqrt(later), np.sqrt(contrasts.squared_error() - later)
     half = _quantile(freedom + more, CONFIDENCE) * error
-    beyond = np.maximum(margin + half, _quantile(freedom + more, 1 - level) * error)
-    within = np.maximum(np.where(contrasts.num + more >= MIN_LAUNCHES, margin - half, 0), 0)
+    beyond = np.maximum(margin + allowance + half, _quantile(freedom + more, 1 - level) * error)
+    within = np.maximum(np.where(contrasts.num + more >= contrasts.least, margin - half, 0), 0)
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
     return up - down + 1 - more_up + more_down
