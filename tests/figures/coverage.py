@@ -9,6 +9,7 @@ Paired: an allocation effect per repeat is common to both stacks. The code is th
 """
 
 import argparse
+import math
 import sys
 from dataclasses import dataclass
 
@@ -48,13 +49,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Found:
-    """Rates in percent. false_campaigns: with any wrong finding. held: intervals that hold the truth."""
+    """Rates in percent. false_campaigns: with any wrong finding. held: intervals that hold the truth. correlated:
+    campaigns whose intervals are widened, because successive launches are found to be correlated."""
 
     found: float
     slower: float
     false_campaigns: float
     false_findings: float
     held: float
+    correlated: float
 
 
 def tailed(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -134,11 +137,12 @@ def rates(setup: Setup, num: int, launches: int) -> Found:
             np.abs(contrasts.shift - truth) <= contrasts.half_width,
         )
         is_right = is_found & (np.sign(contrasts.shift) == np.sign(truth))
-        parts.append((is_found, is_right, words == "slower", is_held))
-    is_found, is_right, is_slower, is_held = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts.append((is_found, is_right, words == "slower", is_held, contrasts.correlation > 0))
+    is_found, is_right, is_slower, is_held, is_correlated = (np.concatenate(part) for part in zip(*parts, strict=True))
     is_wrong, those = is_found & ~is_right, slice(setup.slower) if setup.slower else slice(0, 0)
     shares = [part[:, those].mean() if setup.slower else np.nan for part in (is_right, is_slower)]
     shares += [is_wrong.any(-1).mean(), is_wrong.sum() / max(is_found.sum(), 1), is_held.mean()]
+    shares.append(is_correlated.mean())
     return Found(*(100 * float(share) for share in shares))
 
 
@@ -243,6 +247,19 @@ def hard_cases(num: int) -> list[str]:
         values = [per_pairing(setup, num, launches, ("false_campaigns", "held")) for launches in LAUNCHES]
         table.row(f"{kind}, scatter {scatter}: false campaigns", [v[:2] for v in values], [[2.5] * 2] * 3, -1)
         table.row("the same: coverage", [v[2:] for v in values], [[93] * 2] * 3)
+    kept, moderation.CORRELATION_Z = moderation.CORRELATION_Z, math.inf
+    values = [
+        per_pairing(REPORTED["autocorrelated launches"], num, launches, ("false_campaigns", "held"))
+        for launches in LAUNCHES
+    ]
+    moderation.CORRELATION_Z = kept
+    table.row("autocorrelated launches, intervals not widened: false campaigns", [v[:2] for v in values])
+    table.row("the same: coverage", [v[2:] for v in values])
+    for share in FALSE_CAMPAIGNS:
+        values = [per_pairing(Setup(share=share), num, launches, ("correlated",)) for launches in LAUNCHES]
+        table.row(f"independent launches, share {share:g}: widened by chance", values)
+    values = [per_pairing(REPORTED["autocorrelated launches"], num, launches, ("correlated",)) for launches in LAUNCHES]
+    table.row("autocorrelated launches: widened", values)
     table.row("heavy tails: coverage of cells", [[coverage(0, num, n, "heavy tails")[0]] for n in LAUNCHES])
     for name, setup in REPORTED.items():
         values = [per_pairing(setup, num, launches, ("false_campaigns", "held", "slower")) for launches in LAUNCHES]
