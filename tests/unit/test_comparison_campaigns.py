@@ -109,6 +109,7 @@ Environment differences:
   torch: 2.12.1 -> 2.13.0
 
 1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
+Variation between allocations is not in the intervals of 4 of 4 rows.
 Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 3 launches. n: launches, test vs. base.
 
 cell                                   base    test               test/base  n  verdict

@@ -96,6 +96,11 @@ class Gate:
         found = [cell for cell in self.cells if cell.comparison]
         return sorted(found, key=lambda cell: -cell.comparison.ratio.median)
 
+    @property
+    def with_allowance(self) -> list[JudgedCell]:
+        """Return the compared cells that must exceed allocation_variation in addition to the margin."""
+        return [cell for cell in self.compared if self.allocation_variation and not cell.comparison.is_by_allocation]
+
     def margin_of(self, comparison: Comparison) -> float:
         """Return the ratio beyond which a cell is slower or faster."""
         return self.margin if comparison.is_by_allocation else _total(self.margin, self.allocation_variation)
@@ -105,7 +110,7 @@ class Gate:
 
 
 def _total(margin: float, allocation_variation: float) -> float:
-    return (1 + margin) * (1 + allocation_variation) - 1
+    return margin + (1 + margin) * allocation_variation
 
 
 def judge(
@@ -253,21 +258,27 @@ def gate_text(gate: Gate, results: Path) -> str:
             f" {_verdict(unclear[0].comparison, gate.margin_of(unclear[0].comparison))}"
         )
     lines += [f"  note: {note}" for note in gate.notes]
-    limits = [gate.margin_of(cell.comparison) for cell in gate.compared if not cell.comparison.is_by_allocation]
-    if limits:
-        lines.append(
-            f"  note: variation between allocations is not in the intervals of {plural(len(limits), 'cell')}: slower"
-            f" and faster only beyond {percent(limits[0])} % (margin and allocation_variation)"
+    if texts := list(_limits(gate)):
+        lines.append(f"  note: {'; '.join(texts)}")
+    lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
+    return "\n".join(lines) + "\n"
+
+
+def _limits(gate: Gate) -> Iterator[str]:
+    """Yield what intervals and verdicts do not include: variation between allocations, and a test."""
+    if with_allowance := gate.with_allowance:
+        limit = percent(gate.margin_of(with_allowance[0].comparison))
+        yield (
+            f"variation between allocations is not in the intervals of {plural(len(with_allowance), 'cell')}: slower"
+            f" and faster only beyond {limit} % (margin and allocation_variation)"
         )
     num, most = chance_alone(gate)
     if num:
-        lines.append(
-            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
+        yield (
+            f"{num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
             f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every"
             f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
-    lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
-    return "\n".join(lines) + "\n"
 
 
 def headline(gate: Gate) -> str:
@@ -281,7 +292,7 @@ def headline(gate: Gate) -> str:
         texts.append(f"{plural(len(planned), 'cell')} ok")
     if gate.compared:
         margin = f"margin {percent(gate.margin)} %"
-        if any(gate.margin_of(cell.comparison) > gate.margin for cell in gate.compared):
+        if gate.with_allowance:
             margin += f", allocations {percent(gate.allocation_variation)} %"
         against = f"{len(gate.compared)} compared with '{gate.baseline_campaign}' ({margin})"
         texts.append(f"{plural(slower, 'regression') if slower else 'no regression'} of {against}")

@@ -7,7 +7,7 @@ doi:10.1093/biomet/34.1-2.28; Benjamini and Hochberg 1995, doi:10.1111/j.2517-61
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -276,16 +276,23 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
     return Contrasts(shift, *found, (sides[0][0], sides[1][0]), correlation, widening)
 
 
-def allocation_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
-    """Return the contrasts of mean log times of allocations, which vary alike on both sides. One of these may have a
-    single allocation, such as today's against those of a history."""
+def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
+    """Return the contrasts of mean log times of allocations, (..., cells, allocations), which vary alike on both sides.
+
+    One side may have a single allocation, such as today's against those of a history. Its cells may vary more than on
+    the other side, so the interval is then at least that of `launches`: log times of base and test.
+    """
     sides = [launch_statistics(base), launch_statistics(test)]
-    nums, residuals = [side[0] for side in sides], np.concatenate([side[3] for side in sides], -1)
+    nums, residuals = tuple(side[0] for side in sides), np.concatenate([side[3] for side in sides], -1)
     freedom = sum(np.maximum(num - 1.0, 0) for num in nums)
     variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
     level, one = np.nan_to_num((sides[0][1] + sides[1][1]) / 2), np.ones(freedom.shape)
     found = moderate(variance, freedom, level, groups, residuals)
-    return Contrasts(sides[1][1] - sides[0][1], *found, tuple(nums), 0 * one[..., :1], one, least=1)
+    contrasts = Contrasts(sides[1][1] - sides[0][1], *found, nums, 0 * one[..., :1], one, least=1)
+    alone = unpaired_contrasts(*launches, groups)
+    is_wider = (contrasts.num == 1) & (alone.half_width > contrasts.half_width)
+    variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
+    return replace(contrasts, variance=variance, freedom=np.where(is_wider, alone.freedom, contrasts.freedom))
 
 
 def adjust_for_number(p_value: Array) -> Array:

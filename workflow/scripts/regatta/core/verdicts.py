@@ -73,8 +73,12 @@ class Compared:
         return min(len(set(of_side)) for of_side in self.allocations) if self.is_by_allocation else self.num
 
     def logs(self, side: int) -> list[float]:
-        """Return log times of the units of base (0) or test (1): of launches, or means over those of an allocation."""
-        logs = np.log((self.base, self.test)[side]).tolist()
+        """Return log times of the launches of base (0) or test (1)."""
+        return np.log((self.base, self.test)[side]).tolist()
+
+    def units(self, side: int) -> list[float]:
+        """Return log times of the independent units: of launches, or means over those of an allocation."""
+        logs = self.logs(side)
         if not self.is_by_allocation:
             return logs
         of_allocations: dict[str, list[float]] = {}
@@ -169,11 +173,14 @@ def _verdict(pair: Compared, word: str, ratio: Estimate, numbers: tuple[float, f
 
 def _contrasts(compared: list[Compared], is_paired: bool, is_by_allocation: bool) -> Contrasts:
     groups = np.array([pair.group for pair in compared])
-    base, test = (_table([pair.logs(side) for pair in compared]) for side in (0, 1))
+    base, test = (_table([pair.units(side) for pair in compared]) for side in (0, 1))
     if is_paired:
         found = moderation.paired_contrasts(test - base, (base + test) / 2, groups)
         return replace(found, least=2) if is_by_allocation else found
-    return (moderation.allocation_contrasts if is_by_allocation else moderation.unpaired_contrasts)(base, test, groups)
+    if is_by_allocation:
+        launches = tuple(_table([pair.logs(side) for pair in compared]) for side in (0, 1))
+        return moderation.allocation_contrasts(base, test, groups, launches)
+    return moderation.unpaired_contrasts(base, test, groups)
 
 
 def _table(logs: list[list[float]]) -> np.ndarray:
