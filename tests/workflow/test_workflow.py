@@ -91,7 +91,7 @@ def test_the_launches_of_a_cell_are_spread_over_allocations_and_paired_within_ea
     assert json.loads(next(results.glob("campaign.*.json")).read_text())["allocations"] == 2
     with (results / "tables" / "comparisons.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {(row["is_paired"], row["num_launches"]) for row in rows} == {("true", "4")}
+    assert {(row["is_paired"], row["num_launches"]) for row in rows} == {("True", "4")}
     assert {row["test"] for row in rows} == {"moderated paired t of logarithms of allocations"}
     assert dry_run(tmp_path, path) == 0
     max(results.glob("launches/*.jsonl")).unlink()
