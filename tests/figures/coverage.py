@@ -18,7 +18,7 @@ from common import ROOT
 
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
-from regatta.compare.gate import compare_all
+from regatta.compare.gate import ALLOCATION_VARIATION, compare_all
 from regatta.core import moderation
 from regatta.core.moderation import Contrasts
 from regatta.core.verdicts import Compared
@@ -29,7 +29,7 @@ LAUNCHES = (3, 5, 10)
 CHUNK = 50  # campaigns at once, so that arrays stay in the cache
 PAIRINGS = (True, False)
 FALSE_CAMPAIGNS = {0.0: (2.5, 2.5, 2.5), 0.6: (3.5, 3, 3), 0.9: (4, 3, 3)}  # greatest, %, by share and launches
-GATE_LAUNCHES, GATE_SCATTERS, GATE_EFFECTS = (1, 2, 3, 5, 6, 10), (0.02, 0.10, 0.20), (0.10, 0.15)
+GATE_LAUNCHES, GATE_SCATTERS, GATE_EFFECTS = (1, 2, 3, 5, 6, 10), (0.02, 0.10, 0.20), (0.10, 0.15, 0.20)
 QUICK, FULL = 50, 2_000  # campaigns per entry
 
 
@@ -272,21 +272,26 @@ def hard_cases(num: int) -> list[str]:
     return table.missed
 
 
-def gate(num: int) -> None:
+def gate(num: int, variation: float) -> None:
     """Print how often a gate of cells that did not change fails, and which share of slower cells it finds."""
-    print(f"\nGate of {NUM_CELLS} cells, margin 5 %; below {moderation.MIN_LAUNCHES} launches cells are screened\n")
+    print(
+        f"\nGate of {NUM_CELLS} cells, margin 5 %, allocation_variation {100 * variation:g} %; below"
+        f" {moderation.MIN_LAUNCHES} launches cells are screened\n"
+    )
     columns = [f"false failures, scatter {100 * scatter:g} %" for scatter in GATE_SCATTERS]
     columns += [f"found, 10 cells {100 * effect:g} % slower" for effect in GATE_EFFECTS]
     print(f"| launches | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for launches in GATE_LAUNCHES:
         setups = [Setup(scatter=(scatter, scatter)) for scatter in GATE_SCATTERS]
-        shares = [np.mean([any(gate) for gate in gates(setup, num, launches)]) for setup in setups]
+        shares = [np.mean([any(gate) for gate in gates(setup, num, launches, variation)]) for setup in setups]
         setups = [Setup(slower=10, effect=effect) for effect in GATE_EFFECTS]
-        shares += [np.mean([gate[:10] for gate in gates(setup, max(num // 4, 10), launches)]) for setup in setups]
+        shares += [
+            np.mean([gate[:10] for gate in gates(setup, max(num // 4, 10), launches, variation)]) for setup in setups
+        ]
         print(f"| {launches} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |", flush=True)
 
 
-def gates(setup: Setup, num: int, launches: int) -> list[list[bool]]:
+def gates(setup: Setup, num: int, launches: int, variation: float) -> list[list[bool]]:
     """Return which cells each of so many gates calls slower."""
     random, found = np.random.default_rng(SEED), []
     slower = np.where(np.arange(NUM_CELLS) < setup.slower, np.log1p(setup.effect), 0)[:, None]
@@ -296,7 +301,7 @@ def gates(setup: Setup, num: int, launches: int) -> list[list[bool]]:
         ]
         before, now = np.exp([sides[0], sides[1] + slower]).tolist()
         pairs = [Compared(*launches, False, "benchmark") for launches in zip(before, now, strict=True)]
-        found.append([comparison.verdict == "slower" for comparison in compare_all(pairs, MARGIN)])
+        found.append([comparison.verdict == "slower" for comparison in compare_all(pairs, MARGIN, variation)])
     return found
 
 
@@ -305,7 +310,8 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help=f"{FULL:,} campaigns per entry instead of {QUICK}")
     num = FULL if parser.parse_args().full else QUICK
     missed = [*goals(num), *hard_cases(num)]
-    gate(max(num // 5, 20))
+    for variation in (0.0, ALLOCATION_VARIATION):
+        gate(max(num // 5, 20), variation)
     print(f"\n{num:,} campaigns per entry. " + ("; ".join(["Missed", *missed]) if missed else "All goals are met."))
     return int(bool(missed))
 
