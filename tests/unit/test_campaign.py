@@ -391,7 +391,8 @@ def test_defaults_are_filled_in_at_every_level(tmp_path):
         }
     }
     assert data["baseline"] == {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
-    assert data["gate"] == {"baseline_campaign": None, "margin": 0.05}
+    assert data["gate"] == {"baseline_campaign": None, "margin": 0.05, "allocation_variation": 0.08}
+    assert data["allocations"] == 1
     assert (data["seed"], data["isolation"], data["exclude"], data["description"]) == (1, "launch", [], "")
 
 

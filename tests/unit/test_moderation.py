@@ -224,3 +224,11 @@ def test_a_missing_launch_is_no_neighbor():
     centered = logs - np.nanmean(logs, -1, keepdims=True)
     assert serial_correlation(centered).item() == pytest.approx(0.6, abs=0.15)
     assert np.isfinite(mean_intervals(logs, np.full(300, "b")).half_width).all()
+
+
+def test_long_sequences_have_the_factor_of_their_limit():
+    """(1 + rho) / (1 - rho), within 5 %: of 200 launches, which are tabulated as 30."""
+    found = mean_intervals(dependent(0.5, (50, 200)), np.full(50, "b"))
+    rho = found.correlation.item()
+    assert rho == pytest.approx(0.5, abs=0.05)
+    assert found.widening**2 == pytest.approx(np.full(50, (1 + rho) / (1 - rho)), rel=0.05)

@@ -29,6 +29,9 @@ MAX_STEPS, TOLERANCE = 200, 1e-8
 
 CORRELATION_Z = 1.645  # of a significant correlation between successive launches: one-sided p < 0.05
 CORRELATIONS = np.arange(0, 0.91, 0.01)  # that are distinguished
+TYPICAL = (
+    30  # of these: the standard deviation of a normal prior. 3 launches say little; intervals were 3 times as wide
+)
 
 Array = np.ndarray
 
@@ -181,7 +184,8 @@ def serial_correlation(*sides: Array) -> Array:
 
     sides: residuals of (..., cells, launches), for each side of a comparison. In random order, the lag-1 correlation of
     n launches of any distribution is -1/n on average; the sum over cells of the excess over that is tested. Cells of a
-    launch count as correlated. The result is the first-order autoregression with this excess.
+    launch count as correlated. The result is the first-order autoregression with this excess, which is reduced for its
+    uncertainty by a normal prior.
     """
     excess = square = expected = 0
     for residuals in sides:
@@ -196,9 +200,13 @@ def serial_correlation(*sides: Array) -> Array:
         shared = np.maximum(np.sum(unit.sum(-2) ** 2, -1) / num_cells - 1, 0) / (num_cells - 1)  # correlation of cells
         excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
         for count in np.unique(num[is_known]):
-            gained = _serial(int(count))[0] - _serial(int(count))[0, 0]
+            gained = _serial(min(int(count), MOST_LAUNCHES))[0]
+            gained = gained - gained[0]
             expected = expected + np.sum(count * ((num == count) & is_known), -1)[..., None] * gained
-    place = np.sum(expected <= excess[..., None], -1) - 1
+    if not np.any(excess > 0):
+        return np.zeros((*np.shape(excess), 1))
+    error = np.sqrt(square) / np.maximum(expected[..., TYPICAL], 1e-300)
+    place = np.sum(expected <= (excess / (1 + error**2))[..., None], -1) - 1
     return np.where(excess > CORRELATION_Z * np.sqrt(square), CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
 
 
@@ -233,7 +241,9 @@ def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Ar
     place = np.broadcast_to(np.searchsorted(CORRELATIONS, correlation - 1e-9), num.shape)
     for count in np.unique(num[(num > 1) & (place > 0)]):
         at = (num == count) & (place > 0)
-        factor[at], freedom[at] = _serial(int(count))[1:, place[at]]
+        known = min(int(count), MOST_LAUNCHES)  # more cost time, and change nothing
+        factor[at], share = _serial(known)[1:, place[at]]
+        freedom[at] = share * (count - 1) / (known - 1)
     return variance * factor, freedom, factor
 
 
