@@ -28,10 +28,9 @@ LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution o
 MAX_STEPS, TOLERANCE = 200, 1e-8
 
 CORRELATION_Z = 1.645  # of a significant correlation between successive launches: one-sided p < 0.05
+LONGEST = 30  # sequence of launches; longer ones are taken as such, since little depends on their number
 CORRELATIONS = np.arange(0, 0.91, 0.01)  # that are distinguished
-TYPICAL = (
-    30  # of these: the standard deviation of a normal prior. 3 launches say little; intervals were 3 times as wide
-)
+TYPICAL = 30  # index of the standard deviation of the normal prior of the correlation: 0.3
 
 Array = np.ndarray
 
@@ -200,7 +199,7 @@ def serial_correlation(*sides: Array) -> Array:
         shared = np.maximum(np.sum(unit.sum(-2) ** 2, -1) / num_cells - 1, 0) / (num_cells - 1)  # correlation of cells
         excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
         for count in np.unique(num[is_known]):
-            gained = _serial(min(int(count), MOST_LAUNCHES))[0]
+            gained = _serial(min(int(count), LONGEST))[0]
             gained = gained - gained[0]
             expected = expected + np.sum(count * ((num == count) & is_known), -1)[..., None] * gained
     if not np.any(excess > 0):
@@ -241,7 +240,7 @@ def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Ar
     place = np.broadcast_to(np.searchsorted(CORRELATIONS, correlation - 1e-9), num.shape)
     for count in np.unique(num[(num > 1) & (place > 0)]):
         at = (num == count) & (place > 0)
-        known = min(int(count), MOST_LAUNCHES)  # more cost time, and change nothing
+        known = min(int(count), LONGEST)
         factor[at], share = _serial(known)[1:, place[at]]
         freedom[at] = share * (count - 1) / (known - 1)
     return variance * factor, freedom, factor
