@@ -59,3 +59,18 @@ def test_packed_shapes_are_measured_in_one_job(site):
     assert sizes == {(1, "ok"), (2, "ok"), (4, "ok")}
     requests = [json.loads(path.read_text()) for path in site.results.glob("batches/*/launches/*.json")]
     assert {(r["nodes"], r["gpus_per_node"]) for r in requests} == {(1, 2), (2, 2), (4, 2)}
+
+
+def test_allocations_are_jobs_of_their_own(site):
+    """Of four launches, two are measured in each of two jobs, and a second run has nothing to do."""
+    python = f"{site.folder}/tests/cluster/fake_ranks.py"
+    shapes = [{"nodes": [1, 2], "gpus_per_node": [2]}]
+    data = campaign({"fake": {"kind": "host", "python": python}}, shapes=shapes, benchmarks=CELLS)
+    site.write(data | {"repeats": 4, "allocations": 2}, num_nodes=NUM_NODES)
+    assert submitted(site.snakemake().stderr) == 4
+    assert len(site.slots()) == len(set(site.slots())) == 2 * 2 * 4  # shapes, cells, repeats
+    files = [path.read_text().splitlines() for path in site.results.glob("batches/*/jobs.jsonl")]
+    jobs = [{json.loads(line)["job"] for line in lines} for lines in files]
+    assert [len(of_batch) for of_batch in jobs] == [1] * 4
+    assert len(set.union(*jobs)) == 4
+    assert submitted(site.snakemake().stderr) == 0

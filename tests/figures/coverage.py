@@ -9,6 +9,7 @@ Paired: an allocation effect per repeat is common to both stacks. The code is th
 """
 
 import argparse
+import math
 import sys
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from common import ROOT
 
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
-from regatta.compare.gate import compare_all
+from regatta.compare.gate import ALLOCATION_VARIATION, compare_all
 from regatta.core import moderation
 from regatta.core.moderation import Contrasts
 from regatta.core.verdicts import Compared
@@ -28,7 +29,7 @@ LAUNCHES = (3, 5, 10)
 CHUNK = 50  # campaigns at once, so that arrays stay in the cache
 PAIRINGS = (True, False)
 FALSE_CAMPAIGNS = {0.0: (2.5, 2.5, 2.5), 0.6: (3.5, 3, 3), 0.9: (4, 3, 3)}  # greatest, %, by share and launches
-GATE_LAUNCHES, GATE_SCATTERS, GATE_EFFECTS = (1, 2, 3, 5, 6, 10), (0.02, 0.10, 0.20), (0.10, 0.15)
+GATE_LAUNCHES, GATE_SCATTERS, GATE_EFFECTS = (1, 2, 3, 5, 6, 10), (0.02, 0.10, 0.20), (0.10, 0.15, 0.20)
 QUICK, FULL = 50, 2_000  # campaigns per entry
 
 
@@ -48,13 +49,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Found:
-    """Rates in percent. false_campaigns: with any wrong finding. held: intervals that hold the truth."""
+    """Rates in percent. false_campaigns: with any wrong finding. held: intervals that hold the truth. correlated:
+    campaigns whose intervals are widened, because successive launches are found to be correlated."""
 
     found: float
     slower: float
     false_campaigns: float
     false_findings: float
     held: float
+    correlated: float
 
 
 def tailed(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -134,11 +137,12 @@ def rates(setup: Setup, num: int, launches: int) -> Found:
             np.abs(contrasts.shift - truth) <= contrasts.half_width,
         )
         is_right = is_found & (np.sign(contrasts.shift) == np.sign(truth))
-        parts.append((is_found, is_right, words == "slower", is_held))
-    is_found, is_right, is_slower, is_held = (np.concatenate(part) for part in zip(*parts, strict=True))
+        parts.append((is_found, is_right, words == "slower", is_held, contrasts.correlation > 0))
+    is_found, is_right, is_slower, is_held, is_correlated = (np.concatenate(part) for part in zip(*parts, strict=True))
     is_wrong, those = is_found & ~is_right, slice(setup.slower) if setup.slower else slice(0, 0)
     shares = [part[:, those].mean() if setup.slower else np.nan for part in (is_right, is_slower)]
     shares += [is_wrong.any(-1).mean(), is_wrong.sum() / max(is_found.sum(), 1), is_held.mean()]
+    shares.append(is_correlated.mean())
     return Found(*(100 * float(share) for share in shares))
 
 
@@ -243,6 +247,19 @@ def hard_cases(num: int) -> list[str]:
         values = [per_pairing(setup, num, launches, ("false_campaigns", "held")) for launches in LAUNCHES]
         table.row(f"{kind}, scatter {scatter}: false campaigns", [v[:2] for v in values], [[2.5] * 2] * 3, -1)
         table.row("the same: coverage", [v[2:] for v in values], [[93] * 2] * 3)
+    kept, moderation.CORRELATION_Z = moderation.CORRELATION_Z, math.inf
+    values = [
+        per_pairing(REPORTED["autocorrelated launches"], num, launches, ("false_campaigns", "held"))
+        for launches in LAUNCHES
+    ]
+    moderation.CORRELATION_Z = kept
+    table.row("autocorrelated launches, intervals not widened: false campaigns", [v[:2] for v in values])
+    table.row("the same: coverage", [v[2:] for v in values])
+    for share in FALSE_CAMPAIGNS:
+        values = [per_pairing(Setup(share=share), num, launches, ("correlated",)) for launches in LAUNCHES]
+        table.row(f"independent launches, share {share:g}: widened by chance", values)
+    values = [per_pairing(REPORTED["autocorrelated launches"], num, launches, ("correlated",)) for launches in LAUNCHES]
+    table.row("autocorrelated launches: widened", values)
     table.row("heavy tails: coverage of cells", [[coverage(0, num, n, "heavy tails")[0]] for n in LAUNCHES])
     for name, setup in REPORTED.items():
         values = [per_pairing(setup, num, launches, ("false_campaigns", "held", "slower")) for launches in LAUNCHES]
@@ -255,21 +272,26 @@ def hard_cases(num: int) -> list[str]:
     return table.missed
 
 
-def gate(num: int) -> None:
+def gate(num: int, variation: float) -> None:
     """Print how often a gate of cells that did not change fails, and which share of slower cells it finds."""
-    print(f"\nGate of {NUM_CELLS} cells, margin 5 %; below {moderation.MIN_LAUNCHES} launches cells are screened\n")
+    print(
+        f"\nGate of {NUM_CELLS} cells, margin 5 %, allocation_variation {100 * variation:g} %; below"
+        f" {moderation.MIN_LAUNCHES} launches cells are screened\n"
+    )
     columns = [f"false failures, scatter {100 * scatter:g} %" for scatter in GATE_SCATTERS]
     columns += [f"found, 10 cells {100 * effect:g} % slower" for effect in GATE_EFFECTS]
     print(f"| launches | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
     for launches in GATE_LAUNCHES:
         setups = [Setup(scatter=(scatter, scatter)) for scatter in GATE_SCATTERS]
-        shares = [np.mean([any(gate) for gate in gates(setup, num, launches)]) for setup in setups]
+        shares = [np.mean([any(gate) for gate in gates(setup, num, launches, variation)]) for setup in setups]
         setups = [Setup(slower=10, effect=effect) for effect in GATE_EFFECTS]
-        shares += [np.mean([gate[:10] for gate in gates(setup, max(num // 4, 10), launches)]) for setup in setups]
+        shares += [
+            np.mean([gate[:10] for gate in gates(setup, max(num // 4, 10), launches, variation)]) for setup in setups
+        ]
         print(f"| {launches} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |", flush=True)
 
 
-def gates(setup: Setup, num: int, launches: int) -> list[list[bool]]:
+def gates(setup: Setup, num: int, launches: int, variation: float) -> list[list[bool]]:
     """Return which cells each of so many gates calls slower."""
     random, found = np.random.default_rng(SEED), []
     slower = np.where(np.arange(NUM_CELLS) < setup.slower, np.log1p(setup.effect), 0)[:, None]
@@ -279,7 +301,7 @@ def gates(setup: Setup, num: int, launches: int) -> list[list[bool]]:
         ]
         before, now = np.exp([sides[0], sides[1] + slower]).tolist()
         pairs = [Compared(*launches, False, "benchmark") for launches in zip(before, now, strict=True)]
-        found.append([comparison.verdict == "slower" for comparison in compare_all(pairs, MARGIN)])
+        found.append([comparison.verdict == "slower" for comparison in compare_all(pairs, MARGIN, variation)])
     return found
 
 
@@ -288,7 +310,8 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help=f"{FULL:,} campaigns per entry instead of {QUICK}")
     num = FULL if parser.parse_args().full else QUICK
     missed = [*goals(num), *hard_cases(num)]
-    gate(max(num // 5, 20))
+    for variation in (0.0, ALLOCATION_VARIATION):
+        gate(max(num // 5, 20), variation)
     print(f"\n{num:,} campaigns per entry. " + ("; ".join(["Missed", *missed]) if missed else "All goals are met."))
     return int(bool(missed))
 

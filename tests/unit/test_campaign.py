@@ -15,7 +15,7 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 
 TOP_KEYS = (
-    "schema, name, description, cluster, node_type, device, backend, stacks, shapes, repeats, seed, isolation, sampling, limits,"
+    "schema, name, description, cluster, node_type, device, backend, stacks, shapes, repeats, allocations, seed, isolation, sampling, limits,"
     " benchmarks, exclude, baseline, versus, sweep, sweep_hosts, pack, on_finish, gate"
 )
 PRECISION = "Target relative half-width of the 95 % confidence interval of the median, at which sampling ends"
@@ -70,6 +70,18 @@ ERRORS = {
         "repeats: 3",
         "repeats: 0",
         "campaign.yaml:10: repeats = 0 is out of range: it must be at least 1 (Launches per cell).",
+    ),
+    "more allocations than launches": (
+        "repeats: 3",
+        "repeats: 3\nallocations: 4",
+        "campaign.yaml:11: allocations = 4 is more than repeats = 3: each allocation needs a launch."
+        " Raise repeats, or lower allocations.",
+    ),
+    "no allocation": (
+        "repeats: 3",
+        "repeats: 3\nallocations: 0",
+        "campaign.yaml:11: allocations = 0 is out of range: it must be at least 1"
+        " (Jobs over which the repeats of each cell are spread).",
     ),
     "a value that is no list": (
         "batch_size: [8]",
@@ -379,7 +391,8 @@ def test_defaults_are_filled_in_at_every_level(tmp_path):
         }
     }
     assert data["baseline"] == {"strategy": "none", "nodes": 1, "gpus_per_node": 1}
-    assert data["gate"] == {"baseline_campaign": None, "margin": 0.05}
+    assert data["gate"] == {"baseline_campaign": None, "margin": 0.05, "allocation_variation": 0.08}
+    assert data["allocations"] == 1
     assert (data["seed"], data["isolation"], data["exclude"], data["description"]) == (1, "launch", [], "")
 
 

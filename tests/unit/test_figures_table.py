@@ -65,4 +65,4 @@ def test_a_program_that_does_not_exist_is_named():
     line = [sys.executable, str(ROOT / "tests/figures/run_all.py"), "plan.py"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "unknown program 'plan.py'. Available: analysis_scale.py" in done.stderr
+    assert "unknown program 'plan.py'. Available: allocation_errors.py" in done.stderr

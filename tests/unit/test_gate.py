@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
 
 import warm_start
-from regatta.compare.gate import chance_alone, compare_all, gate_text, headline, judge, junit
+from regatta.compare.gate import ALLOCATION_VARIATION, chance_alone, compare_all, gate_text, headline, judge, junit
+from regatta.core.schemas import load_schema
 from regatta.core.text import status_text
 from regatta.core.verdicts import Compared, judge_all
 
@@ -297,3 +298,59 @@ def test_the_gate_is_in_no_cells_id(tmp_path):
 def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, told):
     text = yaml.safe_dump(small(), sort_keys=False) + f"gate: {gate}\n"
     assert told in message(tmp_path, text)
+
+
+def named(rows, allocations):
+    """Give each launch of a table the batch of its repeat."""
+    launches = [f"n01g02-{allocations[int(repeat)]}-l{int(repeat):03d}-a00" for repeat in rows["repeat"]]
+    return rows.assign(launch=launches)
+
+
+def test_a_cell_is_slower_only_beyond_what_allocations_have_shown():
+    """Ratio 1.10, interval [1.076, 1.124] of 3 launches each in one allocation: beyond 1.05, not beyond 1.05 x 1.08."""
+    before = results_of([(CELL, TIMES)], name="old")
+    for ratio, is_slower in ((1.10, False), (1.20, True)):
+        now = results_of([(CELL, [ratio * time for time in TIMES])])
+        assert not judge(*now, before).is_passed
+        gate = judge(*now, before, 0.05, 0.08)
+        assert bool(gate.with_verdict("slower")) == is_slower
+        assert "(margin 5.0 %, allocations 8.0 %)" in headline(gate)
+        assert "not in the intervals of 1 cell: slower and faster only beyond 13.4 %" in text_of(gate)
+
+
+def test_cells_with_several_allocations_are_judged_by_their_variation():
+    """Means of 3 allocations: equal to the times. The interval includes their variation, so the margin is 5 %."""
+    campaign, rows = results_of([(CELL, [1.10 * time for time in TIMES])])
+    old, old_rows = results_of([(CELL, TIMES)], name="old")
+    gate = judge(campaign, named(rows, "abc"), (old, named(old_rows, "def")), 0.05, 0.08)
+    assert [cell.comparison.is_by_allocation for cell in gate.compared] == [True]
+    assert len(gate.with_verdict("slower")) == 1
+    assert headline(gate).endswith("(margin 5.0 %)")
+    assert "not in the intervals" not in text_of(gate)
+
+
+def test_one_allocation_is_judged_by_the_variation_of_an_earlier_history():
+    """Allocations of before at 1.0, 1.1 and 1.2: now 1.25 in one allocation is none of their business."""
+    campaign, rows = results_of([(CELL, [1.25, 1.26, 1.24])])
+    old, old_rows = results_of([(CELL, [1.0, 1.1, 1.2])], name="old")
+    assert judge(campaign, named(rows, "aaa"), (old, named(old_rows, "def")), 0.05, 0.08).is_passed
+    steady = judge(campaign, named(rows, "aaa"), (old, named(results_of([(CELL, TIMES)])[1], "def")), 0.05, 0.08)
+    assert len(steady.with_verdict("slower")) == 1
+
+
+def test_screened_cells_must_exceed_what_allocations_have_shown():
+    before = results_of([(CELL, TIMES[:2])], name="old")
+    now = results_of([(CELL, [1.12, 1.13])])
+    assert not judge(*now, before).is_passed
+    assert judge(*now, before, 0.05, 0.08).is_passed
+
+
+def test_a_baseline_without_launches_is_one_allocation():
+    old, rows = results_of([(CELL, TIMES)], name="old")
+    gate = judge(*results_of([(CELL, TIMES)]), (old, rows[["cell", "status", "p50_s", "repeat"]]), 0.05, 0.08)
+    assert [cell.comparison.is_by_allocation for cell in gate.compared] == [False]
+
+
+def test_the_default_variation_is_that_of_the_schema():
+    properties = load_schema("campaign")["properties"]["gate"]["properties"]
+    assert properties["allocation_variation"]["default"] == ALLOCATION_VARIATION

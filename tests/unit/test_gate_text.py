@@ -149,7 +149,8 @@ def test_the_command_line_writes_both_files_before_it_exits(folders):
     failed = run_gate(folders / "new", "--baseline", folders / "old")
     assert failed.returncode == 1
     assert failed.stdout == (folders / "new" / "gate.txt").read_text()
-    assert failed.stdout.startswith("gate: failed: 2 cells ok, 2 regressions of 2 compared with 'old' (margin 5.0 %)\n")
+    against = "compared with 'old' (margin 5.0 %, allocations 8.0 %)"
+    assert failed.stdout.startswith(f"gate: failed: 2 cells ok, 2 regressions of 2 {against}\n")
     root = ET.parse(folders / "new" / "gate.junit.xml").getroot()
     assert root.get("failures") == "2"
     assert run_gate(folders / "new", "--baseline", folders / "old", "--margin", "3").returncode == 0

@@ -17,6 +17,7 @@ from regatta.core.moderation import (
     median_of_others,
     moderate,
     paired_contrasts,
+    serial_correlation,
     unpaired_contrasts,
 )
 
@@ -177,3 +178,57 @@ def test_settings_of_separate_launches_are_compared_without_blocks():
     found = best_settings(logs, np.array(["a"]))
     assert found.cost[0] == pytest.approx([0, 0.5])
     assert found.may_be_best.tolist() == [[True, False]]
+
+
+def dependent(correlation, shape, seed=1):
+    """Return launches of (..., cells, launches) whose successive launches have this correlation."""
+    logs = np.random.default_rng(seed).standard_normal(shape)
+    for i in range(1, shape[-1]):
+        logs[..., i] = correlation * logs[..., i - 1] + math.sqrt(1 - correlation**2) * logs[..., i]
+    return logs
+
+
+@pytest.mark.parametrize("num", [3, 5, 10])
+def test_the_correlation_of_successive_launches_is_found_without_bias(num):
+    centered = dependent(0.3, (20_000, num))
+    centered -= centered.mean(-1, keepdims=True)
+    assert serial_correlation(centered).item() == pytest.approx(0.3, abs=0.06)
+
+
+@pytest.mark.parametrize("share", [0, 0.6, 0.9])
+@pytest.mark.parametrize("num", [3, 5, 10])
+def test_independent_launches_are_rarely_found_to_be_correlated(num, share):
+    random = np.random.default_rng(1)
+    logs = share**0.5 * random.standard_normal((2_000, 1, num))
+    logs = logs + (1 - share) ** 0.5 * random.standard_normal((2_000, 30, num))
+    found = serial_correlation(logs - logs.mean(-1, keepdims=True))
+    assert np.mean(found > 0) <= 0.075
+
+
+def test_correlated_launches_widen_intervals_by_the_variance_of_an_autoregression():
+    n, logs = 10, dependent(0.3, (200, 10)) * 0.02
+    found = mean_intervals(logs, np.full(200, "b"))
+    rho = found.correlation.item()
+    sums = sum((1 - k / n) * rho**k for k in range(1, n))
+    factor = (1 + 2 * sums) / (1 - 2 / (n - 1) * sums)
+    assert found.widening == pytest.approx(np.full(200, math.sqrt(factor)))
+    assert 0.93 <= np.mean(np.abs(found.shift) <= found.half_width) <= 0.98
+    unpaired = unpaired_contrasts(logs[:100], logs[100:], np.full(100, "b"))
+    assert unpaired.correlation.item() == rho
+    assert unpaired.widening == pytest.approx(np.full(100, math.sqrt(factor)))
+
+
+def test_a_missing_launch_is_no_neighbor():
+    logs = dependent(0.6, (300, 6))
+    logs[::2, 2] = np.nan
+    centered = logs - np.nanmean(logs, -1, keepdims=True)
+    assert serial_correlation(centered).item() == pytest.approx(0.6, abs=0.15)
+    assert np.isfinite(mean_intervals(logs, np.full(300, "b")).half_width).all()
+
+
+def test_long_sequences_have_the_factor_of_their_limit():
+    """(1 + rho) / (1 - rho), within 5 %: of 200 launches, which are tabulated as 30."""
+    found = mean_intervals(dependent(0.5, (50, 200)), np.full(50, "b"))
+    rho = found.correlation.item()
+    assert rho == pytest.approx(0.5, abs=0.05)
+    assert found.widening**2 == pytest.approx(np.full(50, (1 + rho) / (1 - rho)), rel=0.05)

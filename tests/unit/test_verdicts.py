@@ -271,3 +271,69 @@ def test_a_settled_direction_is_not_called_inconclusive(word, low, high, kind, p
 def test_small_differences_keep_two_figures_and_a_margin_one_decimal():
     text = verdict_text("inconclusive", 1.0003, 1.345, "interval", 0.001, 0.0324)
     assert text == "slower by 0.030–34 %; whether beyond the 3.2 % margin is not settled"
+
+
+def of_allocations(base, test, is_paired=False, **options):
+    """Judge a pair alone. base, test: a list of log times for each allocation."""
+    sides = [np.exp([log for logs in side for log in logs]).tolist() for side in (base, test)]
+    names = [tuple(str(i) for i, logs in enumerate(side) for _ in logs) for side in (base, test)]
+    [verdict] = judge_all([Compared(*sides, is_paired, "b", tuple(names))], MARGIN, **options)
+    return verdict
+
+
+def test_two_allocations_per_side_are_the_units_of_the_interval():
+    """Means 0.01 and 0.11, then 0.81 and 0.91: s^2 is 0.005 with 2 degrees of freedom, and SE^2 the same."""
+    verdict = of_allocations([[0.0, 0.02], [0.1, 0.12]], [[0.8, 0.82], [0.9, 0.92]])
+    ends = [verdict.ratio.low, verdict.ratio.median, verdict.ratio.high]
+    half = T_2 * math.sqrt(0.005)
+    assert np.log(ends) == pytest.approx([0.8 - half, 0.8, 0.8 + half], rel=1e-6)
+    assert (verdict.ratio.num, verdict.test) == (4, "moderated t of logarithms of allocations")
+    assert verdict.p_value == pytest.approx(1 - 0.8 / math.sqrt(0.005) / math.sqrt(2 + 0.64 / 0.005), rel=1e-6)
+
+
+def test_an_allocation_is_compared_with_the_scatter_of_a_history():
+    """Allocations at -0.1, 0 and 0.1: s^2 is 0.01 with 2 degrees of freedom. SE^2 = 0.01 (1/3 + 1)."""
+    verdict = of_allocations([[-0.1], [0.0], [0.1]], [[0.5, 0.51, 0.49]])
+    half = T_2 * math.sqrt(0.01 * 4 / 3)
+    assert np.log([verdict.ratio.low, verdict.ratio.high]) == pytest.approx([0.5 - half, 0.5 + half], rel=1e-6)
+
+
+def test_two_allocations_against_one_say_nothing_about_their_variation():
+    verdict = of_allocations([[-0.01, 0.0], [0.01]], [[0.5, 0.51, 0.49]])
+    assert verdict.test == "moderated Welch's t of logarithms"
+    assert verdict.ratio.high < math.exp(0.6)
+
+
+def test_paired_allocations_are_paired_by_their_means():
+    """Differences 0.1 and 0.2: SE^2 = 0.005 / 2, with 1 degree of freedom."""
+    verdict = of_allocations([[0.0, 0.0], [0.5, 0.7]], [[0.1, 0.1], [0.7, 0.9]], is_paired=True)
+    half = 12.7062047 * math.sqrt(0.005 / 2)
+    assert np.log([verdict.ratio.low, verdict.ratio.high]) == pytest.approx([0.15 - half, 0.15 + half], rel=1e-6)
+    assert verdict.test == "moderated paired t of logarithms of allocations"
+
+
+def test_verdicts_of_one_allocation_must_exceed_what_allocations_vary_by():
+    """The interval is [0.177, 0.223]: beyond the margin (0.049) by 0.128, that is 13.7 %. Of -0.2 as well."""
+    for shift, word in ((0.2, "slower"), (-0.2, "faster")):
+        sides = shifted(shift)
+        names = (("a",) * 3, ("b",) * 3)
+        for variation, expected in ((0.0, word), (0.13, word), (0.14, "inconclusive")):
+            [verdict] = judge_all([Compared(*sides, False, "b", names)], MARGIN, variation)
+            assert (verdict.word, verdict.launches_needed == 0) == (expected, expected == word)
+    pair = [[-0.01], [0.0], [0.01]], [[0.19], [0.2], [0.21]]
+    assert of_allocations(*pair, allocation_variation=0.14).word == "slower"  # their variation is in the interval
+    [equal] = judge_all([Compared(*shifted(0.0), False)], MARGIN, 0.14)
+    assert equal.word == "equivalent"
+
+
+def test_a_correlation_of_successive_launches_is_named_and_widens_the_interval():
+    random, cells = np.random.default_rng(1), []
+    for _ in range(100):
+        logs = random.standard_normal((2, 10))
+        for i in range(1, 10):
+            logs[:, i] = 0.6 * logs[:, i - 1] + 0.8 * logs[:, i]
+        cells.append(np.exp(0.02 * logs).tolist())
+    verdicts = judge_all([Compared(*cell, False) for cell in cells], MARGIN)
+    assert [verdict.correlation for verdict in verdicts] == pytest.approx([0.6] * 100, abs=0.06)
+    assert [verdict.widening for verdict in verdicts] == pytest.approx([2.1] * 100, abs=0.25)
+    assert judge_all([Compared(*shifted(0.2), False)], MARGIN)[0].correlation is None

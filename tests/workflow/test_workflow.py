@@ -76,6 +76,31 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
     assert stamps == {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
+def test_the_launches_of_a_cell_are_spread_over_allocations_and_paired_within_each(tmp_path):
+    """2 shapes with 2 jobs each, of 2 launches of 2 stacks: stacks are paired within the jobs, which are the units."""
+    host = fake_campaign()["stacks"]["host"]
+    stacks = {"host": host, "other": host | {"env": host["env"] | {"OTHER": "1"}}}
+    path = write_campaign(tmp_path, fake_campaign(stacks=stacks, repeats=4, allocations=2))
+    results = tmp_path / "results" / "small"
+    assert dry_run(tmp_path, path) == 4
+    done = snakemake(tmp_path, path, env=REAL_REPORT)
+    assert done.returncode == 0, done.stderr
+    batches = [json.loads(file.read_text()) for file in results.glob("batches/*/batch.json")]
+    repeats = sorted((batch["gpus_per_node"], *{launch["repeat"] for launch in batch["launches"]}) for batch in batches)
+    assert repeats == [(1, 0, 1), (1, 2, 3), (2, 0, 1), (2, 2, 3)]
+    assert json.loads(next(results.glob("campaign.*.json")).read_text())["allocations"] == 2
+    with (results / "tables" / "comparisons.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["is_paired"], row["num_launches"]) for row in rows} == {("True", "4")}
+    assert {row["test"] for row in rows} == {"moderated paired t of logarithms of allocations"}
+    assert dry_run(tmp_path, path) == 0
+    max(results.glob("launches/*.jsonl")).unlink()
+    assert dry_run(tmp_path, path) == 1
+    assert snakemake(tmp_path, path).returncode == 0
+    assert len(set(slots(results))) == len(slots(results)) == 4 * 14
+    assert dry_run(tmp_path, path) == 0
+
+
 def test_damage_of_the_same_size_is_named_and_measured_again_by_the_same_command(tmp_path):
     path = write_campaign(tmp_path, fake_campaign())
     run(tmp_path, path)

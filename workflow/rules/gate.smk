@@ -25,6 +25,7 @@ rule gate:
         measurements=f"{RESULTS}/measurements.csv",
         baseline=f"--baseline {SESSION.baseline}" if SESSION.baseline else "",
         margin=SESSION.gate["margin"],
+        allocation_variation=SESSION.gate["allocation_variation"],
         text=SESSION.gate_files[0],
         junit=SESSION.gate_files[1],
     message:
@@ -32,5 +33,5 @@ rule gate:
     shell:
         # Session.close prints the text at the end, after Snakemake's messages about a failed job.
         "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"
-        " {params.baseline} --margin {params.margin}"
+        " {params.baseline} --margin {params.margin} --allocation-variation {params.allocation_variation}"
         " --out-text {params.text:q} --out-junit {params.junit:q} >/dev/null"

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from regatta.compare.campaigns import read_baseline_campaign
-from regatta.compare.gate import gate_text, judge, junit
+from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, judge, junit
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv
@@ -36,11 +36,18 @@ def main() -> None:
         default=0.05,
         help="allowed relative increase of a median (default 0.05)",
     )
+    parser.add_argument(
+        "--allocation-variation",
+        type=margin_option,
+        default=ALLOCATION_VARIATION,
+        help=f"ratio - 1 that two allocations have shown when nothing changed (default {ALLOCATION_VARIATION})",
+    )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     args = parser.parse_args()
     before = read_baseline_campaign(args.baseline) if args.baseline else None
-    gate = judge(read_frozen(args.campaign, "campaign"), read_csv(args.measurements, MEASUREMENTS), before, args.margin)
+    results = read_frozen(args.campaign, "campaign"), read_csv(args.measurements, MEASUREMENTS)
+    gate = judge(*results, before, args.margin, args.allocation_variation)
     text = gate_text(gate, args.out_text.parent)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)

@@ -37,6 +37,7 @@ UNITS = {
     "target_precision": "ratio",
     "windows_ratio": "ratio",
     "margin": "ratio",
+    "allocation_variation": "ratio",
 }
 TYPES = {"object": "mapping"}  # others have JSON Schema's names
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "mapping": "mappings"}

@@ -233,7 +233,11 @@ class Session:
 
     @property
     def gate(self) -> dict:
-        return self.plan.campaign.data["gate"] if self.plan else {"baseline_campaign": None, "margin": 0}
+        return (
+            self.plan.campaign.data["gate"]
+            if self.plan
+            else {"baseline_campaign": None, "margin": 0, "allocation_variation": 0}
+        )
 
     @property
     def gate_files(self) -> list[Path]:

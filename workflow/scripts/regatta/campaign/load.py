@@ -135,7 +135,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
-    errors += _field_errors(file, sound) + _sampling_errors(file, sound)
+    errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _allocation_errors(file, sound)
     errors += _versus_errors(file, sound, stacks if errors else of_stacks)
     raise_errors(file, errors)
     data = _complete(sound, stacks, of_stacks, may_lack_files)
@@ -321,6 +321,13 @@ def _sampling_errors(file: YamlFile, data: dict) -> list[FileError]:
             )
             errors.append(file.error(("sampling", low if ("sampling", low) in file.lines else high), text))
     return errors
+
+
+def _allocation_errors(file: YamlFile, data: dict) -> list[FileError]:
+    allocations, repeats = data.get("allocations", 1), data.get("repeats", 1000)
+    text = f"allocations = {allocations} is more than repeats = {repeats}: each allocation needs a launch."
+    remedy = "Raise repeats, or lower allocations."
+    return [file.error(("allocations",), f"{text} {remedy}")] if allocations > repeats else []
 
 
 # The key `versus`: the axis along which the report compares cells. It has no effect on what is measured.

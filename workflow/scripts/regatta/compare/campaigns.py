@@ -23,7 +23,7 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
-from regatta.topics.comparison.tables import Margin, Sides, Times, by_effect, compared_table, times_by_cell
+from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
@@ -62,7 +62,8 @@ def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
     """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
     frozen, measurements = check_baseline_campaign(results)
     with measurements.open() as file:
-        more = ("repeat",) if "repeat" in file.readline().rstrip("\n").split(",") else ()  # not in the first versions
+        known = file.readline().rstrip("\n").split(",")
+        more = [name for name in ("repeat", "launch") if name in known]  # not in the first versions
     return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in (*NEEDED_BY_GATE, *more)})
 
 
@@ -154,8 +155,7 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         compared = {"reference": cell["id"], "axis": "campaign"}
         compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
         rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
-        launches = times_of(times[0][cell["id"]]), times_of(times[1][other["id"]])
-        sides.append(Sides(*launches, False))  # launches of two campaigns never share an allocation
+        sides.append(sides_of(times[0][cell["id"]], times[1][other["id"]], is_same_campaign=False))
     comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
     comparisons = with_hosts(comparisons, test.campaign["cells"])
     schema = {"cell": TEXT, **CELL}

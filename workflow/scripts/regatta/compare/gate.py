@@ -20,9 +20,11 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import grouped, plain_rows, values_by_cell
+from regatta.topics.base import grouped, plain_rows, values_by_cell, values_of_cells
+from regatta.topics.comparison.tables import batch_of
 from regatta.topics.failures import log_path
 
+ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 
@@ -31,7 +33,8 @@ class Comparison:
     """One cell against the same cell of the baseline campaign. ratio: of geometric means; above 1 is slower now.
 
     verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
-    if the cell is screened, with too few launches on one side for a test.
+    if the cell is screened, with too few launches on one side for a test. is_by_allocation: its interval includes the
+    variation between allocations.
     """
 
     ratio: Estimate
@@ -39,6 +42,7 @@ class Comparison:
     num_before: int
     verdict: str
     p_adjusted: float | None = None
+    is_by_allocation: bool = False
 
     @property
     def is_screened(self) -> bool:
@@ -64,7 +68,10 @@ class JudgedCell:
 
 @dataclass(frozen=True)
 class Gate:
-    """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not."""
+    """The result of the gate. problems: not tied to one cell; they fail the gate, notes do not.
+
+    allocation_variation: ratio added to the margin of cells whose intervals do not include it.
+    """
 
     campaign: str
     baseline_campaign: str | None
@@ -72,6 +79,7 @@ class Gate:
     cells: list[JudgedCell]
     problems: list[str]
     notes: list[str]
+    allocation_variation: float = 0.0
 
     @property
     def is_passed(self) -> bool:
@@ -88,19 +96,37 @@ class Gate:
         found = [cell for cell in self.cells if cell.comparison]
         return sorted(found, key=lambda cell: -cell.comparison.ratio.median)
 
+    @property
+    def with_allowance(self) -> list[JudgedCell]:
+        """Return the compared cells that must exceed allocation_variation in addition to the margin."""
+        return [cell for cell in self.compared if self.allocation_variation and not cell.comparison.is_by_allocation]
+
+    def margin_of(self, comparison: Comparison) -> float:
+        """Return the ratio beyond which a cell is slower or faster."""
+        return self.margin if comparison.is_by_allocation else _total(self.margin, self.allocation_variation)
+
     def with_verdict(self, verdict: str) -> list[JudgedCell]:
         return [cell for cell in self.compared if cell.verdict == verdict]
 
 
+def _total(margin: float, allocation_variation: float) -> float:
+    return margin + (1 + margin) * allocation_variation
+
+
 def judge(
-    campaign: dict, measurements: pd.DataFrame, before: tuple[dict, pd.DataFrame] | None = None, margin: float = 0.05
+    campaign: dict,
+    measurements: pd.DataFrame,
+    before: tuple[dict, pd.DataFrame] | None = None,
+    margin: float = 0.05,
+    allocation_variation: float = 0.0,
 ) -> Gate:
     """Return the result of the gate for a frozen campaign and its measurements.
 
     before: the same of the baseline campaign, with at least cell, status and p50_s.
-    margin: allowed relative increase of a time.
+    margin: allowed relative increase of a time. allocation_variation: see Gate.
     """
-    comparisons, notes = _compare(campaign, measurements, before, margin) if before else ({}, [])
+    limits = margin, allocation_variation
+    comparisons, notes = _compare(campaign, measurements, before, *limits) if before else ({}, [])
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     repeats = campaign["repeats"]
     cells = [
@@ -113,10 +139,10 @@ def judge(
     problems = [] if campaign["cells"] else ["no cell is planned"]
     if before and not comparisons and values_by_cell(measurements, "p50_s"):
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
-    return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes)
+    return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
 
-def compare_all(pairs: list[Compared], margin: float) -> list[Comparison]:
+def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Comparison]:
     """Return the comparison of the launches of each cell, `test` now with `base` before.
 
     Cells with MIN_LAUNCHES on both sides are judged as one table (regatta.core.verdicts). With fewer there is no test,
@@ -124,12 +150,13 @@ def compare_all(pairs: list[Compared], margin: float) -> list[Comparison]:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
     tested = [i for i, pair in enumerate(pairs) if pair.num >= MIN_LAUNCHES]
-    verdicts = dict(zip(tested, judge_all([pairs[i] for i in tested], margin), strict=True))
+    verdicts = judge_all([pairs[i] for i in tested], margin, allocation_variation)
+    verdicts, total = dict(zip(tested, verdicts, strict=True)), _total(margin, allocation_variation)
     found = []
     for i, pair in enumerate(pairs):
         nums, verdict = (len(pair.test), len(pair.base)), verdicts.get(i)
-        judged = (verdict.ratio, *nums, verdict.word, verdict.p_adjusted) if verdict else None
-        found.append(Comparison(*(judged or (pair.ratio, *nums, _screened(pair, margin)))))
+        judged = (verdict.ratio, *nums, verdict.word, verdict.p_adjusted, pair.is_by_allocation) if verdict else None
+        found.append(Comparison(*(judged or (pair.ratio, *nums, _screened(pair, total)))))
     return found
 
 
@@ -150,15 +177,14 @@ def _screened(pair: Compared, margin: float) -> str:
     return "faster" if max(pair.test) / min(pair.base) < 1 / (1 + margin) else "inconclusive"
 
 
-def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: float) -> tuple[dict, list[str]]:
+def _compare(
+    campaign: dict, measurements: pd.DataFrame, before: tuple, margin: float, allocation_variation: float
+) -> tuple[dict, list[str]]:
     """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
     # By repeat, since launches of different cells at one index are taken as one launch.
-    times, old_times = (
-        values_by_cell(table.sort_values("repeat", kind="stable"), "p50_s")
-        for table in (measurements, old_measurements)
-    )
+    (times, batches), (old_times, old_batches) = map(_times_and_batches, (measurements, old_measurements))
     reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
@@ -169,12 +195,23 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
         elif old["id"] not in old_times:
             reasons["previously not ok"] += 1
         elif cell["id"] in times:
-            pairs[cell["id"]] = Compared(old_times[old["id"]], times[cell["id"]], False, cell["spec"]["benchmark"])
-    compared = dict(zip(pairs, compare_all(list(pairs.values()), margin), strict=True))
+            allocations = old_batches.get(old["id"], ()), batches.get(cell["id"], ())
+            launches = old_times[old["id"]], times[cell["id"]]
+            pairs[cell["id"]] = Compared(*launches, False, cell["spec"]["benchmark"], allocations)
+    compared = dict(zip(pairs, compare_all(list(pairs.values()), margin, allocation_variation), strict=True))
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
     planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
     gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
+
+
+def _times_and_batches(measurements: pd.DataFrame) -> tuple[dict[str, list[float]], dict[str, tuple[str, ...]]]:
+    """Return time and batch of each ok launch, by cell; no batches if launches were not recorded."""
+    rows = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
+    rows = rows.sort_values("repeat", kind="stable")
+    launches = values_of_cells(rows, "launch") if "launch" in rows else {}
+    batches = {cell: tuple(map(batch_of, of_cell)) for cell, of_cell in launches.items()}
+    return values_of_cells(rows, "p50_s"), batches
 
 
 def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
@@ -218,18 +255,30 @@ def gate_text(gate: Gate, results: Path) -> str:
     if unclear:
         lines.append(
             f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
-            f" {_verdict(unclear[0].comparison, gate.margin)}"
+            f" {_verdict(unclear[0].comparison, gate.margin_of(unclear[0].comparison))}"
         )
     lines += [f"  note: {note}" for note in gate.notes]
+    if texts := list(_limits(gate)):
+        lines.append(f"  note: {'; '.join(texts)}")
+    lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
+    return "\n".join(lines) + "\n"
+
+
+def _limits(gate: Gate) -> Iterator[str]:
+    """Yield what intervals and verdicts do not include: variation between allocations, and a test."""
+    if with_allowance := gate.with_allowance:
+        limit = percent(gate.margin_of(with_allowance[0].comparison))
+        yield (
+            f"variation between allocations is not in the intervals of {plural(len(with_allowance), 'cell')}: slower"
+            f" and faster only beyond {limit} % (margin and allocation_variation)"
+        )
     num, most = chance_alone(gate)
     if num:
-        lines.append(
-            f"  note: {num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
+        yield (
+            f"{num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
             f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every"
             f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
         )
-    lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
-    return "\n".join(lines) + "\n"
 
 
 def headline(gate: Gate) -> str:
@@ -242,7 +291,10 @@ def headline(gate: Gate) -> str:
     elif planned:
         texts.append(f"{plural(len(planned), 'cell')} ok")
     if gate.compared:
-        against = f"{len(gate.compared)} compared with '{gate.baseline_campaign}' (margin {percent(gate.margin)} %)"
+        margin = f"margin {percent(gate.margin)} %"
+        if gate.with_allowance:
+            margin += f", allocations {percent(gate.allocation_variation)} %"
+        against = f"{len(gate.compared)} compared with '{gate.baseline_campaign}' ({margin})"
         texts.append(f"{plural(slower, 'regression') if slower else 'no regression'} of {against}")
     return f"gate: {'passed' if gate.is_passed else 'failed'}: {', '.join(texts)}"
 
@@ -290,7 +342,7 @@ def junit(gate: Gate) -> str:
     root = ET.Element("testsuites", name="regatta")
     suite = ET.SubElement(root, "testsuite", name=gate.campaign)
     for cell in gate.cells:
-        _add_testcase(suite, gate.campaign, cell, gate.margin)
+        _add_testcase(suite, gate, cell)
     for problem in gate.problems:
         case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
         ET.SubElement(case, "failure", type="problem", message=problem)
@@ -306,13 +358,13 @@ def junit(gate: Gate) -> str:
     return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
-def _add_testcase(suite: ET.Element, campaign: str, cell: JudgedCell, margin: float) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"{campaign}.{cell.spec['benchmark']}", name=cell.id)
+def _add_testcase(suite: ET.Element, gate: Gate, cell: JudgedCell) -> None:
+    case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.{cell.spec['benchmark']}", name=cell.id)
     if cell.elapsed_s is not None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = _verdict(cell.comparison, margin) if cell.comparison else ""
+    compared = _verdict(cell.comparison, gate.margin_of(cell.comparison)) if cell.comparison else ""
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details

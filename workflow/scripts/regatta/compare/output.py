@@ -39,6 +39,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines += ["", f"{texts.counts_text(rows)} (margin {percent(found.margin)} %)."]
     shift = texts.direction_text(texts.direction(texts.judged_rows(rows)))
     lines += [f"Overall, {shift}."] if shift else []
+    lines += _limits(rows)
     if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
         lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, listed.itertuples())])]
@@ -57,6 +58,11 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         lines += ["", f"{reason}: {plural(len(cells), 'cell')}", *(f"  {name}" for name in cells[:most])]
         lines += [f"  ... and {len(cells) - most} more"] if len(cells) > most else []
     return "\n".join(lines) + "\n"
+
+
+def _limits(rows: pd.DataFrame) -> list[str]:
+    """Return sentences on what the intervals lack, and what widens them."""
+    return [text for text in (texts.allocations_text(rows), texts.correlation_text(rows)) if text]
 
 
 COMPARED = "compared"
@@ -206,8 +212,8 @@ def comparison_page(found: CampaignsCompared) -> str:
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
-    csv = ("comparisons.csv", to_csv(found.comparisons))
-    return _render(title, texts.COMPARED, facts, csv, parts, list(_answer(found)))
+    csv, lead = ("comparisons.csv", to_csv(found.comparisons)), " ".join([texts.COMPARED, *_limits(found.comparisons)])
+    return _render(title, lead, facts, csv, parts, list(_answer(found)))
 
 
 def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str, str]]:

@@ -6,7 +6,8 @@ rejected: docs/decisions/0007-intervals-and-verdicts.md. Sources: Smyth 2004, do
 doi:10.1093/biomet/34.1-2.28; Benjamini and Hochberg 1995, doi:10.1111/j.2517-6161.1995.tb02031.x.
 """
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +27,11 @@ SLOPE_SD = 0.5  # of d log variance / d log time. 10 % at 20 us and 1 % at 300 m
 LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
 MAX_STEPS, TOLERANCE = 200, 1e-8
 
+CORRELATION_Z = 1.645  # of a significant correlation between successive launches: one-sided p < 0.05
+LONGEST = 30  # sequence of launches; longer ones are taken as such, since little depends on their number
+CORRELATIONS = np.arange(0, 0.91, 0.01)  # that are distinguished
+TYPICAL = 30  # index of the standard deviation of the normal prior of the correlation: 0.3
+
 Array = np.ndarray
 
 
@@ -34,13 +40,18 @@ class Contrasts:
     """Differences of mean log times, arrays of (..., cells): test minus base.
 
     nums: launches of base and test, or once, of the pairs. variance: moderated, of one launch (of one difference if
-    paired; over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known.
+    paired; over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known. correlation: of
+    successive launches, (..., 1), 0 unless significant. widening: factor of all standard errors for it. least: of nums,
+    for a test.
     """
 
     shift: Array
     variance: Array
     freedom: Array
     nums: tuple[Array, ...]
+    correlation: Array
+    widening: Array
+    least: int = MIN_LAUNCHES
 
     @property
     def num(self) -> Array:
@@ -58,11 +69,11 @@ class Contrasts:
 
     @property
     def p_value(self) -> Array:
-        """Return the two-sided p of a shift of 0, not corrected for the number of cells; NaN below MIN_LAUNCHES."""
+        """Return the two-sided p of a shift of 0, not corrected for the number of cells; NaN for too few launches."""
         from scipy.special import stdtr
 
         p_value = 2 * stdtr(self.freedom, -np.abs(self.shift) / np.sqrt(self.squared_error()))
-        return np.where(self.num < MIN_LAUNCHES, np.nan, p_value)
+        return np.where(self.num < self.least, np.nan, p_value)
 
 
 def _quantile(freedom: Array, confidence: Array | float) -> Array:
@@ -167,6 +178,74 @@ def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
     return num, mean, np.nansum(residuals**2, -1) / np.maximum(num - 1, 1), residuals
 
 
+def serial_correlation(*sides: Array) -> Array:
+    """Return the correlation of successive launches, pooled over cells, (..., 1); 0 unless it is significant.
+
+    sides: residuals of (..., cells, launches), for each side of a comparison. In random order, the lag-1 correlation of
+    n launches of any distribution is -1/n on average; the sum over cells of the excess over that is tested. Cells of a
+    launch count as correlated. The result is the first-order autoregression with this excess, which is reduced for its
+    uncertainty by a normal prior.
+    """
+    excess = square = expected = 0
+    for residuals in sides:
+        num = np.isfinite(residuals).sum(-1)
+        length = np.sqrt(np.nansum(residuals**2, -1, keepdims=True))
+        is_known = (num >= MIN_LAUNCHES) & (length[..., 0] > 0)
+        unit = np.where(is_known[..., None], np.nan_to_num(residuals / np.where(length > 0, length, 1)), 0)
+        num_pairs = np.isfinite(residuals[..., 1:] * residuals[..., :-1]).sum(-1)
+        random = np.where(is_known, num_pairs / np.maximum(num * (num - 1), 1), 0)
+        of_cells = num * (np.sum(unit[..., 1:] * unit[..., :-1], -1) + random)
+        num_cells = np.maximum(is_known.sum(-1), 2)
+        shared = np.maximum(np.sum(unit.sum(-2) ** 2, -1) / num_cells - 1, 0) / (num_cells - 1)  # correlation of cells
+        excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
+        for count in np.unique(num[is_known]):
+            gained = _serial(min(int(count), LONGEST))[0]
+            gained = gained - gained[0]
+            expected = expected + np.sum(count * ((num == count) & is_known), -1)[..., None] * gained
+    if not np.any(excess > 0):
+        return np.zeros((*np.shape(excess), 1))
+    error = np.sqrt(square) / np.maximum(expected[..., TYPICAL], 1e-300)
+    place = np.sum(expected <= (excess / (1 + error**2))[..., None], -1) - 1
+    return np.where(excess > CORRELATION_Z * np.sqrt(square), CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
+
+
+@functools.cache
+def _serial(num: int) -> Array:
+    """Return for each of CORRELATIONS between so many successive launches, (3, correlations): the expected lag-1
+    correlation about their mean; the factor by which s^2/n underestimates the variance of the mean; the degrees of
+    freedom of s^2. Expected: of a ratio of quadratic forms of normal variables, by integration over exp(x) times s^2.
+    """
+    lags, x = np.abs(np.subtract.outer(np.arange(num), np.arange(num))), np.linspace(-20, 20, 401)
+    center, found = np.eye(num) - 1 / num, []
+    for correlation in CORRELATIONS:
+        full = correlation**lags
+        of_launches, axes = np.linalg.eigh(center @ full @ center)
+        of_launches, axes = of_launches[1:], axes[:, 1:]  # without the mean
+        scaled = 1 + np.exp(x) * of_launches[:, None]
+        products = (
+            np.sum(axes[1:] * axes[:-1], 0) * of_launches @ np.exp(x - np.log(scaled) - np.log(scaled).sum(0) / 2) / 2
+        )
+        total = of_launches.sum()
+        factor = full.mean() * num * (num - 1) / total
+        found.append((products.sum() * (x[1] - x[0]), factor, total**2 / np.sum(of_launches**2)))
+    return np.transpose(found)
+
+
+def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Array, Array]:
+    """Return the variance of launches as if they were independent, its degrees of freedom, and its factor.
+
+    The variance / n is that of the mean.
+    """
+    freedom, factor = np.maximum(num - 1.0, 0), np.ones(num.shape)
+    place = np.broadcast_to(np.searchsorted(CORRELATIONS, correlation - 1e-9), num.shape)
+    for count in np.unique(num[(num > 1) & (place > 0)]):
+        at = (num == count) & (place > 0)
+        known = min(int(count), LONGEST)
+        factor[at], share = _serial(known)[1:, place[at]]
+        freedom[at] = share * (count - 1) / (known - 1)
+    return variance * factor, freedom, factor
+
+
 def mean_intervals(logs: Array, groups: Array) -> Contrasts:
     """Return mean log times of cells: the contrast of each with 0."""
     return paired_contrasts(logs, logs, groups)
@@ -175,9 +254,10 @@ def mean_intervals(logs: Array, groups: Array) -> Contrasts:
 def paired_contrasts(differences: Array, levels: Array, groups: Array) -> Contrasts:
     """Return the contrasts of paired launches. levels: log times of the same shape, for the trend of the prior."""
     num, mean, variance, residuals = launch_statistics(differences)
-    level = np.nan_to_num(launch_statistics(levels)[1])
-    found = moderate(variance, np.maximum(num - 1.0, 0), level, groups, residuals)
-    return Contrasts(mean, *found, (num,))
+    level, correlation = np.nan_to_num(launch_statistics(levels)[1]), serial_correlation(residuals)
+    variance, freedom, factor = _widened(num, variance, correlation)
+    found = moderate(variance, freedom, level, groups, residuals)
+    return Contrasts(mean, *found, (num,), correlation, np.sqrt(factor))
 
 
 def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
@@ -189,16 +269,39 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
     sides = [launch_statistics(base), launch_statistics(test)]
     nums, shift = [np.maximum(side[0], 1) for side in sides], sides[1][1] - sides[0][1]
     level = np.nan_to_num((sides[0][1] + sides[1][1]) / 2)
-    freedoms = [np.maximum(side[0] - 1.0, 0) for side in sides]
-    moderated = [moderate(side[2], d, level, groups)[0] for side, d in zip(sides, freedoms, strict=True)]
+    correlation = serial_correlation(sides[0][3], sides[1][3])
+    widened = [_widened(num, variance, correlation) for num, _, variance, _ in sides]
+    freedoms = [freedom for _, freedom, _ in widened]
+    moderated = [moderate(variance, freedom, level, groups)[0] for variance, freedom, _ in widened]
     parts = [variance / num for variance, num in zip(moderated, nums, strict=True)]
     bottom = sum(part**2 / np.maximum(d, 1e-3) for part, d in zip(parts, freedoms, strict=True))
     is_known = np.minimum(*freedoms) > 0
     welch = np.where(is_known, (parts[0] + parts[1]) ** 2 / bottom, 0.0)
-    variance = (sides[0][2] / nums[0] + sides[1][2] / nums[1]) / (1 / nums[0] + 1 / nums[1])
-    residuals = np.concatenate([sides[0][3], sides[1][3]], -1)
-    found = moderate(variance, welch, level, groups, np.where(is_known[..., None], residuals, np.nan))
-    return Contrasts(shift, *found, (sides[0][0], sides[1][0]))
+    alone = sum(side[2] / num for side, num in zip(sides, nums, strict=True))
+    error = sum(variance / num for (variance, _, _), num in zip(widened, nums, strict=True))
+    residuals = np.where(is_known[..., None], np.concatenate([sides[0][3], sides[1][3]], -1), np.nan)
+    found = moderate(error / sum(1 / num for num in nums), welch, level, groups, residuals)
+    widening = np.sqrt(np.where(alone > 0, error, 1) / np.where(alone > 0, alone, 1))
+    return Contrasts(shift, *found, (sides[0][0], sides[1][0]), correlation, widening)
+
+
+def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
+    """Return the contrasts of mean log times of allocations, (..., cells, allocations), which vary alike on both sides.
+
+    One side may have a single allocation, such as today's against those of a history. Its cells may vary more than on
+    the other side, so the interval is then at least that of `launches`: log times of base and test.
+    """
+    sides = [launch_statistics(base), launch_statistics(test)]
+    nums, residuals = tuple(side[0] for side in sides), np.concatenate([side[3] for side in sides], -1)
+    freedom = sum(np.maximum(num - 1.0, 0) for num in nums)
+    variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
+    level, one = np.nan_to_num((sides[0][1] + sides[1][1]) / 2), np.ones(freedom.shape)
+    found = moderate(variance, freedom, level, groups, residuals)
+    contrasts = Contrasts(sides[1][1] - sides[0][1], *found, nums, 0 * one[..., :1], one, least=1)
+    alone = unpaired_contrasts(*launches, groups)
+    is_wider = (contrasts.num == 1) & (alone.half_width > contrasts.half_width)
+    variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
+    return replace(contrasts, variance=variance, freedom=np.where(is_wider, alone.freedom, contrasts.freedom))
 
 
 def adjust_for_number(p_value: Array) -> Array:
@@ -212,18 +315,23 @@ def adjust_for_number(p_value: Array) -> Array:
     return np.where(np.isnan(p_value), np.nan, adjusted)
 
 
-def words(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> Array:
+def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
     """Return faster, slower, equivalent or inconclusive for each cell.
 
-    margin: logarithm of 1 + the ratio by which times may differ and still be equivalent.
+    margin: logarithm of 1 + the ratio by which times may differ and still be equivalent. allowance: what faster and
+    slower must exceed in addition, a logarithm.
     """
-    low, high = contrasts.shift - contrasts.half_width, contrasts.shift + contrasts.half_width
-    is_found, is_enough = p_adjusted <= FALSE_DISCOVERIES, contrasts.num >= MIN_LAUNCHES
-    cases = [is_found & (low > margin), is_found & (high < -margin), is_enough & (-margin <= low) & (high <= margin)]
+    low, high, limit = (
+        contrasts.shift - contrasts.half_width,
+        contrasts.shift + contrasts.half_width,
+        margin + allowance,
+    )
+    is_found, is_enough = p_adjusted <= FALSE_DISCOVERIES, contrasts.num >= contrasts.least
+    cases = [is_found & (low > limit), is_found & (high < -limit), is_enough & (-margin <= low) & (high <= margin)]
     return np.select(cases, ["slower", "faster", "equivalent"], "inconclusive")
 
 
-def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> Array:
+def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
     """Return the least number of launches per side that settle a verdict with probability POWER.
 
     NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches the shift moves by a t
@@ -236,20 +344,20 @@ def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array) -> A
     low, high = np.zeros(contrasts.shift.shape), np.full(contrasts.shift.shape, MOST_LAUNCHES + 1.0)
     while np.any(high - low > 1):
         middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
-        is_enough = _settled(contrasts, middle, margin, level) >= POWER
+        is_enough = _settled(contrasts, middle, margin, allowance, level) >= POWER
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
     return np.where(high > MOST_LAUNCHES, np.nan, high)
 
 
-def _settled(contrasts: Contrasts, more: Array, margin: Array, level: Array) -> Array:
+def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:
     """Return the probability of a verdict with so many more launches per side."""
     from scipy.special import stdtr
 
     freedom, later = contrasts.freedom, contrasts.squared_error(more)
     error, moves = np.sqrt(later), np.sqrt(contrasts.squared_error() - later)
     half = _quantile(freedom + more, CONFIDENCE) * error
-    beyond = np.maximum(margin + half, _quantile(freedom + more, 1 - level) * error)
-    within = np.maximum(np.where(contrasts.num + more >= MIN_LAUNCHES, margin - half, 0), 0)
+    beyond = np.maximum(margin + allowance + half, _quantile(freedom + more, 1 - level) * error)
+    within = np.maximum(np.where(contrasts.num + more >= contrasts.least, margin - half, 0), 0)
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
     return up - down + 1 - more_up + more_down

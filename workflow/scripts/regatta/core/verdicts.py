@@ -6,7 +6,7 @@ docs/decisions/0007-intervals-and-verdicts.md. Statistics: regatta.core.moderati
 
 import math
 from argparse import ArgumentTypeError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,15 @@ from regatta.core.text import is_unknown, three
 MAX_MARGIN = 100
 MIN_NOISE_PAIRS = 5  # pairs of identical cells with MIN_LAUNCHES launches each
 
-TEST = {False: "moderated Welch's t of logarithms", True: "moderated paired t of logarithms"}
+MIN_FREEDOM_ALLOCATIONS = 2  # of two sides with several allocations; with 1, intervals say nothing
+
+# By whether launches are paired, and whether allocations are the unit.
+TEST = {
+    (False, False): "moderated Welch's t of logarithms",
+    (True, False): "moderated paired t of logarithms",
+    (False, True): "moderated t of logarithms of allocations",
+    (True, True): "moderated paired t of logarithms of allocations",
+}
 NO_TEST = "none"
 
 
@@ -38,17 +46,45 @@ class Compared:
     """The launches of a pair of cells, times above 0. group: cells of one group, a benchmark, may share a prior.
 
     is_paired: the launches at one index shared an allocation. Launches of different cells at one index are taken as
-    one launch, whose ups and downs they share.
+    one launch, whose ups and downs they share. allocations: those of the launches of base and test, by any name; empty
+    if they are not to count.
     """
 
     base: list[float]
     test: list[float]
     is_paired: bool
     group: str = ""
+    allocations: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     def __post_init__(self):
         if self.is_paired and len(self.base) != len(self.test):
             raise ValueError(f"{len(self.test)} launches cannot be paired with {len(self.base)}")
+
+    @property
+    def is_by_allocation(self) -> bool:
+        """Return whether the allocation is the independent unit: two or more per side, or a history of one side."""
+        nums = [len(set(of_side)) for of_side in self.allocations]
+        is_enough = min(nums) > 1 if self.is_paired else min(nums) and sum(nums) - 2 >= MIN_FREEDOM_ALLOCATIONS
+        return bool(is_enough) and self.num >= MIN_LAUNCHES
+
+    @property
+    def num_units(self) -> int:
+        """Return the independent units of the side with fewer."""
+        return min(len(set(of_side)) for of_side in self.allocations) if self.is_by_allocation else self.num
+
+    def logs(self, side: int) -> list[float]:
+        """Return log times of the launches of base (0) or test (1)."""
+        return np.log((self.base, self.test)[side]).tolist()
+
+    def units(self, side: int) -> list[float]:
+        """Return log times of the independent units: of launches, or means over those of an allocation."""
+        logs = self.logs(side)
+        if not self.is_by_allocation:
+            return logs
+        of_allocations: dict[str, list[float]] = {}
+        for name, log in zip(self.allocations[side], logs, strict=True):
+            of_allocations.setdefault(name, []).append(log)
+        return [math.fsum(of_one) / len(of_one) for of_one in of_allocations.values()]
 
     @property
     def num(self) -> int:
@@ -76,7 +112,8 @@ class Verdict:
     test, p_value: two-sided, uncorrected; `none` and None below MIN_LAUNCHES on either side, and without a margin.
     p_adjusted: the same by Benjamini and Hochberg over the table.
     launches_needed: how many more launches on each side settle it with 80 % probability; 0 if it is settled, None if it
-    takes more than MOST_LAUNCHES or nothing is known about the variation.
+    takes more than MOST_LAUNCHES or nothing is known about the variation. correlation: of successive launches, None
+    unless it is significant. widening: factor of the interval's width for it.
     """
 
     word: str
@@ -85,20 +122,27 @@ class Verdict:
     p_value: float | None
     p_adjusted: float | None
     launches_needed: int | None
+    correlation: float | None = None
+    widening: float | None = None
 
 
-def judge_all(compared: list[Compared], margin: float | list[float | None]) -> list[Verdict]:
+def judge_all(
+    compared: list[Compared], margin: float | list[float | None], allocation_variation: float = 0.0
+) -> list[Verdict]:
     """Return the verdicts of one table, in its order.
 
     margin: ratio by which times may differ and still be equivalent, such as 0.05: of all, or of each. None: the pair
-    has an interval, but is not judged and not counted (A/A). Paired and unpaired pairs have priors of their own.
+    has an interval, but is not judged and not counted (A/A). Pairs with different tests have priors of their own.
+    allocation_variation: ratio that faster and slower must exceed in addition to the margin, where the interval does
+    not include the variation between allocations.
     """
     margins = np.array(margin if isinstance(margin, list) else [margin] * len(compared), float)
-    limits, parts, order = np.log1p(margins), [], []
-    for is_paired in (False, True):
-        rows = [i for i, pair in enumerate(compared) if pair.is_paired == is_paired and pair.num]
+    allowances = [0.0 if pair.is_paired or pair.is_by_allocation else allocation_variation for pair in compared]
+    limits, allowances, parts, order = np.log1p(margins), np.log1p(allowances), [], []
+    for kind in TEST:
+        rows = [i for i, pair in enumerate(compared) if (pair.is_paired, pair.is_by_allocation) == kind and pair.num]
         if rows:
-            parts.append(_contrasts([compared[i] for i in rows], is_paired))
+            parts.append(_contrasts([compared[i] for i in rows], *kind))
             order += rows
     verdicts = [Verdict("inconclusive", pair.ratio, NO_TEST, None, None, None) for pair in compared]
     if not order:
@@ -108,43 +152,52 @@ def judge_all(compared: list[Compared], margin: float | list[float | None]) -> l
     for part in parts:
         at = slice(begin, begin := begin + len(part.shift))
         rows = order[at]
-        words = moderation.words(part, adjusted[at], limits[rows])
-        needed = moderation.launches_needed(part, adjusted, limits[rows])
-        values = zip(
-            rows, words.tolist(), _ratios(part, compared, rows), p_value[at], adjusted[at], needed, strict=True
-        )
-        for row, word, ratio, *numbers in values:
-            p, p_adjusted, more = (None if math.isnan(number) else float(number) for number in numbers)
-            more = 0 if word != "inconclusive" else None if more is None else int(more)
-            test = NO_TEST if p is None else TEST[compared[row].is_paired]
-            verdicts[row] = Verdict(word, ratio, test, p, p_adjusted, more)
+        words = moderation.words(part, adjusted[at], limits[rows], allowances[rows])
+        needed = moderation.launches_needed(part, adjusted, limits[rows], allowances[rows])
+        columns = rows, words.tolist(), _ratios(part, compared, rows), p_value[at], adjusted[at], needed, part.widening
+        for row, word, ratio, p, p_adjusted, more, widening in zip(*columns, strict=True):
+            verdicts[row] = _verdict(compared[row], word, ratio, (p, p_adjusted, more))
+            if part.correlation[0] > 0:
+                found = {"correlation": float(part.correlation[0]), "widening": float(widening)}
+                verdicts[row] = replace(verdicts[row], **found)
     return verdicts
 
 
-def _contrasts(compared: list[Compared], is_paired: bool) -> Contrasts:
+def _verdict(pair: Compared, word: str, ratio: Estimate, numbers: tuple[float, float, float]) -> Verdict:
+    """numbers: p, corrected p, and units still needed; NaN if unknown."""
+    p, p_adjusted, more = (None if math.isnan(number) else float(number) for number in numbers)
+    launches = None if more is None else math.ceil(more * pair.num / pair.num_units)
+    test = NO_TEST if p is None else TEST[pair.is_paired, pair.is_by_allocation]
+    return Verdict(word, ratio, test, p, p_adjusted, launches if word == "inconclusive" else 0)
+
+
+def _contrasts(compared: list[Compared], is_paired: bool, is_by_allocation: bool) -> Contrasts:
     groups = np.array([pair.group for pair in compared])
-    base, test = (_logs([getattr(pair, side) for pair in compared]) for side in ("base", "test"))
+    base, test = (_table([pair.units(side) for pair in compared]) for side in (0, 1))
     if is_paired:
-        return moderation.paired_contrasts(test - base, (base + test) / 2, groups)
+        found = moderation.paired_contrasts(test - base, (base + test) / 2, groups)
+        return replace(found, least=2) if is_by_allocation else found
+    if is_by_allocation:
+        launches = tuple(_table([pair.logs(side) for pair in compared]) for side in (0, 1))
+        return moderation.allocation_contrasts(base, test, groups, launches)
     return moderation.unpaired_contrasts(base, test, groups)
 
 
-def _logs(times: list[list[float]]) -> np.ndarray:
-    """Return log times of (cells, launches), NaN after the last launch of a cell."""
-    logs = np.full((len(times), max(map(len, times))), np.nan)
-    for row, values in zip(logs, times, strict=True):
-        row[: len(values)] = np.log(values)
-    return logs
+def _table(logs: list[list[float]]) -> np.ndarray:
+    """Return an array of (cells, launches), NaN after the last launch of a cell."""
+    table = np.full((len(logs), max(map(len, logs))), np.nan)
+    for row, values in zip(table, logs, strict=True):
+        row[: len(values)] = values
+    return table
 
 
 def _ratios(contrasts: Contrasts, compared: list[Compared], rows: list[int]) -> list[Estimate]:
-    """Return ratios with their intervals; with ranges below MIN_LAUNCHES."""
+    """Return ratios with their intervals; with ranges for too few launches."""
     shift, half = contrasts.shift, contrasts.half_width
     ends = zip(rows, np.exp([shift, shift - half, shift + half]).T.tolist(), strict=True)
-    nums = [compared[row].num for row in rows]
     return [
-        Estimate(num, *values, "interval") if num >= MIN_LAUNCHES else compared[row].ratio
-        for num, (row, values) in zip(nums, ends, strict=True)
+        Estimate(compared[row].num, *values, "interval") if compared[row].num >= MIN_LAUNCHES else compared[row].ratio
+        for row, values in ends
     ]
 
 

@@ -107,17 +107,18 @@ def make_batches(
     preflights: by node type, the id of the one that decides which stacks may be started. slots: the latest records of
     the store, which those of a batch must supersede.
     """
-    places: dict[tuple[tuple[int, int], str, int], dict[int, list[Cell]]] = {}
+    places: dict[tuple[tuple[int, int], str, int, int], dict[int, list[Cell]]] = {}
     is_packed, todo = campaign.data["pack"], list(todo)
     jobs = _jobs_of_sweep({cell.hosts: cell.cluster for cell, _ in todo} if campaign.data["sweep"] else {})
     for cell, repeat in todo:
-        place = ((0, 0) if is_packed else cell.shape, cell.node_type or "", jobs.get(cell.hosts, 0))
+        allocation = repeat * campaign.data["allocations"] // campaign.data["repeats"]
+        place = ((0, 0) if is_packed else cell.shape, cell.node_type or "", jobs.get(cell.hosts, 0), allocation)
         places.setdefault(place, {}).setdefault(repeat, []).append(cell)
     known = preflights or {}
     return [
         _freeze(campaign, launches, results, known.get(kind or None), slots or {})
-        for shape, kind, job in sorted(places)
-        for launches in _split(campaign, places[shape, kind, job], price)
+        for shape, kind, *rest in sorted(places)
+        for launches in _split(campaign, places[shape, kind, *rest], price)
     ]
 
 

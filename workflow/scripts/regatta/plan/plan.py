@@ -175,6 +175,7 @@ def _frozen_frame(plan: Plan) -> dict:
         "cluster": plan.campaign.cluster,
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
         **({"sweep": data["sweep"]} if data["sweep"] else {}),
+        **({"allocations": data["allocations"]} if data["allocations"] > 1 else {}),
     }
 
 

@@ -139,8 +139,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         "Ratio of the geometric means of p50_s over launches (synchronized steps, blocking calls). Above 1 is slower."
         f" From {MIN_LAUNCHES} launches per side: 95 % moderated t interval of logarithms. Its variance is stabilized"
         " by that of all compared pairs (empirical Bayes). Launches that shared an allocation are paired; others have"
-        " Welch's degrees of freedom. Slower, faster: the whole interval lies beyond the margin, and corrected"
-        f" p ≤ {FALSE_DISCOVERIES:g} (moderated t test, Benjamini-Hochberg over all rows)."
+        " Welch's degrees of freedom. With several allocations, their means are the unit. If successive launches are"
+        " correlated (lag 1, pooled over pairs, one-sided p < 0.05), intervals are widened accordingly. Slower, faster:"
+        f" the whole interval lies beyond the margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (moderated t test,"
+        " Benjamini-Hochberg over all rows)."
         f" Equivalent: the whole interval lies within the margin, with at least {MIN_LAUNCHES} launches per side."
         " Statistically significant: the interval excludes 1 with the same corrected p, regardless of the margin."
         " Margin not settled: the same, but the interval includes the limit of the margin. No test combines pairs,"
@@ -163,6 +165,7 @@ def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
     sentences = [f"Cells that differ only in {axis}.", texts.COMPARED]
     sentences += ["Further differences are listed below."] if has_environments else []
     sentences += [f"Margin: {texts.margin_text(judged)}."] if len(judged) else []
+    sentences += filter(None, [texts.correlation_text(comparisons)])
     return " ".join([*sentences, *tables.shifts_of_alike(comparisons)])
 
 

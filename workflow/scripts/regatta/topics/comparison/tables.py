@@ -123,6 +123,7 @@ COMPARISONS = {
     **dict.fromkeys(("p_value", "p_adjusted", "margin_ratio"), REAL),
     **dict.fromkeys(("margin_source", "verdict"), TEXT),
     "launches_needed": WHOLE,
+    **dict.fromkeys(("launch_correlation", "widening_ratio"), REAL),
 }
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
@@ -136,12 +137,14 @@ Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's o
 class Sides:
     """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation.
 
-    is_alike: the cells measure the same (A/A), so nothing is judged.
+    allocations: of these launches, if they may be the unit. is_alike: the cells measure the same (A/A), so nothing is
+    judged.
     """
 
     reference: list[float]
     other: list[float]
     is_paired: bool
+    allocations: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     is_alike: bool = False
 
 
@@ -160,7 +163,7 @@ def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     pairs = [(pair, axis) for pair in cell_pairs(campaign)]
     listed = {pair.ids for pair, _ in pairs}
     pairs += [(pair, "stack") for ids, pair in alike.items() if ids not in listed]
-    sides = [replace(_sides(times, pair), is_alike=pair.ids in alike) for pair, _ in pairs]
+    sides = [replace(_sides(campaign, times, pair), is_alike=pair.ids in alike) for pair, _ in pairs]
     margins = margins_of(campaign, times)
     of_pairs = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
     return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, of_pairs)
@@ -184,7 +187,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
     """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
     ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
     for pair in alike_stacks(campaign):
-        sides = _sides(times, pair)
+        sides = _sides(campaign, times, pair)
         compared = Compared(sides.reference, sides.other, sides.is_paired)
         if compared.num >= MIN_LAUNCHES:
             ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
@@ -231,27 +234,37 @@ def _noisy_text(rows: pd.DataFrame) -> str:
 
 
 def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
-    """Return the ok launches of each cell. A launch's name begins with that of its batch (docs/contracts.md)."""
+    """Return the ok launches of each cell."""
     found: dict[str, Times] = defaultdict(dict)
     ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
     for row in ok[["cell", "repeat", "launch", "p50_s"]].itertuples():
-        found[row.cell][int(row.repeat)] = (row.launch.rsplit("-", 2)[0], float(row.p50_s))
+        found[row.cell][int(row.repeat)] = (batch_of(row.launch), float(row.p50_s))
     return found
 
 
-def sides_of(reference: Times, other: Times) -> Sides:
+def batch_of(launch: str) -> str:
+    """Return the batch of a launch, with which its name begins: one allocation, unless it was interrupted."""
+    return launch.rsplit("-", 2)[0]
+
+
+def sides_of(reference: Times, other: Times, is_same_campaign: bool = True) -> Sides:
     """Pair the launches of two cells that were measured in one allocation: by repeat, within a batch.
 
     Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
     """
-    shared = [repeat for repeat in sorted(reference.keys() & other) if reference[repeat][0] == other[repeat][0]]
+    both = sorted(reference.keys() & other) if is_same_campaign else ()
+    shared = [repeat for repeat in both if reference[repeat][0] == other[repeat][0]]
     is_paired = 2 * len(shared) > max(len(reference), len(other))
     repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
-    return Sides([reference[r][1] for r in repeats[0]], [other[r][1] for r in repeats[1]], is_paired)
+    launches = [[of[r] for r in of_side] for of, of_side in zip((reference, other), repeats, strict=True)]
+    batches, seconds = ([[launch[i] for launch in of_side] for of_side in launches] for i in (0, 1))
+    return Sides(*seconds, is_paired, (tuple(batches[0]), tuple(batches[1])))
 
 
-def _sides(times: dict[str, Times], pair: CellPair) -> Sides:
-    return sides_of(times[pair.reference["id"]], times[pair.other["id"]])
+def _sides(campaign: dict, times: dict[str, Times], pair: CellPair) -> Sides:
+    """Return the launches of a pair. Without `allocations`, batches split by their duration do not count as such."""
+    found = sides_of(times[pair.reference["id"]], times[pair.other["id"]])
+    return found if "allocations" in campaign else replace(found, allocations=((), ()))
 
 
 def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
@@ -261,7 +274,7 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     share a prior of the variation.
     """
     compared = [
-        Compared(pair.reference, pair.other, pair.is_paired, row["benchmark"])
+        Compared(pair.reference, pair.other, pair.is_paired, row["benchmark"], pair.allocations)
         for row, pair in zip(rows, sides, strict=True)
     ]
     limits = [None if pair.is_alike else margin.ratio for pair, margin in zip(sides, margins, strict=True)]
@@ -285,6 +298,7 @@ def _statistics(verdict: Verdict, sides: Sides) -> dict:
     ratio = verdict.ratio
     found = {"is_paired": sides.is_paired, "time_ratio": ratio.median, "interval": ratio.kind, "verdict": ALIKE}
     found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
+    found |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
     if not sides.is_alike:
         found |= {"test": verdict.test, "p_value": verdict.p_value, "p_adjusted": verdict.p_adjusted}
         found |= {"verdict": verdict.word, "launches_needed": verdict.launches_needed}

@@ -169,6 +169,29 @@ def significant_text(counts: dict[str, int], num_pairs: int) -> str:
     return "statistically significant" + (f" in {num} of {pairs} ({sides})" if num_pairs > 1 else "")
 
 
+def correlation_text(rows: pd.DataFrame) -> str:
+    """Return a sentence on a significant correlation of successive launches; empty without one."""
+    found = [group for _, group in rows.dropna(subset="launch_correlation").groupby("launch_correlation")]
+    texts = [
+        f"{of_test['launch_correlation'].iloc[0]:.2f} over {plural(len(of_test), 'pair')}, intervals"
+        f" {of_test['widening_ratio'].median():.2f} times as wide"
+        for of_test in found
+    ]
+    return f"Successive launches are correlated: {'; '.join(texts)}." if texts else ""
+
+
+def allocations_text(rows: pd.DataFrame) -> str:
+    """Return a sentence on two campaigns whose intervals lack the variation between allocations; empty if none does."""
+    num = int(
+        (~rows["test"].isin([of for (_, is_by_allocation), of in verdicts.TEST.items() if is_by_allocation])).sum()
+    )
+    return (
+        f"Variation between allocations is not in the intervals of {num:,} of {plural(len(rows), 'row')}."
+        if num
+        else ""
+    )
+
+
 def margins_text(margins: tuple[float, ...]) -> str:
     """Return `5 %`, or `5 % or 3.2 %` where benchmarks have different margins."""
     return " or ".join(f"{round(100 * margin, 1):g} %" for margin in margins)
