@@ -1,7 +1,7 @@
 """The gate: is every planned cell ok, and did any get slower than in a baseline campaign? Definitions: docs/metrics.md.
 
 Cells are matched by what they measure and by the name of their stack, not by id. The unit is the launch, with its
-median time p50_s.
+primary time.
 """
 
 import math
@@ -20,7 +20,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import grouped, plain_rows, values_by_cell
+from regatta.topics.base import grouped, plain_rows, primary_columns, values_of_cells, with_primary
 from regatta.topics.failures import log_path
 
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
@@ -86,7 +86,7 @@ class Gate:
     def compared(self) -> list[JudgedCell]:
         """Return the compared cells, the largest slowdown first."""
         found = [cell for cell in self.cells if cell.comparison]
-        return sorted(found, key=lambda cell: -cell.comparison.ratio.median)
+        return sorted(found, key=lambda cell: -cell.comparison.ratio.mean)
 
     def with_verdict(self, verdict: str) -> list[JudgedCell]:
         return [cell for cell in self.compared if cell.verdict == verdict]
@@ -111,7 +111,7 @@ def judge(
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and values_by_cell(measurements, "p50_s"):
+    if before and not comparisons and len(with_primary(measurements)):
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes)
 
@@ -154,9 +154,10 @@ def _compare(campaign: dict, measurements: pd.DataFrame, before: tuple, margin: 
     """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
+    columns = primary_columns(measurements, old_measurements)
     # By repeat, since launches of different cells at one index are taken as one launch.
     times, old_times = (
-        values_by_cell(table.sort_values("repeat", kind="stable"), "p50_s")
+        values_of_cells(with_primary(table, columns).sort_values("repeat", kind="stable"), "primary_s")
         for table in (measurements, old_measurements)
     )
     reasons, pairs = Counter(), {}
@@ -257,7 +258,7 @@ def comparison_text(comparison: Comparison) -> str:
     """Return `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`, or
     `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
     ratio, p_value = comparison.ratio, comparison.p_adjusted
-    texts = [f"takes {ratio_text(ratio.median)} times as long"]
+    texts = [f"takes {ratio_text(ratio.mean)} times as long"]
     if ratio.low is not None:
         texts.append(f"{ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}")
     if p_value is not None:
