@@ -1,5 +1,4 @@
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import strategies as st
 
 from regatta.core.statistics import (
     PERCENTILES,
+    Estimate,
     autocorrelation_time,
     drift,
     effective_samples,
@@ -17,7 +17,6 @@ from regatta.core.statistics import (
     num_outliers,
     over_launches,
     percentiles,
-    ratio_over_launches,
 )
 
 SECONDS = st.floats(min_value=1e-9, max_value=1e4)
@@ -50,86 +49,55 @@ def test_the_interval_of_a_small_sample_stays_inside_it():
     assert median_interval(np.array([])) is None
 
 
-def test_few_launches_give_a_range_and_many_an_interval():
-    assert over_launches([]).kind == "none"
-    assert over_launches([2.0]) == over_launches([2.0])
-    assert (over_launches([2.0]).kind, over_launches([2.0]).low) == ("single", None)
-    five = over_launches([5.0, 1.0, 3.0, 2.0, 4.0])
-    assert (five.num, five.median, five.low, five.high, five.kind) == (5, 3.0, 1.0, 5.0, "range")
-    assert over_launches([1.0] * 5 + [9.0]).kind == "interval"
+def launches(values):
+    return dict(enumerate(values))
 
 
-def test_the_interval_over_launches_lies_between_two_pairs_of_order_statistics():
-    # n = 6: ranks 1 and 6 cover 1 - 2/64 = 0.96875, ranks 2 and 5 cover 1 - 14/64 = 0.78125. The share of the way to
-    # 0.95 is 0.01875 / 0.1875 = 0.1, and the weight (6 - 1) 0.1 / (1 + (6 - 2) 0.1) = 0.5 / 1.4.
-    six = over_launches([6.0, 1.0, 5.0, 2.0, 4.0, 3.0])
-    assert (six.num, six.median, six.kind) == (6, 3.5, "interval")
-    assert (six.low, six.high) == (pytest.approx(1 + 0.5 / 1.4), pytest.approx(6 - 0.5 / 1.4))
-    # n = 10: ranks 2 and 9 cover 1 - 22/1024, ranks 3 and 8 cover 1 - 112/1024: share 29.2/90, weight 0.65766.
-    ten = over_launches([float(i) for i in range(1, 11)])
-    assert (ten.low, ten.high) == (pytest.approx(2.65766, abs=1e-5), pytest.approx(8.34234, abs=1e-5))
+def test_two_launches_give_a_range_and_three_an_interval_of_the_geometric_mean():
+    none, one, two, three = over_launches([{}, *map(launches, ([2.0], [1.0, 4.0], [4.0, 1.0, 2.0]))], ["a"] * 4)
+    assert (none, one) == (Estimate(0), Estimate(1, pytest.approx(2.0), None, None, "single"))
+    assert two == Estimate(2, pytest.approx(2.0), 1.0, 4.0, "range")
+    assert (three.num, three.mean, three.kind) == (3, pytest.approx(2.0), "interval")
+    assert three.low * three.high == pytest.approx(4.0)  # symmetric in logarithms
+    assert over_launches([], []) == []
 
 
-@given(st.lists(SECONDS, min_size=2, max_size=25))
-def test_the_spread_encloses_the_median_and_stays_inside_the_launches(values):
-    spread = over_launches(values)
-    ordered = [min(values), spread.low, spread.median, spread.high, max(values)]
-    # Interpolation between two launches may round in the last digit.
-    assert all(low <= high * (1 + 1e-12) for low, high in pairwise(ordered))
+def test_the_interval_is_the_moderated_t_interval_of_all_cells():
+    """Eight cells with the variance v of logarithms: s0 = v, so the moderated variance is v too, and 8 x 2 degrees of
+    freedom limit those of the prior; cells that rise and fall together have the 2 of one cell."""
+    step = 0.1  # logarithms -0.1, 0, 0.1: variance 0.01 of a launch
+    alike = over_launches([launches(np.exp([-step, 0, step]) * scale) for scale in range(1, 9)], ["a"] * 8)
+    t_of_2 = 4.302652729911275
+    for scale, found in enumerate(alike, start=1):
+        expected = scale * math.exp(t_of_2 * step / math.sqrt(3))
+        assert found.high == pytest.approx(expected, rel=0.02)  # the weak prior moves s0
+    orders = ([-1, 0, 1], [0, 1, -1], [1, -1, 0], [-1, 1, 0], [0, -1, 1], [1, 0, -1], [-1, 0, 1], [1, 0, -1])
+    unlike = over_launches([launches(np.exp(step * np.array(order))) for order in orders], ["a"] * 8)
+    assert all(found.high < 0.9 * expected for found, expected in zip(unlike, [one.high for one in alike], strict=True))
 
 
-@given(st.lists(SECONDS, min_size=1, max_size=25), st.floats(min_value=1e-3, max_value=1e3))
+@given(st.lists(SECONDS, min_size=1, max_size=12), st.floats(min_value=1e-3, max_value=1e3))
 def test_another_unit_of_time_changes_no_more_than_the_unit(values, factor):
-    spread, scaled = over_launches(values), over_launches([factor * value for value in values])
-    assert scaled.kind == spread.kind
-    if spread.low is not None:
-        assert (scaled.low, scaled.high) == (pytest.approx(factor * spread.low), pytest.approx(factor * spread.high))
+    (found,), (scaled,) = (over_launches([launches(of)], ["a"]) for of in (values, [factor * v for v in values]))
+    assert scaled.kind == found.kind
+    if found.low is not None and math.log(found.high / found.low) < 500:
+        assert (scaled.low, scaled.high) == pytest.approx((factor * found.low, factor * found.high), rel=1e-6)
 
 
-def test_the_range_of_a_ratio_holds_every_pair_of_launches():
-    ratio = ratio_over_launches([2.0, 3.0, 4.0], [1.0, 2.0])
-    assert (ratio.median, ratio.low, ratio.high, ratio.kind) == (2.0, 1.0, 4.0, "range")
-    assert ratio_over_launches([], [1.0]).kind == "none"
-    assert ratio_over_launches([1.0], [2.0]).kind == "single"
-    assert ratio_over_launches([1.0] * 6, [2.0] * 6).kind == "interval"
+def test_launches_are_matched_by_their_index_and_gaps_are_left_out():
+    full, gap = over_launches([{0: 1.0, 1: 2.0, 2: 4.0}, {0: 1.0, 2: 4.0, 5: 2.0}], ["a", "a"])
+    assert (full.num, gap.num, gap.mean) == (3, 3, pytest.approx(2.0))
 
 
-@pytest.mark.parametrize("num", [1, 2, 5, 6, 9])
-def test_a_ratio_with_a_single_launch_on_either_side_has_no_spread(num):
-    several = [2.0 + i for i in range(num)]
-    for above, below, median in ((several, [1.0], np.median(several)), ([1.0], several, 1 / np.median(several))):
-        ratio = ratio_over_launches(above, below)
-        assert (ratio.kind, ratio.num, ratio.low, ratio.high) == ("single", 1, None, None)
-        assert ratio.median == pytest.approx(median)
+def test_a_number_that_may_be_negative_has_an_arithmetic_mean():
+    (found,) = over_launches([launches([-1.0, 0.0, 4.0])], ["a"], is_log=False)
+    assert (found.mean, found.kind) == (pytest.approx(1.0), "interval")
+    assert found.low + found.high == pytest.approx(2.0)
 
 
-def test_the_interval_of_a_ratio_joins_those_of_both_medians():
-    # 93.5 % of 6 launches: share 0.03375 / 0.1875 = 0.18, weight 5 x 0.18 / (1 + 4 x 0.18) = 0.9 / 1.72.
-    above, below = [2.0, 4.0, 6.0, 8.0, 10.0, 12.0], [5.0, 5.0, 5.0, 5.0, 5.0, 5.0]
-    down, up = math.log(7 / (2 + 2 * 0.9 / 1.72)), math.log((12 - 2 * 0.9 / 1.72) / 7)
-    ratio = ratio_over_launches(above, below)  # the other side adds nothing
-    assert (ratio.median, ratio.low, ratio.high) == (1.4, pytest.approx(1.4 / math.exp(down)), pytest.approx(1.4 * math.exp(up)))  # fmt: skip
-    both = ratio_over_launches(above, above)
-    assert (both.median, both.low, both.high) == (1.0, pytest.approx(math.exp(-math.hypot(down, up))), pytest.approx(1 / both.low))  # fmt: skip
-
-
-@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=12))
-def test_a_ratio_and_its_inverse_say_the_same(pairs):
-    above, below = map(list, zip(*pairs, strict=True))
-    ratio, inverse = ratio_over_launches(above, below), ratio_over_launches(below, above)
-    expected = [1 / ratio.median, 1 / ratio.high, 1 / ratio.low]
-    assert [inverse.median, inverse.low, inverse.high] == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("num", [6, 7, 10])
-def test_the_intervals_hold_the_truth_in_95_of_100_cells(num):
-    random = np.random.default_rng(num)
-    launches = np.exp(0.05 * random.standard_normal((3, 2000, num)) + 0.1 * random.exponential(size=(3, 2000, num)))
-    truth = np.median(np.exp(0.05 * random.standard_normal(400_000) + 0.1 * random.exponential(size=400_000)))
-    medians = [over_launches(values) for values in launches[0].tolist()]
-    assert 0.93 <= np.mean([spread.low <= truth <= spread.high for spread in medians]) <= 0.97
-    ratios = map(ratio_over_launches, launches[1].tolist(), launches[2].tolist())
-    assert 0.93 <= np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) <= 0.975  # 96.8 % is expected
+def test_an_estimate_in_another_unit():
+    assert Estimate(3, 2.0, 1.0, 4.0, "interval").times(10) == Estimate(3, 20.0, 10.0, 40.0, "interval")
+    assert Estimate(1, 2.0, None, None, "single").times(10) == Estimate(1, 20.0, None, None, "single")
 
 
 def test_the_autocorrelation_time_is_a_sum_of_autocorrelations():

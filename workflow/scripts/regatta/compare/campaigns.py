@@ -12,8 +12,9 @@ import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
 from regatta.compare.fields import different_values, single_differences
+from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
-from regatta.core.statistics import interval_values, over_launches
+from regatta.core.statistics import interval_values
 from regatta.core.text import one_line
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
@@ -22,12 +23,15 @@ from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
+from regatta.topics.base import launch_means, primary_columns, with_primary
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED_BY_GATE = ("cell", "status", "p50_s")
 NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
+PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in benchmark_names())
+USED_IF_PRESENT = ("benchmark", "repeat", "launch", *PRIMARY_TIMES)
 MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name, and hosts
 
 MOST_FIELDS = 5  # in a message
@@ -61,10 +65,15 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
 def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
     """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
     frozen, measurements = check_baseline_campaign(results)
+    return read_frozen(frozen), _read_columns(measurements, NEEDED_BY_GATE)
+
+
+def _read_columns(measurements: Path, needed: tuple[str, ...]) -> pd.DataFrame:
+    """Return columns of measurements.csv. Raises UserError if it lacks one that is needed."""
     with measurements.open() as file:
-        known = file.readline().rstrip("\n").split(",")
-        more = [name for name in ("repeat", "launch") if name in known]  # not in the first versions
-    return read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in (*NEEDED_BY_GATE, *more)})
+        present = file.readline().rstrip("\n").split(",")
+    names = dict.fromkeys([*needed, *(name for name in USED_IF_PRESENT if name in present)])
+    return read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -114,11 +123,13 @@ class CampaignsCompared:
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    campaign, table = read_frozen(frozen), read_csv(measurements, {name: MEASUREMENTS[name] for name in NEEDED})
+    campaign, table = read_frozen(frozen), _read_columns(measurements, NEEDED)
     advice = f"Rebuild it from the store: python workflow/scripts/rebuild_report.py {folder}"
-    is_time = table["p50_s"].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
-    for row in table[(table["status"] == "ok") & ~is_time].itertuples():
-        raise UserError(f"{measurements}: p50_s of {row.cell} is {row.p50_s:g}; expected a positive time. {advice}")
+    for name in {"p50_s", *PRIMARY_TIMES} & set(table):
+        is_time = table[name].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
+        for row in table[(table["status"] == "ok") & ~is_time].itertuples():
+            found = f"{name} of {row.cell} is {getattr(row, name):g}"
+            raise UserError(f"{measurements}: {found}; expected a positive time. {advice}")
     missing = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
     if missing:
         raise UserError(
@@ -145,7 +156,8 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
             f" backend, device and stack name. {_sentence(differences)}Compare campaigns that share cells."
         )
-    times = times_by_cell(base.measurements), times_by_cell(test.measurements)
+    columns = primary_columns(base.measurements, test.measurements)
+    times = times_by_cell(base.measurements, columns), times_by_cell(test.measurements, columns)
     rows, sides = [], []
     for key in shared:
         cell, other = cells[key], others[key]
@@ -253,29 +265,31 @@ def history_of_cells(campaigns: list[CampaignResults]) -> History:
     """
     if all(campaign.first_time_utc for campaign in campaigns):
         campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)
-    found: dict[str, list[tuple[int, dict, Times]]] = {}
+    found: dict[str, list[tuple[int, dict]]] = {}
+    columns, means, launches = primary_columns(*(campaign.measurements for campaign in campaigns)), [], []
     for place, campaign in enumerate(campaigns):
-        times = times_by_cell(campaign.measurements)
+        launches.append(times_by_cell(campaign.measurements, columns))
+        means.append(launch_means(with_primary(campaign.measurements, columns), "primary_s"))
         for cell in campaign.campaign["cells"]:
-            if cell["id"] in times:
+            if cell["id"] in launches[place]:
                 key = match_key(cell["spec"]) + canonical_json(cell["spec"]["version"])
-                found.setdefault(key, []).append((place, cell, times[cell["id"]]))
+                found.setdefault(key, []).append((place, cell))
     often = [entries for entries in found.values() if len(entries) > 1]
     if not often:
         folders = ", ".join(str(campaign.folder) for campaign in campaigns)
         raise UserError(f"{folders}: no cell was measured in more than one. Specify campaigns that share cells.")
     rows, values, dates = [], {}, [_dates(campaign) for campaign in campaigns]
     for entries in often:
-        last = entries[-1][1]
-        first = over_launches(times_of(entries[0][2])).median
-        for place, cell, times in entries:
-            values[last["id"], place] = times_of(times)
-            time = over_launches(values[last["id"], place])
+        last, (first, cell) = entries[-1][1], entries[0]
+        first_s = means[first][cell["id"]].mean
+        for place, cell in entries:
+            values[last["id"], place] = times_of(launches[place][cell["id"]])
+            time = means[place][cell["id"]]
             row = {"place": place, "folder": str(campaigns[place].folder), "date_utc": dates[place].get(cell["id"])}
-            row |= {"num_launches": time.num, "interval": time.kind, "ratio_to_first": time.median / first}
+            row |= {"num_launches": time.num, "interval": time.kind, "ratio_to_first": time.mean / first_s}
             rows.append(cell_row(last) | row | interval_values("time", "s", time))
     changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
-    table = with_hosts(make_table(rows, HISTORY), [cell for entries in often for _, cell, _ in entries])
+    table = with_hosts(make_table(rows, HISTORY), [cell for entries in often for _, cell in entries])
     return History(campaigns, table, changes, values, len(found) - len(often))
 
 

@@ -1,7 +1,7 @@
 """The gate: is every planned cell ok, and did any get slower than in a baseline campaign? Definitions: docs/metrics.md.
 
 Cells are matched by what they measure and by the name of their stack, not by id. The unit is the launch, with its
-median time p50_s.
+primary time.
 """
 
 import math
@@ -18,9 +18,9 @@ import pandas as pd
 from regatta.compare.campaigns import match_key
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
-from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
+from regatta.core.text import bracket, is_unknown, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import grouped, plain_rows, values_by_cell, values_of_cells
+from regatta.topics.base import grouped, plain_rows, primary_columns, values_of_cells, with_primary
 from regatta.topics.comparison.tables import batch_of
 from regatta.topics.failures import log_path
 
@@ -94,7 +94,7 @@ class Gate:
     def compared(self) -> list[JudgedCell]:
         """Return the compared cells, the largest slowdown first."""
         found = [cell for cell in self.cells if cell.comparison]
-        return sorted(found, key=lambda cell: -cell.comparison.ratio.median)
+        return sorted(found, key=lambda cell: -cell.comparison.ratio.mean)
 
     @property
     def with_allowance(self) -> list[JudgedCell]:
@@ -137,7 +137,7 @@ def judge(
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and values_by_cell(measurements, "p50_s"):
+    if before and not comparisons and len(with_primary(measurements)):
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
@@ -183,8 +183,11 @@ def _compare(
     """Return the comparison of each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
+    columns = primary_columns(measurements, old_measurements)
     # By repeat, since launches of different cells at one index are taken as one launch.
-    (times, batches), (old_times, old_batches) = map(_times_and_batches, (measurements, old_measurements))
+    (times, batches), (old_times, old_batches) = (
+        _times_and_batches(with_primary(table, columns)) for table in (measurements, old_measurements)
+    )
     reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
@@ -205,13 +208,14 @@ def _compare(
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
 
-def _times_and_batches(measurements: pd.DataFrame) -> tuple[dict[str, list[float]], dict[str, tuple[str, ...]]]:
-    """Return time and batch of each ok launch, by cell; no batches if launches were not recorded."""
-    rows = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
+def _times_and_batches(rows: pd.DataFrame) -> tuple[dict[str, list[float]], dict[str, tuple[str, ...]]]:
+    """Return primary time and batch of each launch, by cell; no batches of cells whose launches were not recorded."""
     rows = rows.sort_values("repeat", kind="stable")
     launches = values_of_cells(rows, "launch") if "launch" in rows else {}
-    batches = {cell: tuple(map(batch_of, of_cell)) for cell, of_cell in launches.items()}
-    return values_of_cells(rows, "p50_s"), batches
+    batches = {
+        cell: tuple(map(batch_of, of_cell)) for cell, of_cell in launches.items() if not any(map(is_unknown, of_cell))
+    }
+    return values_of_cells(rows, "primary_s"), batches
 
 
 def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
@@ -309,7 +313,7 @@ def comparison_text(comparison: Comparison) -> str:
     """Return `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`, or
     `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
     ratio, p_value = comparison.ratio, comparison.p_adjusted
-    texts = [f"takes {ratio_text(ratio.median)} times as long"]
+    texts = [f"takes {ratio_text(ratio.mean)} times as long"]
     if ratio.low is not None:
         texts.append(f"{ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}")
     if p_value is not None:

@@ -159,9 +159,12 @@ def _throughput(row) -> tuple[float, str]:
 
 
 def _bus_bandwidth(row) -> tuple[float, str]:
-    """Return the bus bandwidth with the range or interval that its time gives."""
-    rate, low_s, high_s = row.busbw_gb_per_s, row.latency_low_s, row.latency_high_s
-    ends = (None, None) if is_unknown(low_s) else (rate * row.latency_s / high_s, rate * row.latency_s / low_s)
+    """Return the bus bandwidth of pipelined calls with the range or interval that its time gives.
+
+    The columns that tables of earlier versions have too, where busbw_gb_per_s is that of blocking calls.
+    """
+    rate, low_s, high_s = row.pipelined_busbw_gb_per_s, row.pipelined_low_s, row.pipelined_high_s
+    ends = (None, None) if is_unknown(low_s) else (rate * row.pipelined_s / high_s, rate * row.pipelined_s / low_s)
     return rate, _text(rate, *ends, row.interval, row.num_launches)
 
 
@@ -176,7 +179,7 @@ def _text(value, low, high, kind, num: int, show: Callable = three) -> str:
 
 
 EFFICIENCY = (*interval_columns("efficiency", "ratio"), "efficiency_interval")
-BUS_BANDWIDTH = ("busbw_gb_per_s", *interval_columns("latency", "s"))
+BUS_BANDWIDTH = ("pipelined_busbw_gb_per_s", *interval_columns("pipelined", "s"))
 OF_ALL = ("cell", "world_size", "num_launches", "interval")
 # Title, table, its schema, the columns read besides OF_ALL, and the number and text of a row.
 FIGURES = (

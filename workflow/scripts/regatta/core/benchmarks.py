@@ -18,6 +18,7 @@ PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 TYPES = ("string", "integer", "number", "boolean")
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+SAMPLES, SAMPLES_LABEL = "p50_s", "median iteration"  # the time of a launch that every record has
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 
@@ -78,6 +79,11 @@ class Benchmark:
     def has_baseline(self) -> bool:
         """Return whether efficiency against the campaign's baseline is computed for it."""
         return self.schema.get("x-has-baseline", False)
+
+    @property
+    def primary_time(self) -> dict[str, str]:
+        """Return column and label of the time of a launch by which its cells are judged."""
+        return self.schema.get("x-primary-time", {"column": SAMPLES, "label": SAMPLES_LABEL})
 
     @property
     def subject(self) -> str:

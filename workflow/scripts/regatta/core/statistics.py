@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from regatta.core.moderation import MIN_LAUNCHES, paired_contrasts
+
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
 Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
-MIN_LAUNCHES_INTERVAL = 6  # the same for launches
 CONFIDENCE = 0.95
-# Confidence of each side's interval in a ratio of two medians; the ratio's then covers 95 %: tests/figures/coverage.py.
-SIDE_CONFIDENCE = 0.935
 
 INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
@@ -31,27 +30,32 @@ DRIFT_P = 0.01
 OUTER_FENCE = 3
 
 # Bootstraps of the fitted models.
-MIN_LAUNCHES_BOOTSTRAP = MIN_LAUNCHES_INTERVAL
+MIN_LAUNCHES_BOOTSTRAP = 6  # resamples of fewer are too much alike
 BOOTSTRAP_SEED = 1
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Median and range over launches. `kind`: none (no value), single, range (2 to 5) or interval (6 and more).
+    """Geometric mean over launches with its ends. `kind`: none (no value), single, range (2) or interval (3 and more).
 
     num: launches; for a ratio, those of the side with fewer.
     """
 
     num: int
-    median: float | None = None
+    mean: float | None = None
     low: float | None = None
     high: float | None = None
     kind: str = "none"
 
+    def times(self, factor: float) -> "Estimate":
+        """Return the estimate in another unit."""
+        ends = (None if end is None else factor * end for end in (self.mean, self.low, self.high))
+        return Estimate(self.num, *ends, self.kind)
+
 
 def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
     """Return the values of the columns of an estimate: step_s, step_low_s, step_high_s."""
-    values = (found.median, found.low, found.high)
+    values = (found.mean, found.low, found.high)
     return {f"{name}{end}_{unit}": value for end, value in zip(INTERVAL_ENDS, values, strict=True)}
 
 
@@ -110,67 +114,32 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return float(ordered[max(low, 1) - 1]), float(ordered[min(high, m) - 1])
 
 
-def over_launches(values: list[float]) -> Estimate:
-    """Return the median of one value per launch with its range, or with its 95 % interval from six launches up."""
-    if len(values) < 2:
-        return Estimate(len(values), values[0], None, None, "single") if values else Estimate(0)
-    median = fast_median(values)
-    if len(values) < MIN_LAUNCHES_INTERVAL:
-        return Estimate(len(values), median, min(values), max(values), "range")
-    return Estimate(len(values), median, *_interval(values, CONFIDENCE), "interval")
+def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool = True) -> list[Estimate]:
+    """Return the mean over launches of each cell with its interval; the variances of all cells inform each other.
 
-
-def ratio_over_launches(above: list[float], below: list[float]) -> Estimate:
-    """Return the ratio of two medians over launches with its range or interval. All values are above 0.
-
-    With a single launch on a side there is no range: it would be that of the other side alone. With fewer than six it
-    is the range over all pairs of launches. With six or more it is the 95 % interval from those of both medians, by the
-    method of variance estimates recovery on logarithms. Source: Zou and Donner, Statistics in Medicine 27 (2008) 1693,
-    doi:10.1002/sim.3095.
+    cells: launch (repeat) -> time above 0. groups: the benchmark of each. The mean is geometric, its interval the 95 %
+    moderated t interval (regatta.core.moderation). is_log: false for numbers that may be 0 or below; their mean is
+    arithmetic, and their scale must be common to all cells.
     """
-    num = min(len(above), len(below))
-    if num == 0:
-        return Estimate(0)
-    ratio = fast_median(above) / fast_median(below)
-    if num == 1:
-        return Estimate(1, ratio, None, None, "single")
-    if num < MIN_LAUNCHES_INTERVAL:
-        return Estimate(num, ratio, min(above) / max(below), max(above) / min(below), "range")
-    down_above, up_above = _log_distances(above)
-    down_below, up_below = _log_distances(below)
-    low, high = ratio * math.exp(-math.hypot(down_above, up_below)), ratio * math.exp(math.hypot(up_above, down_below))
-    return Estimate(num, ratio, low, high, "interval")
+    launches = sorted(set().union(*cells))
+    values = np.full((len(cells), len(launches)), math.nan)
+    for row, of in zip(values, cells, strict=True):
+        row[np.searchsorted(launches, list(of))] = list(of.values())
+    values = np.log(values) if is_log else values
+    found = paired_contrasts(values, values if is_log else 0 * values, np.array(groups))
+    low, high = found.shift - found.half_width, found.shift + found.half_width
+    ends = np.stack([found.shift, low, high], -1)
+    ends = (np.exp(ends) if is_log else ends).tolist()
+    return [_estimate(list(of.values()), *three) for of, three in zip(cells, ends, strict=True)]
 
 
-def _log_distances(values: list[float]) -> tuple[float, float]:
-    """Return the distances from a median to the ends of its interval, as logarithms of ratios."""
-    low, high = _interval(values, SIDE_CONFIDENCE)
-    median = fast_median(values)
-    return math.log(median / low), math.log(high / median)
-
-
-def _interval(values: list[float], confidence: float) -> tuple[float, float]:
-    """Return the interval of the median by interpolated order statistics.
-
-    Source: Hettmansperger and Sheather, Statistics & Probability Letters 4 (1986) 75.
-    """
-    ordered = sorted(values)
-    depth, weight = _depth(len(values), confidence)
-    low, next_low, next_high, high = (ordered[i] for i in (depth - 1, depth, -depth - 1, -depth))
-    return low + weight * (next_low - low), high - weight * (high - next_high)
-
-
-@functools.cache
-def _depth(num: int, confidence: float) -> tuple[int, float]:
-    """Return the rank, from 1, of the narrowest pair of order statistics that covers the median with this confidence,
-    and the weight of the next pair in the interpolation."""
-    from scipy.special import bdtr  # 0.1 s to import, only for campaigns with six launches
-
-    covered = [1 - 2 * float(bdtr(rank - 1, num, 0.5)) for rank in range(1, num // 2 + 1)]
-    depth = sum(c >= confidence for c in covered)
-    wide, narrow = covered[depth - 1], covered[depth]
-    share = (wide - confidence) / (wide - narrow)
-    return depth, (num - depth) * share / (depth + (num - 2 * depth) * share)
+def _estimate(values: list[float], mean: float, low: float, high: float) -> Estimate:
+    num = len(values)
+    if num < 2:
+        return Estimate(num, mean, None, None, "single") if num else Estimate(0)
+    if num < MIN_LAUNCHES:
+        return Estimate(num, mean, min(values), max(values), "range")
+    return Estimate(num, mean, low, high, "interval")
 
 
 def autocorrelation_time(samples: np.ndarray) -> float | None:

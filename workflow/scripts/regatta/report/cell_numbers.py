@@ -41,8 +41,8 @@ def hours_per_million(rate_per_rank: float) -> float:
 
 # For all other numbers, the largest value is the worst.
 LARGER_IS_BETTER = {"efficiency_percent", "mfu_percent", "accuracy_percent", "throughput", "throughput_per_rank"}
-LARGER_IS_BETTER |= {"busbw", "pipelined_busbw"}
-TIMES = ("step_ms", "latency_us", "total_s", "both_passes_us")  # a cell with one of these needs no median_ms
+LARGER_IS_BETTER |= {"busbw"}
+TIMES = ("step_ms", "call_us", "total_s", "both_passes_us")  # a cell with one of these needs no median_ms
 # In the order of the table; the first known one is the main number of a cell. A key may be a column of several tables.
 NUMBERS = (
     Number(
@@ -51,9 +51,14 @@ NUMBERS = (
         help="time per step in pipelined windows, slowest rank; throughput and efficiency derive from it",
     ),
     Number(
-        *("latency_us", "Latency (µs)", "collectives", "latency", "s", IN_MICROSECONDS, True),
+        *("call_us", "Time per call (µs)", "collectives", "time", "s", IN_MICROSECONDS, True),
+        note=PIPELINED,
+        help="time per call in pipelined windows, slowest rank; bus bandwidth derives from it",
+    ),
+    Number(
+        *("latency_us", "Latency (µs)", "collectives", "latency", "s", IN_MICROSECONDS),
         note=SYNCHRONIZED,
-        help="median time of a blocking call, slowest rank; bus bandwidth derives from it",
+        help="time of a blocking call, slowest rank",
     ),
     Number("total_s", "Total time (s)", "training_runs", "total", "s", is_shown=True, note="sum of epochs"),
     Number(
@@ -92,11 +97,9 @@ NUMBERS = (
     Number(
         *("busbw", "Bus bandwidth (GB/s)", "collectives", "busbw", "gb_per_s"),
         is_shown=True,
-        note="of blocking calls",
+        note="of pipelined calls",
         help="size / time \N{MULTIPLICATION SIGN} a factor for operation and rank count; comparable with link peaks",
     ),
-    Number("pipelined_us", "Pipelined call (µs)", "collectives", "pipelined", "s", IN_MICROSECONDS, note=PIPELINED),
-    Number("pipelined_busbw", "Pipelined bus bandwidth (GB/s)", "collectives", "pipelined_busbw", "gb_per_s"),
     Number("accuracy_percent", "Accuracy (%)", "training_runs", "accuracy", "ratio", IN_PERCENT, is_shown=True),
     Number("median_ms", "Time (ms)", "launch_ranges", "median", "s", IN_MILLISECONDS, is_shown=True),
     *(

@@ -19,8 +19,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from regatta.core.benchmarks import load_benchmark
+from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import name_of
-from regatta.core.statistics import CONFIDENCE, MIN_LAUNCHES_INTERVAL, MIN_SAMPLES_INTERVAL, Z_95
+from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
@@ -317,11 +318,11 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
         ("Sampling", _sampling(campaign)),
         (
             "Intervals",
-            f"Fewer than {MIN_LAUNCHES_INTERVAL} launches: the range from minimum to maximum, written (a to b); for"
-            f" ratios, over all pairs of launches. {MIN_LAUNCHES_INTERVAL} or more: the {100 * CONFIDENCE:g} %"
-            " confidence interval of the median over launches, written [a, b] (interpolated order statistics;"
-            " Hettmansperger and Sheather, 1986). Ratio of two medians: both intervals combined on a log scale (Zou and"
-            f" Donner, 2008). Within a launch (measurements.csv): order statistics, z = {Z_95}, with"
+            f"{MIN_LAUNCHES} or more launches: {100 * CONFIDENCE:g} % moderated t interval of the geometric mean over"
+            " launches, written [a, b]; the variances of all cells of a benchmark inform each other (Smyth, 2004)."
+            " Ratios of cells: the same of the difference of logarithms. 2 launches: the range from minimum to maximum,"
+            " written (a to b). Within a launch (measurements.csv): order statistics,"
+            f" z = {Z_95}, with"
             f" {MIN_SAMPLES_INTERVAL} or more samples.",
         ),
         *of_topics,

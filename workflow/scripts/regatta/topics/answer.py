@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import PLACE, CellName
-from regatta.core.statistics import MIN_LAUNCHES_INTERVAL
 from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
@@ -167,7 +167,7 @@ def confidence(data: ReportData) -> AnswerLine | None:
     share, num_in_blocks = num / len(ratios) if len(ratios) else None, len(comparison.in_blocks(data))
     if share is None or share > CELLS_LOW_RATIO or shared:
         word = "low"
-    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES_INTERVAL and not num_in_blocks:
+    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES and not num_in_blocks:
         word = "good"
     else:
         word = "fair"
@@ -180,7 +180,7 @@ def confidence(data: ReportData) -> AnswerLine | None:
         if num_launches > 1
         else "one launch per cell, without ranges"
     ]
-    if 1 < num_launches < MIN_LAUNCHES_INTERVAL:
+    if 1 < num_launches < MIN_LAUNCHES:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
     texts += ["compared sides not interleaved in time"] if num_in_blocks else []
     late, late_text = straggler_of(data)

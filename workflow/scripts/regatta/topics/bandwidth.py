@@ -2,7 +2,10 @@
 
 import pandas as pd
 
-from regatta.topics.base import cells_of
+from regatta.core.statistics import interval_values
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
+from regatta.topics.base import LaunchValues, cells_of, launch_means, with_primary
 
 BYTES_PER_GB = 10**9
 
@@ -28,6 +31,21 @@ NODE_FACTOR = {
     "send_recv_ring": lambda k, g: 1.0,
     "send_recv_pair": lambda k, g: float(g),
 }
+COLLECTIVES = {
+    **cell_columns(("operation", "algorithm", "message_bytes", "dtype")),
+    **interval_columns("time", "s"),
+    **interval_columns("latency", "s"),
+    "algbw_gb_per_s": REAL,
+    "busbw_gb_per_s": REAL,
+    **interval_columns("pipelined", "s"),
+    "pipelined_algbw_gb_per_s": REAL,
+    "pipelined_busbw_gb_per_s": REAL,
+    "algorithm_bytes": WHOLE,
+    "max_abs_error": REAL,
+    "max_rel_error": REAL,
+}
+CALLS = {"latency": "p50_s", "pipelined": "window_step_s"}
+COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
 
 
 def algorithm_bandwidth(message_bytes: int, elapsed_s: float) -> float:
@@ -89,3 +107,24 @@ def peaks_by_cell(campaign: dict, measurements: pd.DataFrame) -> dict[str, float
 def links_of(campaign: dict) -> list[dict]:
     """Return the entries `links` of the cluster file; none in a campaign frozen before the key existed."""
     return campaign["cluster"].get("links") or []
+
+
+def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each collective cell of the campaign, measured or not."""
+    launches, rows = LaunchValues(measurements, COSTS), []
+    means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
+    calls = measurements[(measurements["benchmark"] == "collective") & (measurements["status"] == "ok")]
+    means |= {name: launch_means(calls, column) for name, column in CALLS.items()}
+    for cell in cells_of(campaign, "collective"):
+        found = {name: of_cells[cell["id"]] for name, of_cells in means.items()}
+        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
+        row |= {"num_launches": found["time"].num, "interval": found["time"].kind}
+        for name, mean in found.items():
+            row |= interval_values(name, "s", mean)
+        for lead, elapsed_s in (("", found["time"].mean), ("pipelined_", found["pipelined"].mean)):
+            if elapsed_s is not None and row["message_bytes"] is not None:
+                row[f"{lead}algbw_gb_per_s"] = algorithm_bandwidth(row["message_bytes"], elapsed_s)
+                bus = bus_bandwidth(row["operation"], row["message_bytes"], elapsed_s, row["world_size"])
+                row[f"{lead}busbw_gb_per_s"] = bus
+        rows.append(row | {name: launches.largest(cell["id"], name) for name in COSTS})
+    return make_table(rows, COLLECTIVES)

@@ -5,6 +5,7 @@ from that list.
 """
 
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,9 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
+from regatta.core.benchmarks import SAMPLES, benchmark_names, load_benchmark
 from regatta.core.names import CellName, campaign_names
+from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
@@ -72,9 +75,59 @@ def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]
     return groups
 
 
+def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
+    """Return by benchmark the column of measurements.csv with the primary time of a launch, the same in all tables.
+
+    It is SAMPLES for all cells of a benchmark if one ok record lacks the declared time: times that mean different
+    things are not compared.
+    """
+    columns = {name: load_benchmark(name).primary_time["column"] for name in benchmark_names()}
+    for table in tables:
+        ok = table[(table["status"] == "ok").to_numpy()]
+        for column in set(columns.values()) - {SAMPLES}:
+            is_absent = ok[SAMPLES].notna() & (ok[column].isna() if column in ok else True)
+            lacking = set(ok.loc[is_absent, "benchmark"]) if "benchmark" in ok else columns
+            columns |= {name: SAMPLES for name, used in columns.items() if used == column and name in lacking}
+    return columns
+
+
+def primary_times(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.Series:
+    """Return the primary time of each launch in seconds, by which cells are judged; NaN where it is not ok.
+
+    columns: those of several tables that are compared (`primary_columns`).
+    """
+    columns = columns or primary_columns(measurements)
+    seconds = measurements[SAMPLES].astype(float)
+    for column in sorted(set(columns.values()) & set(measurements) - {SAMPLES}):
+        is_used = measurements["benchmark"].map(columns) == column
+        seconds = seconds.mask(is_used, measurements[column].astype(float))
+    return seconds.where(measurements["status"] == "ok")
+
+
+def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.DataFrame:
+    """Return the launches that have a primary time, with the column primary_s. columns: see `primary_times`."""
+    table = measurements.assign(primary_s=primary_times(measurements, columns))
+    return table[table["primary_s"] > 0]
+
+
+def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> dict[str, Estimate]:
+    """Return the mean of a column over the launches of each cell (`over_launches`), of all cells at once.
+
+    launches: rows of measurements.csv, or with its columns cell, benchmark and repeat. Unknown values do not count.
+    """
+    rows = launches[launches[column] > 0] if is_log else launches[launches[column].notna()]
+    names = ("cell", "benchmark", "repeat", column)
+    cells: dict[str, dict[int, float]] = {}
+    groups = {}
+    for cell, benchmark, repeat, value in zip(*(rows[name].to_numpy(dtype=object) for name in names), strict=True):
+        cells.setdefault(cell, {})[repeat], groups[cell] = value, benchmark
+    found = over_launches(list(cells.values()), list(groups.values()), is_log)
+    return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
+
+
 def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:
-    """Return for each cell the seconds per pipelined step of each ok launch."""
-    return values_by_cell(measurements, "window_step_s")
+    """Return for each cell the primary time of each ok launch, in seconds."""
+    return values_of_cells(with_primary(measurements), "primary_s")
 
 
 def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[float]]:

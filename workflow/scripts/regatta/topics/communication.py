@@ -1,13 +1,11 @@
 """Latency and bandwidth of collectives: tables/collectives.csv. Definitions: docs/metrics.md."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
 
 from regatta.core.names import PLACE
-from regatta.core.statistics import interval_values, over_launches
 from regatta.core.text import (
     NOT_PLANNED,
     UNKNOWN,
@@ -44,30 +42,16 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
 from regatta.report.rows import table_rows
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
 from regatta.topics.bandwidth import (
     BYTES_PER_GB,
-    algorithm_bandwidth,
-    bus_bandwidth,
+    COLLECTIVES,
+    collectives_table,
     links_of,
     peaks_by_cell,
 )
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, plain_rows, values_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, plain_rows, steps_by_cell, values_by_cell
 from regatta.topics.fits.collectives import MODEL, communication_curve
 
-COLLECTIVES = {
-    **cell_columns(("operation", "algorithm", "message_bytes", "dtype")),
-    **interval_columns("latency", "s"),
-    "algbw_gb_per_s": REAL,
-    "busbw_gb_per_s": REAL,
-    **interval_columns("pipelined", "s"),
-    "pipelined_algbw_gb_per_s": REAL,
-    "pipelined_busbw_gb_per_s": REAL,
-    "algorithm_bytes": WHOLE,
-    "max_abs_error": REAL,
-    "max_rel_error": REAL,
-}
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
@@ -82,25 +66,6 @@ PEAK = (
     " over all ranks reach at most N. Protocol overhead is not subtracted. In-network reduction (SHARP) can exceed"
     " the peak. n/a: a link or the GPU's name is unknown."
 )
-COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
-
-
-def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each collective cell of the campaign, measured or not."""
-    launches = LaunchValues(measurements, ("p50_s", "window_step_s", *COSTS))
-    rows = []
-    for cell in cells_of(campaign, "collective"):
-        latency, pipelined = (over_launches(launches.of(cell["id"], name)) for name in ("p50_s", "window_step_s"))
-        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
-        row |= {"num_launches": latency.num, "interval": latency.kind}
-        row |= interval_values("latency", "s", latency) | interval_values("pipelined", "s", pipelined)
-        for lead, elapsed_s in (("", latency.median), ("pipelined_", pipelined.median)):
-            if elapsed_s is not None and row["message_bytes"] is not None:
-                row[f"{lead}algbw_gb_per_s"] = algorithm_bandwidth(row["message_bytes"], elapsed_s)
-                bus = bus_bandwidth(row["operation"], row["message_bytes"], elapsed_s, row["world_size"])
-                row[f"{lead}busbw_gb_per_s"] = bus
-        rows.append(row | {name: launches.largest(cell["id"], name) for name in COSTS})
-    return make_table(rows, COLLECTIVES)
 
 
 def collective_figures(
@@ -109,13 +74,15 @@ def collective_figures(
     is_imported: bool = False,
     peaks: dict[str, float] | None = None,
     fits: dict[tuple, dict] | None = None,
+    times: dict[str, list[float]] | None = None,
 ) -> list[Figure]:
     """Return bus bandwidth and latency in turn, for each operation, all with the same axes.
 
-    medians: seconds of each launch, by cell. is_imported: another program decided what one call means (see Methods).
+    medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they are
+    others. is_imported: another program decided what one call means (see Methods).
     peaks: highest possible bus bandwidth by cell. fits: rows of tables/communication_models.csv by their MODEL.
     """
-    peaks, fits = peaks or {}, fits or {}
+    peaks, fits, times = peaks or {}, fits or {}, times or medians
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
@@ -125,15 +92,15 @@ def collective_figures(
     time = "time per call" if is_imported else "time per blocking call"
     y_time = Axis(time, True, min(all_times), max(all_times), show=duration_tick)
     collectives = collectives.assign(peak_gb_per_s=collectives["cell"].map(peaks).astype("Float64"))
-    known = measured[["cell", "busbw_gb_per_s", "latency_s"]].dropna().to_numpy()
-    rates = [rate * t / launch for cell, rate, t in known for launch in medians[cell]]
+    known = measured[["cell", "busbw_gb_per_s", "time_s"]].dropna().to_numpy()
+    rates = [rate * t / launch for cell, rate, t in known for launch in times[cell]]
     highest = [*map(_near_decade, rates), *(LABEL_SPACE * peak for peak in peaks.values())]
     low, high = min(rates, default=None), max(highest, default=None)
     y_rate = Axis("bus bandwidth (GB/s)", True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
-            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, medians, x, y_rate, fits))
+            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, times, x, y_rate))
         figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, fits))
     return figures
 
@@ -183,17 +150,14 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     return sorted(found, key=place)
 
 
-def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, fits: dict) -> Figure:
+def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, times: dict, x: Axis, y: Axis) -> Figure:
     shown = rows[rows["world_size"] > 1]
     series = make_series(
         shown,
         "label",
         "message_bytes",
-        lambda row: [row.busbw_gb_per_s * row.latency_s / t for t in medians.get(row.cell, [])],
+        lambda row: [row.busbw_gb_per_s * row.time_s / t for t in times.get(row.cell, [])],
         lambda row: row.busbw_gb_per_s,
-    )
-    series = _with_fits(
-        series, shown, fits, lambda row, *point: bus_bandwidth(row["operation"], *point, row["world_size"])
     )
     has_peak = shown["peak_gb_per_s"].notna().any()
     columns = {
@@ -201,7 +165,6 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
         "busbw (GB/s)": text_of("busbw_gb_per_s", three),
         **({"of peak (%)": lambda row: percent(_peak_ratio(row))} if has_peak else {}),
         f"{interval_heading(shown['interval'])} of busbw": _bus_ends,
-        "pipelined busbw": text_of("pipelined_busbw_gb_per_s", three),
         **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
     }
     table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
@@ -209,16 +172,16 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x:
     return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, "collectives")
 
 
-def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict, value: Callable) -> tuple[Series, ...]:
-    """Return series with the curve of their model, if it has one. value: row of the model, bytes, seconds -> y."""
+def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict) -> tuple[Series, ...]:
+    """Return series with the curve of the model of their blocking calls, if it has one."""
     keys = {row["label"]: tuple(row[name] for name in MODEL) for row in plain_rows(rows, ("label", *MODEL))}
     found = []
     for one in series:
         row = fits.get(keys[one.label])
         if row and (curve := communication_curve(row)):
-            points = tuple((num_bytes, value(row, num_bytes, seconds)) for num_bytes, seconds in curve)
             rate = three(row["bandwidth_b_gb_per_s"])
-            one = replace(one, fit=points, fit_text=f"fit: a {duration(row['latency_a_s'])}, B {rate} GB/s (algbw)")
+            text = f"fit: a {duration(row['latency_a_s'])}, B {rate} GB/s (algbw)"
+            one = replace(one, fit=tuple(curve), fit_text=text)
         found.append(one)
     return tuple(found)
 
@@ -241,9 +204,9 @@ def _peak_ratio(row) -> float | None:
 
 def _bus_ends(row) -> str:
     """Return the range or interval of the bus bandwidth that its time gives."""
-    if any(map(is_unknown, (row.busbw_gb_per_s, row.latency_low_s, row.latency_high_s))):
+    if any(map(is_unknown, (row.busbw_gb_per_s, row.time_low_s, row.time_high_s))):
         return UNKNOWN
-    low, high = (row.busbw_gb_per_s * row.latency_s / t for t in (row.latency_high_s, row.latency_low_s))
+    low, high = (row.busbw_gb_per_s * row.time_s / t for t in (row.time_high_s, row.time_low_s))
     return bracket(low, high, row.interval)
 
 
@@ -253,7 +216,7 @@ def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: A
         over, x = "world_size", ranks_axis(rows[rows["latency_s"].notna()])
         rows = rows.assign(label=[name.label("subject", *PLACE) for name in rows["cell_name"]])
     series = make_series(rows, "label", over, lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
-    series = _with_fits(series, rows, fits, lambda _, __, seconds: seconds)
+    series = _with_fits(series, rows, fits)
     columns = {
         "blocking (µs)" if "blocking" in y.label else "time (µs)": text_of("latency_s", microseconds),
         f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
@@ -299,7 +262,7 @@ def section(data: ReportData) -> Section:
     peaks, medians = peaks_by_cell(data.campaign, data.measurements), values_by_cell(data.measurements, "p50_s")
     models, collectives = data.tables["communication_models"], data.with_stack_places(data.tables["collectives"])
     fits = {tuple(row[name] for name in MODEL): row for row in plain_rows(models, tuple(models))}
-    figures = collective_figures(collectives, medians, is_imported, peaks, fits)
+    figures = collective_figures(collectives, medians, is_imported, peaks, fits, steps_by_cell(data.measurements))
     bandwidth, latency = divided(figures, "bandwidth")
     title = "Latency" if is_imported else "Latency of one blocking call"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
@@ -314,7 +277,7 @@ def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
     """
     if rows["latency_s"].isna().all():
         return ""
-    call = "one call as imported" if is_imported else "one blocking call, slowest rank"
+    call = "one call as imported" if is_imported else "one blocking call, slowest rank; bandwidth: pipelined calls"
     return f"Time of {call}.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
 
 
@@ -332,16 +295,16 @@ def links_text(data: ReportData) -> str:
 def findings(data: ReportData) -> list[Finding]:
     """Return the highest bus bandwidth at the largest shape of each operation, all-reduce first; else the latencies."""
     rows = data.tables["collectives"]
-    rows = rows[rows["latency_s"].notna()]
+    rows = rows[rows["time_s"].notna()]
     known = rows[rows["busbw_gb_per_s"].notna()]
-    column, is_best = ("busbw_gb_per_s", max) if len(known) else ("latency_s", min)
+    column, is_best = ("busbw_gb_per_s", max) if len(known) else ("time_s", min)
     found, peaks = [], peaks_by_cell(data.campaign, data.measurements)
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
         group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
-        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "latency", "s")}
+        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "time", "s")}
         values["world_size"] = int(best.world_size)
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         if len(known) and best.cell in peaks:
@@ -381,8 +344,9 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         return []
     text = (
         "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks)."
-        " t: one blocking call; pipelined: many calls with a single wait, time per call. busbw = algbw × 2(n−1)/n for"
-        " all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others (nccl-tests,"
+        " t: pipelined calls, many with a single wait, time per call. Latency: one blocking call."
+        " busbw = algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the"
+        " others (nccl-tests,"
         f" doc/PERFORMANCE.md). Undefined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
         " Algorithm buffers: memory allocated besides the message; unknown for library collectives."
     )

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from regatta.core.statistics import interval_values, over_launches
+from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import UNKNOWN, duration, interval_heading, is_unknown, percent
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
@@ -23,7 +23,7 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, STEP_COLUMNS, WHOLE, cell_columns, interval_columns, make_table
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known, launch_means
 
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
 STRATEGIES = {
@@ -48,25 +48,41 @@ MEDIANS = {
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of several ranks, measured or not."""
     launches, planned = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST]), {"num_planned": campaign["repeats"]}
+    exposed = _exposed(measurements)
     rows = [cell_row(cell) | planned for cell in cells_of(campaign, "train_step")]
-    rows = [row | _communication(row["cell"], launches) for row in rows if row["world_size"] > 1]
+    rows = [row | _communication(row["cell"], launches, exposed) for row in rows if row["world_size"] > 1]
     return make_table(rows, STRATEGIES)
 
 
-def _communication(cell: str, launches: LaunchValues) -> dict:
-    """Return the columns of one cell. Hidden and exposed times are taken within each launch, then over launches."""
+def _exposed(measurements: pd.DataFrame) -> dict[str, Estimate]:
+    """Return exposed communication by cell, in seconds: the mean over launches of the difference of two steps.
+
+    It may be 0 or below, so its mean is arithmetic; differences relative to a cell's step have a scale in common.
+    """
+    ok = measurements[(measurements["status"] == "ok") & (measurements["whole_step_s"] > 0)]
+    step_s = ok.groupby("cell")["whole_step_s"].mean().astype(float)
+    shares = ok.assign(exposed=(ok["whole_step_s"] - ok["no_sync_s"]) / ok["cell"].map(step_s).astype(float))
+    found = launch_means(shares, "exposed", is_log=False)
+    return {cell: mean.times(step_s[cell]) for cell, mean in found.items()}
+
+
+def _communication(cell: str, launches: LaunchValues, exposed: dict[str, Estimate]) -> dict:
+    """Return the columns of one cell. Hidden and exposed shares are taken within each launch, then over launches."""
     whole, alone = launches.with_gaps(cell, "whole_step_s"), launches.with_gaps(cell, "communication_s")
-    by_launch = whole - launches.with_gaps(cell, "no_sync_s")
-    exposed = over_launches(known(by_launch).tolist())
+    by_launch, mean = whole - launches.with_gaps(cell, "no_sync_s"), exposed.get(cell, Estimate(0))
     return {
         "num_launches": launches.num_launches(cell),
-        "interval": exposed.kind,
-        **{name: over_launches(launches.of(cell, column)).median for name, column in MEDIANS.items()},
-        **interval_values("exposed", "s", exposed),
-        "exposed_share_ratio": over_launches(known(by_launch / whole).tolist()).median,
-        "hidden_ratio": over_launches(known(1 - by_launch / alone).tolist()).median,
+        "interval": mean.kind,
+        **{name: _median(launches.of(cell, column)) for name, column in MEDIANS.items()},
+        **interval_values("exposed", "s", mean),
+        "exposed_share_ratio": _median(known(by_launch / whole).tolist()),
+        "hidden_ratio": _median(known(1 - by_launch / alone).tolist()),
         **{name: launches.largest(cell, name) for name in LARGEST},
     }
+
+
+def _median(values: list[float]) -> float | None:
+    return fast_median(values) if values else None
 
 
 MOST = 3  # cells in a panel, so that their names fit

@@ -5,7 +5,7 @@ Definitions: docs/metrics.md.
 
 import pandas as pd
 
-from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples, over_launches
+from regatta.core.statistics import CONFIDENCE, PERCENTILES, fast_median, min_samples
 from regatta.core.text import NOT_PLANNED, four, is_unknown, rank_word, times
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
 from regatta.report.rows import table_rows
@@ -47,7 +47,7 @@ def _percentiles(cell: dict, launches: LaunchValues) -> dict:
     for time in TIMES:
         values = launches.of(cell["id"], time)
         if values and len(values) == num:
-            median = over_launches(values).median
+            median = fast_median(values)
             row |= {time: median, rate_column(time): cell["spec"]["parameters"]["batch_size"] / median}
     return row
 

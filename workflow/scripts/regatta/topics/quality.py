@@ -2,12 +2,13 @@
 
 import pandas as pd
 
-from regatta.core.statistics import DRIFT_P, MIN_LAUNCHES_INTERVAL
+from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.statistics import DRIFT_P
 from regatta.core.text import natural, percent, plural, three
 from regatta.report.findings import Advice, Finding, Source, of_cells, of_runs, percent_number
 from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
 from regatta.store.records import INCOMPLETE
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, with_primary
 
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are reported
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
@@ -22,13 +23,11 @@ LAUNCH_RANGES = {"cell": TEXT, "num_launches": WHOLE} | dict.fromkeys(
 
 
 def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each cell with an ok launch that has a time: one step in windows, else the launch's median.
+    """Return one row for each cell with an ok launch that has a primary time.
 
     range_ratio: (largest - smallest) / median; unknown for one launch.
     """
-    ok = measurements[measurements["status"] == "ok"]
-    value = ok["window_step_s"].fillna(ok["p50_s"])
-    found = value.groupby(ok["cell"]).agg(["count", "median", "min", "max"])
+    found = with_primary(measurements).groupby("cell")["primary_s"].agg(["count", "median", "min", "max"])
     rows = [
         (cell, num, median, low, high, (high - low) / median if num > 1 else None)
         for cell, num, median, low, high in found[found["count"] > 0].itertuples(name=None)
@@ -236,12 +235,12 @@ def _incomplete_files(ok: pd.DataFrame) -> Advice | None:
 
 
 def _few_launches(campaign: dict) -> Advice | None:
-    if campaign["repeats"] >= MIN_LAUNCHES_INTERVAL or campaign.get("imported"):
+    if campaign["repeats"] >= MIN_LAUNCHES or campaign.get("imported"):
         return None
     return Advice(
         f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: too few for 95 % confidence intervals; ranges"
         " over launches are shown.",
-        f"Set repeats to {MIN_LAUNCHES_INTERVAL} or more. Only the missing launches will run.",
+        f"Set repeats to {MIN_LAUNCHES} or more. Only the missing launches will run.",
         (Source(campaign["source"], what="repeats"),),
         {"num": campaign["repeats"]},
     )
@@ -250,7 +249,7 @@ def _few_launches(campaign: dict) -> Advice | None:
 def methods(campaign: dict) -> list[tuple[str, str]]:
     text = (
         f"A cell varies if its range over launches exceeds {100 * DISAGREEMENT_RATIO:g} % of the median. Good:"
-        f" {MIN_LAUNCHES_INTERVAL} or more launches planned per cell, at most {100 * CELLS_GOOD_RATIO:g} % of the cells"
+        f" {MIN_LAUNCHES} or more launches planned per cell, at most {100 * CELLS_GOOD_RATIO:g} % of the cells"
         " vary, and compared cells were interleaved in time. Low: more than"
         f" {100 * CELLS_LOW_RATIO:g} % vary, no cell has two valid launches, or ranks of another launch ran on the same"
         " host. Otherwise fair. Cells with one valid launch are not counted."

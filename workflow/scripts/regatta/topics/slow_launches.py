@@ -12,7 +12,7 @@ from regatta.core.statistics import fast_median
 from regatta.core.text import natural, plural, shape
 from regatta.report.findings import Advice, Finding, of_rows, of_runs, percent_number
 from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows, with_primary
 
 SLOW_FACTOR = 1.5  # beyond the median of the cell's other launches; chance: tests/figures/slow_launch_errors.py
 MIN_CELLS = 3  # slow ones
@@ -35,15 +35,12 @@ SLOW_LAUNCHES = {
     "is_slow": FLAG,
     **dict.fromkeys(LOADS, REAL),
 }
-USED = ("cell", "launch", "repeat", "hosts", "nodes", "gpus_per_node", "stack", "p50_s", "window_step_s", "loaded_host")
+USED = ("cell", "launch", "repeat", "hosts", "nodes", "gpus_per_node", "stack", "loaded_host", "primary_s")
 
 
 def slow_launches_table(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each launch with comparable cells, then one for each node with such cells."""
-    ok = plain_rows(measurements[measurements["status"] == "ok"], (*USED, *LOADS))
-    for row in ok:
-        row["value"] = row["p50_s"] if row["window_step_s"] is None else row["window_step_s"]
-    cells = grouped([row for row in ok if row["value"] is not None], ("cell",)).values()
+    cells = grouped(plain_rows(with_primary(measurements), (*USED, *LOADS)), ("cell",)).values()
     by_launch: dict[str, list[dict]] = defaultdict(list)
     by_host: dict[str, list[dict]] = defaultdict(list)
     for rows in cells:
@@ -74,8 +71,8 @@ def _compared(rows: list[dict], places: list[Iterable[str]]) -> Iterable[tuple[s
         if len(rows) - len(indices) >= MIN_OTHERS:
             if (key := tuple(indices)) not in known:
                 here = [rows[index] for index in indices]
-                others = [row["value"] for index, row in enumerate(rows) if index not in indices]
-                ratio = fast_median([row["value"] for row in here]) / fast_median(others)
+                others = [row["primary_s"] for index, row in enumerate(rows) if index not in indices]
+                ratio = fast_median([row["primary_s"] for row in here]) / fast_median(others)
                 known[key] = {"rows": here, "ratio": ratio}
             yield place, known[key]
 

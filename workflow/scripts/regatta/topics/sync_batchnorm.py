@@ -5,7 +5,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
-from regatta.core.statistics import interval_values, over_launches
+from regatta.core.statistics import interval_values
 from regatta.core.text import duration_tick, interval_heading, ratio_text
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
@@ -25,12 +25,20 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, values_by_cell
+from regatta.topics.base import (
+    LaunchValues,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    launch_means,
+    steps_by_cell,
+    with_primary,
+)
 from regatta.topics.communication import error_text
 from regatta.topics.memory import size_columns
 
-# Beginning of three columns -> the column of one launch. Both passes together are no sum of medians.
-TIMES = {"time": "p50_s", "forward": "forward_s", "backward": "backward_s"}
+PASSES = {"forward": "forward_s", "backward": "backward_s"}  # time_s of both together is no sum of these
 # Columns of which the largest launch counts.
 LARGEST = {
     **dict.fromkeys(("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes"), WHOLE),
@@ -38,17 +46,19 @@ LARGEST = {
 }
 BATCH_NORMS = {
     **cell_columns(axes_of("sync_batchnorm")),
-    **{column: kind for name in TIMES for column, kind in interval_columns(name, "s").items()},
+    **{column: kind for name in ("time", *PASSES) for column, kind in interval_columns(name, "s").items()},
     **LARGEST,
 }
 
 
 def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
-    launches = LaunchValues(measurements, (*TIMES.values(), *LARGEST))
-    rows = []
+    launches, rows = LaunchValues(measurements, LARGEST), []
+    ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
+    means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
+    means |= {name: launch_means(ok, column) for name, column in PASSES.items()}
     for cell in cells_of(campaign, "sync_batchnorm"):
-        times = {name: over_launches(launches.of(cell["id"], column)) for name, column in TIMES.items()}
+        times = {name: of_cells[cell["id"]] for name, of_cells in means.items()}
         row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": launches.num_launches(cell["id"])}
         row |= {"interval": times["time"].kind} | {name: launches.largest(cell["id"], name) for name in LARGEST}
         for name, found in times.items():
@@ -108,7 +118,7 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
 
 def section(data: ReportData) -> Section:
     rows = data.tables["batch_norms"]
-    figures = batch_norm_figures(rows, values_by_cell(data.measurements, "p50_s"))
+    figures = batch_norm_figures(rows, steps_by_cell(data.measurements))
     empty = "No synchronized batch norm was measured."
     lead = "Forward and backward pass of one layer on the slowest rank."
     lead = f"{lead} {how_to_read(rows, 'time_s')}" if figures else ""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
-from regatta.core.statistics import Estimate, interval_values, over_launches
+from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import NOT_PLANNED, UNKNOWN, interval_heading, is_unknown, percent, plural, three
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text
 from regatta.report.panels import (
@@ -37,9 +37,10 @@ from regatta.store.csv_files import (
     make_table,
 )
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
 from regatta.topics.memory import parts_table
 
+OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
 TRAINING_RUNS = {
     **cell_columns(axes_of(BENCHMARK)),
     **interval_columns("total", "s"),
@@ -62,42 +63,50 @@ TRAINING_RANKS = {
 
 def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_run cell, measured or not."""
-    memory, rows = LaunchValues(measurements, MEMORY_BYTES), []
+    memory, means, rows = LaunchValues(measurements, MEMORY_BYTES), _means(epochs), []
     for cell in cells_of(campaign, BENCHMARK):
         row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": 0, "interval": "none"}
         of_cell = epochs[epochs["cell"] == cell["id"]]
         if len(of_cell):
             row |= _outcome(of_cell) | {name: memory.largest(cell["id"], name) for name in MEMORY_BYTES}
+            for name, unit in OUTCOMES:
+                row |= interval_values(name, unit, means[f"{name}_{unit}"][cell["id"]])
+            row |= {"interval": means["total_s"][cell["id"]].kind}
         rows.append(row)
     return make_table(rows, TRAINING_RUNS)
 
 
+def _means(epochs: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+    """Return total time, losses and accuracy by column and cell; losses and accuracy are those of the last epoch."""
+    launches = epochs.groupby(["cell", "repeat"], sort=False)
+    last = launches.tail(1).merge(launches["epoch_s"].sum().rename("total_s").reset_index())
+    last = last.assign(benchmark=BENCHMARK)
+    return {f"{name}_{unit}": launch_means(last, f"{name}_{unit}", name == "total") for name, unit in OUTCOMES}
+
+
 def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each rank of each train_run cell that was measured. Ranks are never averaged."""
-    rows = []
+    launches = ranks.assign(cell=ranks["cell"] + " " + ranks["rank"].astype(str), benchmark=BENCHMARK)
+    rows, totals = [], launch_means(launches, "total_s")
     for cell in cells_of(campaign, BENCHMARK):
         for rank, of_rank in ranks[ranks["cell"] == cell["id"]].groupby("rank"):
             row = {"cell": cell["id"], "rank": rank, "num_launches": len(of_rank)}
-            row |= interval_values("total", "s", _over_launches(of_rank["total_s"]))
-            row |= {"accuracy_ratio": _over_launches(of_rank["accuracy_ratio"]).median}
+            row |= interval_values("total", "s", totals[f"{cell['id']} {rank}"])
+            row |= {"accuracy_ratio": _median(of_rank["accuracy_ratio"])}
             rows.append(row | of_rank[list(RANK_BYTES)].max().dropna().to_dict())
     return make_table(rows, TRAINING_RANKS)
 
 
-def _over_launches(values: pd.Series) -> Estimate:
-    return over_launches(values.dropna().astype(float).tolist())
+def _median(values: pd.Series) -> float | None:
+    known = values.dropna().astype(float).tolist()
+    return fast_median(known) if known else None
 
 
 def _outcome(epochs: pd.DataFrame) -> dict:
-    """Return the columns of one cell. epochs: by launch, in order; losses and accuracy are those of the last."""
+    """Return the columns of one cell without intervals. epochs: by launch, in order."""
     launches = epochs.groupby("repeat")
-    by_launch = launches.tail(1).set_index("repeat")[["train_loss", "test_loss", "accuracy_ratio"]]
-    by_launch["total_s"] = launches["epoch_s"].sum()
     row = {"num_launches": len(launches), "has_same_losses": _has_same_losses([launch for _, launch in launches])}
-    for column, values in by_launch.items():
-        row |= interval_values(*column.rsplit("_", 1), _over_launches(values))
-    row |= {"interval": _over_launches(by_launch["total_s"]).kind}
-    row |= {f"epoch_{name}": _over_launches(launches[name].median()).median for name in ("train_s", "test_s")}
+    row |= {f"epoch_{name}": _median(launches[name].median()) for name in ("train_s", "test_s")}
     num_images = epochs["train_samples"].iloc[0]
     is_known = row["epoch_train_s"] and not pd.isna(num_images)
     row["throughput_samples_per_s"] = int(num_images) / row["epoch_train_s"] if is_known else None
@@ -240,7 +249,7 @@ def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Ser
         points = []
         for epoch, of_epoch in known.groupby("epoch"):
             values = [curve.factor * value for value in of_epoch[curve.column].tolist()]
-            points.append(Point(float(epoch), tuple(values), over_launches(values).median))
+            points.append(Point(float(epoch), tuple(values), fast_median(values)))
         if points:
             series.append(Series(row.label, tuple(points)))
     return tuple(series)

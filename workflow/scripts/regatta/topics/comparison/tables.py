@@ -1,8 +1,9 @@
 """Pairs of cells, one in each row: inside a campaign (tables/comparisons.csv) and between two campaigns.
 
-The compared time is p50_s, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
+The compared time is the primary time, one per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,11 +15,11 @@ from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import cell_names
-from regatta.core.statistics import fast_median
-from regatta.core.text import plural, ratio_text
+from regatta.core.text import is_unknown, plural, ratio_text
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, sign_test
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.topics.base import with_primary
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ ALIKE = "A/A"
 FAR_NOISE = 2  # times the noise floor, from which an A/A pair is reported; at 1 it would be one of 40
 ALIKE_P = 0.01  # p of a sign test below which the ratios of identical stacks are reported to be on one side of 1
 
-Times = dict[int, tuple[str, float]]  # repeat -> (batch, p50_s) of one cell's ok launches
+Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one cell's ok launches
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
         sides = _sides(campaign, times, pair)
         compared = Compared(sides.reference, sides.other, sides.is_paired)
         if compared.num >= MIN_LAUNCHES:
-            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.median)
+            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.mean)
     given = versus_of(campaign)["margin"]
     margins = dict.fromkeys(ratios, Margin(MARGIN, "default") if given is None else Margin(given, "campaign"))
     for benchmark, of_benchmark in ratios.items():
@@ -233,12 +234,13 @@ def _noisy_text(rows: pd.DataFrame) -> str:
     return f"Warning: {num} of identical stacks beyond {FAR_NOISE} times the noise floor (largest: {largest})."
 
 
-def times_by_cell(measurements: pd.DataFrame) -> dict[str, Times]:
-    """Return the ok launches of each cell."""
+def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> dict[str, Times]:
+    """Return the ok launches of each cell. columns: of the primary times, if several campaigns are compared."""
     found: dict[str, Times] = defaultdict(dict)
-    ok = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
-    for row in ok[["cell", "repeat", "launch", "p50_s"]].itertuples():
-        found[row.cell][int(row.repeat)] = (batch_of(row.launch), float(row.p50_s))
+    ok = with_primary(measurements, columns)
+    for row in ok[["cell", "repeat", "launch", "primary_s"]].itertuples():
+        batch = math.nan if is_unknown(row.launch) else batch_of(row.launch)  # an unknown one equals no other
+        found[row.cell][int(row.repeat)] = (batch, float(row.primary_s))
     return found
 
 
@@ -281,7 +283,7 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     verdicts = judge_all(compared, limits)
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
         row |= {"num_launches": len(pair.other), "num_reference_launches": len(pair.reference)}
-        row |= {"time_s": _median(pair.other), "reference_time_s": _median(pair.reference)}
+        row |= {"time_s": _mean(pair.other), "reference_time_s": _mean(pair.reference)}
         if not pair.is_alike:
             row |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
         if compared[index].num:
@@ -289,14 +291,14 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     return make_table(rows, COMPARISONS)
 
 
-def _median(values: list[float]) -> float | None:
-    return fast_median(values) if values else None
+def _mean(values: list[float]) -> float | None:
+    return math.exp(np.mean(np.log(values))) if values else None
 
 
 def _statistics(verdict: Verdict, sides: Sides) -> dict:
     """Return the columns of one row."""
     ratio = verdict.ratio
-    found = {"is_paired": sides.is_paired, "time_ratio": ratio.median, "interval": ratio.kind, "verdict": ALIKE}
+    found = {"is_paired": sides.is_paired, "time_ratio": ratio.mean, "interval": ratio.kind, "verdict": ALIKE}
     found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
     found |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
     if not sides.is_alike:

@@ -162,7 +162,8 @@ def _resampled(launches: np.ndarray) -> np.ndarray:
     if interval_kind([len(launches)]) != "interval":
         return launches
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    return np.median(launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))], axis=1)
+    draws = launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))]
+    return np.exp(np.mean(np.log(draws), axis=1))
 
 
 def _misses(curve: Curve, fit: LogFit) -> str | None:

@@ -217,4 +217,4 @@ def _resampled(launches: list[np.ndarray]) -> np.ndarray:
     if is_range:
         return np.stack([values[rng.integers(len(values), size=NUM_RESAMPLES)] for values in launches], axis=1)
     draws = [values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))] for values in launches]
-    return np.stack([np.median(draw, axis=1) for draw in draws], axis=1)
+    return np.stack([np.exp(np.mean(np.log(draw), axis=1)) for draw in draws], axis=1)

@@ -1,21 +1,24 @@
 """Throughput and efficiency of training steps: tables/scaling.csv and efficiencies.csv. Definitions: docs/metrics.md.
 
-Rates are never averaged: the median over launches is taken of the time per step, and the rate derived from it.
+Rates are never averaged: the mean over launches is taken of the time per step, and the rate derived from it.
 """
 
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from regatta.core.statistics import Estimate, interval_values, over_launches, ratio_over_launches
+from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import is_unknown
+from regatta.core.verdicts import Compared, judge_all
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, interval_columns, make_table
-from regatta.topics.base import cells_of, steps_by_cell, values_of_cells
+from regatta.topics.base import cells_of, launch_means, values_of_cells, with_primary
+from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
 
 SCALING = {
     **cell_columns(STEP_COLUMNS),
     **interval_columns("step", "s"),
+    "step_median_s": REAL,
     **interval_columns("throughput", "samples_per_s"),
     **dict.fromkeys(("throughput_per_gpu_samples_per_s", "throughput_tokens_per_s"), REAL),
     "flops_per_sample": WHOLE,
@@ -129,15 +132,28 @@ NO_DDP = ONE_RANK | {"strategy": "none"}
 
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    cells, steps = cells_of(campaign, "train_step"), steps_by_cell(measurements)
-    lookup, rows = BaselineLookup(cells), []
+    cells, steps, rows = cells_of(campaign, "train_step"), StepTimes(measurements), []
+    lookup = BaselineLookup(cells)
+    baselines = {cell["id"]: lookup.find(cell["spec"], campaign["baseline"]) for cell in cells}
+    pairs = [(lookup.specs[cell], lookup.specs.get(of), cell, of) for cell, of in baselines.items()]
+    ratios = efficiencies(pairs, steps)
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = {name: values_of_cells(ok, name) for name in UTILIZATION_COLUMNS}
-    for cell in cells:
-        row = cell_row(cell) | _rates(cell, campaign, lookup, steps)
+    for cell, ratio in zip(cells, ratios, strict=True):
+        row = {"num_planned": campaign["repeats"]} | cell_row(cell)
+        row |= _rates(cell, steps) | _efficiency_columns(baselines[cell["id"]], cell["id"], ratio, lookup, steps)
+        row |= _parts(cell["spec"], lookup, steps)
         of_cell = {name: values.get(cell["id"], []) for name, values in launches.items()}
         rows.append(row | utilization(campaign, cell["spec"], of_cell, row["step_s"]))
     return make_table(rows, SCALING)
+
+
+class StepTimes:
+    """The primary times of all cells. means: by cell, over launches. launches: repeat -> (batch, seconds), by cell."""
+
+    def __init__(self, measurements: pd.DataFrame) -> None:
+        self.means = launch_means(with_primary(measurements), "primary_s")
+        self.launches: dict[str, Times] = times_by_cell(measurements)
 
 
 def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
@@ -165,50 +181,54 @@ def _word(efficiency_ratio: float) -> str:
     return "good" if efficiency_ratio > GOOD else "poor"
 
 
-def _rates(cell: dict, campaign: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
-    spec = cell["spec"]
+def _rates(cell: dict, steps: StepTimes) -> dict:
+    spec, step = cell["spec"], steps.means[cell["id"]]
     batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
-    step = over_launches(steps.get(cell["id"], []))
-    baseline = lookup.find(spec, campaign["baseline"])
-    row = {
-        "num_planned": campaign["repeats"],
+    seconds = [seconds for _, seconds in steps.launches[cell["id"]].values()]
+    return {
         "num_launches": step.num,
         "interval": step.kind,
         **interval_values("step", "s", step),
-        "throughput_samples_per_s": _rate(world_size * batch, step.median),
+        "step_median_s": fast_median(seconds) if seconds else None,
+        "throughput_samples_per_s": _rate(world_size * batch, step.mean),
         "throughput_low_samples_per_s": _rate(world_size * batch, step.high),
         "throughput_high_samples_per_s": _rate(world_size * batch, step.low),
-        "throughput_per_gpu_samples_per_s": _rate(batch, step.median),
-        "baseline": baseline,
+        "throughput_per_gpu_samples_per_s": _rate(batch, step.mean),
     }
-    if baseline is not None:
-        row |= _efficiency_columns(spec, lookup.specs[baseline], steps.get(cell["id"], []), steps.get(baseline, []))
-    if baseline == cell["id"]:  # 1 by definition, so it has neither range nor grade
-        row |= {"efficiency_low_ratio": None, "efficiency_high_ratio": None, "efficiency_interval": None, "grade": None}
-    return row | _parts(spec, lookup, steps)
 
 
-def efficiency(spec: dict, baseline: dict, steps: list[float], baseline_steps: list[float]) -> Estimate:
-    """Return throughput per GPU relative to the baseline's: (b/T) / (b0/T0).
+def efficiencies(pairs: list[tuple[dict, dict | None, str, str | None]], steps: StepTimes) -> list[Estimate]:
+    """Return throughput per GPU relative to the baseline's, (b/T) / (b0/T0), of all pairs of one table.
 
-    With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
+    pairs: specs of cell and baseline, and their ids; without a baseline None. With weak scaling b = b0: T0/T. With
+    strong scaling b = b0/n on n ranks: T(1) / (n T(n)). The interval is that of a moderated contrast (verdicts.py).
     """
-    batch, batch_0 = spec["parameters"]["batch_size"], baseline["parameters"]["batch_size"]
-    return ratio_over_launches([step / batch_0 for step in baseline_steps], [step / batch for step in steps])
+    known = [i for i, (*_, cell, baseline) in enumerate(pairs) if baseline not in (None, cell)]
+    sides = [sides_of(*(steps.launches[name] for name in pairs[i][2:])) for i in known]
+    compared = [Compared(side.reference, side.other, side.is_paired) for side in sides]
+    found = [Estimate(0) for _ in pairs]
+    for i, verdict in zip(known, judge_all(compared, [None] * len(compared)), strict=True):
+        batch, batch_0 = (spec["parameters"]["batch_size"] for spec in pairs[i][:2])
+        found[i] = verdict.ratio.times(batch / batch_0)
+    return found
 
 
-def _efficiency_columns(spec: dict, baseline: dict, steps: list[float], baseline_steps: list[float]) -> dict:
-    ratio, base = efficiency(spec, baseline, steps, baseline_steps), over_launches(baseline_steps)
-    work = baseline["nodes"] * baseline["gpus_per_node"] * baseline["parameters"]["batch_size"]
-    return {
-        "baseline_samples_per_s": _rate(work, base.median),
-        **interval_values("efficiency", "ratio", ratio),
-        "efficiency_interval": ratio.kind,
-        "grade": None if ratio.median is None else grade(ratio.median, ratio.low, ratio.high),
-    }
+def _efficiency_columns(
+    baseline: str | None, cell: str, ratio: Estimate, lookup: BaselineLookup, steps: StepTimes
+) -> dict:
+    """Return the columns of the baseline. Of a baseline itself efficiency is 1, with neither range nor grade."""
+    if baseline is None:
+        return {"baseline": None}
+    spec, base = lookup.specs[baseline], steps.means[baseline]
+    work = spec["nodes"] * spec["gpus_per_node"] * spec["parameters"]["batch_size"]
+    row = {"baseline": baseline, "baseline_samples_per_s": _rate(work, base.mean)}
+    if baseline == cell:
+        return row | {"efficiency_ratio": None if base.mean is None else 1.0}
+    word = None if ratio.mean is None else grade(ratio.mean, ratio.low, ratio.high)
+    return row | interval_values("efficiency", "ratio", ratio) | {"efficiency_interval": ratio.kind, "grade": word}
 
 
-def _parts(spec: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) -> dict:
+def _parts(spec: dict, lookup: BaselineLookup, steps: StepTimes) -> dict:
     """Return where efficiency is lost: DDP X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
 
     A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
@@ -216,7 +236,7 @@ def _parts(spec: dict, lookup: BaselineLookup, steps: dict[str, list[float]]) ->
 
     def step_s(changes: dict) -> float | None:
         cell = lookup.find(spec, changes)
-        return None if cell is None else over_launches(steps.get(cell, [])).median
+        return None if cell is None else steps.means[cell].mean
 
     unwrapped, one_gpu, one_node, all_nodes = map(step_s, (NO_DDP, ONE_RANK, {"nodes": 1}, {}))
     is_wrapped = spec["parameters"]["strategy"] != "none"
@@ -250,18 +270,19 @@ EFFICIENCIES = {
 
 def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
-    cells, steps, rows = cells_of(campaign, "train_step"), steps_by_cell(measurements), []
+    cells, steps, rows, pairs = cells_of(campaign, "train_step"), StepTimes(measurements), [], []
     lookup = BaselineLookup(cells)
     for cell in cells:
         for scaling, against, changes in baselines_of(cell["spec"]):
             if (baseline := lookup.find(cell["spec"], changes)) is None:
                 continue
-            cell_steps, base = (steps.get(name, []) for name in (cell["id"], baseline))
+            base, pair = steps.means[baseline], (cell["spec"], lookup.specs[baseline], cell["id"], baseline)
             row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
-            row |= {"num_launches": len(cell_steps), "num_baseline_launches": len(base)}
-            ratio = efficiency(cell["spec"], lookup.specs[baseline], cell_steps, base)
-            row |= {"baseline_step_s": over_launches(base).median, "interval": ratio.kind}
-            rows.append(cell_row(cell) | row | interval_values("efficiency", "ratio", ratio))
+            row |= {"num_launches": steps.means[cell["id"]].num, "num_baseline_launches": base.num}
+            rows.append(cell_row(cell) | row | {"baseline_step_s": base.mean})
+            pairs.append(pair)
+    for row, ratio in zip(rows, efficiencies(pairs, steps), strict=True):
+        row |= interval_values("efficiency", "ratio", ratio) | {"interval": ratio.kind}
     return make_table(rows, EFFICIENCIES)
 
 

@@ -1,6 +1,6 @@
 """Nodes and pairs of an acceptance sweep against the median of the others: tables/sweep_nodes.csv and sweep_pairs.csv.
 
-The compared time is p50_s, one value per launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
+The compared time is the primary time of a launch. Definitions: docs/metrics.md. Statistics: regatta.core.verdicts.
 """
 
 from collections import Counter, defaultdict
@@ -103,7 +103,7 @@ def _ranked(
     A repeat in which one cell has a result is not compared. p values are corrected over the table.
     """
     margins = margins_of(campaign, times_by_cell(measurements)) if members else {}
-    rows, compared = [], []
+    rows, compared, launches = [], [], []
     for workload, of_workload in members.items():
         places = []
         num_results = Counter(repeat for cell in cells[workload] for repeat in cell.times)
@@ -115,16 +115,17 @@ def _ranked(
             row = member.row | {"hosts": ", ".join(member.hosts), "num_launches": len(member.times)}
             row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
             rows.append(row)
-            if member.times:
-                row |= interval_values("time", "s", over_launches([time for _, time in sorted(member.times.items())]))
+            launches.append(member.times)
             if of_others:
                 times = [member.times[repeat] for repeat in of_others]
                 found = Compared(list(of_others.values()), times, True, member.row["benchmark"])
                 compared.append((row, found))
-                places.append((found.ratio.median, row))
+                places.append((found.ratio.mean, row))
         places.sort(key=lambda place: place[0])
         for place, (_, row) in enumerate(places, start=1):
             row |= {"place": place, "num_places": len(places)}
+    for row, mean in zip(rows, over_launches(launches, [row["benchmark"] for row in rows]), strict=True):
+        row |= interval_values("time", "s", mean)
     verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
     for (row, _), verdict in zip(compared, verdicts, strict=True):
         row |= _statistics(verdict)
