@@ -111,9 +111,9 @@ Environment differences:
 1 of 4 comparisons slower, 1 faster, 0 inconclusive, 2 equivalent (margin 10.0 %).
 Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than 3 launches. n: launches, test vs. base.
 
-cell                                   base    test               test/base  n  verdict
+cell                                   base    test             test/base  n  verdict
 all-reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 [0.489, 0.511]  5  faster
-all-reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 [1.468, 1.533]  5  slower
+all-reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 [1.466, 1.534]  5  slower
 
 Not shown: 2 rows with a ratio within the margin (2 equivalent). --all shows them.
 

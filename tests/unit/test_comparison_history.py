@@ -56,7 +56,7 @@ GOLDEN = """\
 3*  2026-11-21  june
      torch: 2.12.1 -> 2.13.0
 
-Median time, and ratio to the first campaign. *: environment changed.
+Mean time, and ratio to the first campaign. *: environment changed.
 cell                                              1               2              3*
 all-reduce · 1×2 processes · 16 KiB  1.10 s (1.000)  1.10 s (1.000)  1.32 s (1.200)
 
