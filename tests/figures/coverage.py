@@ -24,7 +24,7 @@ from regatta.core.moderation import Contrasts
 from regatta.core.verdicts import Compared
 
 SEED = 1
-SCATTER, NUM_CELLS, MARGIN = 0.02, 50, 0.05
+SCATTER, NUM_CELLS, NUM_BASELINES, MARGIN = 0.02, 50, 5, 0.05
 LAUNCHES = (3, 5, 10)
 CHUNK = 50  # campaigns at once, so that arrays stay in the cache
 PAIRINGS = (True, False)
@@ -159,6 +159,24 @@ def coverage(share: float, num: int, launches: int, kind: str = "launches") -> t
     return 100 * float(is_held.mean()), 100 * float(is_held[is_variable].mean())
 
 
+def efficiency_coverage(share: float, num: int, launches: int) -> float:
+    """Return the share of efficiencies' intervals that hold the truth, in percent.
+
+    45 cells of one shape, each with one of 5 baselines of another: launches are not paired, and baselines are shared.
+    """
+    random, held = np.random.default_rng(SEED), []
+    setups = Setup(num_cells=NUM_BASELINES, share=share), Setup(num_cells=NUM_CELLS - NUM_BASELINES, share=share)
+    for _ in range(0, num, CHUNK):
+        base, cells = (
+            simulated(random, setup, CHUNK, SCATTER, launches)[0] + levels(setup)[:, None] for setup in setups
+        )
+        of_cells = np.arange(cells.shape[1]) % NUM_BASELINES
+        truth = levels(setups[0])[of_cells] - levels(setups[1])
+        found = moderation.unpaired_contrasts(cells, base[:, of_cells], np.full(len(of_cells), ""))
+        held.append(np.abs(found.shift - truth) <= found.half_width)
+    return 100 * float(np.concatenate(held).mean())
+
+
 def settled_share(num: int, launches: int) -> tuple[float, float]:
     """Return which share of open rows gets a number of launches still needed, and which share of those it settles."""
     random, answered, settled = np.random.default_rng(SEED), [], []
@@ -236,6 +254,8 @@ def goals(num: int) -> list[str]:
         covered = [coverage(share, num, launches) for launches in LAUNCHES]
         table.row(f"coverage of cells' 95 % intervals, share {share:g}", [[v[0]] for v in covered], [[93]] * 3)
         table.row("the same, most variable tenth", [[v[1]] for v in covered], [[80], [87], [90]])
+        covered = [[efficiency_coverage(share, num, launches)] for launches in LAUNCHES]
+        table.row(f"coverage of efficiencies, share {share:g}", covered, [[93]] * 3)
     return table.missed
 
 

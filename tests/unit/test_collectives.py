@@ -52,9 +52,9 @@ def test_an_operation_without_a_known_factor_has_no_bus_bandwidth():
     assert "scatter_to_the_wind" not in BUS_FACTOR
 
 
-def test_latency_is_the_median_over_launches_and_bandwidth_follows_from_it():
-    row = table_of([collective_cell(10**6, 1, 2)], [[0.001, 0.002, 0.004]]).iloc[0]
-    assert row["latency_s"] == 0.002
+def test_without_pipelined_calls_bandwidth_follows_from_the_latency():
+    row = table_of([collective_cell(10**6, 1, 2)], [[0.001, 0.004]]).iloc[0]
+    assert row["latency_s"] == row["time_s"] == pytest.approx(0.002)
     assert (row["latency_low_s"], row["latency_high_s"], row["interval"]) == (0.001, 0.004, "range")
     assert row["algbw_gb_per_s"] == pytest.approx(0.5)
     assert row["busbw_gb_per_s"] == pytest.approx(0.5)  # 2 (n-1)/n is 1 for two ranks
@@ -68,14 +68,17 @@ def test_a_cell_that_failed_everywhere_is_a_row_without_numbers():
 
 def test_a_launch_that_failed_does_not_count():
     row = table_of([collective_cell(4096, 1, 2)], [[0.001, None, 0.003]]).iloc[0]
-    assert (row["num_launches"], row["latency_s"]) == (2, 0.002)
+    assert (row["num_launches"], row["latency_s"]) == (2, pytest.approx(0.003**0.5 / 1000**0.5))
 
 
-def test_the_pipelined_time_has_bandwidths_of_its_own():
+def test_bandwidth_follows_from_the_pipelined_time():
     cell = collective_cell(10**6, 1, 4)
     row = table_of([cell], [[0.002, 0.004]], window_step_s=0.001).iloc[0]
-    assert (row["latency_s"], row["pipelined_s"]) == (0.003, 0.001)
+    assert (row["latency_s"], row["pipelined_s"], row["time_s"]) == pytest.approx(
+        (0.008**0.5 / 1000**0.5, 0.001, 0.001)
+    )
     assert (row["pipelined_low_s"], row["pipelined_high_s"]) == (0.001, 0.001)
+    assert (row["algbw_gb_per_s"], row["busbw_gb_per_s"]) == pytest.approx((1.0, 1.5))
     assert row["pipelined_algbw_gb_per_s"] == pytest.approx(1.0)
     assert row["pipelined_busbw_gb_per_s"] == pytest.approx(1.5)
     assert table_of([cell], [[0.002]]).iloc[0].filter(like="pipelined").isna().all()  # records without windows
@@ -83,7 +86,7 @@ def test_the_pipelined_time_has_bandwidths_of_its_own():
 
 def test_a_barrier_has_times_and_no_bandwidth():
     row = table_of([collective_cell(None, 1, 4, "barrier")], [[1e-5, 3e-5]], window_step_s=1e-5).iloc[0]
-    assert (row["latency_s"], row["pipelined_s"]) == (2e-5, 1e-5)
+    assert (row["latency_s"], row["pipelined_s"]) == pytest.approx((3**0.5 * 1e-5, 1e-5))
     assert row[["message_bytes", "dtype", "algorithm"]].isna().all()
     assert row.filter(like="bw_gb_per_s").isna().all()
 

@@ -271,7 +271,7 @@ def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):
 @pytest.mark.usefixtures("drawing")
 def test_a_series_its_marks_and_its_fit_are_one_group(tmp_path):
     cells = [nccl_cell(4**i, *shape) for i in range(5, 15) for shape in ((1, 4), (2, 4))]
-    figure = communication.section(linked_report(tmp_path / "r", cells)).figures[0]
+    figure = communication.section(linked_report(tmp_path / "r", cells)).folded[1][0]
     root = ElementTree.fromstring(figure.svg)
     groups = root.findall(".//g[@class='series']")
     assert len(groups) == 2

@@ -10,7 +10,7 @@ from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.bandwidth import collectives_table
-from regatta.topics.base import primary_columns, primary_times
+from regatta.topics.base import fallback_text, primary_columns, primary_times
 from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.quality import launch_ranges_table
 from regatta.topics.scaling.tables import efficiencies_table, scaling_table
@@ -121,6 +121,8 @@ def test_records_without_the_primary_time_fall_back_on_both_sides_of_a_compariso
     assert primary_times(before).to_list() == before["p50_s"].to_list()
     gate = judge(campaign, now, (campaign | {"name": "before"}, before), 0.05)
     assert [cell.comparison.ratio.mean for cell in gate.compared] == pytest.approx([1.0] * 4)
+    assert [note for note in gate.notes if "collective: median iteration" in note] == [fallback_text(now, before)]
+    assert fallback_text(before, before) == fallback_text(now, now) == ""
 
 
 def test_a_file_of_an_earlier_version_without_windows_or_benchmark_is_judged_by_its_samples():

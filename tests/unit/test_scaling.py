@@ -1,6 +1,7 @@
 import pytest
 from synthetic import make_campaign, train_cell
 
+from regatta.core.verdicts import Compared, judge_all
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.scaling.tables import grade, scaling_table
@@ -106,15 +107,16 @@ def test_partners_have_the_same_bucket_stack_and_batch():
     assert row["wrapper_ratio"] == pytest.approx(1002 / 1392)
 
 
-def test_the_median_is_taken_of_times_and_not_of_rates():
+def test_the_mean_is_taken_of_times_and_the_rate_derived_from_it():
     table = analyse([(cell_of("resnet50", (1, 1)), [100.0, 400.0])], repeats=2)
-    # Median time (32/100 + 32/400) / 2 = 0.2 s gives 160 a second; the mean of the rates would be 250.
-    assert table["throughput_samples_per_s"].iloc[0] == pytest.approx(160)
+    # Times 0.32 and 0.08 s: geometric mean 0.16 s, 200 a second; median 0.2 s. The mean of the rates would be 250.
+    assert table["throughput_samples_per_s"].iloc[0] == pytest.approx(200)
+    assert (table["step_s"].iloc[0], table["step_median_s"].iloc[0]) == pytest.approx((0.16, 0.2))
     assert (table["throughput_low_samples_per_s"].iloc[0], table["throughput_high_samples_per_s"].iloc[0]) == (100, 400)
     assert table["interval"].iloc[0] == "range"
 
 
-def test_efficiency_spread_is_the_range_of_all_pairs_below_six_launches():
+def test_the_ends_of_an_efficiency_are_the_range_of_all_pairs_below_three_launches():
     table = analyse(
         [(cell_of("resnet50", "none"), [100.0, 200.0]), (cell_of("resnet50", (1, 4)), [80.0, 120.0])], repeats=2
     )
@@ -166,12 +168,32 @@ def test_rows_stand_in_the_order_of_their_sizes():
     assert table["bucket_cap_mb"].tolist() == [1, 25, 100]
 
 
-def test_the_spread_of_an_efficiency_is_an_interval_only_where_both_cells_have_six_launches():
-    from regatta.core.statistics import ratio_over_launches
+def test_the_interval_of_an_efficiency_is_that_of_the_comparison_of_both_cells():
+    """Different shapes never share an allocation: an unpaired contrast, as a comparison of the same times has it."""
+    base, own = [100.0, 101.0, 103.0], [90.0, 92.0, 91.0]
+    cell = cell_of("resnet50", (1, 4))
+    row = analyse([(cell_of("resnet50", "none"), base), (cell, own)], 3).loc[cell["id"]]
+    [verdict] = judge_all([Compared([BATCH / rate for rate in own], [BATCH / rate for rate in base], False)], [None])
+    found = (row["efficiency_ratio"], row["efficiency_low_ratio"], row["efficiency_high_ratio"])
+    assert found == pytest.approx((verdict.ratio.mean, verdict.ratio.low, verdict.ratio.high))
+    assert row["efficiency_interval"] == "interval"
+    assert found[0] == pytest.approx((90 * 92 * 91 / (100 * 101 * 103)) ** (1 / 3))
 
-    six, three = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2]
-    assert ratio_over_launches(six, six).kind == "interval"
-    assert ratio_over_launches(three, six).kind == ratio_over_launches(six, three).kind == "range"
+
+def test_cells_of_one_launch_are_paired_so_that_their_common_level_does_not_widen_the_efficiency():
+    levels, cells = (1.0, 1.2, 1.5), [train_cell("resnet50", 1, 1, strategy) for strategy in ("none", "ddp")]
+    rows = [
+        cell_row(cell) | {"repeat": repeat, "status": "ok", "launch": f"b-l{repeat:03d}-a00", "window_step_s": step}
+        for cell, ratio in zip(cells, (1.0, 1.25), strict=True)
+        for repeat, step in enumerate(level * ratio for level in levels)
+    ]
+    row = (
+        scaling_table(make_campaign(cells, repeats=3), make_table(rows, MEASUREMENTS))
+        .set_index("cell")
+        .loc[cells[1]["id"]]
+    )
+    ends = (row["efficiency_ratio"], row["efficiency_low_ratio"], row["efficiency_high_ratio"])
+    assert ends == pytest.approx((0.8, 0.8, 0.8))
 
 
 def test_an_efficiency_over_a_single_launch_of_the_baseline_has_neither_spread_nor_grade():

@@ -23,7 +23,7 @@ from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.base import launch_means, primary_columns, with_primary
+from regatta.topics.base import fallback_text, launch_means, primary_columns, with_primary
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
 
@@ -105,7 +105,7 @@ class CampaignsCompared:
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
     unmatched: reason -> table (CELL) of the cells that are not compared. fields: the single fields in which unmatched
-    cells of both differ.
+    cells of both differ. fallback: which primary times one side lacks; empty if none.
     """
 
     base: CampaignResults
@@ -115,6 +115,7 @@ class CampaignsCompared:
     unmatched: dict[str, pd.DataFrame]
     environment: list[Difference]
     fields: list[str]
+    fallback: str = ""
 
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
@@ -177,7 +178,8 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         if found
     }
     environment = by_stack(dict(stack_sides(base, test)))
-    return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields)
+    fallback = fallback_text(base.measurements, test.measurements)
+    return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields, fallback)
 
 
 def _sentence(differences: list[str]) -> str:

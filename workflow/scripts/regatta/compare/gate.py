@@ -20,7 +20,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, is_unknown, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import grouped, plain_rows, primary_columns, values_of_cells, with_primary
+from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns, values_of_cells, with_primary
 from regatta.topics.comparison.tables import batch_of
 from regatta.topics.failures import log_path
 
@@ -205,6 +205,7 @@ def _compare(
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
     planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
     gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
+    notes += filter(None, [fallback_text(measurements, old_measurements)])
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
 

@@ -40,6 +40,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     shift = texts.direction_text(texts.direction(texts.judged_rows(rows)))
     lines += [f"Overall, {shift}."] if shift else []
     lines += _limits(rows)
+    lines += [f"Note: {found.fallback}."] if found.fallback else []
     if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
         lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, listed.itertuples())])]
@@ -131,7 +132,7 @@ def history_text(history: History, margin: float, shows_all: bool = False) -> st
         lines += [f"     {difference_text(change, 'before', 'since')}" for change in history.changes[place]]
     changes, names = largest_changes(history), _names(history)
     moved = changes if shows_all else changes[changes > 1 + margin]
-    lines += ["", f"Median time, and ratio to the first campaign. {CHANGED}: environment changed."]
+    lines += ["", f"Mean time, and ratio to the first campaign. {CHANGED}: environment changed."]
     heads = ("cell", *(_heading(history, place).strip() for place in range(len(history.campaigns))))
     times = {
         (row.cell, row.place): f"{duration(row.time_s)} ({ratio_text(row.ratio_to_first)})"
@@ -204,7 +205,7 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
         "n": lambda row: str(row.num_launches),
         "ratio to first": lambda row: ratio_text(row.ratio_to_first),
     }
-    return Table.of("Median times over campaigns", columns, rows)
+    return Table.of("Mean times over campaigns", columns, rows)
 
 
 def comparison_page(found: CampaignsCompared) -> str:
@@ -251,7 +252,7 @@ def history_page(history: History) -> str:
     cells = plural(history.table["cell"].nunique(), "cell")
     lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}"
     lead += f" ({CHANGED})." if num_changes else "."
-    lead += " Points: individual launches. Line: medians. Below 1: faster than in the first campaign."
+    lead += " Points: individual launches. Line: means. Below 1: faster than in the first campaign."
     empty = "No environment change was recorded."
     environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
     over_time = Section("history", "Cells over time", figures=tuple(history_figures(history)))

@@ -136,7 +136,7 @@ def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool
 def _estimate(values: list[float], mean: float, low: float, high: float) -> Estimate:
     num = len(values)
     if num < 2:
-        return Estimate(num, mean, None, None, "single") if num else Estimate(0)
+        return Estimate(num, values[0], None, None, "single") if num else Estimate(0)
     if num < MIN_LAUNCHES:
         return Estimate(num, mean, min(values), max(values), "range")
     return Estimate(num, mean, low, high, "interval")

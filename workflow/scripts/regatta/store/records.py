@@ -99,8 +99,7 @@ def is_without_samples(record: dict) -> bool:
 def imported_times(record: dict) -> dict:
     """Return the columns of a record without samples. Raises ValueError for an invalid time.
 
-    p50_s: the median, or else a mean (CENTERS). window_step_s of a training step defaults to the same time: such
-    programs synchronize every step, so that throughput can only come from it.
+    p50_s: the median, or else a mean (CENTERS).
     """
     given = record["imported"]["times_s"]
     times = {name: number(value, f"imported.times_s.{name}", 0) for name, value in given.items()}
@@ -109,8 +108,6 @@ def imported_times(record: dict) -> dict:
         raise ValueError("status ok, but imported.times_s has neither a median nor a mean")
     is_cut = record["imported"].get("is_incomplete")
     times |= {"p50_s": times[center], "stop": f"imported: {CENTERS[center]}{INCOMPLETE if is_cut else ''}"}
-    if record["spec"]["benchmark"] == "train_step":
-        times.setdefault("window_step_s", times["p50_s"])
     return times
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from regatta.core.benchmarks import SAMPLES, benchmark_names, load_benchmark
+from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
 from regatta.core.names import CellName, campaign_names
 from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
@@ -123,6 +123,26 @@ def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> di
         cells.setdefault(cell, {})[repeat], groups[cell] = value, benchmark
     found = over_launches(list(cells.values()), list(groups.values()), is_log)
     return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
+
+
+def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:
+    """Return by which time the cells of these benchmarks are judged. columns: `primary_columns`."""
+    texts = []
+    for name in sorted(set(benchmarks) & columns.keys()):
+        declared = load_benchmark(name).primary_time
+        is_declared = declared["column"] == columns[name]
+        lacking = f"{SAMPLES_LABEL}, as records lack the {declared['label']}"
+        texts.append(f"{name}: {declared['label'] if is_declared else lacking}")
+    return "; ".join(texts)
+
+
+def fallback_text(*tables: pd.DataFrame) -> str:
+    """Return which benchmarks are judged by another time than in one of the tables alone; empty if none is."""
+    columns, changed = primary_columns(*tables), []
+    for table in tables:
+        alone = primary_columns(table)
+        changed += [name for name in set(table.get("benchmark", ())) & alone.keys() if alone[name] != columns[name]]
+    return f"one side lacks a primary time; {primary_text(changed, columns)}" if changed else ""
 
 
 def steps_by_cell(measurements: pd.DataFrame) -> dict[str, list[float]]:

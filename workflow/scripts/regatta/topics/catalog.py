@@ -39,7 +39,7 @@ from regatta.topics import (
     training_runs,
 )
 from regatta.topics.answer import answer, answer_json
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
@@ -199,6 +199,14 @@ def render(data: ReportData) -> str:
         return page.load_template("report.html.j2", is_large).render(_content(data, advice, shown, downloads))
 
 
+def _terms(data: ReportData) -> list[tuple[str, str]]:
+    """Return the terms of the primary time and of the topics."""
+    found = primary_text(data.ok["benchmark"], primary_columns(data.measurements))
+    text = "The time of a launch from which efficiency, bandwidth, intervals, comparisons and sweeps derive."
+    primary = [("Primary time", f"{text} {found}.")] if found else []
+    return [*primary, *(term for topic in topics_of(data.campaign) for term in topic.methods(data.campaign))]
+
+
 def _unchecked(problems: dict) -> list[tuple[str, str]]:
     """Return the term on launch files without checksums; none if all have them."""
     if not (num := problems.get("num_unchecked")):
@@ -239,8 +247,7 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
-        "methods": page.methods(campaign, [term for topic in topics_of(campaign) for term in topic.methods(campaign)])
-        + _unchecked(data.problems),
+        "methods": page.methods(campaign, _terms(data)) + _unchecked(data.problems),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),

@@ -1,5 +1,6 @@
 """Time that a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.statistics import Estimate, fast_median, interval_values
@@ -75,14 +76,18 @@ def _communication(cell: str, launches: LaunchValues, exposed: dict[str, Estimat
         "interval": mean.kind,
         **{name: _median(launches.of(cell, column)) for name, column in MEDIANS.items()},
         **interval_values("exposed", "s", mean),
-        "exposed_share_ratio": _median(known(by_launch / whole).tolist()),
-        "hidden_ratio": _median(known(1 - by_launch / alone).tolist()),
+        "exposed_share_ratio": _mean(known(by_launch / whole)),
+        "hidden_ratio": _mean(known(1 - by_launch / alone)),
         **{name: launches.largest(cell, name) for name in LARGEST},
     }
 
 
 def _median(values: list[float]) -> float | None:
     return fast_median(values) if values else None
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 MOST = 3  # cells in a panel, so that their names fit

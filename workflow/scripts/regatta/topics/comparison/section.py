@@ -136,7 +136,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not tables.cell_pairs(campaign) and not tables.alike_stacks(campaign):
         return []
     text = (
-        "Ratio of the geometric means of p50_s over launches (synchronized steps, blocking calls). Above 1 is slower."
+        "Ratio of the geometric means of primary times over launches. Above 1 is slower."
         f" From {MIN_LAUNCHES} launches per side: 95 % moderated t interval of logarithms. Its variance is stabilized"
         " by that of all compared pairs (empirical Bayes). Launches that shared an allocation are paired; others have"
         " Welch's degrees of freedom. With several allocations, their means are the unit. If successive launches are"

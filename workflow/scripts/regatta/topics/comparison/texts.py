@@ -21,9 +21,7 @@ NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is
 SETTLED_BY = ["time_low_ratio", "time_high_ratio", "p_adjusted"]  # the columns that settle a direction
 SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
 BASE, TEST = "base", "test"  # the words for two campaigns
-COMPARED = (
-    "Times: medians of synchronized steps and blocking calls (p50_s), not the pipelined windows used for scaling."
-)
+COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
 
 def interval_text(row) -> str:

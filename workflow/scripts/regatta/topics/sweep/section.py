@@ -373,7 +373,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     if not campaign.get("sweep"):
         return []
     text = (
-        "Time: median of individually synchronized iterations of a launch (p50_s). Difference: geometric mean over"
+        "Time: primary time of a launch. Difference: geometric mean over"
         " repeats of the ratio to the median of the other nodes (or pairs) in the same repeat; of all, if fewer than"
         " four. Verdicts as in comparisons, corrected over the table. In a sweep of pairs, a node's time is the median"
         " over its pairs."
