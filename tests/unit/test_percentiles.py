@@ -4,8 +4,7 @@ from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.buckets import bucket_tables
-from regatta.topics.percentiles import PERCENTILE_COLUMNS, percentile_tables, percentiles_table
+from regatta.topics.percentiles import PERCENTILE_COLUMNS, bucket_tables, percentile_tables, percentiles_table
 
 BATCH = 32
 

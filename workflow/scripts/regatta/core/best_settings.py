@@ -15,6 +15,31 @@ from regatta.core.moderation import CONFIDENCE, Array, launch_statistics, modera
 MIN_LAUNCHES_SETTING = 2  # with fewer, a setting is undecided
 # Degrees of freedom of the prior are divided by this: settings vary differently, and few rows determine the prior.
 CAUTION = 1.5
+FREEDOMS = (
+    1,
+    1.2,
+    1.5,
+    2,
+    2.5,
+    3,
+    3.5,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    14,
+    17,
+    20,
+    25,
+    30,
+    40,
+    60,
+    120,
+    1000,
+)  # few: constants take time
 
 
 @dataclass(frozen=True)
@@ -23,6 +48,7 @@ class BestSettings:
 
     cost, low, high: logarithm of the time over that of the best, and its simultaneous 95 % interval; NaN if undecided.
     may_be_best: not excluded. is_undecided: fewer than MIN_LAUNCHES_SETTING launches, or nothing to compare with.
+    p_value: of each row, of its most significant difference; 1 for all rows that exclude none.
     """
 
     cost: Array
@@ -30,6 +56,7 @@ class BestSettings:
     high: Array
     may_be_best: Array
     is_undecided: Array
+    p_value: Array
 
 
 def best_settings(logs: Array, groups: Array) -> BestSettings:
@@ -62,7 +89,7 @@ def best_settings(logs: Array, groups: Array) -> BestSettings:
     found = moderate(*arrays, names, independent=shares.reshape(flat))
     variance = np.maximum(found[0].reshape(shares.shape), of_rows[0][..., None])
     freedom = np.minimum(found[1].reshape(shares.shape), of_rows[1][..., None])
-    return _compared(mean, num, is_used, variance, range_constants(num_settings[..., None], freedom))
+    return _compared(mean, num, is_used, variance, freedom)
 
 
 def _pair_variances(
@@ -76,28 +103,36 @@ def _pair_variances(
     return np.where(is_blocked[..., None], squares, variance[..., i] + variance[..., j]), freedom
 
 
-def _compared(mean: Array, num: Array, is_used: Array, variance: Array, constant: Array) -> BestSettings:
+def _compared(mean: Array, num: Array, is_used: Array, variance: Array, freedom: Array) -> BestSettings:
     """Reduce the differences of all pairs, with simultaneous intervals, to those from the best."""
     i, j = np.triu_indices(mean.shape[-1], 1)
-    inverse = 1 / np.maximum(num, 1)
-    half = constant * np.sqrt(variance / 2 * (inverse[..., i] + inverse[..., j]) / 2)
+    inverse, num_settings = 1 / np.maximum(num, 1), is_used.sum(-1)[..., None]
+    error = np.sqrt(variance / 2 * (inverse[..., i] + inverse[..., j]) / 2)
+    constant = range_constants(num_settings, freedom)
     ends = []
-    for width in (-half, half, np.zeros(half.shape)):
+    for width in (-constant * error, constant * error, 0 * error):
         gaps = np.full((*mean.shape, mean.shape[-1]), -np.inf)
         gaps[..., i, j], gaps[..., j, i] = mean[..., i] - mean[..., j] + width, mean[..., j] - mean[..., i] + width
         ends.append(np.where(is_used, np.fmax(np.fmax.reduce(gaps, -1), 0), np.nan))
     low, high, cost = ends
-    return BestSettings(cost, low, high, ~(low > 0), ~is_used)
+    both = is_used[..., i] & is_used[..., j]
+    ranges = np.where(both, np.abs(mean[..., i] - mean[..., j]) / error, 0)
+    return BestSettings(
+        cost, low, high, ~(low > 0), ~is_used, _p_values(ranges, constant, num_settings[..., 0], freedom)
+    )
 
 
 def range_constants(num_settings: Array, freedom: Array) -> Array:
-    """Return the 95 % quantiles of the studentized range, for degrees of freedom rounded down to two digits."""
-    step = 10.0 ** (np.floor(np.log10(np.clip(freedom, 1, 1000))) - 1)
-    rounded = np.floor(np.minimum(freedom, 1000) / step + 1e-9) * step
-    cases = np.stack(np.broadcast_arrays(num_settings, rounded), -1)
+    """Return the 95 % quantiles of the studentized range, for degrees of freedom rounded down to FREEDOMS."""
+    cases = np.stack(np.broadcast_arrays(num_settings, _rounded_down(freedom)), -1)
     unique, places = np.unique(cases.reshape(-1, 2), axis=0, return_inverse=True)
-    found = np.array([_range_constant(int(num), round(float(freedom), 1)) for num, freedom in unique])
+    found = np.array([_range_constant(int(num), float(freedom)) for num, freedom in unique])
     return found[places].reshape(cases.shape[:-1])
+
+
+def _rounded_down(freedom: Array) -> Array:
+    places = np.searchsorted(FREEDOMS, np.nan_to_num(freedom) + 1e-9, side="right") - 1
+    return np.where(places < 0, 0.0, np.array(FREEDOMS)[np.maximum(places, 0)])
 
 
 @functools.lru_cache(10_000)
@@ -106,4 +141,23 @@ def _range_constant(num_settings: int, freedom: float) -> float:
 
     if num_settings < 2 or freedom <= 0:
         return math.inf
-    return float(studentized_range.ppf(CONFIDENCE, num_settings, freedom))  # 50 ms
+    return float(studentized_range.ppf(CONFIDENCE, num_settings, freedom))  # 100 ms
+
+
+def _p_values(ranges: Array, constant: Array, num_settings: Array, freedom: Array) -> Array:
+    """Return p of the pair of each row, (..., rows, pairs), whose range exceeds its constant most."""
+    pair = np.argmax(ranges / constant, -1)[..., None]
+    q, limit, freedom = (np.take_along_axis(part, pair, -1)[..., 0] for part in (ranges, constant, freedom))
+    found = np.ones(q.shape)
+    for place in zip(*np.nonzero(q > limit), strict=True):
+        found[place] = _p_value(
+            int(num_settings[place]), float(_rounded_down(freedom[place])), round(float(q[place]), 2)
+        )
+    return found
+
+
+@functools.lru_cache(10_000)
+def _p_value(num_settings: int, freedom: float, q: float) -> float:
+    from scipy.stats import studentized_range
+
+    return float(studentized_range.sf(q, num_settings, freedom))  # 20 ms

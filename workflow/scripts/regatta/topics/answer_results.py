@@ -12,13 +12,13 @@ from regatta.report.findings import Finding, percent_number
 from regatta.report.rows import table_rows
 from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData
-from regatta.topics.buckets import GROUP
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
+from regatta.topics.settings import Setting, cost_text, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
@@ -180,10 +180,11 @@ def bucket(data: ReportData) -> AnswerLine | None:
         else [f"fastest or within noise for {values['num_best']} of {len(rows)} workloads"]
     )
     texts += ([unknown] if unknown else []) if is_tested else ["noise unknown: one launch per cell"]
-    worst = _worst_bucket(measured, chosen)
+    size, worst = _worst_bucket(measured, data.tables["settings"], chosen)
     if worst:
-        values |= {"worst_bucket_cap_mb": worst[0], "worst_cost_ratio": worst[1]}
-        texts.append(f"{worst[0]:g} MiB is up to {percent_number(worst[1])} % slower")
+        values |= {"worst_bucket_cap_mb": size, "worst_cost_ratio": worst.cost}
+        values |= {"worst_cost_low_ratio": worst.low, "worst_cost_high_ratio": worst.high}
+        texts.append(f"{size:g} MiB is up to {percent_number(worst.cost)} %{cost_text(worst)} slower")
     *others, last = (f"{size:g}" for size in chosen)
     named = f"{', '.join(others)} or {last}" if others else last
     lead = f"Bucket size: {named} MiB"
@@ -200,21 +201,17 @@ def _at_largest(scaling: pd.DataFrame, world_size: int) -> pd.DataFrame:
     return scaling[scaling["step_s"].notna() & scaling["bucket_cap_mb"].notna() & (scaling["world_size"] == world_size)]
 
 
-def _worst_bucket(rows: pd.DataFrame, chosen: list[float]) -> tuple[float, float] | None:
-    """Return the other bucket size that costs most, and its cost, among those beyond the interval of the best."""
-    found = []
-    for _, group in rows.groupby(list(GROUP), dropna=False, sort=True):
-        best = min(table_rows(group), key=lambda row: row.step_s)
-        found += [
-            (row.step_s / best.step_s - 1, float(row.bucket_cap_mb))
-            for row in table_rows(group)
-            if row.bucket_cap_mb not in chosen
-            and not is_unknown(row.step_low_s)
-            and not is_unknown(best.step_high_s)
-            and row.step_low_s > best.step_high_s
-        ]
-    cost, size = max(found, default=(None, None))
-    return None if cost is None else (size, float(cost))
+def _worst_bucket(
+    rows: pd.DataFrame, settings: pd.DataFrame, chosen: list[float]
+) -> tuple[float, Setting] | tuple[None, None]:
+    """Return the other bucket size that costs most, and its setting, among those that differ over all rows."""
+    by_cell = settings_of(settings, "bucket_cap_mb")
+    found = [
+        (by_cell[row.cell].cost, float(row.bucket_cap_mb), by_cell[row.cell])
+        for row in table_rows(rows)
+        if row.bucket_cap_mb not in chosen and is_costly(by_cell.get(row.cell))
+    ]
+    return max(found, key=lambda item: item[:2], default=(None, None, None))[1:]
 
 
 def compared(data: ReportData) -> AnswerLine | None:

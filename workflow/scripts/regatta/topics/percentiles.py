@@ -6,7 +6,7 @@ Definitions: docs/metrics.md.
 import pandas as pd
 
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, fast_median, min_samples
-from regatta.core.text import NOT_PLANNED, four, is_unknown, rank_word, times
+from regatta.core.text import NOT_PLANNED, UNKNOWN, four, is_unknown, percent, rank_word, times
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
 from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
@@ -14,6 +14,8 @@ from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEX
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
+USUAL_MIB = 25  # the default of DistributedDataParallel
+COMPARED = ("p75_s", "p95_s")  # percentiles of the published comparison
 
 
 def rate_column(time: str) -> str:
@@ -84,6 +86,52 @@ def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
 def exact_ms(seconds: float | None) -> str:
     """Return milliseconds with four digits: three are too few to recompute a difference of one percent."""
     return four(times(seconds, 1e3))
+
+
+# The published comparison: PyTorch's DDP benchmark prints percentiles of each bucket size against the default's.
+
+
+def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
+    """Return a table for each workload and bucket size against the default: the times of both, and their difference.
+
+    Without the default, the sizes are compared with the largest.
+    """
+    rows = name_rows(percentiles, "train_step", without=("bucket_cap_mb",))
+    rows = rows[rows["bucket_cap_mb"].notna()]
+    sizes = set(rows["bucket_cap_mb"])
+    base = USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
+    bases = {_key(row): row for row in table_rows(rows[rows["bucket_cap_mb"] == base])}
+    found = []
+    for (_, workload), group in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
+        pairs = [(bases[_key(row)], row) for row in table_rows(from_one_rank_up(group)) if _key(row) in bases]
+        if any(not is_unknown(base.p50_s) and not is_unknown(row.p50_s) for base, row in pairs):
+            found.append(_comparison(workload, pairs, device))
+    return tuple(found)
+
+
+def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
+    base_mib, mib = (f"{row.bucket_cap_mb:g} MiB" for row in pairs[0])
+    known = [time for time in COMPARED if any(not is_unknown(getattr(row, time)) for pair in pairs for row in pair)]
+    known = known or ["p50_s"]  # too few samples for a higher percentile
+    heads = ["cell", "n"]
+    for name in (time.removesuffix("_s") for time in known):
+        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
+    body = []
+    for base, row in pairs:
+        texts = [row.name, f"{row.num_launches} vs. {base.num_launches}"]
+        for time in known:
+            before, after = getattr(base, time), getattr(row, time)
+            texts += [exact_ms(before), exact_ms(after), four(getattr(row, rate_column(time)))]
+            texts.append(UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1))
+        body.append(tuple(texts))
+    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (single steps; samples/s per {rank_word(device)} at {mib})"
+    return Table(caption, tuple(heads), tuple(body), sources=("percentiles",))
+
+
+def _key(row) -> tuple:
+    """Return what identifies a cell, without its bucket size. Unknown is a word here, since pd.NA equals nothing."""
+    values = (getattr(row, name) for name in WORKLOAD_AND_SHAPE if name != "bucket_cap_mb")
+    return tuple("unknown" if is_unknown(value) else value for value in values)
 
 
 def section(data: ReportData) -> Section:

@@ -24,6 +24,7 @@ from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
 from regatta.report.rows import table_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, once_per_report, steps_by_cell
+from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.figures import (
     Threads,
     best_of_largest,
@@ -42,6 +43,7 @@ from regatta.topics.scaling.tables import (
     efficiencies_table,
     scaling_table,
 )
+from regatta.topics.settings import Setting, compare_settings
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
@@ -226,11 +228,15 @@ def workloads(data: ReportData) -> list[pd.DataFrame]:
 def efficiency_findings(data: ReportData) -> list[Finding]:
     """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
 
-    near: the cells within noise of it, whose interval or range overlaps its own.
+    near: the cells that may be faster (`compare_settings`). undecided: those with too few launches.
     """
     scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
     known = [rows[rows["cell"] != rows["baseline"]].dropna(subset="efficiency_ratio") for rows in workloads(data)]
-    return [_efficiency(rows, scaling, threads, data) for rows in known if len(rows)]
+    known = [rows for rows in known if len(rows)]
+    cells = [candidates(rows)["cell"].tolist() for rows in known]
+    groups = {cell: "train_step" for of_workload in cells for cell in of_workload}
+    settings = compare_settings(cells, times_by_cell(data.measurements), groups)
+    return [_efficiency(rows, scaling, threads, data, settings) for rows in known]
 
 
 def _throughput(row, data: ReportData) -> Finding:
@@ -239,9 +245,11 @@ def _throughput(row, data: ReportData) -> Finding:
     return Finding("throughput", values, (of_cells("scaling", [row.cell]),), (row.cell,))
 
 
-def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData) -> Finding:
+def _efficiency(
+    rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData, settings: dict[str, Setting]
+) -> Finding:
     best, chosen = best_of_largest(rows), candidates(rows)
-    overlapping = chosen[(chosen["step_low_s"] <= best.step_high_s).fillna(False) & (chosen["cell"] != best.cell)]
+    others = [cell for cell in chosen["cell"] if cell != best.cell]
     base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
@@ -253,7 +261,8 @@ def _efficiency(rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, dat
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
         "num_candidates": len(chosen),
-        "near": tuple(data.cell_names[cell].unlike(name) for cell in overlapping["cell"]),
+        "near": tuple(data.cell_names[cell].unlike(name) for cell in others if settings[cell].may_be_best),
+        "num_undecided": sum(settings[cell].may_be_best is None for cell in others),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
@@ -280,6 +289,7 @@ def sentence(finding: Finding) -> str:
     if values["num_candidates"] > 1:
         names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
         near = f"; within noise: {names}" if names else ""
+        near += f"; {values['num_undecided']} undecided: one launch" if values["num_undecided"] else ""
         text += f" Fastest of {values['num_candidates']} configurations: {values['fastest']}{near}."
     return text
 
@@ -315,7 +325,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         ),
         (
             "Within noise",
-            "The interval (or range) of the median step time over launches overlaps that of the fastest configuration."
+            "The configuration may be the fastest: multiple comparisons with the best do not exclude it (95 %)."
             " It guards against reporting noise; it is not a test. Unknown with one launch.",
         ),
         (

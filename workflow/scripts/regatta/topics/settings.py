@@ -1,0 +1,119 @@
+"""Which of several settings may be the best, and what the others cost: tables/settings.csv, and one function for all.
+
+The rule: regatta.core.best_settings, docs/metrics.md.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from regatta.core import moderation
+from regatta.core.best_settings import best_settings
+from regatta.core.text import is_unknown
+from regatta.report.findings import percent_number
+from regatta.store.csv_files import FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.topics.base import grouped, plain_rows
+from regatta.topics.comparison.tables import Times, times_by_cell
+from regatta.topics.fits.scaling import CURVE
+
+FALSE_CLAIMS = 0.05  # chance that any sentence on several rows names a cost where all settings are equal
+# What cells have in common that differ in bucket size, or in algorithm, alone.
+GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
+ALGORITHM = ("operation", "dtype", "message_bytes", "nodes", "gpus_per_node", "stack", "backend", "device")
+SETTINGS = {
+    "cell": TEXT,
+    "axis": TEXT,
+    "num_settings": WHOLE,
+    **dict.fromkeys(interval_columns("cost", "ratio"), REAL),
+    "may_be_best": FLAG,
+    "p_adjusted": REAL,
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A cell among cells that differ in a setting.
+
+    cost, low, high: its time over that of the best, minus 1, with the simultaneous 95 % interval. None, and may_be_best
+    None, if it is undecided. p_adjusted: of its row, by Benjamini and Hochberg over the rows.
+    """
+
+    num_settings: int
+    cost: float | None = None
+    low: float | None = None
+    high: float | None = None
+    may_be_best: bool | None = None
+    p_adjusted: float | None = None
+
+
+def compare_settings(rows: Iterable[list[str]], times: dict[str, Times], groups: dict[str, str]) -> dict[str, Setting]:
+    """Return the settings of rows of cells, of which none is in two rows. groups: benchmark of each cell.
+
+    Cells with the same batch and repeat were measured in one launch, or next to each other: a block.
+    """
+    rows = [row for row in rows if len(row) > 1]
+    if not rows:
+        return {}
+    blocks = [sorted({_block(cell, *item) for cell in row for item in times[cell].items()}) for row in rows]
+    logs = np.full((len(rows), max(map(len, rows)), max(map(len, blocks)) or 1), np.nan)
+    for place, (row, columns) in enumerate(zip(rows, blocks, strict=True)):
+        for setting, cell in enumerate(row):
+            for repeat, (batch, seconds) in times[cell].items():
+                logs[place, setting, columns.index(_block(cell, repeat, (batch, seconds)))] = math.log(seconds)
+    best = best_settings(logs, np.array([groups[row[0]] for row in rows]))
+    adjusted = moderation.adjust_for_number(best.p_value)
+    found = {}
+    for place, row in enumerate(rows):
+        for setting, cell in enumerate(row):
+            at = place, setting
+            if best.is_undecided[at]:
+                found[cell] = Setting(len(row))
+            else:
+                costs = (float(np.expm1(part[at])) for part in (best.cost, best.low, best.high))
+                found[cell] = Setting(len(row), *costs, bool(best.may_be_best[at]), float(adjusted[place]))
+    return found
+
+
+def _block(cell: str, repeat: int, launch: tuple[str | float, float]) -> tuple[str, int]:
+    """Return what launches of several cells have in common; nothing if the batch is unknown."""
+    return (cell if is_unknown(launch[0]) else launch[0], repeat)
+
+
+def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each cell that differs from others in bucket size, or in algorithm, alone."""
+    times, found = times_by_cell(measurements), []
+    groups = dict(zip(measurements["cell"], measurements["benchmark"], strict=True))
+    sized = scaling.dropna(subset=["bucket_cap_mb"])
+    for axis, table, key in (("bucket_cap_mb", sized, GROUP), ("algorithm", collectives, ALGORITHM)):
+        measured = [row for row in plain_rows(table, (*key, axis, "cell")) if row["cell"] in times]
+        rows = [_one_per_value(cells, axis) for cells in grouped(measured, key).values()]
+        for cell, setting in compare_settings(rows, times, groups).items():
+            values = (cell, axis, setting.num_settings, setting.cost, setting.low, setting.high)
+            found.append(dict(zip(SETTINGS, (*values, setting.may_be_best, setting.p_adjusted), strict=True)))
+    return make_table(found, SETTINGS)
+
+
+def _one_per_value(cells: list[dict], axis: str) -> list[str]:
+    """Return the cells, without those that repeat a value of the axis."""
+    return list({cell[axis]: cell["cell"] for cell in cells}.values())
+
+
+def settings_of(table: pd.DataFrame, axis: str) -> dict[str, Setting]:
+    """Return the settings of an axis by cell. table: of `settings_table`."""
+    rows = plain_rows(table[table["axis"] == axis], tuple(SETTINGS))
+    return {row["cell"]: Setting(*(row[name] for name in list(SETTINGS)[2:])) for row in rows}
+
+
+def is_costly(setting: Setting | None) -> bool:
+    """Return whether a sentence on several rows may name the cost of a setting."""
+    return setting is not None and setting.may_be_best is False and setting.p_adjusted <= FALSE_CLAIMS
+
+
+def cost_text(setting: Setting | None) -> str:
+    """Return the interval of a cost in percent, such as " [2.1, 4.0]"; nothing if it is undecided."""
+    if setting is None or setting.low is None:
+        return ""
+    return f" [{percent_number(setting.low)}, {percent_number(setting.high)}]"
