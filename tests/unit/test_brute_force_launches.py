@@ -144,7 +144,7 @@ def test_the_fastest_and_the_slowest_training_run(runs):
         for shown, of_launches in ((value, totals), (finding.values["accuracy"], accuracies)):
             if len(of_launches) == 2:
                 assert (shown.low, shown.high) == pytest.approx((min(of_launches), max(of_launches)), rel=1e-6)
-            assert shown.kind == {1: "single", 2: "range"}.get(len(of_launches), "interval")
+            assert shown.kind == {1: "none", 2: "range"}.get(len(of_launches), "interval")
     if by_epochs:
         fastest = min(runs[0] for group in by_epochs.values() for runs in group)
         assert case.lines["training_runs"].values["total_s"] == pytest.approx(fastest, rel=1e-6)
