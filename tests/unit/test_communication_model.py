@@ -214,7 +214,7 @@ def test_a_parameter_that_launches_disagree_on_is_left_out():
     row = model({size: [seconds(size, c=0), seconds(size, a=4 * A, c=0)] for size in SIZES})
     assert row["latency_a_s"] is None
     assert "latency: interval spans a factor of 4.0" in row["left_out"]
-    assert row["bandwidth_b_gb_per_s"] == pytest.approx(10, rel=0.01)
+    assert row["bandwidth_b_gb_per_s"] == pytest.approx(10, rel=0.02)
 
 
 def test_where_nothing_is_identifiable_the_fit_is_rejected():
