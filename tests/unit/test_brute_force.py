@@ -1,6 +1,7 @@
 """Claims of the report on random small campaigns, each computed again from measurements.csv with plain loops.
 
-Nothing here uses the product's statistics. Launches per cell: at most five, so that every interval is a range.
+Nothing here uses the product's statistics. Intervals from three launches are those of the tables, which
+test_moderation.py computes again.
 """
 
 import csv
@@ -161,6 +162,15 @@ def median(values):
     return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
 
 
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def primary_of(case):
+    """Return cell -> repeat -> seconds: steps in windows; single calls, as no collective here has windows."""
+    return times_of(case, "p50_s", "collective") | times_of(case, "window_step_s", "train_step")
+
+
 def times_of(case, column, benchmark=None):
     """Return cell -> repeat -> number of its ok launches."""
     found = {}
@@ -179,27 +189,33 @@ def specs_of(case):
 
 
 def by_bucket(case):
-    """Return (model, stack, nodes, ranks) -> bucket -> seconds per step of its launches."""
-    specs, found = specs_of(case), defaultdict(dict)
+    """Return (model, stack, nodes, ranks) -> bucket -> seconds per step, and the ends of its range or interval."""
+    specs, found, ends = specs_of(case), defaultdict(dict), ends_of_steps(case)
     for cell, times in times_of(case, "window_step_s").items():
         spec = specs[cell]
         if spec["bucket_cap_mb"]:
             key = spec["model"], spec["stack"], spec["nodes"], spec["ranks"]
-            found[key][float(spec["bucket_cap_mb"])] = list(times.values())
+            found[key][float(spec["bucket_cap_mb"])] = geometric_mean(times.values()), ends[cell]
     return {key: sizes for key, sizes in found.items() if len(sizes) > 1}
 
 
+def ends_of_steps(case):
+    """Return (low, high) of the step times of scaling.csv by cell; of two launches it is their range."""
+    rows = case.data.tables["scaling"].set_index("cell")[["step_low_s", "step_high_s"]].astype(float)
+    return {cell: tuple(ends) for cell, ends in zip(rows.index, rows.to_numpy(), strict=True)}
+
+
 def is_apart(fast, slow):
-    return len(fast) > 1 and len(slow) > 1 and min(slow) > max(fast)
+    return fast[1][1] < slow[1][0]  # False if unknown
 
 
 def test_the_largest_cost_of_a_bucket_size(case):
     pairs = []
     for sizes in by_bucket(case).values():
-        fastest = min(sizes, key=lambda size: median(sizes[size]))
+        fastest = min(sizes, key=lambda size: sizes[size][0])
         for size, times in sizes.items():
             if size != fastest:
-                pairs.append((median(times) / median(sizes[fastest]) - 1, is_apart(sizes[fastest], times)))
+                pairs.append((times[0] / sizes[fastest][0] - 1, is_apart(sizes[fastest], times)))
     found = case.found["bucket_cost"] + case.found["bucket_noise"]
     if not pairs:
         assert not found
@@ -215,19 +231,45 @@ def test_the_bucket_sizes_of_the_answer(case):
     if not groups:
         assert "bucket" not in case.lines
         return
-    tested = {key: sizes for key, sizes in groups.items() if all(len(times) > 1 for times in sizes.values())}
+    tested = {key: sizes for key, sizes in groups.items() if all(ends[0] == ends[0] for _, ends in sizes.values())}
     groups = tested or groups
     largest = max(ranks for *_, ranks in groups)
     counts, num = Counter(), 0
     for (*_, ranks), sizes in groups.items():
         if ranks == largest:
-            fastest, num = min(sizes, key=lambda size: median(sizes[size])), num + 1
+            fastest, num = min(sizes, key=lambda size: sizes[size][0]), num + 1
             counts[fastest] += 1
             if tested:
                 counts.update(s for s, t in sizes.items() if s != fastest and not is_apart(sizes[fastest], t))
     values = case.lines["bucket"].values
     assert values["bucket_cap_mb"] == sorted(size for size in counts if counts[size] == max(counts.values()))
     assert (values["num_best"], values["num"], values["world_size"]) == (max(counts.values()), num, largest)
+
+
+def paired(case, times, cell, reference):
+    """Return the launches of two cells: those that shared a batch and repeat if they are more than half, else all."""
+    batch = {(row["cell"], int(row["repeat"])): row["launch"].rsplit("-", 2)[0] for row in case.rows if row["launch"]}
+    a, b = times[cell], times[reference]
+    shared = [r for r in a if r in b and batch[cell, r] == batch[reference, r]]
+    is_paired = 2 * len(shared) > max(len(a), len(b))
+    return ([a[r] for r in shared], [b[r] for r in shared]) if is_paired else (list(a.values()), list(b.values()))
+
+
+def ends_of_ratio(case, cell, own, reference):
+    """Return the range of an efficiency over pairs of launches, or from three launches the interval of the table."""
+    num = min(len(own), len(reference))
+    row = case.data.tables["scaling"].set_index("cell").loc[cell]
+    if num >= 3:
+        assert row["efficiency_interval"] == "interval"
+        low, high = row["efficiency_low_ratio"], row["efficiency_high_ratio"]
+        assert math.sqrt(low * high) == pytest.approx(row["efficiency_ratio"], rel=1e-6)
+        return low, high
+    if num < 2:
+        return None, None
+    ends = row["efficiency_low_ratio"], row["efficiency_high_ratio"]
+    every = [b / a for a in own for b in reference]
+    assert min(every) * (1 - 1e-6) <= ends[0] <= ends[1] <= max(every) * (1 + 1e-6)
+    return ends
 
 
 def efficiencies(case):
@@ -242,10 +284,10 @@ def efficiencies(case):
         ranks = max(specs[cell]["ranks"] for cell in known)
         known = [cell for cell in known if specs[cell]["ranks"] == ranks]
         known = [cell for cell in known if len(steps[cell]) == case.repeats] or known
-        best = min(known, key=lambda cell: median(steps[cell].values()))
-        own, reference = list(steps[best].values()), list(steps[baseline].values())
-        ends = (min(reference) / max(own), max(reference) / min(own)) if len(own) > 1 < len(reference) else (None, None)
-        found[key] = ranks, median(reference) / median(own), *ends
+        best = min(known, key=lambda cell: geometric_mean(steps[cell].values()))
+        own, reference = paired(case, steps, best, baseline)
+        ratio = geometric_mean(reference) / geometric_mean(own)
+        found[key] = ranks, ratio, *ends_of_ratio(case, best, own, reference)
     return found
 
 
@@ -292,13 +334,9 @@ def test_workloads_without_a_result_at_the_largest_shape_are_named(case):
     assert {(specs[cell]["model"], specs[cell]["stack"]): n for cell, n in shown.items()} == missing
 
 
-def geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def compared_pairs(case):
     """Return (ratio, low, high, launches, is paired, cell, reference) of each pair of cells with launches on both sides."""
-    specs, times = specs_of(case), times_of(case, "p50_s")
+    specs, times = specs_of(case), primary_of(case)
     batch = {(row["cell"], int(row["repeat"])): row["launch"].rsplit("-", 2)[0] for row in case.rows if row["launch"]}
     fields = ("benchmark", "model", "strategy", "bucket_cap_mb", "operation", "message_bytes", "nodes", "gpus_per_node")
     by_key = {(spec["stack"], *(spec[name] for name in fields)): cell for cell, spec in specs.items()}
@@ -411,8 +449,10 @@ def test_cells_that_vary_between_launches(case):
     if times:
         values = case.lines["confidence"].values
         assert (values["num_varying"], values["num_cells"]) == (len(varying), len(ranges))
+        in_blocks = case.lines["comparison"].values["num_in_blocks"] if "comparison" in case.lines else 0
+        is_good = ranges and len(varying) <= 0.2 * len(ranges) and case.repeats >= 3 and not in_blocks
         is_low = not ranges or len(varying) > 0.5 * len(ranges)
-        assert values["word"] == ("low" if is_low else "fair")  # good takes six launches
+        assert values["word"] == ("low" if is_low else "good" if is_good else "fair")
     assert {cell for finding in case.found["noisy"] for cell in finding.cells} == varying
     for finding in case.found["noisy"]:
         assert finding.values["worst_ratio"] == pytest.approx(max(ranges.values()), rel=1e-6)
@@ -426,7 +466,7 @@ def test_the_highest_bus_bandwidth(case):
         n, operation = spec["ranks"], spec["operation"]
         factor = factors[operation] * (n - 1) / n if operation in factors else 1
         known[operation, spec["stack"]][cell] = (
-            factor * int(spec["message_bytes"]) / median(times.values()) / 1e9,
+            factor * int(spec["message_bytes"]) / geometric_mean(times.values()) / 1e9,
             times,
         )
     expected = {}
@@ -453,4 +493,4 @@ def test_the_largest_share_of_exposed_communication(case):
                 (float(row["whole_step_s"]) - float(row["no_sync_s"])) / float(row["whole_step_s"])
             )
     found = [finding.values["share_ratio"] for finding in case.found["exposed"]]
-    assert found == ([pytest.approx(max(map(median, shares.values())), rel=1e-6)] if shares else [])
+    assert found == ([pytest.approx(max(sum(of) / len(of) for of in shares.values()), rel=1e-6)] if shares else [])

@@ -3,20 +3,19 @@
 Nothing here uses the product's statistics: see test_brute_force.py, which has campaigns with fewer launches.
 """
 
-import math
 import random
 
 import pytest
 from synthetic import make_campaign
 from synthetic_training import run_cell
 from test_brute_force import (
-    by_bucket,
     case_of,
     compared_pairs,
+    efficiencies,
+    geometric_mean,
     median,
     random_campaign,
     random_launches,
-    specs_of,
     times_of,
 )
 
@@ -29,50 +28,6 @@ def utc(seconds):
     return f"2026-11-{21 + seconds // 86400}T{seconds // 3600 % 24:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
 
 
-# The interval of a median, by the order statistics of Hettmansperger and Sheather.
-
-
-def depth_of(num, confidence):
-    """Return (k, share): the interval ends between the k-th and the next value from either end."""
-
-    def coverage(k):
-        return 1 - 2 * sum(math.comb(num, i) for i in range(k)) / 2**num
-
-    k = max(k for k in range(1, num // 2 + 1) if coverage(k) >= confidence)
-    part = (coverage(k) - confidence) / (coverage(k) - coverage(k + 1))
-    return k, (num - k) * part / (k + (num - 2 * k) * part)
-
-
-def interval_of(values, confidence=0.95):
-    values, (k, share) = sorted(values), depth_of(len(values), confidence)
-    low = (1 - share) * values[k - 1] + share * values[k]
-    return low, (1 - share) * values[-k] + share * values[-k - 1]
-
-
-def ends_of(values):
-    """Return the range, or the interval from six launches up."""
-    return interval_of(values) if len(values) >= 6 else (min(values), max(values))
-
-
-def ratio_of(above, below):
-    """Return a ratio of medians with its ends, combined on logarithms from those of both sides."""
-    ratio = median(above) / median(below)
-    if min(len(above), len(below)) < 2:
-        return ratio, None, None
-    if min(len(above), len(below)) < 6:
-        return ratio, min(above) / max(below), max(above) / min(below)
-    distances = []
-    for values in (above, below):
-        low, high = interval_of(values, 0.935)
-        distances += [math.log(median(values) / low), math.log(high / median(values))]
-    down_above, up_above, down_below, up_below = distances
-    return (
-        ratio,
-        ratio * math.exp(-math.hypot(down_above, up_below)),
-        ratio * math.exp(math.hypot(up_above, down_below)),
-    )
-
-
 @pytest.fixture(scope="module", params=SEEDS)
 def case(request):
     rng = random.Random(1000 + request.param)
@@ -80,37 +35,17 @@ def case(request):
     return case_of(campaign, *random_launches(rng, campaign))
 
 
-def test_the_ends_of_an_efficiency(case):
-    specs, steps = specs_of(case), times_of(case, "window_step_s")
-    base = {(s["model"], s["stack"]): cell for cell, s in specs.items() if s["strategy"] == "none"}
+def test_an_efficiency_has_an_interval_whose_width_decides_whether_it_is_uncertain(case):
     found = {f.cells[0]: f for kind in ("efficiency", "efficiency_uncertain") for f in case.found[kind]}
-    for cell, finding in found.items():
-        below = list(steps[cell].values())
-        above = list(steps[base[specs[cell]["model"], specs[cell]["stack"]]].values())
-        value, expected = finding.values["efficiency"], ratio_of(above, below)
-        for shown, computed in zip((value.estimate, value.low, value.high), expected, strict=True):
-            assert shown == (None if computed is None else pytest.approx(computed, rel=1e-6))
-        if value.low is not None:
-            assert value.kind == ("interval" if min(len(above), len(below)) >= 6 else "range")
-            is_wide = expected[2] - expected[1] > 0.2 * expected[0]
-            assert finding.kind == ("efficiency_uncertain" if is_wide else "efficiency")
-
-
-def test_the_largest_cost_of_a_bucket_size(case):
-    """A size is slower beyond noise if the two intervals do not overlap."""
-    apart, near = [], []
-    for sizes in by_bucket(case).values():
-        fastest = min(sizes, key=lambda size: median(sizes[size]))
-        for size, times in sizes.items():
-            if size != fastest:
-                is_known = min(len(times), len(sizes[fastest])) > 1
-                beyond = is_known and ends_of(times)[0] > ends_of(sizes[fastest])[1]
-                (apart if beyond else near).append(median(times) / median(sizes[fastest]) - 1)
-    found = case.found["bucket_cost"] + case.found["bucket_noise"]
-    assert [finding.kind for finding in found] == (["bucket_cost"] if apart else ["bucket_noise"] if near else [])
-    for finding in found:
-        assert finding.values["cost_ratio"] == pytest.approx(max(apart or near), abs=1e-6)
-        assert (finding.values["num_apart"], finding.values["num_pairs"]) == (len(apart), len(apart) + len(near))
+    expected = {ratio: (low, high) for _, ratio, low, high in efficiencies(case).values()}
+    assert len(found) == len(expected)
+    for finding in found.values():
+        value = finding.values["efficiency"]
+        ratio = min(expected, key=lambda ratio: abs(ratio - value.estimate))
+        assert value.estimate == pytest.approx(ratio, rel=1e-6)
+        assert value.kind == "single" or (value.low, value.high) == pytest.approx(expected[ratio], rel=1e-6)
+        is_wide = value.low is not None and value.high - value.low > 0.2 * value.estimate
+        assert finding.kind == ("efficiency_uncertain" if is_wide else "efficiency")
 
 
 def test_the_verdicts_of_the_comparison(case):
@@ -194,7 +129,9 @@ def test_the_fastest_and_the_slowest_training_run(runs):
     for cell in cells:
         if cell["id"] in launched:
             totals = [sum(seconds for seconds, _ in epochs) for epochs in launched[cell["id"]].values()]
-            by_epochs.setdefault(cell["spec"]["parameters"]["epochs"], []).append((median(totals), cell["id"], totals))
+            by_epochs.setdefault(cell["spec"]["parameters"]["epochs"], []).append(
+                (geometric_mean(totals), cell["id"], totals)
+            )
     assert len(case.found["training"]) == len(by_epochs)
     for finding in case.found["training"]:
         ordered = sorted(by_epochs[finding.values["epochs"]])
@@ -203,10 +140,11 @@ def test_the_fastest_and_the_slowest_training_run(runs):
         value, accuracies = finding.values["total"], [epochs[-1][1] for epochs in launched[cell].values()]
         assert value.estimate == pytest.approx(fastest, rel=1e-6)
         assert finding.values["slowest_total"].estimate == pytest.approx(slowest, rel=1e-6)
-        assert finding.values["accuracy"].estimate == pytest.approx(median(accuracies), rel=1e-6)
+        assert finding.values["accuracy"].estimate == pytest.approx(sum(accuracies) / len(accuracies), rel=1e-6)
         for shown, of_launches in ((value, totals), (finding.values["accuracy"], accuracies)):
-            ends = ends_of(of_launches) if len(of_launches) > 1 else (None, None)
-            assert (shown.low, shown.high) == tuple(None if e is None else pytest.approx(e, rel=1e-6) for e in ends)
+            if len(of_launches) == 2:
+                assert (shown.low, shown.high) == pytest.approx((min(of_launches), max(of_launches)), rel=1e-6)
+            assert shown.kind == {1: "none", 2: "range"}.get(len(of_launches), "interval")
     if by_epochs:
         fastest = min(runs[0] for group in by_epochs.values() for runs in group)
         assert case.lines["training_runs"].values["total_s"] == pytest.approx(fastest, rel=1e-6)

@@ -161,7 +161,7 @@ def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():
 
 def test_the_section_says_what_is_compared_by_which_margin():
     section = section_of(times_of(RATIOS))
-    assert "(p50_s)" in section.lead
+    assert "primary time" in section.lead
     assert "Margin: 5.0 % (default)." in section.lead
     assert "Warning" not in section.lead
 

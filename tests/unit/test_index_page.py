@@ -56,8 +56,13 @@ def write_campaign(folder, times, day="21", environment=None, collectives=(), sc
     return write_answer(folder, day)
 
 
-def bandwidth(gb_per_s, latency_s=None, low_s=None, high_s=None, num=3):
-    row = {"busbw_gb_per_s": gb_per_s, "latency_s": latency_s, "latency_low_s": low_s, "latency_high_s": high_s}
+def bandwidth(gb_per_s, pipelined_s=None, low_s=None, high_s=None, num=3):
+    row = {
+        "pipelined_busbw_gb_per_s": gb_per_s,
+        "pipelined_s": pipelined_s,
+        "pipelined_low_s": low_s,
+        "pipelined_high_s": high_s,
+    }
     return row | {"interval": "range" if low_s else "single", "num_launches": num}
 
 

@@ -95,7 +95,7 @@ def test_launches_give_the_range_over_their_combinations():
     exact = {n: usl(n, 0.1, 0) for n in (1, 2, 4)}
     row = model(exact | {1: [exact[1]] * 3, 2: [exact[2]] * 3, 4: [exact[4] / k for k in (0.98, 1, 1.02)]})
     assert (row["interval"], row["num_launches"]) == ("range", 3)
-    assert row["sigma_ratio"] == pytest.approx(0.1, rel=1e-6)
+    assert row["sigma_ratio"] == pytest.approx(0.1, rel=1e-3)  # the geometric mean of 1 / (0.98, 1, 1.02) is not 1
     assert (row["sigma_low_ratio"], row["sigma_high_ratio"]) == pytest.approx((0.091, 0.109), abs=0.001)
     assert 980 < row["x1_low_samples_per_s"] < 1000 < row["x1_high_samples_per_s"] < 1020
     assert (
@@ -108,7 +108,8 @@ def test_launches_give_the_range_over_their_combinations():
 def test_noisy_launches_give_an_interval_that_holds_the_truth():
     rng = np.random.default_rng(3)
     row = model({n: [usl(n, 0.03, 0.0007) * rng.lognormal(0, 0.01) for _ in range(8)] for n in SHAPES})
-    assert (row["scaling_model"], row["interval"]) == ("usl", "interval")
+    assert row["scaling_model"] == "usl"
+    assert row["interval"] in ("interval", "residuals")  # the wider
     assert 0.02 < row["sigma_low_ratio"] < 0.03 < row["sigma_high_ratio"] < 0.04
     assert 0.0005 < row["kappa_low_ratio"] < 0.0007 < row["kappa_high_ratio"] < 0.0009
     assert row["extrapolated_low_samples_per_s"] < usl(128, 0.03, 0.0007) < row["extrapolated_high_samples_per_s"]

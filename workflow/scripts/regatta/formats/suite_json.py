@@ -5,6 +5,7 @@ The outer form is {name, world_size, timestamp, config{warmup_iters, benchmark_i
 published; docs/formats.md has the form that Regatta writes and reads there.
 """
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.errors import UserError
@@ -25,8 +26,9 @@ from regatta.topics.base import plain_rows
 
 NAMES = {"all_reduce": "allreduce", "all_gather": "allgather"}  # Regatta's operation -> the suite's, if they differ
 OPERATIONS = {name: operation for operation, name in NAMES.items()}
-MEDIAN = "median over launches"
-STATISTICS = {False: "mean over iterations; no range", True: "median over launches; no range"}
+OVER_LAUNCHES = "geometric mean over launches"
+MEDIAN = "median over launches"  # of files of earlier versions
+STATISTICS = {False: "mean over iterations; no range", True: "mean or median over launches; no range"}
 STEP = ("model", "batch_size", "strategy")
 
 
@@ -40,8 +42,8 @@ def _read(file: dict | list, name: str, options: Options) -> Source:
     settings = {_settings(run) for run in runs}
     if len(settings) > 1:
         raise refusal(name, None, "runs of several devices, backends or statistics", "one of each per file")
-    [(device, backend, is_median)], notes = settings, []
-    readings = tuple(reading for run in runs for reading in _readings(run, is_median, name, options))
+    [(device, backend, is_over_launches)], notes = settings, []
+    readings = tuple(reading for run in runs for reading in _readings(run, is_over_launches, name, options))
     if not readings:
         raise refusal(name, None, "no time in results", "communication or training with at least one time")
     if "backend" not in runs[0]["config"]:
@@ -49,19 +51,23 @@ def _read(file: dict | list, name: str, options: Options) -> Source:
     if any("memory" in run["results"] for run in runs):
         notes.append("memory is not imported")
     measured_at = max((run["timestamp"] for run in runs if run.get("timestamp")), default=None)
-    return Source(STATISTICS[is_median], backend, device, readings, tuple(notes), measured_at=measured_at)
+    return Source(STATISTICS[is_over_launches], backend, device, readings, tuple(notes), measured_at=measured_at)
 
 
 def _settings(run: dict) -> tuple[str, str, bool]:
     """Return (device, backend, whether times are medians)."""
     config = run["config"]
     device = "cpu" if config["device"].lower().startswith("cpu") else "cuda"
-    return device, config.get("backend", {"cuda": "nccl", "cpu": "gloo"}[device]), config.get("statistic") == MEDIAN
+    return (
+        device,
+        config.get("backend", {"cuda": "nccl", "cpu": "gloo"}[device]),
+        config.get("statistic") in (OVER_LAUNCHES, MEDIAN),
+    )
 
 
-def _readings(run: dict, is_median: bool, name: str, options: Options) -> list[Reading]:
+def _readings(run: dict, is_over_launches: bool, name: str, options: Options) -> list[Reading]:
     found, results = [], run["results"]
-    blocking = "p50_s" if is_median else "mean_s"
+    blocking = "p50_s" if is_over_launches else "mean_s"
     for section, entries in (results.get("communication") or {}).items():
         operation = OPERATIONS.get(section, section)
         for key, entry in entries.items():
@@ -73,8 +79,8 @@ def _readings(run: dict, is_median: bool, name: str, options: Options) -> list[R
             found.append(("collective", parameters, f"communication.{section}.{key}", entry, times))
     for key, entry in (results.get("training") or {}).items():
         named = {parameter: entry[parameter] for parameter in STEP} | {"batch_size": int(entry["batch_size"])}
-        median_keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
-        keys = median_keys if is_median else {"mean_s": "step_time_ms"}
+        both_keys = {"p50_s": "blocking_step_time_ms", "window_step_s": "step_time_ms"}
+        keys = both_keys if is_over_launches else {"mean_s": "step_time_ms"}
         parameters = entry_parameters(entry, "train_step", **named)
         found.append(("train_step", parameters, f"training.{key}", entry, _times(entry, keys)))
     readings = []
@@ -98,7 +104,8 @@ def _write(folder: ResultsFolder) -> list[dict]:
         folder.one_value(folder.cells, name)
     ok = folder.rows[(folder.rows["status"] == "ok") & folder.rows["p50_s"].notna()]
     by_cell = ok.groupby("cell")
-    times = (1e3 * by_cell[["p50_s", "window_step_s"]].median().astype(float)).assign(num_launches=by_cell.size())
+    logs = np.log(ok[["p50_s", "window_step_s"]].astype(float)).groupby(ok["cell"]).mean()
+    times = (1e3 * np.exp(logs)).assign(num_launches=by_cell.size())
     specs = {cell["id"]: cell["spec"] for cell in folder.cells}
     reports: dict[int, dict] = {}
     for table in ("collectives", "scaling", "memory"):
@@ -129,7 +136,7 @@ def _report(folder: ResultsFolder, num_ranks: int) -> dict:
             "benchmark_iters": _only(ok["num_iterations"]),
             "device": _device_name(folder),
             "backend": folder.cells[0]["spec"]["backend"],
-            "statistic": MEDIAN,
+            "statistic": OVER_LAUNCHES,
         },
         "results": {"communication": {}, "training": {}, "memory": {}},
     }

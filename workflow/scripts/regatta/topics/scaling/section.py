@@ -326,7 +326,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         (
             "Within noise",
             "The configuration may be the fastest: multiple comparisons with the best do not exclude it (95 %)."
-            " It guards against reporting noise; it is not a test. Unknown with one launch.",
+            " Unknown with one launch.",
         ),
         (
             "Efficiency breakdown",
