@@ -1,6 +1,8 @@
 """T(S) = a + c sqrt(S) + S/B: known parameters are recovered, and unidentifiable ones are rejected with a reason."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -75,6 +77,20 @@ def test_half_of_the_bandwidth_is_reached_where_the_other_terms_take_as_long_as_
     assert half / 10e9 == pytest.approx(20e-6 + 1e-7 * math.sqrt(half))
     # x = sqrt(S): x^2 - 1000 x - 200,000 = 0, so x = 500 + sqrt(450,000) = 1170.8 and S = 1,370,820.
     assert half == pytest.approx(1_370_820, rel=1e-5)
+
+
+def documented_half_bandwidth(a, c, b):
+    """Evaluate the formula of docs/metrics.md."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    formula = re.search(r"at which S/T is B/2: (.*?)[;.] ", text)[1].replace("²", "**2").replace("√", "math.sqrt")
+    formula = re.sub(r"(?<=\d)(?=[aB])|(?<=[\w)]) (?=[(aBc])", " * ", formula)
+    return eval(formula, {"math": math, "a": a, "B": b, "c": c})
+
+
+@pytest.mark.parametrize("c", [0, 1e-7])
+def test_the_documented_formula_of_the_half_bandwidth_size_is_the_one_computed(c):
+    row = model({size: seconds(size, c=c) for size in SIZES})
+    assert row["half_bandwidth_bytes"] == pytest.approx(documented_half_bandwidth(A, c, B), rel=1e-4)
 
 
 def test_one_size_in_ten_that_is_far_off_does_not_bend_the_fit():

@@ -1,9 +1,9 @@
 """PyTorch's benchmarks/distributed/ddp/benchmark.py: the tables that it prints (read only), and its --json reports.
 
 A row of a table is `<ranks> GPUs -- <machines>M/<GPUs per machine>G`, then seconds per step and samples per second and
-GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds have three decimals and the rate is cut to
-an integer; the finer of the two over a table gives its times. The `8G` of the last rows is a constant of the
-program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
+GPU at p50, p75, p90 and p95 of the steps of all ranks together. The seconds are rounded to three decimals, the rate is
+truncated to an integer. A time is the middle of the interval that both leave. The `8G` of the last rows is a constant
+of the program, which is wrong on machines with four GPUs: ranks and GPUs per node decide.
 
 A report has one entry per model, and in it one per number of ranks; only its position marks the first as without DDP.
 `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
@@ -38,6 +38,8 @@ from regatta.formats.runs import join_runs, parts_of
 
 BANNER = "PyTorch distributed benchmark suite"
 IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
+HALF_DIGIT_S = 0.0005  # seconds have three decimals
+SLACK_S = 1e-6  # for binary fractions at the ends of an interval
 PERCENTS = (50, 75, 90, 95)
 TITLE = re.compile(r"Benchmark: (?P<model>\w+) with batch size (?P<batch>\d{1,15})\s*")
 ROW = re.compile(
@@ -89,6 +91,10 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
         notes.append(f"bucket size not printed; used: the program's default, {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
     rows = [(table, *row) for table in tables for row in table.rows]
+    ends = [_left_open(table, match, 50) for table, _, match in rows]
+    notes.append(
+        f"rounding leaves up to ±{100 * max((high - low) / (high + low) for low, high in ends):.2g} % of p50 open"
+    )
     readings = tuple(_row_reading(*row, gpus_per_node, bucket, name, notes) for row in rows)
     environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
     backend = facts.get("backend", "nccl")
@@ -135,15 +141,21 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
     if (match["label"] == "no ddp") != (not table.rows):
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
     for p in PERCENTS:
-        seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
-        # The rate was truncated to an integer, the seconds were rounded to three decimals.
-        low, high = table.batch_size / (rate + 1), table.batch_size / rate if rate else 0
-        if rate == 0 or not low - 0.000501 <= seconds <= high + 0.000501:
+        rate = int(match[f"x{p}"])
+        low, high = _left_open(table, match, p) if rate else (math.inf, 0)
+        if low > high + SLACK_S:
             found = f"p{p} is {match[f's{p}']}s and {rate}/s"
             raise refusal(name, number, found, f"{table.batch_size} samples per step / seconds = rate")
     values = [int(match[f"x{p}"]) for p in PERCENTS]
     if values != sorted(values, reverse=True):
         raise refusal(name, number, f"rates {values} of p50 to p95", "rates in descending order")
+
+
+def _left_open(table: Table, match: re.Match, p: int) -> tuple[float, float]:
+    """Return the shortest and the longest time that the printed seconds and rate of a percentile can mean."""
+    seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
+    low = max(seconds - HALF_DIGIT_S, table.batch_size / (rate + 1))
+    return low, min(seconds + HALF_DIGIT_S, table.batch_size / rate)
 
 
 def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
@@ -196,17 +208,14 @@ def _row_reading(
         note += "; the GPU count in the label is a constant of the program"
         if note not in notes:
             notes.append(note)
-    # Is the rate finer than the seconds, over the whole table? Ratios must not mix them.
-    pairs = [(float(row["s50"]), int(row["x50"])) for _, row in table.rows]
-    is_rate = sum(1 / rate for _, rate in pairs) < sum(0.001 / max(seconds, 0.0005) for seconds, _ in pairs)
     strategy = "none" if label == "no ddp" else "ddp"
     named = {"model": table.model, "batch_size": table.batch_size, "strategy": strategy}
     parameters = parameters_of("train_step", **named, image_size=IMAGE_SIZE, bucket_cap_mb=bucket)
     times, printed = {}, {"label": f"{ranks} GPUs -- {label}"}
     for p in PERCENTS:
-        seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
-        times[f"p{p}_s"] = table.batch_size / rate if is_rate else seconds
-        printed |= {f"p{p}_sec_per_iter": seconds, f"p{p}_ex_per_sec": rate}
+        times[f"p{p}_s"] = sum(_left_open(table, match, p)) / 2
+        printed |= {f"p{p}_sec_per_iter": float(match[f"s{p}"]), f"p{p}_ex_per_sec": int(match[f"x{p}"])}
+    times |= dict(zip(("p50_low_s", "p50_high_s"), sorted(_left_open(table, match, 50)), strict=True))
     return Reading(line, "train_step", parameters, *size, times_s=times, printed=printed)
 
 
