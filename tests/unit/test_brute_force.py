@@ -1,7 +1,7 @@
 """Claims of the report on random small campaigns, each computed again from measurements.csv with plain loops.
 
-Nothing here uses the product's statistics. Intervals from three launches are those of the tables, which
-test_moderation.py computes again.
+Nothing here uses the product's statistics. Intervals from three launches and the settings that may be the best are those
+of the tables, which test_moderation.py computes again.
 """
 
 import csv
@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
@@ -189,24 +190,20 @@ def specs_of(case):
 
 
 def by_bucket(case):
-    """Return (model, stack, nodes, ranks) -> bucket -> seconds per step, and the ends of its range or interval."""
-    specs, found, ends = specs_of(case), defaultdict(dict), ends_of_steps(case)
+    """Return (model, stack, nodes, ranks) -> bucket -> seconds per step, whether it may be the best, and whether a
+    sentence may name its cost."""
+    specs, found = specs_of(case), defaultdict(dict)
+    table = case.data.tables["settings"].set_index("cell")
+    settings = {row.Index: row for row in table[table["axis"] == "bucket_cap_mb"].itertuples()}
     for cell, times in times_of(case, "window_step_s").items():
         spec = specs[cell]
         if spec["bucket_cap_mb"]:
-            key = spec["model"], spec["stack"], spec["nodes"], spec["ranks"]
-            found[key][float(spec["bucket_cap_mb"])] = geometric_mean(times.values()), ends[cell]
+            key, row = (spec["model"], spec["stack"], spec["nodes"], spec["ranks"]), settings.get(cell)
+            known = row is not None and not pd.isna(row.may_be_best)
+            is_apart = known and not row.may_be_best and row.p_adjusted <= 0.05
+            seconds = geometric_mean(times.values())
+            found[key][float(spec["bucket_cap_mb"])] = seconds, bool(row.may_be_best) if known else None, is_apart
     return {key: sizes for key, sizes in found.items() if len(sizes) > 1}
-
-
-def ends_of_steps(case):
-    """Return (low, high) of the step times of scaling.csv by cell; of two launches it is their range."""
-    rows = case.data.tables["scaling"].set_index("cell")[["step_low_s", "step_high_s"]].astype(float)
-    return {cell: tuple(ends) for cell, ends in zip(rows.index, rows.to_numpy(), strict=True)}
-
-
-def is_apart(fast, slow):
-    return fast[1][1] < slow[1][0]  # False if unknown
 
 
 def test_the_largest_cost_of_a_bucket_size(case):
@@ -215,7 +212,7 @@ def test_the_largest_cost_of_a_bucket_size(case):
         fastest = min(sizes, key=lambda size: sizes[size][0])
         for size, times in sizes.items():
             if size != fastest:
-                pairs.append((times[0] / sizes[fastest][0] - 1, is_apart(sizes[fastest], times)))
+                pairs.append((times[0] / sizes[fastest][0] - 1, times[2]))
     found = case.found["bucket_cost"] + case.found["bucket_noise"]
     if not pairs:
         assert not found
@@ -231,7 +228,7 @@ def test_the_bucket_sizes_of_the_answer(case):
     if not groups:
         assert "bucket" not in case.lines
         return
-    tested = {key: sizes for key, sizes in groups.items() if all(ends[0] == ends[0] for _, ends in sizes.values())}
+    tested = {key: sizes for key, sizes in groups.items() if all(best is not None for _, best, _ in sizes.values())}
     groups = tested or groups
     largest = max(ranks for *_, ranks in groups)
     counts, num = Counter(), 0
@@ -240,7 +237,8 @@ def test_the_bucket_sizes_of_the_answer(case):
             fastest, num = min(sizes, key=lambda size: sizes[size][0]), num + 1
             counts[fastest] += 1
             if tested:
-                counts.update(s for s, t in sizes.items() if s != fastest and not is_apart(sizes[fastest], t))
+                assert sizes[fastest][1]
+                counts.update(size for size, times in sizes.items() if size != fastest and times[1])
     values = case.lines["bucket"].values
     assert values["bucket_cap_mb"] == sorted(size for size in counts if counts[size] == max(counts.values()))
     assert (values["num_best"], values["num"], values["world_size"]) == (max(counts.values()), num, largest)

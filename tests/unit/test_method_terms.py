@@ -47,7 +47,7 @@ def test_the_terms_have_the_constants_of_the_code():
 
 def test_words_of_findings_are_defined():
     terms = methods_of(make_campaign([train_cell("resnet18", 1, 2)]))
-    assert "overlap" in terms["Within noise"]
+    assert "multiple comparisons with the best" in terms["Within noise"]
     assert (
         "Statistically significant"
         in methods_of(make_campaign([cell_of("contained"), cell_of("bound")]))["Comparisons"]

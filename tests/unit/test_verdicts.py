@@ -284,7 +284,7 @@ def of_allocations(base, test, is_paired=False, **options):
 def test_two_allocations_per_side_are_the_units_of_the_interval():
     """Means 0.01 and 0.11, then 0.81 and 0.91: s^2 is 0.005 with 2 degrees of freedom, and SE^2 the same."""
     verdict = of_allocations([[0.0, 0.02], [0.1, 0.12]], [[0.8, 0.82], [0.9, 0.92]])
-    ends = [verdict.ratio.low, verdict.ratio.median, verdict.ratio.high]
+    ends = [verdict.ratio.low, verdict.ratio.mean, verdict.ratio.high]
     half = T_2 * math.sqrt(0.005)
     assert np.log(ends) == pytest.approx([0.8 - half, 0.8, 0.8 + half], rel=1e-6)
     assert (verdict.ratio.num, verdict.test) == (4, "moderated t of logarithms of allocations")
