@@ -1,0 +1,99 @@
+"""Settings that may be the best: a row computed by hand, blocks, undecided cells, and sentences on several rows."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from regatta.core import best_settings as core
+from regatta.topics.settings import compare_settings, is_costly
+
+GROUPS = dict.fromkeys("abcdefghij", "train_step")
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    """Without moderation: variances and degrees of freedom are those of the row."""
+    monkeypatch.setattr(core, "moderate", lambda variance, freedom, *_, **__: (variance, freedom))
+
+
+def launches(*logs, batch="batch"):
+    """Return repeat -> (batch, seconds)."""
+    return {repeat: (batch, math.exp(log)) for repeat, log in enumerate(logs)}
+
+
+def test_three_settings_in_three_launches_by_hand(plain):
+    """Without the launch's level, which is 0, 1 and 2, the deviations of a are 0, 0.02, -0.02, and of b the opposite.
+
+    The row: 4 x 0.02^2 = 0.0016 on 2 x 2 degrees of freedom, so 0.0004 for a launch. Pair a, b: differences of
+    deviations 0, 0.04, -0.04, so 0.0016, above 2 x 0.0004, on 2 degrees of freedom. With c: 0.0004, below.
+    """
+    a, b, c = (0.00, 1.02, 1.98), (0.10, 1.08, 2.12), (1.0, 2.0, 3.0)
+    times = {"a": launches(*a), "b": launches(*b), "c": launches(*c)}
+    found = compare_settings([["a", "b", "c"]], times, GROUPS)
+    constant = scipy.stats.studentized_range.ppf(0.95, 3, 2)
+    wide, narrow = (constant * math.sqrt(variance / 2 / 3) for variance in (0.0016, 0.0008))
+    assert [found[cell].cost for cell in "abc"] == pytest.approx([0, math.expm1(0.1), math.e - 1], rel=1e-9)
+    assert found["a"].low == 0
+    assert found["a"].high == pytest.approx(math.expm1(max(0, wide - 0.1)), rel=1e-9)
+    assert found["b"].low == pytest.approx(math.expm1(max(0, 0.1 - wide)), rel=1e-9)
+    assert found["b"].high == pytest.approx(math.expm1(0.1 + wide), rel=1e-9)
+    assert found["c"].low == pytest.approx(math.expm1(max(1 - narrow, 0.9 - narrow)), rel=1e-9)
+    assert found["c"].high == pytest.approx(math.expm1(1 + narrow), rel=1e-9)
+    assert [found[cell].may_be_best for cell in "abc"] == [True, True, False]
+
+
+def test_the_level_of_a_launch_is_removed_only_if_launches_are_of_one_batch():
+    """Launches of 0, 1 and 2 (log time): the 5 % between the settings show only within a launch."""
+    random = np.random.default_rng(1)
+    noise = 0.001 * random.standard_normal((2, 3))
+    levels = np.array([0.0, 1.0, 2.0])
+    together = {"a": launches(*(levels + noise[0])), "b": launches(*(levels + 0.05 + noise[1]))}
+    apart = {"a": together["a"], "b": {repeat: (math.nan, seconds) for repeat, (_, seconds) in together["b"].items()}}
+    assert compare_settings([["a", "b"]], together, GROUPS)["b"].may_be_best is False
+    assert compare_settings([["a", "b"]], apart, GROUPS)["b"].may_be_best is True
+
+
+def test_one_launch_is_undecided_and_equal_times_may_all_be_best():
+    times = {"a": launches(0.0, 0.1), "b": launches(0.0, 0.1), "c": launches(-1.0)}
+    found = compare_settings([["a", "b", "c"]], times, GROUPS)
+    assert (found["c"].may_be_best, found["c"].cost, found["c"].num_settings) == (None, None, 3)
+    assert [found[cell].may_be_best for cell in "ab"] == [True, True]
+    assert found["a"].cost == found["b"].cost == 0
+
+
+def test_a_single_setting_is_no_row_and_two_with_one_launch_each_are_undecided():
+    assert compare_settings([["a"], []], {"a": launches(0.0, 0.1)}, GROUPS) == {}
+    found = compare_settings([["a", "b"]], {"a": launches(0.0), "b": launches(1.0)}, GROUPS)
+    assert {setting.may_be_best for setting in found.values()} == {None}
+
+
+def test_a_missing_launch_leaves_the_others_in_blocks():
+    random = np.random.default_rng(2)
+    levels, noise = np.array([0.0, 1.0, 2.0, 3.0]), 0.001 * random.standard_normal((2, 4))
+    times = {"a": launches(*(levels + noise[0])), "b": launches(*(levels + 0.05 + noise[1]))}
+    del times["b"][3]
+    found = compare_settings([["a", "b"]], times, GROUPS)
+    assert found["b"].cost == pytest.approx(math.expm1(np.mean(0.05 + noise[1][:3] - noise[0][:3])), rel=1e-9)
+    assert found["b"].may_be_best is False
+
+
+def test_a_cost_that_one_row_in_twenty_shows_by_chance_is_not_named():
+    """One of 20 rows is excluded at p just below 5 %: not after Benjamini and Hochberg."""
+    random = np.random.default_rng(3)
+    rows, times = [], {}
+    for row in range(20):
+        cells = [f"{row}{side}" for side in "ab"]
+        logs = 0.02 * random.standard_normal((2, 6))
+        if row == 0:
+            logs -= logs.mean(-1, keepdims=True)
+            logs[1] += 0.06
+        rows.append(cells)
+        times |= {cell: launches(*of_cell) for cell, of_cell in zip(cells, logs, strict=True)}
+    groups = dict.fromkeys(times, "train_step")
+    alone, together = (compare_settings(part, times, groups)["0b"] for part in (rows[:1], rows))
+    assert alone.may_be_best is False
+    assert together.may_be_best is False
+    assert together.p_adjusted > 0.05 >= alone.p_adjusted
+    assert (is_costly(alone), is_costly(together), is_costly(None)) == (True, False, False)
