@@ -50,7 +50,7 @@ class Reading:
     samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not distinguish
     ranks. steps_per_window: 1 where each step was timed and synchronized alone. failure: why the time does not count.
     stack, backend, version (of the benchmark): where the file names one for each cell, as an export does. run: number
-    of the run within a file of several; environment: of that run (formats/runs.py).
+    of the run within a file of several; environment: of that run; statistic: if runs differ in it.
     """
 
     line: int | None
@@ -71,6 +71,7 @@ class Reading:
     version: int | None = None
     run: int = 0
     environment: dict | None = None
+    statistic: str | None = None
 
 
 @dataclass(frozen=True)

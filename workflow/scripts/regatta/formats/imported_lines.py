@@ -43,14 +43,14 @@ def spec_of(reading: Reading, source: Source, stack: str) -> dict:
     }
 
 
-def header_line(item: Import, num_launches: int, place: dict, of_run: dict | None, time_utc: str) -> dict:
+def header_line(item: Import, num_launches: int, place: dict, reading: Reading, time_utc: str) -> dict:
     """Return the first line of a launch file. num_launches: of the whole file, to detect a missing one.
 
-    of_run: environment of the run, if the file has several.
+    reading: any of the launch. It has environment and statistic of its run, if the file has several.
     """
     source = item.source
     environment = {"hosts": [], "python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
-    environment |= {name: _encodable(value) for name, value in (of_run or source.environment).items()}
+    environment |= {name: _encodable(value) for name, value in (reading.environment or source.environment).items()}
     return {
         "kind": "launch",
         "schema": 1,
@@ -66,7 +66,7 @@ def header_line(item: Import, num_launches: int, place: dict, of_run: dict | Non
             "sha256": item.digest,
             "num_launches": num_launches,
             "stack": place["stack"].removesuffix(AGAIN),
-            "statistic": source.statistic,
+            "statistic": reading.statistic or source.statistic,
             "measured_at": _encodable(source.measured_at),
             "notes": [one_line(note) for note in source.notes],
         },

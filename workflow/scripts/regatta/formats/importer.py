@@ -31,11 +31,12 @@ from regatta.formats.imported_lines import (
     spec_of,
 )
 from regatta.formats.tidy_csv import MOST_RESULTS
+from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import path_of, read_collected, write_collected
 from regatta.store.csv_files import COLLECTED
 from regatta.store.frozen_files import read_frozen
-from regatta.store.launch_files import LaunchFile, read_file, read_store, utc_now, write_json, write_text
+from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
 from regatta.store.records import problem_of
 from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
 
@@ -45,6 +46,7 @@ SPLIT = "Keep only the results, or split the file. Nothing was imported."
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
 DEFAULT_STACK = "imported"
+Meanings = dict[str, tuple[str, str]]  # by cell: the statistic of its times, and where the first was read
 REMEDY = "Delete it, and import the files of this campaign again. Nothing was imported."
 
 
@@ -157,12 +159,12 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
                 f"{folder}: import of {launch.header['imported']['file']} was interrupted ({launch.path.name} exists,"
                 " others are missing or damaged). Import that file again first. Nothing was imported."
             )
-    outcome, launches, repeats = Outcome(folder), {}, launches_by_cell(kept)
+    outcome, launches, repeats, meanings = Outcome(folder), {}, launches_by_cell(kept), _meanings(kept)
     for item in imports.values():
         if item.digest in whole:
             outcome.already_there.append(f"{item.path} (stack {whole[item.digest]})")
             continue
-        launches |= _launch_files(item, folder.name, stack, repeats, time_utc)
+        launches |= _launch_files(item, folder.name, stack, repeats, meanings, time_utc)
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
         outcome.notes += item.source.notes
     devices = {launch.header["device"] for launch in kept} | {lines[0]["device"] for lines in launches.values()}
@@ -208,8 +210,30 @@ def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
     return {entry["sha256"]: entry["stack"] for entry in sources if entry["sha256"] not in damaged}
 
 
+def _meanings(store: list[LaunchFile]) -> Meanings:
+    """Return what the times of each cell are, and where the first was read."""
+    found: Meanings = {}
+    for launch in store:
+        imported = launch.header["imported"]
+        for _, _, line in records([launch]):
+            place = imported["file"], (line.get("imported") or {}).get("line")
+            found.setdefault(line["cell"], (imported["statistic"], _place(*place)))
+    return found
+
+
+def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings) -> None:
+    """Raise UserError if the times of a reading mean something else than those of its cell that came before."""
+    where, meaning = _where(item, reading.line), reading.statistic or item.source.statistic
+    before, first = meanings.setdefault(cell, (meaning, where))
+    if before != meaning and CSV_STATISTIC not in (before, meaning):  # which says only that it is a median
+        raise UserError(
+            f"{where}: this time of {cell} is: {meaning}. That of {first} is: {before}. They cannot be launches of one"
+            " cell. Import them into two campaigns, or name their stacks with --stack. Nothing was imported."
+        )
+
+
 def _launch_files(
-    item: Import, campaign: str, stack: str | None, repeats: Counter, time_utc: str
+    item: Import, campaign: str, stack: str | None, repeats: Counter, meanings: Meanings, time_utc: str
 ) -> dict[str, list[dict]]:
     """Return the lines of each launch file of one imported file: one for each run, shape, stack and repeat."""
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
@@ -223,6 +247,7 @@ def _launch_files(
             name = _name_of_second(item, reading, times_found[reading.run, cell], name)
             spec = spec_of(reading, item.source, name)
             cell = cell_id(spec)
+        _check_meaning(item, reading, cell, meanings)
         repeat = repeats[cell]
         repeats[cell] += 1
         group = reading.nodes, reading.gpus_per_node, name, repeat, reading.run
@@ -236,7 +261,7 @@ def _launch_files(
         numbers[batch] += 1
         place = {"campaign": campaign, "batch": batch, "launch": launch, "repeat": repeat, "stack": name}
         place |= {"nodes": nodes, "gpus_per_node": gpus, "order": [cell for cell, _, _ in cells]}
-        lines = [header_line(item, len(groups), place, cells[0][2].environment, time_utc)]
+        lines = [header_line(item, len(groups), place, cells[0][2], time_utc)]
         for cell, spec, reading in cells:
             lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
             lines.append(record_line(cell, spec, repeat, reading, time_utc, item.is_incomplete))
@@ -250,7 +275,11 @@ def _launch_files(
 
 
 def _where(item: Import, line: int | None) -> str:
-    return str(item.path) if line is None else f"{item.path}:{line}"
+    return _place(item.path, line)
+
+
+def _place(file: object, line: int | None) -> str:
+    return str(file) if line is None else f"{file}:{line}"
 
 
 def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> str:

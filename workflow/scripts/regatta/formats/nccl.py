@@ -44,6 +44,7 @@ DTYPES = {"float": "fp32", "bfloat16": "bf16", "half": "fp16", "double": "fp64"}
 AVERAGED = ", averaged over ranks (nccl-tests default); "
 PIPELINED = f"mean of back-to-back calls{AVERAGED}not a single blocking call; no range"
 BLOCKING = f"mean of blocking calls{AVERAGED}no range"
+GRAPHS, AGGREGATED = "; calls replayed in CUDA graphs", "; each several calls in one group"
 EVENTS = "single calls timed by device events, slowest process; issued back to back, not blocking"
 PLACEMENTS = ("out_of_place", "in_place")
 MOST_GPUS = 4096  # limit per process; a larger number means a damaged file
@@ -209,7 +210,8 @@ def reading_of(
 HEAD = re.compile(
     r"#\s*nThread (?P<threads>\d{1,15}) nGpus (?P<gpus>\d{1,15}) minBytes (?P<least>\d{1,15})"
     r" maxBytes (?P<most>\d{1,15}) step: (?P<step>\d{1,15})\((?P<kind>factor|bytes)\)"
-    r" warmup iters: (?P<warmup>\d{1,15}) iters: (?P<iters>\d{1,15})\b.*"
+    r" warmup iters: (?P<warmup>\d{1,15}) iters: (?P<iters>\d{1,15})\b"
+    r"(?: agg iters: (?P<aggregated>\d{1,9}))?(?:.*? graph: (?P<graph>\d{1,9}))?.*"
 )
 DEVICE = re.compile(
     r"#\s+Rank\s+(\d{1,15})\s+(?:Group\s+(\d{1,15})\s+)?Pid\s+\d{1,15} on\s+(\S+)"
@@ -256,6 +258,11 @@ def _is_within_run(line: str) -> bool:
     return bool(STARTS_ROW.match(line) or MEAN.fullmatch(line) or WRONG.fullmatch(line) or ENDED.fullmatch(line))
 
 
+def statistic_of(is_blocking: bool, graph: int, aggregated: int) -> str:
+    """Return the description of times. graph: replays of a CUDA graph, 0 without; aggregated: calls in a group."""
+    return (BLOCKING if is_blocking else PIPELINED) + GRAPHS * (graph > 0) + AGGREGATED * (aggregated > 1)
+
+
 def _read_run(lines: list[str], name: str, options: Options) -> Source:
     """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
     head_line, head = _head(lines, name, options)
@@ -291,11 +298,12 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
         failure = f"the run ends with {num_wrong} values out of bounds in unknown rows"
         readings = [replace(reading, failure=failure) for reading in readings]
     library = next((m[1] or version_of(int(m[2])) for line in lines if (m := LIBRARY.search(line))), None)
-    statistic = BLOCKING if is_blocking else PIPELINED
+    graph, aggregated = (0, 1) if is_excerpt else (int(head[name] or 0) for name in ("graph", "aggregated"))
     log = parse_nccl_log("\n".join(lines))
     settings = {"NCCL network": log.network, "NCCL plugin": log.plugin, "libfabric provider": log.provider}
     environment = environment_of(devices, library)
     environment["settings"] = {key: one_line(value) for key, value in settings.items() if value}
+    statistic = statistic_of(is_blocking, graph, aggregated)
     return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment)
 
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from regatta.formats.base import Format, Options, Reading, Source, refusal, times_ns
 from regatta.formats.nccl import (
-    BLOCKING,
     EVENTS,
-    PIPELINED,
     PLACEMENTS,
     Device,
     Run,
@@ -19,6 +17,7 @@ from regatta.formats.nccl import (
     find_program,
     reading_of,
     shape_of_devices,
+    statistic_of,
     version_of,
 )
 
@@ -44,7 +43,8 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
     if file["out_of_bounds"]["okay"] not in TRUE and not any(reading.failure for reading in readings):
         raise refusal(name, None, "out_of_bounds.okay is false", "nwrong for each wrong result")
     has_calls = any(reading.slowest_ns or reading.samples_ns for reading in readings)
-    statistic = EVENTS if has_calls else BLOCKING if is_blocking else PIPELINED
+    statistic = statistic_of(is_blocking, int(config.get("graph", 0)), int(config.get("aggregated_iterations", 1)))
+    statistic = EVENTS if has_calls else statistic
     ranks = f"{len(listed)} x {threads} threads x {gpus} GPUs = {len(devices)} ranks"
     notes = (f"the file lists one device per process: {ranks}",) if len(devices) > len(listed) else ()
     library = version_of(int(file["nccl_version"]))

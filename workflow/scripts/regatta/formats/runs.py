@@ -26,12 +26,18 @@ def join_runs(runs: list[Source], name: str) -> Source:
         if run.device != runs[0].device:
             found = f"runs on {runs[0].device} and on {run.device}"
             raise refusal(name, run.readings[0].line, found, "one device per file")
+    statistics = dict.fromkeys(run.statistic for run in runs)
     readings = tuple(
-        replace(reading, run=number, backend=reading.backend or run.backend, environment=run.environment)
+        replace(
+            reading,
+            run=number,
+            backend=reading.backend or run.backend,
+            environment=run.environment,
+            statistic=run.statistic if len(statistics) > 1 else None,
+        )
         for number, run in enumerate(runs)
         for reading in run.readings
     )
-    statistic = "; or ".join(dict.fromkeys(run.statistic for run in runs))
     notes = dict.fromkeys(note for run in runs for note in run.notes)
     notes = (f"{plural(len(runs), 'run')} in one file, each imported as separate launches", *notes)
-    return replace(runs[0], statistic=statistic, readings=readings, notes=notes)
+    return replace(runs[0], statistic="; or ".join(statistics), readings=readings, notes=notes)
