@@ -132,20 +132,30 @@ def test_the_intervals_hold_the_truth_in_95_of_100_cells(num):
     assert 0.93 <= np.mean([ratio.low <= 1 <= ratio.high for ratio in ratios]) <= 0.975  # 96.8 % is expected
 
 
-def test_the_autocorrelation_time_is_a_sum_of_autocorrelations():
-    # 20 low samples, then 20 high ones: ranks 10 below and above their mean. The autocorrelation at lag k is
-    # (40 - 3 k) / 40 up to k = 20 and (k - 40) / 40 beyond, so the time at lag k is 9.5 for k = 20, then 8.55, 7.65,
-    # 6.8, 6, 5.25, 4.55. At k = 26 the lag first reaches five times the time: 22.75.
-    halves = np.array([1.0] * 20 + [2.0] * 20)
-    assert autocorrelation_time(halves) == pytest.approx(4.55)
-    assert effective_samples(halves) == pytest.approx(40 / 4.55)
+def test_the_autocorrelation_time_extrapolates_the_correlation_of_neighbours():
+    # 20 samples, so 20 blocks of one. 10 low, then 10 high: 18 pairs of neighbours agree and one does not, so the
+    # correlation of neighbours is 17/20, of a short series (20 x 0.85 + 1) / (20 - 3) = 18/17 and limited to 20 samples.
+    halves = np.array([1.0] * 10 + [2.0] * 10)
+    assert (autocorrelation_time(halves), effective_samples(halves)) == (20, 1)
+    # Runs of two: 10 pairs agree, 9 do not: 1/20, then (1 + 1) / 17 = 2/17; (1 + 2/17) / (1 - 2/17) = 19/15.
+    runs = np.array([1.0, 1.0, 2.0, 2.0] * 5)
+    assert autocorrelation_time(runs) == pytest.approx(19 / 15)
+    assert effective_samples(runs) == pytest.approx(20 * 15 / 19)
 
 
 def test_the_autocorrelation_time_of_a_known_process_is_found_regardless_of_the_outliers():
     samples = autoregressive(0.7, (20_000,))  # (1 + 0.7) / (1 - 0.7) = 5.7, of ranks a little less
-    assert autocorrelation_time(samples) == pytest.approx(5.4, abs=0.5)
+    assert autocorrelation_time(samples) == pytest.approx(5.4, abs=1.5)  # of 40 blocks
     samples[::500] = 1e6
-    assert autocorrelation_time(samples) == pytest.approx(5.4, abs=0.6)
+    assert autocorrelation_time(samples) == pytest.approx(5.4, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("rho", "num", "right"), [(0.8, 100, 11.1), (0.8, 400, 44.4), (0.5, 100, 33.3), (0.95, 400, 10.3)]
+)
+def test_the_effective_sample_size_is_not_too_large(rho, num, right):
+    found = np.median([effective_samples(samples) for samples in autoregressive(rho, (300, num))])
+    assert 0.75 * right <= found <= 1.1 * right
 
 
 def test_samples_are_never_worth_more_than_they_are():
@@ -185,9 +195,16 @@ def test_a_drift_of_a_few_late_stalls_is_none():
     assert not drift(samples).is_flagged
 
 
-def test_neighbours_that_are_alike_rarely_pass_for_a_drift():
-    launches = 1 + 0.1 * np.exp(0.6 * autoregressive(0.7, (200, 400)))
-    assert sum(drift(samples).is_flagged for samples in launches) <= 6  # 2 are expected of 200 at p < 0.01
+@pytest.mark.parametrize("rho", [0, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize("num", [20, 60, 400])
+def test_stationary_launches_rarely_pass_for_a_drift(rho, num):
+    launches = 1 + 0.1 * autoregressive(rho, (600, num), seed=num)
+    assert sum(drift(samples).is_flagged for samples in launches) <= 12  # 6 are allowed; 12 or more have p = 0.02
+
+
+def test_a_drift_of_twice_the_scatter_is_found():
+    launches = 1 + 0.02 * autoregressive(0, (100, 100)) + 0.05 * np.arange(100) / 99
+    assert sum(drift(samples).is_flagged for samples in launches) >= 85
 
 
 def test_outliers_lie_three_interquartile_ranges_beyond_the_quartiles():
