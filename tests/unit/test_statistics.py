@@ -38,16 +38,24 @@ def test_a_percentile_requires_a_minimum_sample_size(name, num):
 
 
 def test_the_interval_of_a_median_is_taken_by_ranks():
-    # m = 25: floor((25 - 9.8) / 2) = 7 and ceil(1 + (25 + 9.8) / 2) = 19, counted from 1.
-    assert median_interval(np.arange(1, 26)[::-1]) == (7, 19)
-    # m = 100: floor((100 - 19.6) / 2) = 40 and ceil(1 + (100 + 19.6) / 2) = 61.
-    assert median_interval(np.arange(1, 101)) == (40, 61)
+    alternating = np.arange(1, 101).reshape(2, 50).T.ravel()  # 1, 51, 2, 52, ...: signs alternate
+    assert median_interval(alternating) == (40, 61)  # (100 -+ 19.6) / 2: 40.2 and 60.8
+    assert median_interval(np.full(40, 3.0)) == (3, 3)
 
 
-def test_the_interval_of_a_small_sample_stays_inside_it():
-    assert median_interval(np.arange(1, 7)) == (1, 6)
-    assert median_interval(np.arange(1, 6)) is None
+def test_samples_that_do_not_support_an_interval_have_none():
+    assert median_interval(np.arange(1, 40)) is None  # too few
+    assert median_interval(np.arange(1, 101)) is None  # a trend: nothing repeats
     assert median_interval(np.array([])) is None
+
+
+@pytest.mark.parametrize("rho", [0, 0.5, 0.8])
+@pytest.mark.parametrize("num", [40, 100, 400])
+def test_the_interval_of_a_median_holds_the_truth_of_autocorrelated_samples(rho, num):
+    found = [median_interval(samples) for samples in autoregressive(rho, (1000, num), seed=num)]
+    known = [ends[0] <= 0 <= ends[1] for ends in found if ends]
+    assert np.mean(known) >= 0.89  # 90 % are promised
+    assert rho == 0.8 or len(known) >= 900
 
 
 def test_few_launches_give_a_range_and_many_an_interval():

@@ -14,8 +14,8 @@ import numpy as np
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
 Z_95 = 1.96
-MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
-MIN_LAUNCHES_INTERVAL = 6  # the same for launches
+MIN_SAMPLES_INTERVAL = 40  # with fewer, autocorrelated samples cannot be distinguished from independent ones
+MIN_LAUNCHES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
 CONFIDENCE = 0.95
 # Confidence of each side's interval in a ratio of two medians; the ratio's then covers 95 %: tests/figures/coverage.py.
 SIDE_CONFIDENCE = 0.935
@@ -23,7 +23,7 @@ SIDE_CONFIDENCE = 0.935
 INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
 MIN_SAMPLES_AUTOCORRELATION = 20
-MAX_BLOCKS = 40
+NUM_BLOCKS = 40  # to 79, or one per sample
 DRIFT_RATIO = 0.02  # over the whole launch; a smaller change is negligible
 DRIFT_P = 0.01
 DRIFT_CAUTION = 2.75  # standard errors of an autocorrelation; with 2, more than 1 % of short launches are flagged
@@ -97,18 +97,20 @@ def _quantile(ordered: np.ndarray, probability: float) -> float:
 
 
 def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
-    """Return the 95 % interval of the median by order statistics, or None below six samples.
+    """Return the 95 % interval of the median by order statistics; None if the samples do not support one.
 
-    Ranks floor((m - z sqrt m) / 2) and ceil(1 + (m + z sqrt m) / 2), counted from 1 and held inside the sample.
-    Source: Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644.
+    Ranks floor((m - z sqrt(m t)) / 2) and ceil(1 + (m + z sqrt(m t)) / 2), counted from 1. t: autocorrelation time of
+    the signs of sample minus median, from a correlation raised by one standard error. None below 40 samples, and if a
+    rank is outside. Source for t = 1: Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644.
     """
     m = len(samples)
     if m < MIN_SAMPLES_INTERVAL:
         return None
-    low = math.floor((m - Z_95 * math.sqrt(m)) / 2)
-    high = math.ceil(1 + (m + Z_95 * math.sqrt(m)) / 2)
     ordered = np.sort(samples)
-    return float(ordered[max(low, 1) - 1]), float(ordered[min(high, m) - 1])
+    time = _correlation_time(np.sign(samples - fast_median(ordered)), caution=1.0)
+    reach = Z_95 * math.sqrt(m * time)
+    low, high = math.floor((m - reach) / 2), math.ceil(1 + (m + reach) / 2)
+    return (float(ordered[low - 1]), float(ordered[high - 1])) if low >= 1 and high <= m else None
 
 
 def over_launches(values: list[float]) -> Estimate:
@@ -195,12 +197,12 @@ def effective_samples(samples: np.ndarray) -> float | None:
 def _correlation_time(series: np.ndarray, caution: float = 0.0) -> float:
     """Return the variance of the sum of a series over that of as many independent values, 1 to their number.
 
-    From sums of at most 40 blocks: their variance, and their lag-1 correlation as if they were a first-order
+    From sums of blocks: their variance, and their lag-1 correlation as if they were a first-order
     autoregression. caution: standard errors by which that correlation is raised. bench/harness/sampling.py has the same
     for signs.
     """
     num = len(series)
-    per_block = math.ceil(num / MAX_BLOCKS)
+    per_block = max(1, num // NUM_BLOCKS)
     num_blocks = num // per_block
     series = series - series.mean()
     sums = series[: num_blocks * per_block].reshape(num_blocks, per_block).sum(axis=1)
@@ -228,13 +230,13 @@ def _lag_correlation(residuals: np.ndarray, num_fitted: int) -> float:
 def drift(samples: np.ndarray) -> Drift | None:
     """Return the trend of a launch's samples in the order of measuring; None below 20 samples.
 
-    The slope is Theil and Sen's, of the medians of at most 40 blocks of samples. Source: Sen, Journal of the American
+    The slope is Theil and Sen's, of the medians of blocks of samples. Source: Sen, Journal of the American
     Statistical Association 63 (1968) 1379, doi:10.1080/01621459.1968.10480934.
     """
     m = len(samples)
     if m < MIN_SAMPLES_AUTOCORRELATION:
         return None
-    per_block = math.ceil(m / MAX_BLOCKS)
+    per_block = max(1, m // NUM_BLOCKS)
     blocks = _block_medians(samples, per_block)
     before, after = _pairs(len(blocks))
     slope = fast_median((blocks[after] - blocks[before]) / (after - before))
@@ -290,7 +292,7 @@ def _trend_p(blocks: np.ndarray, slope: float, num_samples: int) -> float:
     reach = FAR_OFF_DEVIATIONS * MAD_TO_DEVIATION * fast_median(np.abs(rest))
     rest = np.clip(rest, -reach, reach)
     line = rest.mean() + rest @ time / (time @ time) * time
-    correlation = _lag_correlation(rest - line, num_fitted=2) + DRIFT_CAUTION / math.sqrt(num_samples)
+    correlation = _lag_correlation(rest - line, num_fitted=2) + DRIFT_CAUTION / math.sqrt(num_samples - 4)
     correlation = min(max(correlation, 0.0), 1.0)
     columns = np.stack([np.ones(num), time, slope * time + rest])
     first = math.sqrt(1 - correlation**2) * columns[:, :1]
