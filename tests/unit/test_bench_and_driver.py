@@ -4,15 +4,19 @@ Neither imports the other, so nothing else compares them. Needs no torch.
 """
 
 import importlib
+import itertools
 import json
+import math
 import subprocess
 import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
+from regatta.core.statistics import median_interval
 from regatta.launchers import LAUNCHERS
 from regatta.run import batch, causes, supervise
 from regatta.store import history
@@ -75,6 +79,19 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
     assert [*of_driver][-2:] == ["line", "checksum"]  # a rank's writer adds them
     of_driver = {key: value for key, value in of_driver.items() if key not in ("line", "checksum")}
     assert differences(of_rank, of_driver, schemas["launch"]) == {}
+
+
+@pytest.mark.parametrize("num", [39, 40, 41, 100, 997])
+def test_ranks_and_driver_have_the_same_interval_of_the_median(bench, num):
+    """With ties, trends, outliers and autocorrelation."""
+    random = np.random.default_rng(num)
+    for rho in (0, 0.3, 0.8, 1):
+        noise = random.standard_normal(num).tolist()
+        walk = list(itertools.accumulate(noise, lambda before, new, rho=rho: rho * before + new))
+        for unit in (1, 10_000):  # the second leaves few distinct times
+            samples = [unit * round(1_000_000 * math.exp(0.05 * value) / unit) for value in walk]
+            of_rank = bench("harness.sampling").median_interval(samples, sorted(samples))
+            assert median_interval(np.array(samples)) == of_rank
 
 
 def test_ranks_and_driver_write_the_same_bytes(bench, tmp_path):

@@ -60,7 +60,8 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
     """Return rows for times and rates; a single row if nothing was timed."""
     if record["sampling"] is None:
         return [("samples", "none: a check failed before anything was timed")]
-    ordered = sorted(record["slowest_rank_samples_ns"] or slowest(record["samples_ns"]))
+    samples = record["slowest_rank_samples_ns"] or slowest(record["samples_ns"])
+    ordered = sorted(samples)
     median = sampling.median_of_sorted(ordered)
     warmup, taken = record["warmup"], record["sampling"]
     warmup_text = "none: the first iteration is measured too"
@@ -72,7 +73,7 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
     rows = [
         ("warm-up", warmup_text),
         ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, stopped: {taken['stop']}"),
-        ("median", f"{duration(median)}{interval(ordered)}"),
+        ("median", f"{duration(median)}{interval(samples, ordered)}"),
         ("min .. max", f"{duration(ordered[0])} .. {duration(ordered[-1])}"),
     ]
     rows += [
@@ -93,11 +94,11 @@ def part_rows(parts: dict[str, list[list[int]]]) -> list[tuple[str, str]]:
     return rows
 
 
-def interval(ordered: list[int]) -> str:
-    ranks = sampling.median_interval_ranks(len(ordered))
-    if ranks is None:
+def interval(samples: list[int], ordered: list[int]) -> str:
+    found = sampling.median_interval(samples, ordered)
+    if found is None:
         return "  (too few samples for an interval)"
-    lower, upper = (duration(ordered[rank - 1]) for rank in ranks)
+    lower, upper = map(duration, found)
     return f"  (95 %: {lower} .. {upper})"
 
 

@@ -130,7 +130,7 @@ def largest_known(values: list[int], ranks: peers.Ranks) -> int | None:
 
 
 def warmup_and_sampling(warmup: timing.Blocks | None, samples: timing.Blocks) -> dict:
-    ratio = sampling.half_width_ratio(samples.ordered)
+    ratio = sampling.half_width_ratio(samples.slowest, samples.ordered)
     taken = {"num_iterations": len(samples.slowest), "elapsed_ns": samples.elapsed, "stop": samples.stop}
     taken["half_width_ratio"] = None if ratio is None else round(ratio, 6)
     if warmup is None:

@@ -3,6 +3,7 @@
 A block is a run of iterations between two decisions. Every duration is in integer nanoseconds. Standard library only.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -23,6 +24,10 @@ MAX_OVERSHOOT_RATIO = 0.1
 # Pipelined windows: five, so that one outlier cannot affect all. A window of one step would be a blocking sample.
 MAX_WINDOWS = 5
 MIN_STEPS_PER_WINDOW = 2
+
+# Interval of the median. With fewer samples, autocorrelated ones cannot be distinguished from independent ones.
+MIN_SAMPLES_INTERVAL = 40
+NUM_BLOCKS = 40  # to 79, or one per sample
 
 # Rounds of whole and ablated iterations.
 MIN_ROUNDS = 3
@@ -54,28 +59,68 @@ def median_of_sorted(ordered: list[int]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def median_interval_ranks(num_samples: int) -> tuple[int, int] | None:
-    """Return the 1-based ranks of the order statistics that bound the median with 95 % confidence; None for 5 or fewer.
+def median_interval_ranks(num_samples: int, correlation_time: float) -> tuple[int, int] | None:
+    """Return the 1-based ranks of the order statistics that bound the median with 95 % confidence; None for too few.
 
-    Hoefler and Belli, SC15 (doi 10.1145/2807591.2807644), section 3.1.3: floor((m - 1.96 sqrt m) / 2) and
-    ceil(1 + (m + 1.96 sqrt m) / 2). For 6 and 7 samples these are one outside the sample, and are clipped to its ends,
-    which cover the median in 1 - 2/2**m of cases: 96.9 % and more.
+    With t the correlation time, floor((m - 1.96 sqrt(m t)) / 2) and ceil(1 + (m + 1.96 sqrt(m t)) / 2). For t = 1 that
+    is Hoefler and Belli, SC15 (doi 10.1145/2807591.2807644), section 3.1.3. None below 40 samples, and if a rank is
+    outside. regatta/core/statistics.py has the same, and a test compares both.
     """
-    if num_samples <= 5:
-        return None
-    reach = 1.96 * math.sqrt(num_samples)
+    reach = 1.96 * math.sqrt(num_samples * correlation_time)
     lower = math.floor((num_samples - reach) / 2)
     upper = math.ceil(1 + (num_samples + reach) / 2)
-    return max(1, lower), min(num_samples, upper)
+    is_known = num_samples >= MIN_SAMPLES_INTERVAL and lower >= 1 and upper <= num_samples
+    return (lower, upper) if is_known else None
 
 
-def half_width_ratio(ordered: list[int]) -> float | None:
-    """Return half the width of the median's 95 % interval, divided by the median; None if there is no interval."""
-    ranks = median_interval_ranks(len(ordered))
-    if ranks is None:
+def correlation_time(samples: list[int], median: float) -> float:
+    """Return the variance of the sum of the signs of sample minus median, over that of independent signs; at least 1.
+
+    From sums of blocks: their variance, and their lag-1 correlation, corrected for the bias of short series
+    and raised by one standard error. `_correlation_time` in regatta/core/statistics.py explains it.
+    """
+    num = len(samples)
+    per_block = max(1, num // NUM_BLOCKS)
+    num_blocks = num // per_block
+    signs = [(sample > median) - (sample < median) for sample in samples]
+    mean = sum(signs) / num
+    power = sum(map(abs, signs)) / num - mean * mean
+    ends = range(per_block, num_blocks * per_block + 1, per_block)
+    sums = [sum(signs[end - per_block : end]) - mean * per_block for end in ends]
+    power_of_sums = sum(value * value for value in sums)
+    if not power_of_sums:
+        return 1.0
+    raw = sum(before * after for before, after in itertools.pairwise(sums)) / power_of_sums
+    correlation = (num_blocks * raw + 1) / (num_blocks - 3) + 1 / math.sqrt(num)
+    correlation = min(max(correlation, 0.0), 1 - 1 / num)
+    ratio = max(power_of_sums / num_blocks / (power * per_block), 1.0)
+    return min(ratio * (1 + correlation) / (1 - correlation), num)
+
+
+def median_interval(samples: list[int], ordered: list[int]) -> tuple[int, int] | None:
+    """Return the ends of the median's 95 % interval; None if the samples do not support one.
+
+    samples: in the order of measuring. ordered: the same, sorted.
+    """
+    if len(samples) < MIN_SAMPLES_INTERVAL:
         return None
-    median = median_of_sorted(ordered)
-    return (ordered[ranks[1] - 1] - ordered[ranks[0] - 1]) / 2 / median if median > 0 else None
+    ranks = median_interval_ranks(len(ordered), correlation_time(samples, median_of_sorted(ordered)))
+    return None if ranks is None else (ordered[ranks[0] - 1], ordered[ranks[1] - 1])
+
+
+def half_width_ratio(samples: list[int], ordered: list[int]) -> float | None:
+    """Return half the width of the median's 95 % interval, divided by the median; None if there is no interval."""
+    found = median_interval(samples, ordered)
+    return (found[1] - found[0]) / 2 / median_of_sorted(ordered) if found and found[0] > 0 else None
+
+
+def is_precise(samples: list[int], ordered: list[int], target: float) -> bool:
+    """Return whether the half width is at most `target`. The signs are read only if independent samples allow it."""
+    ranks = median_interval_ranks(len(ordered), 1.0)
+    if ranks is None or ordered[ranks[1] - 1] - ordered[ranks[0] - 1] > 2 * target * median_of_sorted(ordered):
+        return False
+    ratio = half_width_ratio(samples, ordered)
+    return ratio is not None and ratio <= target
 
 
 def next_warmup_block(slowest: list[int], elapsed: int, plan: SamplingPlan) -> tuple[int, str | None]:
@@ -100,31 +145,30 @@ def next_warmup_block(slowest: list[int], elapsed: int, plan: SamplingPlan) -> t
     return min(WARMUP_BLOCK - num_done % WARMUP_BLOCK, num_allowed), None
 
 
-def stop_reason(ordered: list[int], elapsed: int, plan: SamplingPlan) -> str | None:
+def stop_reason(samples: list[int], ordered: list[int], elapsed: int, plan: SamplingPlan) -> str | None:
     """Return why sampling ends here: precision, max_seconds, max_samples; or None to go on.
 
-    ordered: the slowest rank's samples, sorted. `min_samples` and `min_seconds` precede every other rule, so that a
-    disturbance of the first samples cannot end the sampling.
+    samples: the slowest rank's, in order; ordered: the same, sorted. `min_samples` and `min_seconds` precede every
+    other rule, so that a disturbance of the first samples cannot end the sampling.
     """
     if len(ordered) < plan.min_samples or elapsed < plan.min_seconds * NS_PER_S:
         return None
     if len(ordered) >= plan.max_samples:
         return "max_samples"
-    ratio = half_width_ratio(ordered)
-    if ratio is not None and ratio <= plan.target_precision:
+    if is_precise(samples, ordered, plan.target_precision):
         return "precision"
     return "max_seconds" if elapsed >= plan.max_seconds * NS_PER_S else None
 
 
 def next_sampling_block(
-    ordered: list[int], elapsed: int, plan: SamplingPlan, expected: float
+    samples: list[int], ordered: list[int], elapsed: int, plan: SamplingPlan, expected: float
 ) -> tuple[int, str | None]:
     """Return (iterations to do next, None), or (0, why sampling ended).
 
     expected: an iteration's duration in warm-up, used until there are samples. A block does not exceed max_seconds by
     more than one iteration.
     """
-    reason = stop_reason(ordered, elapsed, plan)
+    reason = stop_reason(samples, ordered, elapsed, plan)
     if reason:
         return 0, reason
     duration = max(1.0, median_of_sorted(ordered) if ordered else expected)

@@ -124,9 +124,11 @@ def warm_up(workload: Workload, ranks: peers.Ranks, plan: sampling.SamplingPlan)
 def take_samples(workload: Workload, ranks: peers.Ranks, plan: sampling.SamplingPlan, warmup: Blocks) -> Blocks:
     recent = sorted(warmup.slowest[-sampling.WARMUP_BLOCK :])
     expected = sampling.median_of_sorted(recent)
-    return run_blocks(
-        workload, ranks, lambda done: sampling.next_sampling_block(done.ordered, done.elapsed, plan, expected)
-    )
+
+    def decide(done: Blocks) -> tuple[int, str | None]:
+        return sampling.next_sampling_block(done.slowest, done.ordered, done.elapsed, plan, expected)
+
+    return run_blocks(workload, ranks, decide)
 
 
 def take_fixed(workload: Workload, ranks: peers.Ranks) -> Blocks:

@@ -16,17 +16,18 @@ from regatta.core.moderation import MIN_LAUNCHES, paired_contrasts
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
 Z_95 = 1.96
-MIN_SAMPLES_INTERVAL = 6  # below this no pair of order statistics covers the median with 95 % confidence
+MIN_SAMPLES_INTERVAL = 40  # with fewer, autocorrelated samples cannot be distinguished from independent ones
 CONFIDENCE = 0.95
 
 INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
 MIN_SAMPLES_AUTOCORRELATION = 20
-SOKAL_WINDOW = 5
-MAX_BLOCKS = 20
-MIN_BLOCKS = 6  # the fewest whose order can reach p < 0.01: 2 / 6!
+NUM_BLOCKS = 40  # to 79, or one per sample
 DRIFT_RATIO = 0.02  # over the whole launch; a smaller change is negligible
 DRIFT_P = 0.01
+DRIFT_CAUTION = 2.75  # standard errors of an autocorrelation; with 2, more than 1 % of short launches are flagged
+FAR_OFF_DEVIATIONS = 3  # residuals beyond are outliers
+MAD_TO_DEVIATION = 1.4826  # of a normal distribution
 OUTER_FENCE = 3
 
 # Bootstraps of the fitted models.
@@ -100,18 +101,20 @@ def _quantile(ordered: np.ndarray, probability: float) -> float:
 
 
 def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
-    """Return the 95 % interval of the median by order statistics, or None below six samples.
+    """Return the 95 % interval of the median by order statistics; None if the samples do not support one.
 
-    Ranks floor((m - z sqrt m) / 2) and ceil(1 + (m + z sqrt m) / 2), counted from 1 and held inside the sample.
-    Source: Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644.
+    Ranks floor((m - z sqrt(m t)) / 2) and ceil(1 + (m + z sqrt(m t)) / 2), counted from 1. t: autocorrelation time of
+    the signs of sample minus median, from a correlation raised by one standard error. None below 40 samples, and if a
+    rank is outside. Source for t = 1: Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644.
     """
     m = len(samples)
     if m < MIN_SAMPLES_INTERVAL:
         return None
-    low = math.floor((m - Z_95 * math.sqrt(m)) / 2)
-    high = math.ceil(1 + (m + Z_95 * math.sqrt(m)) / 2)
     ordered = np.sort(samples)
-    return float(ordered[max(low, 1) - 1]), float(ordered[min(high, m) - 1])
+    time = _correlation_time(np.sign(samples - fast_median(ordered)), caution=1.0)
+    reach = Z_95 * math.sqrt(m * time)
+    low, high = math.floor((m - reach) / 2), math.ceil(1 + (m + reach) / 2)
+    return (float(ordered[low - 1]), float(ordered[high - 1])) if low >= 1 and high <= m else None
 
 
 def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool = True) -> list[Estimate]:
@@ -143,25 +146,15 @@ def _estimate(values: list[float], mean: float, low: float, high: float) -> Esti
 
 
 def autocorrelation_time(samples: np.ndarray) -> float | None:
-    """Return the integrated autocorrelation time of a launch's samples, at least 1; None below 20 samples.
+    """Return the autocorrelation time of a launch's samples, at least 1; None below 20 samples.
 
-    1 + 2 x the sum of the autocorrelations of the samples' ranks, which are robust to outliers, up to the first lag of
-    five times the result. Source: Sokal, Monte Carlo Methods in Statistical Mechanics (1997),
-    doi:10.1007/978-1-4899-0319-8_6. With fewer samples than about fifty times the result it is an underestimate.
+    That of the samples' ranks, which are robust to outliers.
     """
-    m = len(samples)
-    if m < MIN_SAMPLES_AUTOCORRELATION:
+    if len(samples) < MIN_SAMPLES_AUTOCORRELATION:
         return None
     _, place, num_equal = np.unique(samples, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(num_equal) - (num_equal - 1) / 2)[place]  # ties share their average
-    centered = ranks - (m + 1) / 2
-    if not np.any(centered):
-        return 1.0  # the clock is too coarse to distinguish the samples
-    spectrum = np.fft.rfft(centered, 2 * m)  # zero-padded against wrap-around
-    correlation = np.fft.irfft(spectrum * spectrum.conj())[:m]
-    times = 2 * np.cumsum(correlation / correlation[0]) - 1
-    is_beyond = np.arange(m) >= SOKAL_WINDOW * times
-    return max(float(times[np.argmax(is_beyond)]), 1.0)
+    return _correlation_time(ranks)
 
 
 def effective_samples(samples: np.ndarray) -> float | None:
@@ -170,23 +163,54 @@ def effective_samples(samples: np.ndarray) -> float | None:
     return None if time is None else len(samples) / time
 
 
+def _correlation_time(series: np.ndarray, caution: float = 0.0) -> float:
+    """Return the variance of the sum of a series over that of as many independent values, 1 to their number.
+
+    From sums of blocks: their variance, and their lag-1 correlation as if they were a first-order
+    autoregression. caution: standard errors by which that correlation is raised. bench/harness/sampling.py has the same
+    for signs.
+    """
+    num = len(series)
+    per_block = max(1, num // NUM_BLOCKS)
+    num_blocks = num // per_block
+    series = series - series.mean()
+    sums = series[: num_blocks * per_block].reshape(num_blocks, per_block).sum(axis=1)
+    power, power_of_sums = series @ series / num, sums @ sums / num_blocks
+    if not power_of_sums:
+        return 1.0  # the clock is too coarse to distinguish the samples, or they alternate
+    correlation = _lag_correlation(sums, num_fitted=1) + caution / math.sqrt(num)
+    correlation = min(max(correlation, 0.0), 1 - 1 / num)
+    time = max(power_of_sums / (power * per_block), 1.0) * (1 + correlation) / (1 - correlation)
+    return min(float(time), float(num))
+
+
+def _lag_correlation(residuals: np.ndarray, num_fitted: int) -> float:
+    """Return the lag-1 autocorrelation of residuals, corrected for the bias of short series; may exceed 1.
+
+    num_fitted: 1 for a mean, 2 for a line. Source: Marriott and Pope, Biometrika 41 (1954) 390,
+    doi:10.1093/biomet/41.3-4.390; for a line Shaman and Stine, Journal of the American Statistical Association 83
+    (1988) 842, doi:10.1080/01621459.1988.10478672.
+    """
+    power, num = residuals @ residuals, len(residuals)
+    raw = float(residuals[1:] @ residuals[:-1] / power) if power else 0.0
+    return (num * raw + num_fitted) / (num - 2 - num_fitted)
+
+
 def drift(samples: np.ndarray) -> Drift | None:
     """Return the trend of a launch's samples in the order of measuring; None below 20 samples.
 
-    The slope is Theil and Sen's, the test Mann and Kendall's, both of the medians of at most 20 blocks of samples. The
-    test assumes independent blocks, so they are at least two autocorrelation times long, after removal of the slope. At
-    least six blocks are left, so that a monotonic curve is found; samples that wander for a sixth of the launch can
-    then pass for a trend. Source: Sen, Journal of the American Statistical Association 63 (1968) 1379,
-    doi:10.1080/01621459.1968.10480934.
+    The slope is Theil and Sen's, of the medians of blocks of samples. Source: Sen, Journal of the American
+    Statistical Association 63 (1968) 1379, doi:10.1080/01621459.1968.10480934.
     """
     m = len(samples)
     if m < MIN_SAMPLES_AUTOCORRELATION:
         return None
-    blocks = _block_medians(samples, math.ceil(m / MAX_BLOCKS))
+    per_block = max(1, m // NUM_BLOCKS)
+    blocks = _block_medians(samples, per_block)
     before, after = _pairs(len(blocks))
-    slope = fast_median((blocks[after] - blocks[before]) / (after - before)) / math.ceil(m / MAX_BLOCKS)  # per sample
-    change_ratio = slope * (m - 1) / fast_median(samples)
-    is_flagged = abs(change_ratio) > DRIFT_RATIO and _trend_p(samples, slope) < DRIFT_P
+    slope = fast_median((blocks[after] - blocks[before]) / (after - before))
+    change_ratio = slope / per_block * (m - 1) / fast_median(samples)
+    is_flagged = abs(change_ratio) > DRIFT_RATIO and _trend_p(blocks, slope, m) < DRIFT_P
     return Drift(change_ratio, is_flagged)
 
 
@@ -222,14 +246,31 @@ def _interpolated(ordered: np.ndarray, probability: float) -> float:
     return low + (place - index) * (high - low)
 
 
-def _trend_p(samples: np.ndarray, slope: float) -> float:
-    from scipy.stats import kendalltau  # 0.5 s to import, only for launches with a change
+def _trend_p(blocks: np.ndarray, slope: float, num_samples: int) -> float:
+    """Return the p-value of a linear trend of blocks whose residuals are a first-order autoregression.
 
-    m = len(samples)
-    time = autocorrelation_time(samples - slope * np.arange(m))
-    per_block = min(max(math.ceil(m / MAX_BLOCKS), math.ceil(2 * time)), m // MIN_BLOCKS)
-    blocks = _block_medians(samples, per_block)
-    return float(kendalltau(np.arange(len(blocks)), blocks).pvalue)
+    Generalized least squares (Prais and Winsten, 1954) without outliers. Their lag-1 correlation is raised by
+    DRIFT_CAUTION standard errors, to 1 at most: then the increments are tested, so that a random walk is no trend.
+    """
+    from scipy.special import stdtr  # 0.1 s to import, only for launches with a change
+
+    num = len(blocks)
+    time = np.arange(num) - (num - 1) / 2
+    rest = blocks - slope * time
+    rest -= fast_median(rest)
+    reach = FAR_OFF_DEVIATIONS * MAD_TO_DEVIATION * fast_median(np.abs(rest))
+    rest = np.clip(rest, -reach, reach)
+    line = rest.mean() + rest @ time / (time @ time) * time
+    correlation = _lag_correlation(rest - line, num_fitted=2) + DRIFT_CAUTION / math.sqrt(num_samples - 4)
+    correlation = min(max(correlation, 0.0), 1.0)
+    columns = np.stack([np.ones(num), time, slope * time + rest])
+    first = math.sqrt(1 - correlation**2) * columns[:, :1]
+    *terms, values = np.hstack([first, columns[:, 1:] - correlation * columns[:, :-1]])
+    inverse = np.linalg.pinv(np.transpose(terms))
+    found = inverse @ values
+    free = num - 3
+    deviation = np.linalg.norm(values - found @ terms) / math.sqrt(free) * np.linalg.norm(inverse[1])
+    return 2 * float(stdtr(free, -abs(found[1]) / max(deviation, np.finfo(float).tiny)))
 
 
 def _block_medians(samples: np.ndarray, per_block: int) -> np.ndarray:

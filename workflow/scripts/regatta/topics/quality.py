@@ -100,6 +100,9 @@ def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> 
         values |= {"half_width_ratio": float(half_width), "worst_ratio": float(missed["half_width_ratio"].max())}
         median, worst = (percent(values[name]) for name in ("half_width_ratio", "worst_ratio"))
         text += f" Achieved: ±{median} %" + (f" (median), ±{worst} % (worst)." if median != worst else ".")
+    if num_unknown := int(missed["half_width_ratio"].isna().sum()):
+        values["num_without_interval"] = num_unknown
+        text += f" Without an interval: {num_unknown:,} (fewer than 40 samples, or strong autocorrelation)."
     if not pd.isna(half_width) and not pd.isna(between):
         values["between_ratio"] = float(between)
         text += f" Variation of these cells between launches: {percent(values['between_ratio'])} % (median)."
@@ -150,7 +153,7 @@ def _run(row: pd.Series, names: dict[str, str]) -> str:
 
 
 def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    """Return the warning on autocorrelated samples, which make an interval within the launch too narrow."""
+    """Return the warning on autocorrelated samples, which widen intervals within the launch."""
     ratio = (ok["effective_samples"] / ok["num_iterations"]).dropna()
     few = ratio[ratio < INDEPENDENT_RATIO]
     if few.empty:
@@ -161,7 +164,7 @@ def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
         f"Autocorrelated samples: effective sample size below {100 * INDEPENDENT_RATIO:g} % in {len(few)} of"
         f" {plural(len(ratio), 'measurement')}. Minimum: {three(effective)} of {least['num_iterations']},"
         f" {_run(least, names)}.",
-        "Intervals within such a launch (p50_low_s, target precision) are too narrow. Intervals over launches are not"
+        "Intervals within such a launch (p50_low_s, target precision) are wider. Intervals over launches are not"
         " affected. Increase repeats; longer sampling helps little.",
         (of_runs("measurements", ok.loc[few.index], few.idxmin()),),
         {"num": len(few), "num_known": len(ratio), "least_effective_samples": effective},
