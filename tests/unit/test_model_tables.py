@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from synthetic import (
     CLUSTER,
@@ -77,6 +78,18 @@ def test_the_scaling_law_of_the_fastest_curve_is_a_finding():
     assert values["sigma_ratio"] == pytest.approx(0.02, rel=0.01)
     assert values["samples_per_s"] == pytest.approx(80 * 32 / 1.62, rel=0.01)
     assert (values["num_fitted"], values["num_curves"]) == (4, 4)
+
+
+def test_a_law_without_a_prediction_keeps_its_row_and_its_finding():
+    campaign, measurements, scaling, models = amdahl_tables()
+    columns = [name for name in models if name.startswith("extrapolated")]
+    models = models.assign(**dict.fromkeys(columns, pd.NA), refusal="no prediction for 32 GPUs")
+    (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
+    assert [finding.values[name] for name in ("num_fitted", "num_ranks", "samples_per_s")] == [4, None, None]
+    assert fits.sentence(finding).endswith("(contention σ 2.0 %).")
+    table = scaling_laws_table(models, "cuda")
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert [row[name] for name in ("predicted samples/s", "predicted at (GPUs)", "prediction interval")] == ["n/a"] * 3
 
 
 def test_each_accepted_law_is_a_row_the_highest_throughput_first():
