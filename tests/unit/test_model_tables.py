@@ -112,7 +112,8 @@ def test_each_accepted_law_is_a_row_the_highest_throughput_first():
 def test_a_law_of_single_launches_has_an_interval_of_residuals():
     [row, *_] = amdahl_rows(repeats=1)
     assert row["n"] == "1"
-    assert row["prediction interval"].endswith("] (residuals)")
+    assert row["σ interval (%)"].endswith("] (residuals)")
+    assert row["prediction interval"].endswith("]")
 
 
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):

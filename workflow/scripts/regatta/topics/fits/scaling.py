@@ -165,8 +165,8 @@ def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> 
 def _parameters(model: str, points: Points, fits: dict[str, LogFit]) -> dict:
     """Return the parameters, the peak and the prediction at twice the largest size, or why there is none.
 
-    The prediction's interval is the union of those of the model and the USL: of USL curves, Amdahl's law often fits
-    all measured sizes within noise.
+    `interval` is that of the parameters. The prediction has the union of the intervals of the model and the USL:
+    Amdahl's law fits many USL curves within noise at all measured sizes.
     """
     largest = int(points.sizes[-1])
     beyond = MAX_EXTRAPOLATION * largest
@@ -175,9 +175,8 @@ def _parameters(model: str, points: Points, fits: dict[str, LogFit]) -> dict:
     if "usl" not in fits:
         refusal = f"{plural(len(points.sizes), 'world size')} measured, it needs {MIN_SIZES['usl']} (USL)"
     elif model != "usl":
-        _, other_lows, other_highs, other_kind = _intervals("usl", points, fits["usl"], beyond)
+        _, other_lows, other_highs, _ = _intervals("usl", points, fits["usl"], beyond)
         lows[1], highs[1] = min(lows[1], other_lows[1]), max(highs[1], other_highs[1])
-        kind = other_kind if other_kind == "residuals" else kind
     error = max(values[1] - lows[1], highs[1] - values[1]) / values[1]
     if not refusal and error > MAX_PREDICTION_ERROR:
         limit = percent(MAX_PREDICTION_ERROR)
@@ -196,14 +195,20 @@ def _parameters(model: str, points: Points, fits: dict[str, LogFit]) -> dict:
 
 
 def _intervals(model: str, points: Points, fit: LogFit, beyond: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    """Return X(1), X(beyond), sigma and kappa, the ends of the wider interval of each, and which it is."""
+    """Return X(1), X(beyond), sigma and kappa, the ends of the wider interval of each, and which it is.
+
+    That of X(beyond) includes differences between allocations, which are magnified most.
+    """
     terms = _terms(points.sizes, model)
     others = refit(fit, terms, points.seconds, _resampled(points.launches))
     values, gradients = _derived(fit.parameters[None], model, beyond)
     resampled, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
     reach = half_widths(fit, terms, points.seconds, gradients)
     kind = interval_kind([len(values) for values in points.launches])
-    return values[0], *wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
+    lows, highs, kind = wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
+    reach = half_widths(fit, terms, points.seconds, gradients, LEAST_MISFIT)[1]
+    lows[1], highs[1] = max(min(lows[1], values[0, 1] - reach), 0), max(highs[1], values[0, 1] + reach)
+    return values[0], lows, highs, kind
 
 
 def _derived(parameters: np.ndarray, model: str, beyond: int) -> tuple[np.ndarray, np.ndarray]:

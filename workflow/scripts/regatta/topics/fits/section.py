@@ -35,7 +35,7 @@ def scaling_table(models: pd.DataFrame, device: str) -> Table | None:
             UNKNOWN if is_unknown(row.extrapolated_world_size) else str(row.extrapolated_world_size)
         ),
         "prediction interval": lambda row: bracket(
-            row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, row.interval
+            row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, "interval"
         ),
     }
     return _table("Scaling models", columns, rows, models, "train_step", "scaling_models")
