@@ -1,7 +1,7 @@
 """How often a scaling model is rejected, and its prediction holds the truth: curves with known truth, seeded.
 
 Each world size has separate launches, log-normal with a tail to the slow side, as in coverage.py. Goals: of curves that
-follow Amdahl's law, with equal scatter at all sizes, at most 2 % are rejected for lack of fit (the test's level is 1 %);
+follow Amdahl's law, with equal scatter at all sizes, at most 2 % are rejected for lack of fit (level of the test: 1 %);
 intervals of predictions hold the truth of at least 90 % of the curves of each law and scatter that have a prediction.
 
 python tests/figures/scaling_refusals.py              10 curves per row, predictions at twice the largest size
@@ -94,7 +94,7 @@ def main() -> int:
 def curves(
     random: np.random.Generator, num_curves: int, truth, sizes: tuple, scatters: np.ndarray, of_sizes: float, num: int
 ):
-    """Return the fitted table of many curves, which differ in their bucket size alone. of_sizes: scatter of the sizes."""
+    """Return the fitted table of curves that differ in their bucket size alone. of_sizes: scatter of the sizes."""
     cells, rows = [], []
     for bucket in range(1, num_curves + 1):
         noise = 0.8 * random.standard_normal((len(sizes), num)) + 0.6 * random.exponential(size=(len(sizes), num))

@@ -218,6 +218,18 @@ def test_a_prediction_is_refused_where_the_laws_allow_too_much_and_the_fit_remai
     assert row["sigma_low_ratio"] < row["sigma_ratio"] < row["sigma_high_ratio"]
 
 
+def test_the_interval_of_an_exact_curve_has_differences_of_one_percent_between_allocations():
+    n = np.array([1, 2, 4, 8, 16])
+    row = model({int(k): usl(k, 0.05, 0) for k in n})
+    step, terms = 1 + 0.05 * (n - 1), np.stack([np.ones(5), n - 1, n * (n - 1)], axis=1)
+    inverse = np.linalg.inv((terms / step[:, None]).T @ (terms / step[:, None]))
+    beyond = np.array([1, 31, 32 * 31]) / (1 + 0.05 * 31)  # relative to the step of 32 ranks
+    half = 1.96 * 0.01 * math.sqrt(beyond @ inverse @ beyond)  # of the USL; that of Amdahl is inside
+    value, low, high = (row[f"extrapolated_{end}samples_per_s"] for end in ("", "low_", "high_"))
+    assert (1 - low / value, high / value - 1) == pytest.approx((half, half), rel=1e-3)
+    assert row["sigma_high_ratio"] - row["sigma_low_ratio"] < 1e-6
+
+
 def test_a_prediction_needs_four_sizes():
     row = model({n: [usl(n, 0.1, 0)] * 3 for n in (1, 2, 4)})
     assert (row["scaling_model"], row["extrapolated_world_size"]) == ("amdahl", None)

@@ -1,6 +1,6 @@
 """The topic of fitted models: scaling laws, and the cost of a collective by message size. docs/metrics.md.
 
-The page has the parameters of accepted models; the cell drawer says why a curve has none.
+The page has the parameters of accepted models; the cell drawer says why a curve has no model or no prediction.
 """
 
 import pandas as pd
@@ -94,8 +94,8 @@ def section(data: ReportData) -> Section:
     ]
     found = scaling_table(tables["scaling_models"], data.device), communication_table(tables["communication_models"])
     shown = tuple(filter(None, found))
-    lead = f"Fitted: {' and '.join(counts)}. If a curve has no model, the drawer of its cells gives the reason."
-    lead = lead if shown else ""
+    reasons = "If a curve has no model or no prediction, the drawer of its cells gives the reason."
+    lead = f"Fitted: {' and '.join(counts)}. {reasons}" if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
