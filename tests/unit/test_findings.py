@@ -243,7 +243,7 @@ def check_batch_norm(data, finding):
 
 def check_scaling_law(data, finding):
     row = data.tables["scaling_models"].loc[int(finding.sources[0].rows[0].removeprefix("row ")) - 1]
-    assert pd.isna(row["refusal"])
+    assert pd.notna(row["scaling_model"])
     assert finding.values["samples_per_s"] == row["extrapolated_samples_per_s"]
 
 

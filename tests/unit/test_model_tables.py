@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from synthetic import (
     CLUSTER,
@@ -79,6 +80,18 @@ def test_the_scaling_law_of_the_fastest_curve_is_a_finding():
     assert (values["num_fitted"], values["num_curves"]) == (4, 4)
 
 
+def test_a_law_without_a_prediction_keeps_its_row_and_its_finding():
+    campaign, measurements, scaling, models = amdahl_tables()
+    columns = [name for name in models if name.startswith("extrapolated")]
+    models = models.assign(**dict.fromkeys(columns, pd.NA), refusal="no prediction for 32 GPUs")
+    (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
+    assert [finding.values[name] for name in ("num_fitted", "num_ranks", "samples_per_s")] == [4, None, None]
+    assert fits.sentence(finding).endswith("(contention σ 2.0 %).")
+    table = scaling_laws_table(models, "cuda")
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert [row[name] for name in ("predicted samples/s", "predicted at (GPUs)", "prediction interval")] == ["n/a"] * 3
+
+
 def test_each_accepted_law_is_a_row_the_highest_throughput_first():
     rows = amdahl_rows()
     rates = [float(row["predicted samples/s"].replace(",", "")) for row in rows]
@@ -99,7 +112,8 @@ def test_each_accepted_law_is_a_row_the_highest_throughput_first():
 def test_a_law_of_single_launches_has_an_interval_of_residuals():
     [row, *_] = amdahl_rows(repeats=1)
     assert row["n"] == "1"
-    assert row["prediction interval"].endswith("] (residuals)")
+    assert row["σ interval (%)"].endswith("] (residuals)")
+    assert row["prediction interval"].endswith("]")
 
 
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):

@@ -791,7 +791,7 @@ function bucket(block, cell) {
     const ratio = predictions.ratio[row];
     if (ratio !== null) lines.push(["Predicted / measured (0.5 to 2: agreement)", three(ratio)]);
   }
-  if (cells.rejected_fit[cell] !== null) lines.push(["Rejected fit", texts.words[cells.rejected_fit[cell]]]);
+  if (cells.rejected_fit[cell] !== null) lines.push(["Fitted model", texts.words[cells.rejected_fit[cell]]]);
   return lines.length ? part("Curve", wordTable("From all cells of this curve", lines)) : null;
 }
 

@@ -315,7 +315,7 @@ def _predictions(rows: list[dict], buckets: pd.DataFrame, texts: Mapping[str, Te
 
 
 def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]) -> list:
-    """Return for each cell why the model of its curve was rejected; None if it was not, or there is none."""
+    """Return for each cell why its curve has no model or prediction; None if it has, or there is no curve."""
     found: list = [None] * len(rows)
     for name, benchmark in (("scaling_models", "train_step"), ("communication_models", "collective")):
         names, by_key = _keyed(tables[name])

@@ -86,12 +86,15 @@ def refit(fit: LogFit, terms: np.ndarray, values: np.ndarray, others: np.ndarray
     return _non_negative(rows, root * (others / values - fit.log_residuals))
 
 
-def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+def half_widths(
+    fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: np.ndarray, least: float = 0
+) -> np.ndarray:
     """Return half of the 95 % interval (Student's t) of quantities of the fit from its residuals, to first order.
 
-    gradients: (quantities, parameters). Infinite where the points do not determine the fit.
+    gradients: (quantities, parameters). least: standard deviation of residuals that is assumed at least, because few
+    residuals can be small by chance. Infinite where the points do not determine the fit.
     """
-    from scipy.special import stdtrit  # scipy.stats.t.ppf, in a hundredth of its time
+    from scipy.special import ndtri, stdtrit  # scipy.stats.t.ppf, in a hundredth of its time
 
     rows = np.sqrt(fit.weights)[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
     scales = np.linalg.norm(rows, axis=0)
@@ -101,8 +104,9 @@ def half_widths(fit: LogFit, terms: np.ndarray, values: np.ndarray, gradients: n
     variance = (fit.weights * fit.log_residuals**2).sum() / free
     inverse = np.linalg.inv((rows / scales).T @ (rows / scales))
     scaled = gradients / scales
-    deviations = np.sqrt(variance * np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
-    return stdtrit(free, (1 + CONFIDENCE) / 2) * deviations
+    leverages = np.sqrt(np.einsum("qi,ij,qj->q", scaled, inverse, scaled))
+    ends = np.maximum(stdtrit(free, (1 + CONFIDENCE) / 2) * np.sqrt(variance), ndtri((1 + CONFIDENCE) / 2) * least)
+    return ends * leverages
 
 
 def interval_kind(num_launches: list[int]) -> str:

@@ -35,6 +35,7 @@ NOISE = 0.05  # a model this close to a median fits, even beyond the range over 
 LACK_P = 0.01
 LEAST_MISFIT = 0.01  # equal allocations differ by as much, which launches within one allocation do not show
 MAX_EXTRAPOLATION = 2
+MAX_PREDICTION_ERROR = 0.25  # an interval that reaches further from its prediction is refused
 
 SHAPE = ("nodes", "gpus_per_node", "world_size")
 CURVE = tuple(name for name in (*STEP_COLUMNS, *SHAPE_COLUMNS) if name not in SHAPE)
@@ -115,7 +116,7 @@ def _model(points: Points) -> dict:
     row |= {f"{name}_lack_of_fit_p": lack.p_value for name, lack in lacks.items() if lack}
     fit = fits[model]
     row |= {"scaling_model": model, "max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
-    return row | _parameters(model, points, fit)
+    return row | _parameters(model, points, fits)
 
 
 def _super_linear(points: Points) -> str | None:
@@ -161,12 +162,43 @@ def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> 
     )
 
 
-def _parameters(model: str, points: Points, fit: LogFit) -> dict:
-    """Return the parameters, the peak and the prediction at twice the largest size, each with its wider interval.
+def _parameters(model: str, points: Points, fits: dict[str, LogFit]) -> dict:
+    """Return the parameters, the peak and the prediction at twice the largest size, or why there is none.
 
-    `interval` says whether that is over launches or from the residuals.
+    `interval` is that of the parameters. The prediction has the union of the intervals of the model and the USL:
+    Amdahl's law fits many USL curves within noise at all measured sizes.
     """
-    beyond = MAX_EXTRAPOLATION * int(points.sizes[-1])
+    largest = int(points.sizes[-1])
+    beyond = MAX_EXTRAPOLATION * largest
+    values, lows, highs, kind = _intervals(model, points, fits[model], beyond)
+    refusal = None
+    if "usl" not in fits:
+        refusal = f"{plural(len(points.sizes), 'world size')} measured, it needs {MIN_SIZES['usl']} (USL)"
+    elif model != "usl":
+        _, other_lows, other_highs, _ = _intervals("usl", points, fits["usl"], beyond)
+        lows[1], highs[1] = min(lows[1], other_lows[1]), max(highs[1], other_highs[1])
+    error = max(values[1] - lows[1], highs[1] - values[1]) / values[1]
+    if not refusal and error > MAX_PREDICTION_ERROR:
+        limit = percent(MAX_PREDICTION_ERROR)
+        refusal = f"its interval (Amdahl or USL) reaches {percent(error)} % from the value, limit {limit} %"
+    row = {"interval": kind, "extrapolated_world_size": beyond}
+    names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
+    for (name, unit), value, low, high in zip(names, values, lows, highs, strict=False):  # Amdahl's has no kappa
+        row |= dict(zip(interval_columns(name, unit), (value, low, high), strict=True))
+    if refusal:
+        row = {name: value for name, value in row.items() if not name.startswith("extrapolated_")}
+        row["refusal"] = f"no prediction for {plural(beyond, 'rank')}: {refusal}"
+    if model == "usl":
+        peak = math.sqrt((1 - row["sigma_ratio"]) / row["kappa_ratio"])
+        row["peak_world_size"] = peak if 1 <= peak <= (largest if refusal else beyond) else None
+    return row
+
+
+def _intervals(model: str, points: Points, fit: LogFit, beyond: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+    """Return X(1), X(beyond), sigma and kappa, the ends of the wider interval of each, and which it is.
+
+    That of X(beyond) includes differences between allocations, which are magnified most.
+    """
     terms = _terms(points.sizes, model)
     others = refit(fit, terms, points.seconds, _resampled(points.launches))
     values, gradients = _derived(fit.parameters[None], model, beyond)
@@ -174,14 +206,9 @@ def _parameters(model: str, points: Points, fit: LogFit) -> dict:
     reach = half_widths(fit, terms, points.seconds, gradients)
     kind = interval_kind([len(values) for values in points.launches])
     lows, highs, kind = wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
-    names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
-    row = {"interval": kind, "extrapolated_world_size": beyond}
-    for (name, unit), value, low, high in zip(names, values[0], lows, highs, strict=False):  # Amdahl's has no kappa
-        row |= dict(zip(interval_columns(name, unit), (value, low, high), strict=True))
-    if model == "usl":
-        peak = math.sqrt((1 - row["sigma_ratio"]) / row["kappa_ratio"])
-        row["peak_world_size"] = peak if 1 <= peak <= beyond else None
-    return row
+    reach = half_widths(fit, terms, points.seconds, gradients, LEAST_MISFIT)[1]
+    lows[1], highs[1] = max(min(lows[1], values[0, 1] - reach), 0), max(highs[1], values[0, 1] + reach)
+    return values[0], lows, highs, kind
 
 
 def _derived(parameters: np.ndarray, model: str, beyond: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,12 +1,12 @@
 """The topic of fitted models: scaling laws, and the cost of a collective by message size. docs/metrics.md.
 
-The page has the parameters of accepted models; the cell drawer says why a curve has none.
+The page has the parameters of accepted models; the cell drawer says why a curve has no model or no prediction.
 """
 
 import pandas as pd
 
 from regatta.core.names import cell_names
-from regatta.core.text import bracket, duration, is_unknown, percent, plural, ranks_word, three, times
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ranks_word, three, times
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, full_names, size_text
 from regatta.topics.bandwidth import BUS_FACTOR
@@ -19,7 +19,7 @@ SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"
 
 def scaling_table(models: pd.DataFrame, device: str) -> Table | None:
     """Return the accepted scaling laws, those of most ranks first; None without any."""
-    rows = models[models["refusal"].isna()]
+    rows = models[models["scaling_model"].notna()]
     rows = rows.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
     columns = {
         "configuration": lambda row: row.name,
@@ -31,9 +31,11 @@ def scaling_table(models: pd.DataFrame, device: str) -> Table | None:
         "coherency κ (%)": lambda row: three(times(row.kappa_ratio, 100)),
         "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
         "predicted samples/s": lambda row: three(row.extrapolated_samples_per_s),
-        f"predicted at ({ranks_word(device)})": lambda row: str(row.extrapolated_world_size),
+        f"predicted at ({ranks_word(device)})": lambda row: (
+            UNKNOWN if is_unknown(row.extrapolated_world_size) else str(row.extrapolated_world_size)
+        ),
         "prediction interval": lambda row: bracket(
-            row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, row.interval
+            row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, "interval"
         ),
     }
     return _table("Scaling models", columns, rows, models, "train_step", "scaling_models")
@@ -83,14 +85,17 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> li
 def section(data: ReportData) -> Section:
     tables = data.tables
     counts = [
-        f"{int(tables[name]['refusal'].isna().sum())} of {plural(len(tables[name]), f'{kind} curve')}"
-        for kind, name in (("communication", "communication_models"), ("scaling", "scaling_models"))
+        f"{tables[name][column].count()} of {plural(len(tables[name]), f'{kind} curve')}"
+        for kind, name, column in (
+            ("communication", "communication_models", "max_residual_ratio"),
+            ("scaling", "scaling_models", "scaling_model"),
+        )
         if len(tables[name])
     ]
     found = scaling_table(tables["scaling_models"], data.device), communication_table(tables["communication_models"])
     shown = tuple(filter(None, found))
-    lead = f"Fitted: {' and '.join(counts)}. If a curve has no model, the drawer of its cells gives the reason."
-    lead = lead if shown else ""
+    reasons = "If a curve has no model or no prediction, the drawer of its cells gives the reason."
+    lead = f"Fitted: {' and '.join(counts)}. {reasons}" if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
@@ -124,21 +129,22 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
 def _scaling_law(data: ReportData) -> list[Finding]:
     """Return the accepted scaling law of the curve with most ranks, then with the highest throughput."""
     models = data.tables["scaling_models"]
-    fitted = models[models["refusal"].isna() & (models["num_launches"] > 1)]
+    fitted = models[models["scaling_model"].notna() & (models["num_launches"] > 1)]
     if fitted.empty:
         return []
     best = fitted.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable").head(1)
     [row] = named_rows(best, models, "train_step")
+    is_predicted = not is_unknown(row["extrapolated_world_size"])
     values = {
         "name": row["name"],
         "law": row["scaling_model"],
         "sigma_ratio": float(row["sigma_ratio"]),
         "kappa_ratio": None if is_unknown(row["kappa_ratio"]) else float(row["kappa_ratio"]),
         "residual_ratio": float(row["max_residual_ratio"]),
-        "num_ranks": int(row["extrapolated_world_size"]),
-        "samples_per_s": float(row["extrapolated_samples_per_s"]),
+        "num_ranks": int(row["extrapolated_world_size"]) if is_predicted else None,
+        "samples_per_s": float(row["extrapolated_samples_per_s"]) if is_predicted else None,
         "ranks": ranks_word(data.device),
-        "num_fitted": int(models["refusal"].isna().sum()),
+        "num_fitted": int(models["scaling_model"].count()),
         "num_curves": len(models),
     }
     return [Finding("scaling_law", values, (of_rows("scaling_models", best),), anchor="models")]
@@ -151,11 +157,14 @@ def sentence(finding: Finding) -> str:
         return f"{values['name']}: {crossover_text(values)} (fixed cost {latencies} per call), bandwidth-bound above."
     kappa = values["kappa_ratio"]
     coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
-    return (
+    law = (
         f"{values['name']}: {SCALING_LAWS[values['law']]} fits within {percent_number(values['residual_ratio'])} %"
-        f" (contention σ {percent(values['sigma_ratio'])} %{coherency}). Predicted for {values['num_ranks']}"
-        f" {values['ranks']}, not measured: {three(values['samples_per_s'])} samples/s."
+        f" (contention σ {percent(values['sigma_ratio'])} %{coherency})."
     )
+    if values["num_ranks"] is None:
+        return law
+    where = f"{values['num_ranks']} {values['ranks']}, not measured"
+    return f"{law} Predicted for {where}: {three(values['samples_per_s'])} samples/s."
 
 
 def crossover_text(values: dict) -> str:
@@ -185,7 +194,8 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"
         " the Universal Scalability Law. Selected: the accepted model with the lower AICc. Rejected for lack of fit"
         f" (F test, p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions"
-        " reach twice the largest n."
+        " reach twice the largest n, and need 4 sizes. Their interval is the union of those of both laws, at most"
+        f" {100 * scaling.MAX_PREDICTION_ERROR:g} % away."
     )
     terms = [("Communication model", communication)] if len(sizes) >= collectives.MIN_SIZES else []
     return [*terms, *([("Scaling models", scaling_text)] if len(ranks) >= min(scaling.MIN_SIZES.values()) else [])]
