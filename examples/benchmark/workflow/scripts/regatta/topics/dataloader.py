@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from regatta.core.statistics import over_launches
+from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, duration, three
 from regatta.report.panels import (
     Figure,
@@ -18,7 +18,7 @@ from regatta.report.panels import (
 from regatta.report.plotting import Axis, Panel
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, launch_means
 
 PARAMETERS = ("num_workers", "batch_size", "sample_bytes", "num_batches")
 DATA_LOADING = {
@@ -37,28 +37,28 @@ DATA_LOADING = {
 
 def data_loading_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each dataloader cell, measured or not."""
-    ok = measurements[measurements["status"] == "ok"]
-    rows = []
+    ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "dataloader")]
+    rows, means = [], launch_means(ok, "p50_s")
     for cell in campaign["cells"]:
         if cell["spec"]["benchmark"] == "dataloader":
             of_cell = ok[ok["cell"] == cell["id"]]
-            rows.append(cell_row(cell) | {"num_planned": campaign["repeats"]} | _columns(cell["spec"], of_cell))
+            planned = {"num_planned": campaign["repeats"]}
+            rows.append(cell_row(cell) | planned | _columns(cell["spec"], of_cell, means[cell["id"]]))
     return make_table(rows, DATA_LOADING)
 
 
-def _columns(spec: dict, measured: pd.DataFrame) -> dict:
-    """Return the throughput of all ranks: samples of an epoch / median over launches of the slowest rank's time."""
-    time = over_launches(measured["p50_s"].dropna().tolist())
+def _columns(spec: dict, measured: pd.DataFrame, time: Estimate) -> dict:
+    """Return the throughput of all ranks: samples of an epoch / mean over launches of the slowest rank's time."""
     row = {"num_launches": len(measured), "interval": time.kind}
-    if time.median is None:
+    if time.mean is None:
         return row
     parameters = spec["parameters"]
     samples = spec["nodes"] * spec["gpus_per_node"] * parameters["batch_size"] * parameters["num_batches"]
     return row | {
-        "throughput_samples_per_s": samples / time.median,
+        "throughput_samples_per_s": samples / time.mean,
         "throughput_low_samples_per_s": time.high and samples / time.high,
         "throughput_high_samples_per_s": time.low and samples / time.low,
-        "bandwidth_gb_per_s": samples * parameters["sample_bytes"] / time.median / 1e9,
+        "bandwidth_gb_per_s": samples * parameters["sample_bytes"] / time.mean / 1e9,
         "first_batch_s": measured["first_batch_s"].median(),
     }
 
