@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import math
 import os
 import statistics
 
+import numpy as np
 import pytest
 from comparison_results import cell_of
 from synthetic import (
@@ -168,6 +170,55 @@ def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
         kept = [line for line, lost in zip(lines, is_lost, strict=True) if not lost]
         write_lines(path, kept)
     assert "noise unknown for 1 of 2 workloads with one launch" in lines_of(two_models)["bucket"].text
+
+
+def many_workloads(folder, of_launch, models=8, repeats=3, sizes=(1, 25)):
+    """Write models with some bucket sizes on two ranks. of_launch: (model, bucket, repeat) -> log of step time."""
+    names = [f"model_{number}" for number in range(models)]
+    cells = [train_cell(name, 1, 2, "ddp", bucket) for name in names for bucket in sizes]
+    machine = type(LAPTOP)(dict.fromkeys(names, 0.1), dict.fromkeys(names, 1e7), 0.9, 1e-5, 1e9)
+    written = write_results(folder, make_campaign(cells, repeats=repeats), machine)
+
+    def seconds(spec, repeat):
+        parameters = spec["parameters"]
+        number = names.index(parameters["model"])
+        return 0.1 * math.exp(of_launch(number, parameters["bucket_cap_mb"], repeat))
+
+    set_step_times(written, seconds)
+    return written
+
+
+def test_a_size_that_one_workload_in_eight_excludes_by_chance_stays_in_the_answer(tmp_path):
+    """Seven differences around 0, and one of four standard errors: not significant over eight workloads."""
+    noise = 0.02 * np.random.default_rng(5).standard_normal((8, 2, 3))
+    noise -= noise.mean(-1, keepdims=True)
+
+    def of_launch(number, bucket, repeat):
+        return noise[number, int(bucket == 25), repeat] + SHIFT * (number == 0 and bucket == 1)
+
+    folder = many_workloads(tmp_path / "r", of_launch)
+    settings = analyse(folder).tables["settings"]
+    assert settings["may_be_best"].value_counts().to_dict() == {True: 15, False: 1}
+    line = lines_of(folder)["bucket"]
+    assert line.values["bucket_cap_mb"] == [1.0, 25.0]
+    assert (line.values["num_best"], line.values["num"]) == (8, 8)
+    assert line.lead == "Bucket size: all within noise"
+
+
+SHIFT = 0.043
+
+
+def test_a_size_with_one_launch_is_undecided_and_the_others_are_compared(tmp_path):
+    folder = many_workloads(tmp_path / "r", lambda _, b, r: 0.1 * (b == 1) + 1e-3 * r * (b == 25), 2, 3, (1, 25, 100))
+    for path in folder.glob("launches/*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lost = [line["kind"] == "record" and "-100-" in line["cell"] and line["repeat"] > 0 for line in lines]
+        write_lines(path, [line for line, is_lost in zip(lines, lost, strict=True) if not is_lost])
+    values = lines_of(folder)["bucket"].values
+    assert values["bucket_cap_mb"] == [25.0, 100.0]
+    assert values["undecided_mb"] == [100.0]
+    assert (values["worst_bucket_cap_mb"], values["num"]) == (1, 2)
+    assert values["worst_cost_ratio"] == pytest.approx(math.exp(0.1 - 0.001) - 1, abs=1e-6)
 
 
 def test_losses_of_the_parts_sum_to_what_is_lost(two_models):

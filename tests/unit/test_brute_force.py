@@ -228,17 +228,13 @@ def test_the_bucket_sizes_of_the_answer(case):
     if not groups:
         assert "bucket" not in case.lines
         return
-    tested = {key: sizes for key, sizes in groups.items() if all(best is not None for _, best, _ in sizes.values())}
-    groups = tested or groups
     largest = max(ranks for *_, ranks in groups)
-    counts, num = Counter(), 0
-    for (*_, ranks), sizes in groups.items():
-        if ranks == largest:
-            fastest, num = min(sizes, key=lambda size: sizes[size][0]), num + 1
-            counts[fastest] += 1
-            if tested:
-                assert sizes[fastest][1]
-                counts.update(size for size, times in sizes.items() if size != fastest and times[1])
+    groups = [sizes for (*_, ranks), sizes in groups.items() if ranks == largest]
+    tested = [sizes for sizes in groups if any(best is not None for _, best, _ in sizes.values())]
+    counts = Counter(size for sizes in tested for size, (_, _, is_apart) in sizes.items() if not is_apart)
+    if not tested:
+        counts = Counter(min(sizes, key=lambda size: sizes[size][0]) for sizes in groups)
+    num = len(tested or groups)
     values = case.lines["bucket"].values
     assert values["bucket_cap_mb"] == sorted(size for size in counts if counts[size] == max(counts.values()))
     assert (values["num_best"], values["num"], values["world_size"]) == (max(counts.values()), num, largest)

@@ -9,16 +9,15 @@ import pandas as pd
 from regatta.core.names import PLACE
 from regatta.core.text import duration, is_unknown, plural, ranks_word, three
 from regatta.report.findings import Finding, percent_number
-from regatta.report.rows import table_rows
 from regatta.topics import communication, training_runs
-from regatta.topics.base import ReportData
+from regatta.topics.base import ReportData, grouped, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
-from regatta.topics.settings import Setting, cost_text, is_costly, settings_of
+from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
@@ -161,26 +160,30 @@ def bucket(data: ReportData) -> AnswerLine | None:
         return None
     sizes = rows["nodes"] * rows["gpus_per_node"]
     rows = rows[sizes == sizes.max()]
+    measured = _at_largest(data.tables["scaling"], int(sizes.max()))
+    settings = settings_of(data.tables["settings"], "bucket_cap_mb")
+    by_row = [cells for cells in grouped(measured, GROUP).values() if len(cells) > 1]
     # One launch cannot say whether another size is within noise of the best.
-    tested = rows[rows["indistinguishable_mb"].notna()]
-    num_untested = len(rows) - len(tested)
+    tested = [cells for cells in by_row if _may_be_best(cells, settings)]
+    undecided = sorted({size for cells in tested for size in _undecided(cells, settings)})
+    num_untested, is_tested = len(rows) - len(tested), bool(tested)
     unknown = (
         f"noise unknown for {num_untested} of {plural(len(rows), 'workload')} with one launch" if num_untested else ""
     )
-    rows, is_tested = (tested, True) if len(tested) else (rows, False)
-    near = Counter(size for row in rows.itertuples() for size in _near_best(row))
-    chosen = sorted(size for size, num in near.items() if num == max(near.values()))
-    measured = _at_largest(data.tables["scaling"], int(sizes.max()))
-    values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(near.values()), "num": len(rows)}
-    if len(chosen) == measured["bucket_cap_mb"].nunique() and values["num_best"] == len(rows):
+    best = [{size} for size in rows["best_bucket_cap_mb"]]
+    near = Counter(size for found in [_may_be_best(cells, settings) for cells in tested] or best for size in found)
+    chosen, num = sorted(size for size, num in near.items() if num == max(near.values())), len(tested) or len(rows)
+    values = {"world_size": int(sizes.max()), "bucket_cap_mb": chosen, "num_best": max(near.values()), "num": num}
+    values |= {"undecided_mb": undecided}
+    num_sizes = len({cell["bucket_cap_mb"] for cell in measured})
+    if is_tested and not undecided and len(chosen) == num_sizes and values["num_best"] == num:
         return AnswerLine("bucket", "Bucket size: all within noise", unknown, "bucket", values)
     texts = (
-        []
-        if values["num_best"] == len(rows)
-        else [f"fastest or within noise for {values['num_best']} of {len(rows)} workloads"]
+        [] if values["num_best"] == num else [f"fastest or within noise for {values['num_best']} of {num} workloads"]
     )
     texts += ([unknown] if unknown else []) if is_tested else ["noise unknown: one launch per cell"]
-    size, worst = _worst_bucket(measured, data.tables["settings"], chosen)
+    texts += [f"undecided (one launch): {', '.join(f'{size:g}' for size in undecided)} MiB"] if undecided else []
+    size, worst = _worst_bucket(measured, settings, chosen)
     if worst:
         values |= {"worst_bucket_cap_mb": size, "worst_cost_ratio": worst.cost}
         values |= {"worst_cost_low_ratio": worst.low, "worst_cost_high_ratio": worst.high}
@@ -191,25 +194,34 @@ def bucket(data: ReportData) -> AnswerLine | None:
     return AnswerLine("bucket", lead, "; ".join(texts), "bucket", values)
 
 
-def _near_best(row) -> list[float]:
-    """Return the best bucket size of a row of buckets.csv and those within noise of it."""
-    near = "" if is_unknown(row.indistinguishable_mb) else row.indistinguishable_mb.replace("none", "")
-    return [float(row.best_bucket_cap_mb), *map(float, filter(None, near.split(", ")))]
+def _at_largest(scaling: pd.DataFrame, world_size: int) -> list[dict]:
+    rows = scaling[scaling["step_s"].notna() & scaling["bucket_cap_mb"].notna() & (scaling["world_size"] == world_size)]
+    return plain_rows(rows, (*GROUP, "cell", "bucket_cap_mb"))
 
 
-def _at_largest(scaling: pd.DataFrame, world_size: int) -> pd.DataFrame:
-    return scaling[scaling["step_s"].notna() & scaling["bucket_cap_mb"].notna() & (scaling["world_size"] == world_size)]
+def _may_be_best(cells: list[dict], settings: dict[str, Setting]) -> set[float]:
+    """Return the bucket sizes of a row that may be the best, with undecided ones; none if all are undecided.
+
+    The line is a sentence on all rows: one in twenty would exclude a size by chance.
+    """
+    if _undecided(cells, settings) == {cell["bucket_cap_mb"] for cell in cells}:
+        return set()
+    return {cell["bucket_cap_mb"] for cell in cells if not is_costly(settings.get(cell["cell"]))}
+
+
+def _undecided(cells: list[dict], settings: dict[str, Setting]) -> set[float]:
+    """Return the bucket sizes with too few launches."""
+    return {cell["bucket_cap_mb"] for cell in cells if settings.get(cell["cell"], Setting(1)).may_be_best is None}
 
 
 def _worst_bucket(
-    rows: pd.DataFrame, settings: pd.DataFrame, chosen: list[float]
+    cells: list[dict], settings: dict[str, Setting], chosen: list[float]
 ) -> tuple[float, Setting] | tuple[None, None]:
     """Return the other bucket size that costs most, and its setting, among those that differ over all rows."""
-    by_cell = settings_of(settings, "bucket_cap_mb")
     found = [
-        (by_cell[row.cell].cost, float(row.bucket_cap_mb), by_cell[row.cell])
-        for row in table_rows(rows)
-        if row.bucket_cap_mb not in chosen and is_costly(by_cell.get(row.cell))
+        (settings[cell["cell"]].cost, float(cell["bucket_cap_mb"]), settings[cell["cell"]])
+        for cell in cells
+        if cell["bucket_cap_mb"] not in chosen and is_costly(settings.get(cell["cell"]))
     ]
     return max(found, key=lambda item: item[:2], default=(None, None, None))[1:]
 

@@ -109,19 +109,17 @@ def buckets_table(
 
 
 def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
-    """Return the bucket size of the fastest step, and the others that may be the best; none of them if undecided."""
+    """Return the bucket size of the fastest step, and the others that may be the best; unknown if it is undecided."""
     measured = sorted((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["bucket_cap_mb"])
     row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
     if row["num_buckets"] < 2:
         return row
+    may_be_best = {cell["cell"]: (settings.get(cell["cell"]) or Setting(1)).may_be_best for cell in measured}
     best, *others = sorted(measured, key=lambda cell: cell["step_s"])
     row |= {"best_bucket_cap_mb": best["bucket_cap_mb"], "best_step_s": best["step_s"]}
-    known = [settings[cell["cell"]].may_be_best for cell in (best, *others) if cell["cell"] in settings]
-    if None in known or not known:
+    if may_be_best[best["cell"]] is None:
         return row
-    near = sorted(
-        {cell["bucket_cap_mb"] for cell in others if cell["cell"] in settings and settings[cell["cell"]].may_be_best}
-    )
+    near = sorted({cell["bucket_cap_mb"] for cell in others if may_be_best[cell["cell"]]})
     return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in near) or "none"}
 
 
@@ -268,7 +266,8 @@ def _square(
     else:
         above = f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB{cost}"
         note += "; fastest" if is_best else above
-        note += "; within noise" if is_near and not is_best else "; noise unknown" if near is None else ""
+        is_undecided = near is None or cell["cell"] not in settings or settings[cell["cell"]].may_be_best is None
+        note += "; noise unknown" if is_undecided else "; within noise" if is_near and not is_best else ""
     states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
     text = "0" if ratio == 0 else percent_number(ratio)
     return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)

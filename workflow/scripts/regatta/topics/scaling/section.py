@@ -43,7 +43,7 @@ from regatta.topics.scaling.tables import (
     efficiencies_table,
     scaling_table,
 )
-from regatta.topics.settings import Setting, compare_settings
+from regatta.topics.settings import Setting, compare_settings, is_costly
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
@@ -261,7 +261,7 @@ def _efficiency(
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
         "num_candidates": len(chosen),
-        "near": tuple(data.cell_names[cell].unlike(name) for cell in others if settings[cell].may_be_best),
+        "near": tuple(data.cell_names[cell].unlike(name) for cell in others if _is_near(settings[cell])),
         "num_undecided": sum(settings[cell].may_be_best is None for cell in others),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
@@ -269,6 +269,11 @@ def _efficiency(
     sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
     kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
     return Finding(kind, values, sources, (best.cell, best.baseline))
+
+
+def _is_near(setting: Setting) -> bool:
+    """Return whether a configuration may be the fastest, also in the light of all findings together."""
+    return setting.may_be_best is not None and not is_costly(setting)
 
 
 def sentence(finding: Finding) -> str:
