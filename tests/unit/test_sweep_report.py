@@ -177,6 +177,32 @@ def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path)
     assert line.values["nodes"]["equivalent"] == []
 
 
+def test_an_inconclusive_node_is_named_with_its_effect_the_largest_first(tmp_path):
+    """Two repeats cannot settle anything: n5 takes 1.2 and n2 1.04 times as long as the median of the others."""
+    names = [f"n{number}" for number in range(1, 7)]
+    times = {(name,): [10.0, 10.0] for name in names} | {("n5",): [12.0, 12.0], ("n2",): [10.3, 10.5]}
+    campaign = one_cell(names)
+    data = analyse(write_sweep(tmp_path / "sweep", campaign))
+    data.tables["sweep_nodes"] = sweep_nodes_table(campaign, measured(campaign, times))
+    [line] = [line for line in answer(data) if line.id == "nodes"]
+    uncertain = line.values["inconclusive"]
+    assert [effect["hosts"] for effect in uncertain[:2]] == ["n5", "n2"]
+    assert uncertain[0]["ratio"] == pytest.approx(1.2)
+    assert uncertain[1]["ratio"] == pytest.approx(math.sqrt(1.03 * 1.05))
+    assert (uncertain[1]["low"], uncertain[1]["high"]) == pytest.approx((1.03, 1.05))
+    assert "inconclusive: n5 20 % slower (20 to 20), n2 4.0 % slower (3.0 to 5.0)" in line.text
+
+
+def test_an_inconclusive_node_with_a_settled_direction_is_a_finding(tmp_path):
+    """6 % slower, margin 5 %: at six repeats with 0.4 % scatter the direction is settled, with 2 % of scatter neither."""
+    names = [f"n{number}" for number in range(1, 13)]
+    data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(names, messages=(2**28,)), {("n7", ""): 1.05}))
+    found = [finding.values for finding in sweep.findings(data)]
+    assert [(values["hosts"], values["verdict"]) for values in found] == [("n7", "inconclusive")]
+    assert found[0]["low"] < 1.05 < found[0]["high"]
+    assert found[0]["ratio"] == pytest.approx(1.05, abs=0.005)
+
+
 def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     campaign = sweep_campaign(["n1", "n2", "n3"], repeats=2)
     down = [cell for cell in campaign["cells"] if cell["spec"]["hosts"] == ["n2"]]

@@ -298,7 +298,10 @@ def nodes(data: ReportData) -> AnswerLine | None:
     pairs = [v for v in (finding.values for finding in found) if v["noun"] == "pair" and v["verdict"] == "slower"]
     slow_pairs = [of_pair["hosts"].replace(", ", "\N{EN DASH}") for of_pair in pairs]
     texts += [f"slow pairs: {join_names(slow_pairs)}"] if pairs else []
-    texts += [f"{GROUP_WORDS[name]}: {join_names(groups[name])}" for name in GROUP_WORDS if groups[name]]
+    effects = {hosts: sweep.effect_of(part) for hosts, part in rows[rows["time_ratio"].notna()].groupby("hosts")}
+    uncertain = [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects]
+    named = groups | {"inconclusive": [_named(hosts, effects.get(hosts)) for hosts in groups["inconclusive"]]}
+    texts += [f"{GROUP_WORDS[name]}: {join_names(named[name])}" for name in GROUP_WORDS if named[name]]
     skipped = sweep.skipped_hosts(data)
     texts += [f"{len(skipped)} skipped"] if skipped else []
     values = {
@@ -307,6 +310,7 @@ def nodes(data: ReportData) -> AnswerLine | None:
         "nodes": groups,
         "skipped": skipped,
         "largest": slower[:1],
+        "inconclusive": uncertain[:MOST_NAMES],
         "pairs": pairs[:1],
     }
     num_settled = num - sum(len(groups[name]) for name in GROUP_WORDS)
@@ -317,6 +321,10 @@ def nodes(data: ReportData) -> AnswerLine | None:
     else:
         lead = "Slow nodes: uncertain"
     return AnswerLine("nodes", lead, "; ".join(texts), "sweep", values)
+
+
+def _named(hosts: str, effect: dict | None) -> str:
+    return hosts if effect is None else f"{hosts} {sweep.effect_text(effect)}"
 
 
 GROUP_WORDS = {"failed": "failed", "missing": "without result", "inconclusive": "inconclusive"}

@@ -9,6 +9,7 @@ import pandas as pd
 
 from regatta.core.names import cell_names
 from regatta.core.text import bracket, interval_heading, is_unknown, natural, plural, three, times
+from regatta.core.verdicts import settled_direction
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import Figure, Section, Table, launches, milliseconds, text_of
@@ -100,10 +101,13 @@ def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the nodes, then the pairs, that are slower or faster than the median one, the largest effect first."""
+    """Return the nodes, then the pairs, that differ from the median one, the largest effect first.
+
+    Also inconclusive ones whose direction is settled: whether they are beyond the margin is not.
+    """
     found = []
     for table, noun, rows in tables_of(data):
-        outside = rows[rows["verdict"].isin(["slower", "faster"])]
+        outside = rows[[_is_outside(row) for row in table_rows(rows)]]
         if noun == "pair":
             outside = outside[~_has_outlying_node(outside, data)]
         by_hosts = [(part, _size(_worst(part))) for _, part in outside.groupby("hosts", sort=False)]
@@ -111,6 +115,12 @@ def findings(data: ReportData) -> list[Finding]:
         num_workloads = rows["workload"].nunique()
         found += [_finding(table, noun, part, num_workloads, len(by_hosts)) for part, _ in by_hosts[:MOST_FINDINGS]]
     return found
+
+
+def _is_outside(row) -> bool:
+    if is_unknown(row.verdict) or row.verdict != "inconclusive":
+        return not is_unknown(row.verdict) and row.verdict != "equivalent"
+    return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is not None
 
 
 def _has_outlying_node(pairs: pd.DataFrame, data: ReportData) -> np.ndarray:
@@ -135,23 +145,22 @@ def _size(row) -> float:
     return abs(math.log(row.time_ratio))
 
 
-def _finding(table: str, noun: str, rows: pd.DataFrame, num_workloads: int, num_outside: int) -> Finding:
+def effect_of(rows: pd.DataFrame) -> dict:
+    """Return the largest effect of the rows of a node or pair."""
     worst = _worst(rows)
-    values = {
-        "hosts": worst.hosts,
-        "noun": noun,
-        "verdict": worst.verdict,
-        "workload": worst.workload,
-        "ratio": float(worst.time_ratio),
-        "low": float(worst.time_low_ratio),
-        "high": float(worst.time_high_ratio),
-        "interval": worst.interval,
-        "num": int((rows["verdict"] == worst.verdict).sum()),
-        "num_workloads": num_workloads,
-        "num_outside": num_outside,
-    }
+    values = {name: getattr(worst, name) for name in ("hosts", "verdict", "workload", "interval")}
+    for name in ("", "_low", "_high"):
+        ratio = getattr(worst, f"time{name}_ratio")
+        values[name.strip("_") or "ratio"] = None if is_unknown(ratio) else float(ratio)
+    return values
+
+
+def _finding(table: str, noun: str, rows: pd.DataFrame, num_workloads: int, num_outside: int) -> Finding:
+    values = effect_of(rows)
+    values |= {"noun": noun, "num": int((rows["verdict"] == values["verdict"]).sum())}
+    values |= {"num_workloads": num_workloads, "num_outside": num_outside}
     cells = tuple(rows["cell"].dropna())
-    return Finding(f"{worst.verdict}_{noun}", values, (of_rows(table, rows, ("hosts", "workload")),), cells)
+    return Finding(f"{values['verdict']}_{noun}", values, (of_rows(table, rows, ("hosts", "workload")),), cells)
 
 
 def sentence(finding: Finding) -> str:
@@ -159,15 +168,18 @@ def sentence(finding: Finding) -> str:
     more = f" ({values['verdict']} in {values['num']} of {values['num_workloads']} workloads)"
     more = more if values["num_workloads"] > 1 else ""
     hosts, median = values["hosts"].replace(", ", EN_DASH), f"the median {values['noun']}"
-    return f"{hosts} is {effect_text(values)} than {median}: {values['workload']}{more}."
+    open_text = " Whether beyond the margin is not settled." if values["verdict"] == "inconclusive" else ""
+    return f"{hosts} is {effect_text(values)} than {median}: {values['workload']}{more}.{open_text}"
 
 
 def effect_text(values: dict) -> str:
-    """Return `8.0 % slower [6.1, 9.9]`. values: verdict, ratio, low, high, interval."""
-    ends = [abs(ratio - 1) for ratio in (values["low"], values["high"])]
-    low, high = sorted(ends)
-    ends = bracket(low, high, values["interval"], percent_number)
-    return f"{percent_number(abs(values['ratio'] - 1))} % {values['verdict']} {ends}"
+    """Return `8.0 % slower [6.1, 9.9]`. values: of `effect_of`. Ends below 0 are in the other direction."""
+    sign, word = (1, "slower") if values["ratio"] >= 1 else (-1, "faster")
+    text = f"{percent_number(abs(values['ratio'] - 1))} % {word}"
+    if values["low"] is None:
+        return f"{text} (one launch)"
+    ends = sorted(sign * (values[name] - 1) for name in ("low", "high"))
+    return f"{text} {bracket(*ends, values['interval'], percent_number)}"
 
 
 def section(data: ReportData) -> Section | None:
