@@ -51,6 +51,7 @@ from regatta.topics.bandwidth import (
 )
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, plain_rows, steps_by_cell, values_by_cell
 from regatta.topics.fits.collectives import MODEL, communication_curve
+from regatta.topics.settings import ALGORITHM, is_costly, settings_of
 
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
@@ -299,6 +300,7 @@ def findings(data: ReportData) -> list[Finding]:
     known = rows[rows["busbw_gb_per_s"].notna()]
     column, is_best = ("busbw_gb_per_s", max) if len(known) else ("time_s", min)
     found, peaks = [], peaks_by_cell(data.campaign, data.measurements)
+    settings = settings_of(data.tables["settings"], "algorithm")
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
         group = complete if len(complete) else group
@@ -309,19 +311,29 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         if len(known) and best.cell in peaks:
             values["peak_ratio"] = float(best.busbw_gb_per_s) / peaks[best.cell]
+        others = [row.cell for row in table_rows(rows) if row.cell != best.cell and _is_like(row, best)]
+        others = [cell for cell in others if not is_costly(settings.get(cell))]
+        values["near"] = tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in others)
         source = of_cells("collectives", [best.cell])
         found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
     return found[:MOST_FINDINGS]
 
 
+def _is_like(row, best) -> bool:
+    """Return whether two cells differ at most in their algorithm."""
+    fields = ((getattr(one, name) for name in ALGORITHM) for one in (row, best))
+    return all(a == b or (is_unknown(a) and is_unknown(b)) for a, b in zip(*fields, strict=True))
+
+
 def sentence(finding: Finding) -> str:
     values = finding.values
+    near = f" Within noise, or undecided: {', '.join(values['near'])}." if values["near"] else ""
     if finding.kind == "latency":
-        return f"{values['name']}: {time_text(values['time'])} per call."
+        return f"{values['name']}: {time_text(values['time'])} per call.{near}"
     of_peak = f" ({percent_number(values['peak_ratio'])} % of peak)" if "peak_ratio" in values else ""
     rate = f"{three(values['busbw_gb_per_s'])} GB/s bus bandwidth{of_peak}"
-    return f"{values['name']}: {rate}, {time_text(values['time'])} per call."
+    return f"{values['name']}: {rate}, {time_text(values['time'])} per call.{near}"
 
 
 def warnings(data: ReportData) -> list[Advice]:
