@@ -60,6 +60,6 @@ def write_waits(folder: Path, shape: tuple[int, int], late: dict[int, float], re
 if __name__ == "__main__":
     out = Path(sys.argv[1])
     print(make_report(write_waits(out / "slow-rank", (2, 4), {3: 0.06})))
-    print(make_report(write_waits(out / "slow-host", (8, 4), dict.fromkeys((8, 9, 10, 11), 0.05))))
+    print(make_report(write_waits(out / "slow-host", (8, 4), dict.fromkeys((8, 9, 10, 11), 0.08))))
     print(make_report(write_waits(out / "nobody", (2, 4), {})))
-    print(make_report(write_waits(out / "too-few", (1, 2), {1: 0.2}, repeats=3)))
+    print(make_report(write_waits(out / "too-few", (1, 2), {1: 0.2}, repeats=2)))

@@ -103,7 +103,7 @@ WRITERS = {
     "exchange": write_exchange,
     "nights": write_nights,
     "slow rank": lambda folder: write_waits(folder, (2, 4), {3: 0.06}),
-    "slow host": lambda folder: write_waits(folder, (8, 4), dict.fromkeys((8, 9, 10, 11), 0.05)),
+    "slow host": lambda folder: write_waits(folder, (8, 4), dict.fromkeys((8, 9, 10, 11), 0.08)),
 }
 
 

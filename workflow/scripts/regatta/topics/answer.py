@@ -12,6 +12,7 @@ from regatta.core.names import PLACE, CellName
 from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
+from regatta.store.csv_files import interval_columns
 from regatta.topics.answer_results import RESULTS, AnswerLine, join_names
 from regatta.topics.base import ReportData, once_per_report, plain_rows
 from regatta.topics.comparison import section as comparison
@@ -20,7 +21,7 @@ from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
 from regatta.topics.slow_launches import summary, timeouts_on_busy_machine
-from regatta.topics.stragglers.section import persistent, row_closest_to_detection
+from regatta.topics.stragglers.section import can_detect, persistent
 from regatta.topics.timeline import allocated_hours
 
 MOST_LINES = 6
@@ -200,7 +201,7 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     if not late:
         if stragglers.empty:
             return {"straggler": None}, ""
-        if row_closest_to_detection(stragglers) is not None:
+        if not can_detect(stragglers):
             return {"straggler": None}, "too few launches to detect a slow node or rank"
         groups = stragglers.groupby(["nodes", "gpus_per_node", "stack", "device", "quantity"], dropna=False)
         num = int(groups["num_records"].first().sum())
@@ -209,7 +210,7 @@ def straggler_of(data: ReportData) -> tuple[dict, str]:
     ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
     worst = late[0].values
     values = {"host": worst.get("host"), "rank": int(worst["rank"]) if "rank" in worst else None}
-    values |= {"lag_ratio": float(worst["lag_ratio"]), "quantity": worst["quantity"]}
+    values |= {name: float(worst[name]) for name in interval_columns("lag", "ratio")} | {"quantity": worst["quantity"]}
     on = f" on {', '.join(worst['hosts'])}" if "rank" in worst and 0 < len(worst["hosts"]) <= MOST_HOSTS else ""
     is_one = len(hosts or ranks) == 1
     word = f"slow {'node' if hosts else 'rank'}{'' if is_one else 's'}"

@@ -38,9 +38,12 @@ MOST_NAMED_HOSTS = 8  # whose names fit above their bands
 
 
 def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
-    """Return the row of the persistent rank that lags most, falling back to the host; None without either."""
+    """Return the row of the persistent rank that lags most, falling back to the host; None without either.
+
+    It has a record with quantiles by rank.
+    """
     for table in (stragglers, hosts):
-        found = table[table["is_persistent"].fillna(False).astype(bool)]
+        found = table[table["is_persistent"].fillna(False).astype(bool) & table["line"].notna()]
         if len(found):
             return max(found.itertuples(), key=lambda row: row.lag_ratio)
     return None

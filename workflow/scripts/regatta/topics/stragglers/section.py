@@ -1,15 +1,17 @@
 """The topic of stragglers: ranks and hosts that the others wait for, and outliers among iterations. docs/metrics.md."""
 
-import math
+from collections import Counter
 
 import pandas as pd
 
-from regatta.core.moderation import FALSE_DISCOVERIES
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.statistics import OUTER_FENCE
-from regatta.core.text import UNKNOWN, duration, is_unknown, percent, plural, shape, three
+from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, shape, three
 from regatta.report.findings import Advice, Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, milliseconds, text_of
+from regatta.store.csv_files import interval_columns
 from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.comparison.tables import MARGIN, versus_of
 from regatta.topics.stragglers.figures import straggler_figures, typical_figure, worst_of, worst_times
 from regatta.topics.stragglers.tables import (
     MOST_OF_RECORDS,
@@ -71,9 +73,14 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def worst_finding(late: list[Finding]) -> list[Finding]:
-    """Return the rank that lags most, else the host, which the page lists as a finding; none without either."""
+    """Return the host or rank that lags most, which the page lists as a finding; none without either.
+
+    A host with one slow rank is named by that rank.
+    """
     ranks = [finding for finding in late if finding.kind == "straggler_rank"]
-    return (ranks or late)[:1]
+    num_slow = Counter(host for _, host in {(f.values["rank"], host) for f in ranks for host in f.values["hosts"]})
+    hosts = [finding for finding in late if finding not in ranks and num_slow[finding.values["host"]] != 1]
+    return (hosts or ranks or late)[:1]
 
 
 def persistent(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
@@ -86,7 +93,7 @@ def persistent(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
 
 
 def _late_finding(table: str, row) -> Finding:
-    names = ("quantity", "num_suspect_launches", "num_launches", "lag_s", "lag_ratio")
+    names = ("quantity", "num_suspect_launches", "num_launches", "lag_s", *interval_columns("lag", "ratio"))
     values = {name: getattr(row, name) for name in names} | {"last_ratio": row.num_last / row.num_iterations}
     source = of_rows(table, pd.DataFrame(index=[row.Index]))
     if table == "straggler_hosts":
@@ -105,7 +112,8 @@ def sentence(finding: Finding) -> str:
             f"Outliers add {percent_number(values['cost_ratio'])} % to {WHAT[values['quantity']]} on {values['place']}:"
             f" {values['num']:,} of {values['num_iterations']:,} iterations ({listed})."
         )
-    lag = f"{duration(values['lag_s'])} ({percent_number(values['lag_ratio'])} % of the iteration)"
+    ends = bracket(values["lag_low_ratio"], values["lag_high_ratio"], "interval", percent_number)
+    lag = f"{duration(values['lag_s'])} ({percent_number(values['lag_ratio'])} % of the iteration {ends})"
     launches = f"{values['num_suspect_launches']} of {plural(values['num_launches'], 'launch', 'launches')}"
     if finding.kind == "straggler_host":
         return (
@@ -142,26 +150,14 @@ def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
         f" {plural(waits['launch'].nunique(), 'launch', 'launches')}"
         f" ({', '.join(shape(nodes, gpus) for nodes, gpus in shapes.itertuples(index=False))})."
     )
-    least = row_closest_to_detection(stragglers)
-    if least is None:
+    if can_detect(stragglers):
         return text
-    return (
-        f"{text} {plural(int(least.num_launches), 'launch', 'launches')} cannot detect a straggler on"
-        f" {least.world_size} ranks; at least {_needed(least, len(stragglers))} are needed."
-    )
+    return f"{text} {plural(MIN_LAUNCHES, 'launch', 'launches')} are needed to detect one."
 
 
-def row_closest_to_detection(stragglers: pd.DataFrame):
-    """Return the row that needs the fewest launches, if no row has enough to detect a straggler; else None."""
-    num = len(stragglers)
-    if any(_needed(row, num) <= row.num_launches for row in stragglers.itertuples()):
-        return None
-    return min(stragglers.itertuples(), key=lambda row: _needed(row, num))
-
-
-def _needed(row, num_rows: int) -> int:
-    """Return the number of launches, with one rank the suspect of all, that is beyond chance."""
-    return math.ceil(math.log(num_rows / FALSE_DISCOVERIES) / math.log(row.world_size) + 1e-9)
+def can_detect(stragglers: pd.DataFrame) -> bool:
+    """Return whether any row has enough launches for a verdict."""
+    return bool((stragglers["num_launches"] >= MIN_LAUNCHES).any())
 
 
 def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
@@ -169,9 +165,9 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
     found = []
     tables = (("rank", stragglers, _rank_name, "stragglers"), ("host", hosts, lambda row: row.host, "straggler_hosts"))
     for noun, table, name, source in tables:
-        suspect = table[table["num_suspect_launches"] > 0]
+        suspect = table[(table["num_suspect_launches"] > 0) | table["is_persistent"].fillna(False).astype(bool)]
         if len(suspect):
-            ordered = suspect.sort_values(["p_adjusted", "lag_ratio"], ascending=[True, False], kind="stable")
+            ordered = suspect.sort_values("lag_ratio", ascending=False, kind="stable")
             caption = f"{noun.capitalize()}s that were last in most records of a launch{_first_of(len(ordered))}"
             found.append(Table.of(caption, {noun: name} | LATE, ordered.head(MOST_ROWS), (source,)))
     return found
@@ -192,8 +188,9 @@ LATE = {
     "Last in (%)": lambda row: percent(row.num_last / row.num_iterations),
     "Lag (ms)": lambda row: milliseconds(row.lag_s),
     "Lag (%)": lambda row: percent(row.lag_ratio),
-    "Corrected p": lambda row: f"{row.p_adjusted:.1e}" if row.p_adjusted < 0.001 else three(row.p_adjusted),
-    "Persistent": lambda row: "yes" if row.is_persistent else "no",
+    "95 % CI (%)": lambda row: bracket(row.lag_low_ratio, row.lag_high_ratio, "interval", percent),
+    "Corrected p": lambda row: UNKNOWN if is_unknown(row.p_adjusted) else three(row.p_adjusted),
+    "Verdict": text_of("verdict", str),
 }
 
 
@@ -306,9 +303,10 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         " have arrived, or the most in a step without gradient synchronization. Synchronized step times cannot show"
         f" it. Suspect in a record: last in more iterations than expected by chance (binomial test, corrected p <"
         f" {SUSPECT_P:g}), and behind the median of the others by more than {100 * LAG_RATIO:g} % of the iteration."
-        f" Suspect in a launch: suspect in more than {100 * MOST_OF_RECORDS:g} % of its records. Persistent: suspect in"
-        " more launches than expected by chance (binomial; hosts: Poisson binomial; Benjamini-Hochberg over the table,"
-        f" corrected p < {FALSE_DISCOVERIES:g})."
+        f" Suspect in a launch: suspect in more than {100 * MOST_OF_RECORDS:g} % of its records. Lag: median over the"
+        " records of a launch, then mean over launches, against the median of the others. Slow: the whole moderated"
+        f" 95 % interval of the lag is beyond the margin, and corrected p is at most {FALSE_DISCOVERIES:g}"
+        " (Benjamini-Hochberg over the table), as for nodes of a sweep."
     )
     outliers = (
         f"Iterations whose slowest rank exceeds the outer fence of the record ({OUTER_FENCE} interquartile ranges above"
@@ -320,8 +318,15 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     return [("Stragglers", stragglers), ("Outliers", outliers)]
 
 
+def _margin(campaign: dict) -> float:
+    margin = versus_of(campaign)["margin"]
+    return MARGIN if margin is None else margin
+
+
 TABLES = {
-    "stragglers": TableSpec(STRAGGLERS, lambda _, tables: stragglers_table(tables["waits"])),
-    "straggler_hosts": TableSpec(STRAGGLER_HOSTS, lambda _, tables: straggler_hosts_table(tables["waits"])),
+    "stragglers": TableSpec(STRAGGLERS, lambda campaign, tables: stragglers_table(tables["waits"], _margin(campaign))),
+    "straggler_hosts": TableSpec(
+        STRAGGLER_HOSTS, lambda campaign, tables: straggler_hosts_table(tables["waits"], _margin(campaign))
+    ),
 }
 TOPIC = Topic("stragglers", "Stragglers", TABLES, section, findings, sentence, warnings, methods, part_of="stability")

@@ -1,7 +1,7 @@
 """Stragglers: ranks and hosts that the others wait for in launch after launch. Definitions: docs/metrics.md.
 
-The launch is the unit: at most one rank and one host are suspect in each. If all ranks were alike, the number of
-launches with the same suspect would be binomial; for hosts, whose number of ranks varies by shape, Poisson binomial.
+The launch is the unit: the lag of each rank and host in each, behind the median of the others, is judged like a node of
+a sweep. Outliers are attributed by a binomial test.
 """
 
 from collections import Counter
@@ -10,9 +10,11 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from regatta.core.moderation import FALSE_DISCOVERIES
-from regatta.store.csv_files import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, make_table
+from regatta.core import moderation
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
+from regatta.store.csv_files import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, interval_columns, make_table
 from regatta.topics.base import grouped, plain_rows
+from regatta.topics.comparison.tables import MARGIN
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
 MOST_OF_BLAMED = 0.5  # share of outliers of single ranks or hosts; a larger share identifies the cause
@@ -23,7 +25,9 @@ _JUDGED = {
     **dict.fromkeys(("num_iterations", "num_last"), WHOLE),
     **dict.fromkeys(("p_value", "p_adjusted"), REAL),
     "is_persistent": FLAG,
-    **dict.fromkeys(("lag_s", "lag_ratio"), REAL),
+    "lag_s": REAL,
+    **interval_columns("lag", "ratio"),
+    "verdict": TEXT,
     "launch": TEXT,
     "line": WHOLE,
 }
@@ -49,13 +53,16 @@ STRAGGLER_HOSTS = {
 }
 
 
-def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each rank of each examined shape, stack and quantity. hosts: those on which it ran."""
-    rows = []
+def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFrame:
+    """Return one row for each rank of each examined shape, stack and quantity. hosts: those on which it ran.
+
+    margin: lag, as a share of the iteration, up to which a rank is not slow.
+    """
+    rows, lags = [], []
     for key, launches in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
-        world_size = key[_PLACE.index("world_size")]
+        lags.append([row["lag_ratio"] for row in launches])
         hosts = sorted({row["host"] for row in launches if row["host"] is not None})
-        judged = _judged(launches, [1 / world_size] * len(launches))
+        judged = _summed(launches)
         place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
         outliers = {name: _sum(row[name] for row in launches) for name in (*OUTLIERS, "num_spikes_of_rank")}
         rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
@@ -63,15 +70,15 @@ def stragglers_table(waits: pd.DataFrame) -> pd.DataFrame:
     for row in rows:
         shares = [1 / row["world_size"]] * (row["num_spikes_one_rank"] or 0)
         row["has_most_spikes"] = _has_most(row["num_spikes_of_rank"], shares, num_tests)
-    return make_table(_corrected(rows), STRAGGLERS)
+    return make_table(judged_lags(rows, lags, [row["quantity"] for row in rows], margin), STRAGGLERS)
 
 
-def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
+def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFrame:
     """Return one row for each host and quantity, over all shapes and stacks of several hosts.
 
     ranks: those that were suspect there, with the number of records.
     """
-    rows, chances = [], []
+    rows, lags, chances = [], [], []
     launches = grouped(_launch_rows(waits), ("launch", "quantity"))
     several = [row for ranks in launches.values() if len({row["host"] for row in ranks} - {None}) > 1 for row in ranks]
     for (host, quantity), found in grouped([r for r in several if r["host"] is not None], ("host", "quantity")).items():
@@ -82,12 +89,13 @@ def straggler_hosts_table(waits: pd.DataFrame) -> pd.DataFrame:
         ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items())) or None
         expected = {"num_expected_launches": sum(shares), "ranks": ranks}
         outliers = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
-        rows.append({"host": host, "quantity": quantity} | _judged(joined, shares) | expected | outliers)
+        rows.append({"host": host, "quantity": quantity} | _summed(joined) | expected | outliers)
+        lags.append([row["lag_ratio"] for row in joined])
         chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[1]] or 0)])
     for row, shares in zip(rows, chances, strict=True):
         row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], shares, len(rows))
-    rows.sort(key=lambda row: (row["host"], row["quantity"]))
-    return make_table(_corrected(rows), STRAGGLER_HOSTS)
+    rows = judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
+    return make_table(sorted(rows, key=lambda row: (row["host"], row["quantity"])), STRAGGLER_HOSTS)
 
 
 def _launch_rows(waits: pd.DataFrame) -> list[dict]:
@@ -106,8 +114,8 @@ def _joined(ranks: list[dict]) -> dict:
     return row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * first["num_records"]}
 
 
-def _judged(launches: list[dict], shares: list[float]) -> dict:
-    """Return how often this rank or host was the suspect. shares: its chance in each launch if all ranks are alike.
+def _summed(launches: list[dict]) -> dict:
+    """Return how often this rank or host was the suspect, and its lag in seconds.
 
     launch, line: the record with quantiles in the launch where it lags most.
     """
@@ -115,10 +123,40 @@ def _judged(launches: list[dict], shares: list[float]) -> dict:
     row = {"num_launches": len(launches), "num_suspect_launches": len(suspect)}
     row |= {name: sum(launch[name] for launch in launches) for name in ("num_records", "num_iterations", "num_last")}
     row |= {"num_suspect_records": sum(launch["num_suspect"] for launch in launches)}
-    row |= {"p_value": chance_of_so_many(len(suspect), shares)}
-    row |= {n: float(np.median([r[n] for r in suspect])) if suspect else None for n in ("lag_s", "lag_ratio")}
-    worst = max(suspect, key=lambda launch: launch["lag_ratio"], default={})
+    known = [launch["lag_s"] for launch in launches if launch["lag_s"] is not None]
+    row |= {"lag_s": float(np.mean(known)) if known else None}
+    shown = [launch for launch in launches if launch["line"] is not None and launch["lag_ratio"] is not None]
+    worst = max(shown, key=lambda launch: (launch["is_suspect"], launch["lag_ratio"]), default={})
     return row | {name: worst.get(name) for name in ("launch", "line")}
+
+
+def judged_lags(rows: list[dict], lags: list[list[float | None]], groups: list[str], margin: float) -> list[dict]:
+    """Add the mean lag over launches with its interval, p over the table, and the verdict. lags: of each launch.
+
+    slow: the whole interval is beyond the margin, and p is at most FALSE_DISCOVERIES.
+    """
+    if not rows:
+        return rows
+    values = np.full((len(rows), max(map(len, lags))), np.nan)
+    for place, of_row in enumerate(lags):
+        values[place, : len(of_row)] = np.array(of_row, float)
+    found = moderation.paired_contrasts(values, np.zeros(values.shape), np.array(groups))
+    adjusted = moderation.adjust_for_number(found.p_value)
+    words = moderation.words(found, adjusted, np.full(len(rows), margin))
+    numbers = zip(found.shift, found.half_width, found.p_value, adjusted, found.num, words, strict=True)
+    return [row | _columns(*found) for row, found in zip(rows, numbers, strict=True)]
+
+
+def _columns(lag: float, half: float, p_value: float, p_adjusted: float, num: int, word: str) -> dict:
+    if not num:
+        return {"is_persistent": False}
+    row = {"lag_ratio": float(lag), "verdict": "slow" if word == "slower" else "inconclusive"}
+    row |= {"is_persistent": word == "slower"}
+    if num < MIN_LAUNCHES:
+        return row
+    row |= {"lag_low_ratio": float(lag - half), "lag_high_ratio": float(lag + half)}
+    row |= {"verdict": {"slower": "slow", "equivalent": "within the margin"}.get(word, word)}
+    return row | {"p_value": float(p_value), "p_adjusted": float(p_adjusted)}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -147,15 +185,3 @@ def chance_of_so_many(num: int, shares: list[float]) -> float:
     for share in shares:
         chances = np.convolve(chances, [1 - share, share])
     return float(min(chances[num:].sum(), 1.0)) if num else 1.0
-
-
-def _corrected(rows: list[dict]) -> list[dict]:
-    """Add p corrected by Benjamini and Hochberg over the table, and whether it is beyond chance."""
-    if not rows:
-        return rows
-    from scipy.stats import false_discovery_control
-
-    adjusted = false_discovery_control([row["p_value"] for row in rows], method="bh").tolist()
-    return [
-        row | {"p_adjusted": p, "is_persistent": p < FALSE_DISCOVERIES} for row, p in zip(rows, adjusted, strict=True)
-    ]

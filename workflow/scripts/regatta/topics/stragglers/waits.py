@@ -5,9 +5,8 @@ leaves before all have arrived, of which the last one spends least; and the time
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -60,6 +59,8 @@ class Waits:
     """Waiting of ranks for each other in one record.
 
     num_last: iterations in which each rank was last alone; ties do not count. hosts: one per rank, None if unknown.
+    lags_s: how much later each rank is than the median of the others; below 0 if earlier. host_lags_s: the same of
+    hosts, each by its last rank; empty with a single host. iteration_s: median of the slowest rank's samples.
     suspect, suspect_host: None if there is none; suspect_host also with a single host. quantiles_s: for each rank
     those of QUANTILES; None without a suspect. outliers: None if the record is too short, or does not contain whole
     iterations.
@@ -69,6 +70,9 @@ class Waits:
     num_iterations: int
     num_last: tuple[int, ...]
     hosts: tuple[str | None, ...]
+    lags_s: tuple[float, ...]
+    host_lags_s: dict[str, float]
+    iteration_s: float
     suspect: Suspect | None = None
     suspect_host: Suspect | None = None
     quantiles_s: tuple[tuple[float, ...], ...] | None = None
@@ -85,19 +89,32 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
         return None
     lateness = times.astype(float) if IS_LAST_LONGEST[quantity] else -times.astype(float)
     num_ranks = len(times)
-    samples = partial(slowest_rank, record, num_ranks)
-    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), samples)
+    iteration_ns = float(np.median(slowest_rank(record, num_ranks)))
+    rank = _suspect(range(num_ranks), lateness, np.full(num_ranks, 1 / num_ranks), iteration_ns)
     host = quantiles = None
+    host_lags_s: dict[str, float] = {}
     if None not in hosts and len(set(hosts)) > 1:
         names = sorted(set(hosts))
         places = [np.flatnonzero(np.array(hosts) == name) for name in names]
         last = np.stack([lateness[ranks].max(axis=0) for ranks in places])  # a host arrives with its last rank
-        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), samples)
+        host = _suspect(names, last, np.array([len(ranks) / num_ranks for ranks in places]), iteration_ns)
+        host_lags_s = dict(zip(names, lags_s(last), strict=True))
     if rank or host:
         quantiles = tuple(map(tuple, (np.quantile(times, QUANTILES, axis=1).T * 1e-9).tolist()))
     outliers = outliers_of(quantity, times, record.get("samples_ns"), hosts)
     num_last = tuple(_num_last(lateness).tolist())
-    return Waits(quantity, times.shape[1], num_last, tuple(hosts), rank, host, quantiles, outliers)
+    lags = tuple(lags_s(lateness)), host_lags_s, iteration_ns * 1e-9
+    return Waits(quantity, times.shape[1], num_last, tuple(hosts), *lags, rank, host, quantiles, outliers)
+
+
+def lags_s(lateness_ns: np.ndarray) -> list[float]:
+    """Return how much later each rank or host is than the median of the others, in seconds.
+
+    Their medians over iterations are compared, without what all share in an iteration: a median of the others in each
+    iteration would take seconds.
+    """
+    medians = np.median(lateness_ns - np.median(lateness_ns, axis=0), axis=1)
+    return [1e-9 * float(one - np.median(np.delete(medians, who))) for who, one in enumerate(medians)]
 
 
 def waiting_times(record: dict, spec: dict) -> tuple[str, np.ndarray | None]:
@@ -134,11 +151,10 @@ def _num_last(lateness: np.ndarray) -> np.ndarray:
     return (is_last & (is_last.sum(axis=0) == 1)).sum(axis=1)
 
 
-def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, samples: Callable) -> Suspect | None:
+def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, iteration_ns: float) -> Suspect | None:
     """Return the rank or host that was last more often than its share, and lagged; None if there is none.
 
-    lateness: a row for each name. samples: returns the iterations in ns, read only where needed. The test is binomial,
-    its p times the number of names.
+    lateness: a row for each name. The test is binomial, its p times the number of names.
     """
     from scipy.special import bdtrc  # a tenth of a second, which only records of several ranks need
 
@@ -148,7 +164,7 @@ def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, samples:
     if len(names) * chances[most] >= SUSPECT_P:
         return None
     lag_ns = float(np.median(lateness[most] - np.median(np.delete(lateness, most, axis=0), axis=0)))
-    lag_ratio = lag_ns / float(np.median(samples()))
+    lag_ratio = lag_ns / iteration_ns
     return Suspect(names[most], lag_ns * 1e-9, lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
@@ -278,8 +294,10 @@ def _rows(records: list[tuple[dict, Waits]]) -> list[dict]:
         | {"rank": rank, "host": host, "num_last": sum(waits.num_last[rank] for waits in of_records)}
         | {"num_spikes_of_rank": blamed[rank] if is_known else None}
         | {"num_spikes_of_host": blamed[host] if is_known and host is not None else None}
-        | _suspicions([waits.suspect for waits in of_records], rank, "")
-        | _suspicions([waits.suspect_host for waits in of_records], host, "host_")
+        | {"num_suspect": _num_suspect([waits.suspect for waits in of_records], rank)}
+        | {"num_host_suspect": _num_suspect([waits.suspect_host for waits in of_records], host)}
+        | _lags([(waits.lags_s[rank], waits.iteration_s) for waits in of_records], "")
+        | _lags([(waits.host_lags_s.get(host), waits.iteration_s) for waits in of_records], "host_")
         | {name: shown.get(name) for name in ("cell", "line")}
         | dict(zip(("p5_s", "p50_s", "p95_s"), quantiles_s[rank] if quantiles_s else (None,) * 3, strict=True))
         for rank, host in enumerate(first.hosts)
@@ -301,12 +319,15 @@ def _outlier_counts(records: list[Waits]) -> dict:
     }
 
 
-def _suspicions(suspects: list[Suspect | None], who: int | str | None, prefix: str) -> dict:
-    """Return in how many records a rank or host was suspect, and its median lag over these."""
-    found = [suspect for suspect in suspects if suspect is not None and suspect.who == who]
-    lags = zip(*((suspect.lag_s, suspect.lag_ratio) for suspect in found), strict=True)
-    medians = [float(np.median(values)) for values in lags] or [None, None]
-    return {f"num_{prefix}suspect": len(found), f"{prefix}lag_s": medians[0], f"{prefix}lag_ratio": medians[1]}
+def _num_suspect(suspects: list[Suspect | None], who: int | str | None) -> int:
+    return sum(suspect is not None and suspect.who == who for suspect in suspects)
+
+
+def _lags(lags: list[tuple[float | None, float]], prefix: str) -> dict:
+    """Return the median lag over records, in seconds and relative to the iteration. lags: (lag, iteration)."""
+    known = [(lag, lag / iteration) for lag, iteration in lags if lag is not None]
+    medians = [float(np.median(values)) for values in zip(*known, strict=True)] or [None, None]
+    return {f"{prefix}lag_s": medians[0], f"{prefix}lag_ratio": medians[1]}
 
 
 def _shown(records: list[tuple[dict, Waits]]) -> tuple[dict, tuple | None]:
