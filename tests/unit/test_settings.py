@@ -105,19 +105,21 @@ def test_a_cost_that_one_row_in_twenty_shows_by_chance_is_not_named():
 def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp_path):
     """ring is the fastest, butterfly within noise of it, torch 30 % slower; halving_doubling has one launch."""
     factors = {"ring": 1.0, "butterfly": 1.004, "torch": 1.3, "halving_doubling": 1.0}
-    cells = [collective_cell(2**20, 1, 4, algorithm=name) for name in factors]
+    cells = [collective_cell(size, 1, 4, algorithm=name) for name in factors for size in (4096, 2**20)]
+    cells += [collective_cell(2**20, 1, 4, "all_gather")]
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=3), LAPTOP)
     for path in (folder / "launches").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:
             if line["kind"] == "record":
                 algorithm = line["spec"]["parameters"]["algorithm"]
-                call = int(1e6 * factors[algorithm] * (1 + 0.01 * (line["repeat"] == (algorithm == "ring"))))
+                call = int(1e6 * factors.get(algorithm, 1) * (1 + 0.01 * (line["repeat"] == (algorithm == "ring"))))
                 line["windows"] = {"steps_per_window": 1, "elapsed_ns": [[call] * 4 for _ in line["samples_ns"]]}
                 if algorithm == "halving_doubling" and line["repeat"]:
                     line |= {"status": "failed", "phase": "measure", "cause": "boom"}
         write_lines(path, lines)
     data = analyse(folder)
-    [finding] = communication.findings(data)
+    finding, other = communication.findings(data)
+    assert other.values["near"] == ()
     assert "ring" in data.names[finding.cells[0]]
     assert sorted(finding.values["near"]) == ["butterfly", "halving_doubling"]

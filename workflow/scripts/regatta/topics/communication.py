@@ -322,8 +322,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 def _is_like(row, best) -> bool:
     """Return whether two cells differ at most in their algorithm."""
-    fields = ((getattr(one, name) for name in ALGORITHM) for one in (row, best))
-    return all(a == b or (is_unknown(a) and is_unknown(b)) for a, b in zip(*fields, strict=True))
+    pairs = [(getattr(row, name), getattr(best, name)) for name in ALGORITHM]
+    return all(is_unknown(a) and is_unknown(b) if is_unknown(a) or is_unknown(b) else a == b for a, b in pairs)
 
 
 def sentence(finding: Finding) -> str:
