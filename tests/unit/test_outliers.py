@@ -210,7 +210,8 @@ def launch_of(number, outliers, hosts=FOUR, num_iterations=100, stack="host"):
     """Return one record of a launch as `wait_rows` takes it."""
     row = dict.fromkeys(OF_LAUNCH) | {"launch": f"l{number}", "repeat": number, "stack": stack, "device": "cpu"}
     row |= {"nodes": 2, "gpus_per_node": 2, "world_size": 4, "cell": "c", "line": 2}
-    return row, Waits(IN_COLLECTIVE, num_iterations, (0,) * 4, tuple(hosts), outliers=outliers)
+    lags = (0.0,) * 4, dict.fromkeys(hosts, 0.0), 1.0
+    return row, Waits(IN_COLLECTIVE, num_iterations, (0,) * 4, tuple(hosts), *lags, outliers=outliers)
 
 
 def of_kinds(*kinds):
