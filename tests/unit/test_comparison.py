@@ -84,7 +84,7 @@ def test_all_launches_count_unpaired_where_half_of_them_have_no_partner():
     sides = sides_of(reference, other)
     assert not sides.is_paired
     assert (len(sides.reference), len(sides.other)) == (4, 4)
-    assert sides_of(reference, {}) == Sides([1.0, 2.0, 3.0, 4.0], [], False, (("a-0",) * 4, ()))
+    assert sides_of(reference, {}) == Sides([1.0, 2.0, 3.0, 4.0], [], False, (("a-0",) * 4, ()), ((0, 1, 2, 3), ()))
 
 
 def test_a_failed_launch_takes_its_pair_along():

@@ -351,6 +351,15 @@ def test_a_baseline_without_launches_is_one_allocation():
     assert [cell.comparison.is_by_allocation for cell in gate.compared] == [False]
 
 
+def test_a_baseline_without_repeats_is_compared():
+    old, rows = results_of([(CELL, TIMES)], name="old")
+    found = [
+        judge(*results_of([(CELL, TIMES)]), (old, part), 0.05) for part in (rows, rows[["cell", "status", "p50_s"]])
+    ]
+    assert found[0].compared == found[1].compared
+    assert found[0].compared[0].comparison.num_before == 3
+
+
 def test_the_default_variation_is_that_of_the_schema():
     properties = load_schema("campaign")["properties"]["gate"]["properties"]
     assert properties["allocation_variation"]["default"] == ALLOCATION_VARIATION

@@ -8,6 +8,7 @@ import math
 import random
 import runpy
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from synthetic_sweep import sweep_campaign
 
 from regatta.core import moderation
 from regatta.core.best_settings import best_settings
-from regatta.core.verdicts import Compared, judge_all
+from regatta.core.verdicts import Compared, judge_all, noise_floor
 from regatta.store.frozen_files import read_frozen
 
 MARGIN = 0.05
@@ -83,39 +84,62 @@ def same(row, verdict, low="time_low_ratio", high="time_high_ratio"):
     assert (row["verdict"], row["test"]) == (verdict.word, verdict.test)
 
 
-def stacks_store(folder, seed, repeats, allocations=1):
-    """Two stacks of five models; the second is 0 to 20 % slower. One launch failed, one repeat is missing."""
-    cells = {(model, stack): train_cell(model, 1, 2, stack=stack) for model in MODELS for stack in ("a", "b")}
+def stacks_store(folder, seed, repeats, allocations=1, stacks="ab", slower=1.0):
+    """Stacks of five models. Stack b is 0 to 20 % slower, c is an A/A of a. One launch failed, one repeat is missing.
+
+    slower: factor of the first two models.
+    """
+    cells = {(model, stack): train_cell(model, 1, 2, stack=stack) for model in MODELS for stack in stacks}
     for (_, stack), cell in cells.items():
-        cell["spec"]["stack"]["env"] = {"LIBRARY": stack}  # else they are an A/A
+        cell["spec"]["stack"]["env"] = {"LIBRARY": "b" if stack == "b" else "a"}
     more = {"allocations": allocations} if allocations > 1 else {}
     store = Store(folder, make_campaign(list(cells.values()), repeats=repeats, **more))
-    noise, levels = lognormal(seed, len(MODELS), 2, repeats), lognormal(seed + 100, repeats)
+    noise = lognormal(seed, len(MODELS), len(stacks), repeats)
+    levels = lognormal(seed + 100, repeats) ** 4  # ups and downs of launches: it matters which launch a cell lacks
     for repeat in range(repeats):
         batch = batch_of(repeat * allocations // repeats)
-        for side, stack in enumerate("ab"):
+        for side, stack in enumerate(stacks):
             if (seed, repeat, stack) == (2, repeats - 1, "b"):
                 continue  # never measured
             times = {}
             for i, model in enumerate(MODELS):
-                time = 0.1 * (i + 1) * (1 + 0.05 * i * side) * levels[repeat] * noise[i, side, repeat]
+                time = (
+                    0.1
+                    * (i + 1)
+                    * (1 + 0.05 * i * (stack == "b"))
+                    * (slower if i < 2 else 1)
+                    * levels[repeat]
+                    * noise[i, side, repeat]
+                )
                 times[cells[model, stack]["id"]] = None if (seed, i, repeat, side) == (3, 1, 0, 1) else time
             store.launch(batch, repeat, times)
     return store, cells
 
 
-@pytest.mark.parametrize(("seed", "repeats"), [(1, 3), (2, 4), (3, 5), (4, 2)])
-def test_paired_stacks(tmp_path, seed, repeats):
-    store, _ = stacks_store(tmp_path / "c", seed, repeats)
-    rows = store.table("comparisons")
+@pytest.mark.parametrize(("seed", "repeats", "stacks"), [(1, 3, "abc"), (2, 4, "ab"), (3, 5, "ab"), (4, 2, "ab")])
+def test_paired_stacks(tmp_path, seed, repeats, stacks):
+    store, cells = stacks_store(tmp_path / "c", seed, repeats, stacks=stacks)
+    rows = store.table("comparisons").set_index("cell")
+    ids = [cells[model, stack]["id"] for model in MODELS for stack in stacks[1:]]
     compared = []
-    for row in rows.to_dict("records"):
-        base, test = store.times[row["reference"]], store.times[row["cell"]]
-        shared = sorted(base.keys() & test.keys())
-        pair = [base[r] for r in shared], [test[r] for r in shared]
-        compared.append(Compared(*pair, True, "train_step"))
-    assert set(rows["is_paired"]) == {True}
-    for row, verdict in zip(rows.to_dict("records"), judge_all(compared, MARGIN), strict=True):
+    for model in MODELS:
+        for stack in stacks[1:]:
+            base, test = (store.times[cells[model, name]["id"]] for name in ("a", stack))
+            shared = tuple(sorted(base.keys() & test.keys()))
+            pair = [base[r] for r in shared], [test[r] for r in shared]
+            compared.append(Compared(*pair, True, "train_step", repeats=(shared, shared)))
+    ratios = [pair.ratio.mean for pair, cell in zip(compared, ids, strict=True) if rows.loc[cell, "verdict"] == "A/A"]
+    margin = noise_floor(ratios) or MARGIN
+    margins = [None if stack == "c" else margin for _ in MODELS for stack in stacks[1:]]
+    assert (set(rows["is_paired"]), len(rows), len(ratios)) == ({True}, len(ids), margins.count(None))
+    for cell, limit, verdict in zip(ids, margins, judge_all(compared, margins), strict=True):
+        row = rows.loc[cell]
+        if limit is None:
+            ends = row["time_ratio"], row["time_low_ratio"], row["time_high_ratio"]
+            assert ends == pytest.approx((verdict.ratio.mean, verdict.ratio.low, verdict.ratio.high), rel=DIGITS)
+            assert row[["test", "p_value", "p_adjusted", "margin_ratio"]].isna().all()
+            continue
+        assert row["margin_ratio"] == pytest.approx(margin, rel=DIGITS)
         same(row, verdict)
 
 
@@ -136,27 +160,51 @@ def test_allocations_are_the_units(tmp_path, seed, repeats, allocations):
 
 
 @pytest.mark.parametrize(("seed", "repeats"), [(1, 3), (2, 4), (3, 6), (4, 2)])
-def test_unpaired_campaigns(tmp_path, monkeypatch, capsys, seed, repeats):
-    stores = [stacks_store(tmp_path / name, seed + 10 * i, repeats)[0] for i, name in enumerate(("before", "after"))]
+def test_unpaired_campaigns(tmp_path, monkeypatch, seed, repeats):
+    """Through compare.py and gate.py. With seed 3 one launch of before failed, so its cell lacks the first repeat."""
+    stores = [stacks_store(tmp_path / "before", seed, repeats)[0]]
+    stores.append(stacks_store(tmp_path / "after", seed + 10, repeats, slower=2.0)[0])
     for store in stores:
         analyse(store.folder)
-    scripts = str(Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "compare.py")
-    output = tmp_path / "compared.csv"
-    words = [str(stores[0].folder), str(stores[1].folder), "--margin", str(MARGIN), "--csv", str(output)]
-    monkeypatch.setattr(sys, "argv", [scripts, *words])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(scripts, run_name="__main__")
+    output, (before, after) = tmp_path / "compared.csv", stores
+    folders = str(before.folder), str(after.folder)
+    status = run_script(monkeypatch, "compare", *folders, "--margin", str(MARGIN), "--csv", str(output))
     rows = pd.read_csv(output)
-    compared = [
-        Compared(
-            list(stores[0].times[row.reference].values()), list(stores[1].times[row.cell].values()), False, "train_step"
-        )
-        for row in rows.itertuples()
-    ]
-    verdicts = judge_all(compared, MARGIN)
-    for row, verdict in zip(rows.to_dict("records"), verdicts, strict=True):
-        same(row, verdict)
-    assert ended.value.code == int(any(verdict.word == "slower" for verdict in verdicts))
+    compared = {}
+    for cell, times in after.times.items():
+        sides = before.times[cell], times  # equal specs have equal ids
+        repeats_of_sides = tuple(tuple(sorted(side)) for side in sides)
+        seconds = [[side[r] for r in sorted(side)] for side in sides]
+        compared[cell] = Compared(*seconds, False, "train_step", repeats=repeats_of_sides)
+    verdicts = dict(zip(compared, judge_all([*compared.values()], MARGIN), strict=True))
+    assert sorted(rows["cell"]) == sorted(verdicts)
+    for row in rows.to_dict("records"):
+        same(row, verdicts[row["cell"]])
+    assert status == int(any(verdict.word == "slower" for verdict in verdicts.values()))
+
+    [campaign], gate = after.folder.glob("campaign.*.json"), tmp_path / "gate.junit.xml"
+    options = "--campaign", campaign, "--measurements", after.folder / "measurements.csv", "--baseline", before.folder
+    options += "--margin", MARGIN, "--out-text", tmp_path / "gate.txt", "--out-junit", gate
+    options += ("--allocation-variation", 0)
+    run_script(monkeypatch, "gate", *options)
+    if repeats >= moderation.MIN_LAUNCHES:
+        failures = {
+            case.get("name")
+            for case in ET.parse(gate).iter("testcase")
+            if case.find("failure[@type='regression']") is not None
+        }
+        assert failures == {cell for cell, verdict in verdicts.items() if verdict.word == "slower"}
+        assert failures  # the models that take twice as long
+        assert status == 1
+
+
+def run_script(monkeypatch, name, *options):
+    """Run a script in this process as its command line does. Returns its exit status."""
+    path = str(Path(__file__).resolve().parents[2] / "workflow" / "scripts" / f"{name}.py")
+    monkeypatch.setattr(sys, "argv", [path, *map(str, options)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(path, run_name="__main__")
+    return ended.value.code
 
 
 @pytest.mark.parametrize(("seed", "repeats"), [(1, 2), (2, 3), (3, 5), (4, 6)])
@@ -204,9 +252,10 @@ def test_sweeps(tmp_path, seed, repeats, num_nodes):
     for repeat in range(repeats):
         for i, cell in enumerate(cells):
             time = 1e-4 * levels[repeat] * noise[i, repeat] * (1.2 if i == 1 else 1)
-            store.launch(f"n{num_nodes:02d}g01-{0:012x}", repeat, {cell["id"]: time})
+            is_failed = (seed, repeat, i) == (3, 0, 2)
+            store.launch(f"n{num_nodes:02d}g01-{0:012x}", repeat, {cell["id"]: None if is_failed else time})
     rows = store.table("sweep_nodes").set_index("hosts")
-    logs = np.log([[store.times[cell["id"]][r] for r in range(repeats)] for cell in cells])
+    logs = np.log([[store.times[cell["id"]].get(r, np.nan) for r in range(repeats)] for cell in cells])
     gaps = logs - moderation.median_of_others(logs)
     found = moderation.paired_contrasts(gaps, logs, np.full(len(cells), "collective"))
     adjusted = moderation.adjust_for_number(found.p_value)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regatta.core import moderation
 from regatta.core.moderation import adjust_for_number
 from regatta.core.verdicts import Compared, judge_all, noise_floor, sign_test, verdict_text
 
@@ -337,3 +338,25 @@ def test_a_correlation_of_successive_launches_is_named_and_widens_the_interval()
     assert [verdict.correlation for verdict in verdicts] == pytest.approx([0.6] * 100, abs=0.06)
     assert [verdict.widening for verdict in verdicts] == pytest.approx([2.1] * 100, abs=0.25)
     assert judge_all([Compared(*shifted(0.2), False)], MARGIN)[0].correlation is None
+
+
+@pytest.mark.parametrize("is_paired", [False, True])
+def test_cells_that_lack_a_launch_share_the_others_with_their_repeats(is_paired):
+    """All cells have the ups and downs of a launch; each lacks another one. Shifted to the left, they seem independent."""
+    random = np.random.default_rng(9)
+    logs = np.array([0.02 * random.standard_normal(5) + 0.001 * random.standard_normal((20, 5)) for _ in range(2)])
+    logs[:, np.arange(20), np.arange(20) % 5] = np.nan
+    pairs = []
+    for base, test in zip(*logs, strict=True):
+        repeats = tuple(np.flatnonzero(np.isfinite(base)).tolist())
+        times = np.exp([base[list(repeats)], test[list(repeats)]]).tolist()
+        pairs.append(Compared(*times, is_paired, "b", repeats=(repeats, repeats)))
+    verdicts, groups = judge_all(pairs, MARGIN), np.full(20, "b")
+    if is_paired:
+        expected = moderation.paired_contrasts(logs[1] - logs[0], logs.mean(0), groups)
+    else:
+        expected = moderation.unpaired_contrasts(*logs, groups)
+    assert [verdict.p_value for verdict in verdicts] == pytest.approx(expected.p_value, rel=1e-9)
+    assert expected.freedom.max() < (
+        4.1 if is_paired else 8.1
+    )  # all cells together know as much as 5 launches: 4 and 8

@@ -34,7 +34,7 @@ def main() -> None:
         "--margin",
         type=margin_option,
         default=0.05,
-        help="allowed relative increase of a median (default 0.05)",
+        help="allowed relative increase of a time (default 0.05)",
     )
     parser.add_argument(
         "--allocation-variation",

@@ -18,10 +18,10 @@ import pandas as pd
 from regatta.compare.campaigns import match_key
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
-from regatta.core.text import bracket, is_unknown, natural, nodes_text, percent, plural, ratio_text, status_text, three
+from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns, values_of_cells, with_primary
-from regatta.topics.comparison.tables import batch_of
+from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns, with_primary
+from regatta.topics.comparison.tables import sides_of, times_by_cell
 from regatta.topics.failures import log_path
 
 ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
@@ -184,10 +184,7 @@ def _compare(
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
     columns = primary_columns(measurements, old_measurements)
-    # By repeat, since launches of different cells at one index are taken as one launch.
-    (times, batches), (old_times, old_batches) = (
-        _times_and_batches(with_primary(table, columns)) for table in (measurements, old_measurements)
-    )
+    times, old_times = (times_by_cell(_numbered(table), columns) for table in (measurements, old_measurements))
     reasons, pairs = Counter(), {}
     for cell in campaign["cells"]:
         old = old_cells.get(match_key(cell["spec"]))
@@ -198,9 +195,8 @@ def _compare(
         elif old["id"] not in old_times:
             reasons["previously not ok"] += 1
         elif cell["id"] in times:
-            allocations = old_batches.get(old["id"], ()), batches.get(cell["id"], ())
-            launches = old_times[old["id"]], times[cell["id"]]
-            pairs[cell["id"]] = Compared(*launches, False, cell["spec"]["benchmark"], allocations)
+            sides = sides_of(old_times[old["id"]], times[cell["id"]], is_same_campaign=False)
+            pairs[cell["id"]] = sides.compared(cell["spec"]["benchmark"])
     compared = dict(zip(pairs, compare_all(list(pairs.values()), margin, allocation_variation), strict=True))
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
     planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
@@ -209,14 +205,10 @@ def _compare(
     return compared, [*notes, *_notes(campaign, old_campaign, gone)]
 
 
-def _times_and_batches(rows: pd.DataFrame) -> tuple[dict[str, list[float]], dict[str, tuple[str, ...]]]:
-    """Return primary time and batch of each launch, by cell; no batches of cells whose launches were not recorded."""
-    rows = rows.sort_values("repeat", kind="stable")
-    launches = values_of_cells(rows, "launch") if "launch" in rows else {}
-    batches = {
-        cell: tuple(map(batch_of, of_cell)) for cell, of_cell in launches.items() if not any(map(is_unknown, of_cell))
-    }
-    return values_of_cells(rows, "primary_s"), batches
+def _numbered(table: pd.DataFrame) -> pd.DataFrame:
+    """Return measurements with repeat and launch. A baseline may lack them: repeats are then counted."""
+    table = table if "launch" in table else table.assign(launch=None)
+    return table if "repeat" in table else table.assign(repeat=table.groupby("cell").cumcount())
 
 
 def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:

@@ -15,31 +15,8 @@ from regatta.core.moderation import CONFIDENCE, Array, launch_statistics, modera
 MIN_LAUNCHES_SETTING = 2  # with fewer, a setting is undecided
 # Degrees of freedom of the prior are divided by this: settings vary differently, and few rows determine the prior.
 CAUTION = 1.5
-FREEDOMS = (
-    1,
-    1.2,
-    1.5,
-    2,
-    2.5,
-    3,
-    3.5,
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-    12,
-    14,
-    17,
-    20,
-    25,
-    30,
-    40,
-    60,
-    120,
-    1000,
-)  # few: constants take time
+# Few, since constants take time to compute.
+FREEDOMS = (1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 25, 30, 40, 60, 120, 1000)
 
 
 @dataclass(frozen=True)
@@ -117,9 +94,8 @@ def _compared(mean: Array, num: Array, is_used: Array, variance: Array, freedom:
     low, high, cost = ends
     both = is_used[..., i] & is_used[..., j]
     ranges = np.where(both, np.abs(mean[..., i] - mean[..., j]) / error, 0)
-    return BestSettings(
-        cost, low, high, ~(low > 0), ~is_used, _p_values(ranges, constant, num_settings[..., 0], freedom)
-    )
+    p_value = _p_values(ranges, constant, num_settings[..., 0], freedom)
+    return BestSettings(cost, low, high, ~(low > 0), ~is_used, p_value)
 
 
 def range_constants(num_settings: Array, freedom: Array) -> Array:

@@ -321,11 +321,8 @@ def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Arr
     margin: logarithm of 1 + the ratio by which times may differ and still be equivalent. allowance: what faster and
     slower must exceed in addition, a logarithm.
     """
-    low, high, limit = (
-        contrasts.shift - contrasts.half_width,
-        contrasts.shift + contrasts.half_width,
-        margin + allowance,
-    )
+    half, limit = contrasts.half_width, margin + allowance
+    low, high = contrasts.shift - half, contrasts.shift + half
     is_found, is_enough = p_adjusted <= FALSE_DISCOVERIES, contrasts.num >= contrasts.least
     cases = [is_found & (low > limit), is_found & (high < -limit), is_enough & (-margin <= low) & (high <= margin)]
     return np.select(cases, ["slower", "faster", "equivalent"], "inconclusive")

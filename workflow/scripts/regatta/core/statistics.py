@@ -124,16 +124,22 @@ def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool
     moderated t interval (regatta.core.moderation). is_log: false for numbers that may be 0 or below; their mean is
     arithmetic, and their scale must be common to all cells.
     """
-    launches = sorted(set().union(*cells))
-    values = np.full((len(cells), len(launches)), math.nan)
-    for row, of in zip(values, cells, strict=True):
-        row[np.searchsorted(launches, list(of))] = list(of.values())
+    values = launch_table(cells)
     values = np.log(values) if is_log else values
     found = paired_contrasts(values, values if is_log else 0 * values, np.array(groups))
     low, high = found.shift - found.half_width, found.shift + found.half_width
     ends = np.stack([found.shift, low, high], -1)
     ends = (np.exp(ends) if is_log else ends).tolist()
     return [_estimate(list(of.values()), *three) for of, three in zip(cells, ends, strict=True)]
+
+
+def launch_table(cells: list[dict[int, float]]) -> np.ndarray:
+    """Return an array of (cells, launches) with a column for each launch of any cell, NaN where a cell lacks it."""
+    launches = sorted(set().union(*cells))
+    table = np.full((len(cells), len(launches)), math.nan)
+    for row, of in zip(table, cells, strict=True):
+        row[np.searchsorted(launches, list(of))] = list(of.values())
+    return table
 
 
 def _estimate(values: list[float], mean: float, low: float, high: float) -> Estimate:

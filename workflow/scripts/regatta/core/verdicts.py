@@ -12,7 +12,7 @@ import numpy as np
 
 from regatta.core import moderation
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, Contrasts
-from regatta.core.statistics import Estimate
+from regatta.core.statistics import Estimate, launch_table
 from regatta.core.text import is_unknown, three
 
 MAX_MARGIN = 100
@@ -45,9 +45,9 @@ def margin_option(text: str) -> float:
 class Compared:
     """The launches of a pair of cells, times above 0. group: cells of one group, a benchmark, may share a prior.
 
-    is_paired: the launches at one index shared an allocation. Launches of different cells at one index are taken as
-    one launch, whose ups and downs they share. allocations: those of the launches of base and test, by any name; empty
-    if they are not to count.
+    is_paired: the launches at one index shared an allocation. repeats: of the launches of base and test; empty if they
+    are 0, 1, ... Launches of different cells in one repeat are taken as one launch, whose ups and downs they share.
+    allocations: those of the launches of base and test, by any name; empty if they are not to count.
     """
 
     base: list[float]
@@ -55,6 +55,7 @@ class Compared:
     is_paired: bool
     group: str = ""
     allocations: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    repeats: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def __post_init__(self):
         if self.is_paired and len(self.base) != len(self.test):
@@ -72,19 +73,20 @@ class Compared:
         """Return the independent units of the side with fewer."""
         return min(len(set(of_side)) for of_side in self.allocations) if self.is_by_allocation else self.num
 
-    def logs(self, side: int) -> list[float]:
-        """Return log times of the launches of base (0) or test (1)."""
-        return np.log((self.base, self.test)[side]).tolist()
+    def logs(self, side: int) -> dict[int, float]:
+        """Return log times of the launches of base (0) or test (1), by repeat."""
+        logs = np.log((self.base, self.test)[side]).tolist()
+        return dict(zip(self.repeats[side] or range(len(logs)), logs, strict=True))
 
-    def units(self, side: int) -> list[float]:
-        """Return log times of the independent units: of launches, or means over those of an allocation."""
+    def units(self, side: int) -> dict[int, float]:
+        """Return log times of the independent units: of launches by repeat, or means over those of an allocation."""
         logs = self.logs(side)
         if not self.is_by_allocation:
             return logs
         of_allocations: dict[str, list[float]] = {}
-        for name, log in zip(self.allocations[side], logs, strict=True):
+        for name, log in zip(self.allocations[side], logs.values(), strict=True):
             of_allocations.setdefault(name, []).append(log)
-        return [math.fsum(of_one) / len(of_one) for of_one in of_allocations.values()]
+        return dict(enumerate(math.fsum(of_one) / len(of_one) for of_one in of_allocations.values()))
 
     @property
     def num(self) -> int:
@@ -173,22 +175,14 @@ def _verdict(pair: Compared, word: str, ratio: Estimate, numbers: tuple[float, f
 
 def _contrasts(compared: list[Compared], is_paired: bool, is_by_allocation: bool) -> Contrasts:
     groups = np.array([pair.group for pair in compared])
-    base, test = (_table([pair.units(side) for pair in compared]) for side in (0, 1))
+    base, test = (launch_table([pair.units(side) for pair in compared]) for side in (0, 1))
     if is_paired:
         found = moderation.paired_contrasts(test - base, (base + test) / 2, groups)
         return replace(found, least=2) if is_by_allocation else found
     if is_by_allocation:
-        launches = tuple(_table([pair.logs(side) for pair in compared]) for side in (0, 1))
+        launches = tuple(launch_table([pair.logs(side) for pair in compared]) for side in (0, 1))
         return moderation.allocation_contrasts(base, test, groups, launches)
     return moderation.unpaired_contrasts(base, test, groups)
-
-
-def _table(logs: list[list[float]]) -> np.ndarray:
-    """Return an array of (cells, launches), NaN after the last launch of a cell."""
-    table = np.full((len(logs), max(map(len, logs))), np.nan)
-    for row, values in zip(table, logs, strict=True):
-        row[: len(values)] = values
-    return table
 
 
 def _ratios(contrasts: Contrasts, compared: list[Compared], rows: list[int]) -> list[Estimate]:

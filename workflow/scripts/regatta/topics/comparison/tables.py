@@ -138,15 +138,19 @@ Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one c
 class Sides:
     """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation.
 
-    allocations: of these launches, if they may be the unit. is_alike: the cells measure the same (A/A), so nothing is
-    judged.
+    repeats, allocations: of these launches; allocations are empty if they may not be the unit. is_alike: the cells
+    measure the same (A/A), so nothing is judged.
     """
 
     reference: list[float]
     other: list[float]
     is_paired: bool
     allocations: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    repeats: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     is_alike: bool = False
+
+    def compared(self, group: str = "") -> Compared:
+        return Compared(self.reference, self.other, self.is_paired, group, self.allocations, self.repeats)
 
 
 @dataclass(frozen=True)
@@ -189,7 +193,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
     ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
     for pair in alike_stacks(campaign):
         sides = _sides(campaign, times, pair)
-        compared = Compared(sides.reference, sides.other, sides.is_paired)
+        compared = sides.compared()
         if compared.num >= MIN_LAUNCHES:
             ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.mean)
     given = versus_of(campaign)["margin"]
@@ -259,8 +263,10 @@ def sides_of(reference: Times, other: Times, is_same_campaign: bool = True) -> S
     is_paired = 2 * len(shared) > max(len(reference), len(other))
     repeats = (shared, shared) if is_paired else (sorted(reference), sorted(other))
     launches = [[of[r] for r in of_side] for of, of_side in zip((reference, other), repeats, strict=True)]
-    batches, seconds = ([[launch[i] for launch in of_side] for of_side in launches] for i in (0, 1))
-    return Sides(*seconds, is_paired, (tuple(batches[0]), tuple(batches[1])))
+    seconds = ([time for _, time in of_side] for of_side in launches)
+    batches = tuple(tuple(batch for batch, _ in of_side) for of_side in launches)
+    allocations = tuple(() if any(map(is_unknown, of_side)) else of_side for of_side in batches)
+    return Sides(*seconds, is_paired, allocations, tuple(map(tuple, repeats)))
 
 
 def _sides(campaign: dict, times: dict[str, Times], pair: CellPair) -> Sides:
@@ -275,10 +281,7 @@ def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) 
     p values are corrected over all judged rows: those with launches on both sides that are not A/A. Rows of a benchmark
     share a prior of the variation.
     """
-    compared = [
-        Compared(pair.reference, pair.other, pair.is_paired, row["benchmark"], pair.allocations)
-        for row, pair in zip(rows, sides, strict=True)
-    ]
+    compared = [pair.compared(row["benchmark"]) for row, pair in zip(rows, sides, strict=True)]
     limits = [None if pair.is_alike else margin.ratio for pair, margin in zip(sides, margins, strict=True)]
     verdicts = judge_all(compared, limits)
     for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):

@@ -205,7 +205,7 @@ def efficiencies(pairs: list[tuple[dict, dict | None, str, str | None]], steps: 
     """
     known = [i for i, (*_, cell, baseline) in enumerate(pairs) if baseline not in (None, cell)]
     sides = [sides_of(*(steps.launches[name] for name in pairs[i][2:])) for i in known]
-    compared = [Compared(side.reference, side.other, side.is_paired) for side in sides]
+    compared = [Compared(side.reference, side.other, side.is_paired, repeats=side.repeats) for side in sides]
     found = [Estimate(0) for _ in pairs]
     for i, verdict in zip(known, judge_all(compared, [None] * len(compared)), strict=True):
         batch, batch_0 = (spec["parameters"]["batch_size"] for spec in pairs[i][:2])

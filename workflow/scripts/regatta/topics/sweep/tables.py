@@ -118,7 +118,8 @@ def _ranked(
             launches.append(member.times)
             if of_others:
                 times = [member.times[repeat] for repeat in of_others]
-                found = Compared(list(of_others.values()), times, True, member.row["benchmark"])
+                repeats = (tuple(of_others),) * 2
+                found = Compared(list(of_others.values()), times, True, member.row["benchmark"], repeats=repeats)
                 compared.append((row, found))
                 places.append((found.ratio.mean, row))
         places.sort(key=lambda place: place[0])
