@@ -41,7 +41,7 @@ class LogFit:
 
 @dataclass(frozen=True)
 class LackOfFit:
-    """The F test of lack of fit: whether a fit misses its points by more than launches scatter.
+    """The F test of lack of fit: whether a fit's residuals exceed between-launch variation.
 
     scatter: pooled standard deviation of the logarithms of a point's launches, at least RESOLUTION.
     """
