@@ -146,7 +146,7 @@ def compare_all(pairs: list[Compared], margin: float, allocation_variation: floa
     """Return the comparison of the launches of each cell, `test` now with `base` before.
 
     Cells with MIN_LAUNCHES on both sides are judged as one table (regatta.core.verdicts). With fewer there is no test,
-    and a gate must be able to fail: those cells are screened. Error rates of both:
+    but the gate must be able to fail, so those cells are screened. Error rates of both:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
     tested = [i for i, pair in enumerate(pairs) if pair.num >= MIN_LAUNCHES]
@@ -206,7 +206,7 @@ def _compare(
 
 
 def _numbered(table: pd.DataFrame) -> pd.DataFrame:
-    """Return measurements with repeat and launch. A baseline may lack them: repeats are then counted."""
+    """Return measurements with columns repeat and launch. If a baseline lacks them, repeats are numbered in order."""
     table = table if "launch" in table else table.assign(launch=None)
     return table if "repeat" in table else table.assign(repeat=table.groupby("cell").cumcount())
 

@@ -23,7 +23,7 @@ COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
 MOST_LINES = 12
-# One of these is in each index that Regatta wrote; the first in pages of current versions.
+# Each index that Regatta wrote contains one of these; current versions write the first.
 MARKERS = (b'<meta name="generator" content="Regatta">', b'<a class="skip" href="#campaigns">Skip to Campaigns</a>')
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
 
@@ -205,7 +205,7 @@ def index_page(results: Path) -> str:
     entries, others = read_entries(results)
     trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
-    if any(entry.folder.name == COMPARISONS for entry in entries):  # of earlier versions, which allowed this name
+    if any(entry.folder.name == COMPARISONS for entry in entries):  # from earlier versions, which allowed this name
         files = []
     pages = [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}

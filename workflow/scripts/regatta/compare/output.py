@@ -62,7 +62,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
 
 
 def _limits(rows: pd.DataFrame) -> list[str]:
-    """Return sentences on what the intervals lack, and what widens them."""
+    """Return sentences about variation that the intervals exclude, and about what widens them."""
     return [text for text in (texts.allocations_text(rows), texts.correlation_text(rows)) if text]
 
 

@@ -159,9 +159,9 @@ def _throughput(row) -> tuple[float, str]:
 
 
 def _bus_bandwidth(row) -> tuple[float, str]:
-    """Return the bus bandwidth of pipelined calls with the range or interval that its time gives.
+    """Return the bus bandwidth of pipelined calls with the range or interval from its time.
 
-    The columns that tables of earlier versions have too, where busbw_gb_per_s is that of blocking calls.
+    Tables of earlier versions also have these columns; there, busbw_gb_per_s is that of blocking calls.
     """
     rate, low_s, high_s = row.pipelined_busbw_gb_per_s, row.pipelined_low_s, row.pipelined_high_s
     ends = (None, None) if is_unknown(low_s) else (rate * row.pipelined_s / high_s, rate * row.pipelined_s / low_s)

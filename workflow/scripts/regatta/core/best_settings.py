@@ -1,7 +1,7 @@
-"""Multiple comparisons with the best: which of several settings may be the fastest, and what the others cost.
+"""Multiple comparisons with the best: which of several settings may be the fastest, and how much slower the others are.
 
-Hsu, Multiple Comparisons, 1996, with the constant of the studentized range: of equal settings, one is excluded in 5 %
-of rows. Hsu's constant protects each setting, not the row. Definitions: docs/metrics.md.
+Hsu, Multiple Comparisons, 1996, with critical values of the studentized range: if all settings are equal, one is
+excluded in 5 % of rows. Hsu's critical value controls errors per setting, not per row. Definitions: docs/metrics.md.
 """
 
 import functools
@@ -13,9 +13,9 @@ import numpy as np
 from regatta.core.moderation import CONFIDENCE, Array, launch_statistics, moderate
 
 MIN_LAUNCHES_SETTING = 2  # with fewer, a setting is undecided
-# Degrees of freedom of the prior are divided by this: settings vary differently, and few rows determine the prior.
+# Divisor of the prior's degrees of freedom: settings have different variances, and few rows determine the prior.
 CAUTION = 1.5
-# Few, since constants take time to compute.
+# Few, because computing a critical value takes 0.1 s.
 FREEDOMS = (1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 25, 30, 40, 60, 120, 1000)
 
 
@@ -25,7 +25,7 @@ class BestSettings:
 
     cost, low, high: logarithm of the time over that of the best, and its simultaneous 95 % interval; NaN if undecided.
     may_be_best: not excluded. is_undecided: fewer than MIN_LAUNCHES_SETTING launches, or nothing to compare with.
-    p_value: of each row, of its most significant difference; 1 for all rows that exclude none.
+    p_value: of the most significant difference of each row; 1 if the row excludes none.
     """
 
     cost: Array
@@ -39,9 +39,9 @@ class BestSettings:
 def best_settings(logs: Array, groups: Array) -> BestSettings:
     """Return which settings may be the best. logs: log times of (..., rows, settings, launches), NaN where missing.
 
-    A column is one launch that measured all settings, so that its common level can be removed. Columns in which a
-    setting is missing are left out, unless fewer than two remain: then launches count as independent. groups: as for
-    the prior of `moderate`, whose cells are the rows here.
+    A column is one launch that measured all settings, so that its mean can be removed. Columns with a missing setting
+    are omitted, unless fewer than two remain: then launches count as independent. groups: as in `moderate`, whose cells
+    are the rows here.
     """
     is_measured = np.isfinite(logs)
     is_used = is_measured.sum(-1) >= MIN_LAUNCHES_SETTING
@@ -81,7 +81,7 @@ def _pair_variances(
 
 
 def _compared(mean: Array, num: Array, is_used: Array, variance: Array, freedom: Array) -> BestSettings:
-    """Reduce the differences of all pairs, with simultaneous intervals, to those from the best."""
+    """Reduce the simultaneous intervals of all pairwise differences to those from the best."""
     i, j = np.triu_indices(mean.shape[-1], 1)
     inverse, num_settings = 1 / np.maximum(num, 1), is_used.sum(-1)[..., None]
     error = np.sqrt(variance / 2 * (inverse[..., i] + inverse[..., j]) / 2)
@@ -99,7 +99,7 @@ def _compared(mean: Array, num: Array, is_used: Array, variance: Array, freedom:
 
 
 def range_constants(num_settings: Array, freedom: Array) -> Array:
-    """Return the 95 % quantiles of the studentized range, for degrees of freedom rounded down to FREEDOMS."""
+    """Return the 95 % quantiles of the studentized range; degrees of freedom are rounded down to FREEDOMS."""
     cases = np.stack(np.broadcast_arrays(num_settings, _rounded_down(freedom)), -1)
     unique, places = np.unique(cases.reshape(-1, 2), axis=0, return_inverse=True)
     found = np.array([_range_constant(int(num), float(freedom)) for num, freedom in unique])
@@ -121,7 +121,7 @@ def _range_constant(num_settings: int, freedom: float) -> float:
 
 
 def _p_values(ranges: Array, constant: Array, num_settings: Array, freedom: Array) -> Array:
-    """Return p of the pair of each row, (..., rows, pairs), whose range exceeds its constant most."""
+    """Return p of each row's pair, (..., rows, pairs), with the largest range relative to its critical value."""
     pair = np.argmax(ranges / constant, -1)[..., None]
     q, limit, freedom = (np.take_along_axis(part, pair, -1)[..., 0] for part in (ranges, constant, freedom))
     found = np.ones(q.shape)

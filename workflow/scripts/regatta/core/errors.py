@@ -72,11 +72,9 @@ def run_script(main: Callable[[], None]) -> None:
 
 
 def _prepare_streams() -> None:
-    """Open /dev/null for each closed standard stream (`>&-`).
+    """Open /dev/null for each closed standard stream (`>&-`), and escape characters that cannot be encoded.
 
     Otherwise the next file opened would reuse the descriptor and receive the output.
-
-    Print characters that cannot be encoded, as in names of files, with a backslash.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -90,7 +88,7 @@ def _prepare_streams() -> None:
 
 
 def drop_lost_output() -> None:
-    """Let this process go on when its output is no longer read, or its disk is full."""
+    """Keep this process running if its output is no longer read or the disk is full."""
     _prepare_streams()
     sys.stdout, sys.stderr = Output(sys.stdout), Output(sys.stderr)
 
@@ -105,7 +103,7 @@ def _flush_stdout() -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let a stream that failed write to /dev/null: the interpreter flushes it again at exit."""
+    """Redirect a failed stream to /dev/null, because the interpreter flushes it again at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -131,7 +129,7 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parent_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--parent PID`, for a script that stops when the process dies that started it."""
+    """Add `--parent PID`, for a script that stops when its parent exits."""
     text = "PID of the parent process; stop when it exits (default: the current parent)"
     parser.add_argument("--parent", type=int, default=os.getppid(), metavar="PID", help=text)
 
@@ -151,7 +149,7 @@ class _CopyOutput(argparse.Action):
 class Output:
     """A text stream that drops what it cannot write (closed pipe, full disk), and copies all to a log if it has one.
 
-    Everything else, such as isatty, is the stream's.
+    Everything else, such as isatty, is delegated to the stream.
     """
 
     def __init__(self, stream: TextIO | None, log: TextIO | None = None) -> None:

@@ -128,7 +128,7 @@ def check_cache_folder() -> None:
 
 
 def check_folders(parent: Path, names: Collection[str]) -> None:
-    """Raise UserError if one of these exists in a folder and is no folder: Snakemake would end with a traceback."""
+    """Raise UserError if one of these exists but is not a folder: Snakemake would end with a traceback."""
     for path in (parent / name for name in names):
         if path.exists() and not path.is_dir():
             raise UserError(f"{path}: is not a folder. Rename or move it and run the same command again.")

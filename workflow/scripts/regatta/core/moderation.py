@@ -1,9 +1,9 @@
-"""Moderated variances: the variance of a cell from few launches, stabilized by the variances of all cells.
+"""Moderated variances: the variance of a cell with few launches, stabilized by the variances of all cells.
 
 Data are logarithms of times, arrays of (..., cells, launches) with NaN where a launch is missing; a column is one
-launch or repeat. Leading axes are independent campaigns. The rule: docs/metrics.md. Its error rates, and what was
-rejected: docs/decisions/0007-intervals-and-verdicts.md. Sources: Smyth 2004, doi:10.2202/1544-6115.1027; Welch 1947,
-doi:10.1093/biomet/34.1-2.28; Benjamini and Hochberg 1995, doi:10.1111/j.2517-6161.1995.tb02031.x.
+launch or repeat. Leading axes are independent campaigns. Definitions: docs/metrics.md. Error rates and rejected
+alternatives: docs/decisions/0007-intervals-and-verdicts.md. Sources: Smyth 2004, doi:10.2202/1544-6115.1027; Welch
+1947, doi:10.1093/biomet/34.1-2.28; Benjamini and Hochberg 1995, doi:10.1111/j.2517-6161.1995.tb02031.x.
 """
 
 import functools
@@ -12,25 +12,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 CONFIDENCE = 0.95
-MIN_LAUNCHES = 3  # of an interval and of a test, on either side
-FALSE_DISCOVERIES = 0.01  # if nothing differs, the chance of any finding in a whole table
-POWER = 0.8  # probability that the launches still needed settle a row
+MIN_LAUNCHES = 3  # per side, for an interval and for a test
+FALSE_DISCOVERIES = 0.01  # probability of any finding in a table if nothing differs
+POWER = 0.8  # probability that the estimated number of additional launches settles a row
 MOST_LAUNCHES = 100  # more are never recommended
-MIN_OTHERS = 3  # of which the median does not follow a single slow one
+MIN_OTHERS = 3  # with fewer, a single slow member shifts the median
 MIN_CELLS_PRIOR = 8  # benchmarks with fewer cells share one prior
-MIN_CELLS_TREND = 12  # with 8, a trend makes 4 % of unchanged campaigns of 3 launches false
+MIN_CELLS_TREND = 12  # with 8, a trend gives 4 % of unchanged campaigns of 3 launches a false finding
 
 # Weak priors of the fit. Without them, 2 degrees of freedom per cell often give d0 = infinity.
 PRIOR_FREEDOM = 4.0  # center of the log-normal prior on d0
 PRIOR_FREEDOM_SD = 1.0  # of log d0
-SLOPE_SD = 0.5  # of d log variance / d log time. 10 % at 20 us and 1 % at 300 ms is a slope of -0.48
+SLOPE_SD = 0.5  # of d log variance / d log time; 10 % at 20 us and 1 % at 300 ms give a slope of -0.48
 LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
 MAX_STEPS, TOLERANCE = 200, 1e-8
 
-CORRELATION_Z = 1.645  # of a significant correlation between successive launches: one-sided p < 0.05
-LONGEST = 30  # sequence of launches; longer ones are taken as such, since little depends on their number
-CORRELATIONS = np.arange(0, 0.91, 0.01)  # that are distinguished
-TYPICAL = 30  # index of the standard deviation of the normal prior of the correlation: 0.3
+CORRELATION_Z = 1.645  # threshold for correlated successive launches: one-sided p < 0.05
+LONGEST = 30  # launches in a sequence; longer ones are treated as this long, which changes little
+CORRELATIONS = np.arange(0, 0.91, 0.01)  # grid of estimates
+TYPICAL = 30  # index of 0.3, the standard deviation of the normal prior of the correlation
 
 Array = np.ndarray
 
@@ -39,10 +39,10 @@ Array = np.ndarray
 class Contrasts:
     """Differences of mean log times, arrays of (..., cells): test minus base.
 
-    nums: launches of base and test, or once, of the pairs. variance: moderated, of one launch (of one difference if
-    paired; over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known. correlation: of
-    successive launches, (..., 1), 0 unless significant. widening: factor of all standard errors for it. least: of nums,
-    for a test.
+    nums: numbers of launches of base and test, or of pairs. variance: moderated, of one launch (paired: of one
+    difference; else over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known.
+    correlation: of successive launches, (..., 1), 0 unless significant. widening: its factor on all standard errors.
+    least: smallest of nums with a test.
     """
 
     shift: Array
@@ -55,11 +55,11 @@ class Contrasts:
 
     @property
     def num(self) -> Array:
-        """Return the launches of the side with fewer."""
+        """Return the number of launches of the side with fewer."""
         return np.minimum(self.nums[0], self.nums[-1])
 
     def squared_error(self, more: Array | int = 0) -> Array:
-        """Return the squared standard error of the shift, after so many more launches per side."""
+        """Return the squared standard error of the shift, with this many additional launches per side."""
         return self.variance * sum(1 / np.maximum(num + more, 1) for num in self.nums)
 
     @property
@@ -77,7 +77,7 @@ class Contrasts:
 
 
 def _quantile(freedom: Array, confidence: Array | float) -> Array:
-    """Return how many standard errors a t distribution stays within with this probability."""
+    """Return the two-sided quantile of the t distribution."""
     from scipy.special import stdtrit
 
     return stdtrit(freedom, (1 + confidence) / 2)
@@ -87,8 +87,8 @@ def fit_prior(variance: Array, freedom: Array, level: Array, is_cautious: bool =
     """Return s0 squared of each cell, (..., cells), and d0, (...,): variance / s0 squared follows F(freedom, d0).
 
     log s0 squared = a + b level, where level is log time; b is 0 below MIN_CELLS_TREND cells. Penalized maximum
-    likelihood by Fisher scoring. Cells with 0 degrees of freedom have no weight, but get s0 squared. is_cautious: take
-    the mode of the log-normal distribution of d0 instead of its median, which is lower if few cells determine it.
+    likelihood by Fisher scoring. Cells with 0 degrees of freedom have no weight, but get s0 squared. is_cautious: use
+    the mode of the log-normal distribution of d0 instead of its median; the mode is lower if few cells determine it.
     """
     is_known = freedom > 0
     variance = np.where(is_known, np.maximum(variance, LEAST_VARIANCE), 1.0)
@@ -122,13 +122,13 @@ def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> tuple[Ar
     gradient.append((k * by_k).sum(-1) - (log_k[..., 0] - np.log(PRIOR_FREEDOM)) / PRIOR_FREEDOM_SD**2)
     aa, ak = d * k / (2 * (d + k + 2)), -k * d / ((d + k) * (d + k + 2))
     num = (d > 0).sum(-1, keepdims=True)
-    d = d.sum(-1, keepdims=True) / np.maximum(num, 1)  # their mean is precise enough for the length of a step
+    d = d.sum(-1, keepdims=True) / np.maximum(num, 1)  # the mean is accurate enough for a step
     kk = (polygamma(1, k / 2) - polygamma(1, (d + k) / 2)) / 4 - d / (k * (d + k)) + d / (2 * k * (d + k + 2))
     sums = [part.sum(-1) for part in (aa, aa * x, aa * x**2, ak, ak * x, num * k**2 * kk)]
     sums[0], sums[2], sums[5] = sums[0] + 1e-12, sums[2] + SLOPE_SD**-2, sums[5] + PRIOR_FREEDOM_SD**-2
     information = np.stack([sums[i] for i in (0, 1, 3, 1, 2, 4, 3, 4, 5)], -1).reshape(*theta.shape, 3)
     step = np.linalg.solve(information, np.stack(gradient, -1)[..., None])[..., 0]
-    return np.clip(step, -2, 2), information  # the first steps may be far too long
+    return np.clip(step, -2, 2), information  # the first steps may overshoot
 
 
 def moderate(
@@ -141,10 +141,10 @@ def moderate(
 ) -> tuple[Array, Array]:
     """Return moderated variances and their degrees of freedom, (..., cells).
 
-    groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells have a prior each. residuals: of the
-    launches. Cells of one launch share its ups and downs, so the prior is worth at most sum(d) / (1 + (G - 1) r)
-    degrees of freedom, with r the mean correlation between the G cells. independent: the degrees of freedom that count
-    in this sum, if fewer; the prior is then cautious.
+    groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells have separate priors. residuals: of the
+    launches. Cells of one launch are correlated, so the prior contributes at most sum(d) / (1 + (G - 1) r) degrees of
+    freedom, with r the mean correlation between the G cells. independent: the degrees of freedom in this sum, if fewer;
+    the prior is then cautious.
     """
     is_cautious, independent = independent is not None, freedom if independent is None else independent
     names, counts = np.unique(groups, return_counts=True)
@@ -164,7 +164,7 @@ def moderate(
 
 
 def _inflation(residuals: Array, variance: Array) -> Array:
-    """Return 1 + (G - 1) r, at least 1: the variance of the sum of residuals over cells, over that without r."""
+    """Return 1 + (G - 1) r, at least 1: the variance of the sum of residuals over cells, relative to r = 0."""
     z = np.nan_to_num(residuals / np.sqrt(variance)[..., None])
     alone = np.sum(z**2, (-1, -2))
     return np.maximum(np.sum(z.sum(-2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
@@ -181,10 +181,9 @@ def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
 def serial_correlation(*sides: Array) -> Array:
     """Return the correlation of successive launches, pooled over cells, (..., 1); 0 unless it is significant.
 
-    sides: residuals of (..., cells, launches), for each side of a comparison. In random order, the lag-1 correlation of
-    n launches of any distribution is -1/n on average; the sum over cells of the excess over that is tested. Cells of a
-    launch count as correlated. The result is the first-order autoregression with this excess, which is reduced for its
-    uncertainty by a normal prior.
+    sides: residuals of (..., cells, launches), for each side of a comparison. For n launches in random order, the lag-1
+    correlation is -1/n on average, for any distribution; the sum over cells of the excess is tested. Cells of a launch
+    count as correlated. The result is the first-order autoregression with this excess, shrunk by a normal prior.
     """
     excess = square = expected = 0
     for residuals in sides:
@@ -211,9 +210,11 @@ def serial_correlation(*sides: Array) -> Array:
 
 @functools.cache
 def _serial(num: int) -> Array:
-    """Return for each of CORRELATIONS between so many successive launches, (3, correlations): the expected lag-1
-    correlation about their mean; the factor by which s^2/n underestimates the variance of the mean; the degrees of
-    freedom of s^2. Expected: of a ratio of quadratic forms of normal variables, by integration over exp(x) times s^2.
+    """Return three values for each of CORRELATIONS between num successive launches, (3, correlations).
+
+    They are the expected lag-1 correlation about the mean, the factor by which s^2/n underestimates the variance of the
+    mean, and the degrees of freedom of s^2. The expectation is that of a ratio of quadratic forms of normal variables,
+    by integration over exp(x) times s^2.
     """
     lags, x = np.abs(np.subtract.outer(np.arange(num), np.arange(num))), np.linspace(-20, 20, 401)
     center, found = np.eye(num) - 1 / num, []
@@ -232,9 +233,9 @@ def _serial(num: int) -> Array:
 
 
 def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Array, Array]:
-    """Return the variance of launches as if they were independent, its degrees of freedom, and its factor.
+    """Return the variance corrected for serial correlation, its degrees of freedom, and the correction factor.
 
-    The variance / n is that of the mean.
+    The corrected variance / n is the variance of the mean.
     """
     freedom, factor = np.maximum(num - 1.0, 0), np.ones(num.shape)
     place = np.broadcast_to(np.searchsorted(CORRELATIONS, correlation - 1e-9), num.shape)
@@ -261,10 +262,10 @@ def paired_contrasts(differences: Array, levels: Array, groups: Array) -> Contra
 
 
 def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
-    """Return the contrasts of launches that are not paired.
+    """Return the contrasts of unpaired launches.
 
-    Their variance has Welch's degrees of freedom, computed with variances of both sides that are moderated by a prior
-    each: one stack may vary more than the other. It is then moderated itself.
+    Their variance has Welch's degrees of freedom, computed with moderated variances of both sides. Each side has a
+    separate prior, because one stack may vary more. The variance of the contrast is then moderated as well.
     """
     sides = [launch_statistics(base), launch_statistics(test)]
     nums, shift = [np.maximum(side[0], 1) for side in sides], sides[1][1] - sides[0][1]
@@ -286,10 +287,10 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
 
 
 def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
-    """Return the contrasts of mean log times of allocations, (..., cells, allocations), which vary alike on both sides.
+    """Return the contrasts of mean log times of allocations, (..., cells, allocations), with a common variance.
 
-    One side may have a single allocation, such as today's against those of a history. Its cells may vary more than on
-    the other side, so the interval is then at least that of `launches`: log times of base and test.
+    One side may have a single allocation, if the other has several. Its cells may vary more than on the other side, so
+    the interval is then at least that of `launches`: log times of base and test.
     """
     sides = [launch_statistics(base), launch_statistics(test)]
     nums, residuals = tuple(side[0] for side in sides), np.concatenate([side[3] for side in sides], -1)
@@ -318,8 +319,8 @@ def adjust_for_number(p_value: Array) -> Array:
 def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
     """Return faster, slower, equivalent or inconclusive for each cell.
 
-    margin: logarithm of 1 + the ratio by which times may differ and still be equivalent. allowance: what faster and
-    slower must exceed in addition, a logarithm.
+    margin: logarithm of 1 + the relative difference up to which times are equivalent. allowance: logarithm added to it
+    for faster and slower.
     """
     half, limit = contrasts.half_width, margin + allowance
     low, high = contrasts.shift - half, contrasts.shift + half
@@ -329,11 +330,11 @@ def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Arr
 
 
 def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
-    """Return the least number of launches per side that settle a verdict with probability POWER.
+    """Return the smallest number of additional launches per side that settle a verdict with probability POWER.
 
-    NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches the shift moves by a t
-    variable, whose squared scale is the difference of the squared standard errors. The p that counts is that of one
-    more finding in the table. p_adjusted: of the whole table, which may have more rows.
+    NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches, the shift changes by a t
+    variable whose squared scale is the difference of the squared standard errors. The p threshold is that for one more
+    finding in the table. p_adjusted: of the whole table, which may have more rows.
     """
     num = np.isfinite(p_adjusted).sum(-1, keepdims=True)
     num_found = (p_adjusted <= FALSE_DISCOVERIES).sum(-1, keepdims=True)
@@ -347,7 +348,7 @@ def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allo
 
 
 def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:
-    """Return the probability of a verdict with so many more launches per side."""
+    """Return the probability of a verdict with this many additional launches per side."""
     from scipy.special import stdtr
 
     freedom, later = contrasts.freedom, contrasts.squared_error(more)
@@ -363,7 +364,7 @@ def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array 
 def median_of_others(logs: Array) -> Array:
     """Return, for each of (..., members, launches), the median of the other members in the same launch; NaN if alone.
 
-    With fewer than MIN_OTHERS others it is the median of all: one slow member of three would make the others fast.
+    With fewer than MIN_OTHERS others it is the median of all: one slow member of three would make the others look fast.
     """
     order = np.argsort(logs, -2)  # NaN last
     rank, ordered = np.argsort(order, -2), np.take_along_axis(logs, order, -2)

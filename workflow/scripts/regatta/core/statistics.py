@@ -22,16 +22,16 @@ CONFIDENCE = 0.95
 INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
 MIN_SAMPLES_AUTOCORRELATION = 20
-NUM_BLOCKS = 40  # to 79, or one per sample
+NUM_BLOCKS = 40  # at least; at most 79, or one per sample
 DRIFT_RATIO = 0.02  # over the whole launch; a smaller change is negligible
 DRIFT_P = 0.01
 DRIFT_CAUTION = 2.75  # standard errors of an autocorrelation; with 2, more than 1 % of short launches are flagged
-FAR_OFF_DEVIATIONS = 3  # residuals beyond are outliers
+FAR_OFF_DEVIATIONS = 3  # residuals beyond this are outliers
 MAD_TO_DEVIATION = 1.4826  # of a normal distribution
 OUTER_FENCE = 3
 
 # Bootstraps of the fitted models.
-MIN_LAUNCHES_BOOTSTRAP = 6  # resamples of fewer are too much alike
+MIN_LAUNCHES_BOOTSTRAP = 6  # resamples of fewer are too similar
 BOOTSTRAP_SEED = 1
 
 
@@ -105,7 +105,7 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
 
     Ranks floor((m - z sqrt(m t)) / 2) and ceil(1 + (m + z sqrt(m t)) / 2), counted from 1. t: autocorrelation time of
     the signs of sample minus median, from a correlation raised by one standard error. None below 40 samples, and if a
-    rank is outside. Source for t = 1: Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644.
+    rank is out of range. Source for t = 1: Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644.
     """
     m = len(samples)
     if m < MIN_SAMPLES_INTERVAL:
@@ -118,11 +118,11 @@ def median_interval(samples: np.ndarray) -> tuple[float, float] | None:
 
 
 def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool = True) -> list[Estimate]:
-    """Return the mean over launches of each cell with its interval; the variances of all cells inform each other.
+    """Return the mean over launches of each cell with its interval, moderated by the variances of all cells.
 
     cells: launch (repeat) -> time above 0. groups: the benchmark of each. The mean is geometric, its interval the 95 %
-    moderated t interval (regatta.core.moderation). is_log: false for numbers that may be 0 or below; their mean is
-    arithmetic, and their scale must be common to all cells.
+    moderated t interval (regatta.core.moderation). is_log: false for values that may be 0 or negative; their mean is
+    arithmetic, and all cells must have a common scale.
     """
     values = launch_table(cells)
     values = np.log(values) if is_log else values
@@ -154,7 +154,7 @@ def _estimate(values: list[float], mean: float, low: float, high: float) -> Esti
 def autocorrelation_time(samples: np.ndarray) -> float | None:
     """Return the autocorrelation time of a launch's samples, at least 1; None below 20 samples.
 
-    That of the samples' ranks, which are robust to outliers.
+    It is computed from the samples' ranks, which are robust to outliers.
     """
     if len(samples) < MIN_SAMPLES_AUTOCORRELATION:
         return None
@@ -170,11 +170,10 @@ def effective_samples(samples: np.ndarray) -> float | None:
 
 
 def _correlation_time(series: np.ndarray, caution: float = 0.0) -> float:
-    """Return the variance of the sum of a series over that of as many independent values, 1 to their number.
+    """Return the variance of the sum of a series relative to that of independent values, from 1 to the series' length.
 
-    From sums of blocks: their variance, and their lag-1 correlation as if they were a first-order
-    autoregression. caution: standard errors by which that correlation is raised. bench/harness/sampling.py has the same
-    for signs.
+    From block sums: their variance, and their lag-1 correlation as that of a first-order autoregression. caution:
+    standard errors by which the correlation is raised. bench/harness/sampling.py has the same for signs.
     """
     num = len(series)
     per_block = max(1, num // NUM_BLOCKS)
@@ -203,9 +202,9 @@ def _lag_correlation(residuals: np.ndarray, num_fitted: int) -> float:
 
 
 def drift(samples: np.ndarray) -> Drift | None:
-    """Return the trend of a launch's samples in the order of measuring; None below 20 samples.
+    """Return the trend of a launch's samples in measurement order; None below 20 samples.
 
-    The slope is Theil and Sen's, of the medians of blocks of samples. Source: Sen, Journal of the American
+    It is the Theil-Sen slope of block medians. Source: Sen, Journal of the American
     Statistical Association 63 (1968) 1379, doi:10.1080/01621459.1968.10480934.
     """
     m = len(samples)
@@ -255,8 +254,8 @@ def _interpolated(ordered: np.ndarray, probability: float) -> float:
 def _trend_p(blocks: np.ndarray, slope: float, num_samples: int) -> float:
     """Return the p-value of a linear trend of blocks whose residuals are a first-order autoregression.
 
-    Generalized least squares (Prais and Winsten, 1954) without outliers. Their lag-1 correlation is raised by
-    DRIFT_CAUTION standard errors, to 1 at most: then the increments are tested, so that a random walk is no trend.
+    Generalized least squares (Prais and Winsten, 1954) with clipped outliers. The lag-1 correlation of residuals is
+    raised by DRIFT_CAUTION standard errors, to at most 1. At 1 the increments are tested, so a random walk is no trend.
     """
     from scipy.special import stdtr  # 0.1 s to import, only for launches with a change
 

@@ -1,6 +1,6 @@
 """Verdicts on pairs of cells: faster, slower, equivalent or inconclusive.
 
-A pair is a base and a test, each with one time per launch. Rules: docs/metrics.md. Their choice and error rates:
+A pair is a base and a test, each with one time per launch. Definitions: docs/metrics.md. Reasons and error rates:
 docs/decisions/0007-intervals-and-verdicts.md. Statistics: regatta.core.moderation.
 """
 
@@ -18,7 +18,7 @@ from regatta.core.text import is_unknown, three
 MAX_MARGIN = 100
 MIN_NOISE_PAIRS = 5  # pairs of identical cells with MIN_LAUNCHES launches each
 
-MIN_FREEDOM_ALLOCATIONS = 2  # of two sides with several allocations; with 1, intervals say nothing
+MIN_FREEDOM_ALLOCATIONS = 2  # of two sides with several allocations; with 1, intervals are too wide to be useful
 
 # By whether launches are paired, and whether allocations are the unit.
 TEST = {
@@ -43,11 +43,11 @@ def margin_option(text: str) -> float:
 
 @dataclass(frozen=True)
 class Compared:
-    """The launches of a pair of cells, times above 0. group: cells of one group, a benchmark, may share a prior.
+    """The launches of a pair of cells, times above 0. group: the benchmark; cells of one group may share a prior.
 
-    is_paired: the launches at one index shared an allocation. repeats: of the launches of base and test; empty if they
-    are 0, 1, ... Launches of different cells in one repeat are taken as one launch, whose ups and downs they share.
-    allocations: those of the launches of base and test, by any name; empty if they are not to count.
+    is_paired: launches with the same index shared an allocation. repeats: of the launches of base and test; empty if
+    they are 0, 1, ... Launches of different cells in one repeat count as one launch, so they are correlated.
+    allocations: of the launches of base and test, as arbitrary names; empty if allocations are not the unit.
     """
 
     base: list[float]
@@ -70,7 +70,7 @@ class Compared:
 
     @property
     def num_units(self) -> int:
-        """Return the independent units of the side with fewer."""
+        """Return the number of independent units of the side with fewer."""
         return min(len(set(of_side)) for of_side in self.allocations) if self.is_by_allocation else self.num
 
     def logs(self, side: int) -> dict[int, float]:
@@ -79,7 +79,7 @@ class Compared:
         return dict(zip(self.repeats[side] or range(len(logs)), logs, strict=True))
 
     def units(self, side: int) -> dict[int, float]:
-        """Return log times of the independent units: of launches by repeat, or means over those of an allocation."""
+        """Return log times of the independent units: launches by repeat, or means over an allocation's launches."""
         logs = self.logs(side)
         if not self.is_by_allocation:
             return logs
@@ -90,7 +90,7 @@ class Compared:
 
     @property
     def num(self) -> int:
-        """Return the launches of the side with fewer."""
+        """Return the number of launches of the side with fewer."""
         return min(len(self.base), len(self.test))
 
     @property
@@ -113,9 +113,9 @@ class Verdict:
     word: faster, slower, equivalent or inconclusive. ratio: of geometric means, test over base; above 1 is slower.
     test, p_value: two-sided, uncorrected; `none` and None below MIN_LAUNCHES on either side, and without a margin.
     p_adjusted: the same by Benjamini and Hochberg over the table.
-    launches_needed: how many more launches on each side settle it with 80 % probability; 0 if it is settled, None if it
-    takes more than MOST_LAUNCHES or nothing is known about the variation. correlation: of successive launches, None
-    unless it is significant. widening: factor of the interval's width for it.
+    launches_needed: additional launches per side that settle it with 80 % probability; 0 if it is settled, None if more
+    than MOST_LAUNCHES are needed or nothing is known about the variation. correlation: of successive launches; None
+    unless significant. widening: the factor by which it widens the interval.
     """
 
     word: str
@@ -133,10 +133,10 @@ def judge_all(
 ) -> list[Verdict]:
     """Return the verdicts of one table, in its order.
 
-    margin: ratio by which times may differ and still be equivalent, such as 0.05: of all, or of each. None: the pair
-    has an interval, but is not judged and not counted (A/A). Pairs with different tests have priors of their own.
-    allocation_variation: ratio that faster and slower must exceed in addition to the margin, where the interval does
-    not include the variation between allocations.
+    margin: relative difference up to which times are equivalent, such as 0.05, for all pairs or for each. None: the
+    pair has an interval, but is neither tested nor counted (A/A). Pairs with different tests have separate priors.
+    allocation_variation: added to the margin for faster and slower where the interval excludes variation between
+    allocations.
     """
     margins = np.array(margin if isinstance(margin, list) else [margin] * len(compared), float)
     allowances = [0.0 if pair.is_paired or pair.is_by_allocation else allocation_variation for pair in compared]
@@ -166,7 +166,7 @@ def judge_all(
 
 
 def _verdict(pair: Compared, word: str, ratio: Estimate, numbers: tuple[float, float, float]) -> Verdict:
-    """numbers: p, corrected p, and units still needed; NaN if unknown."""
+    """Return the verdict on one pair. numbers: p, corrected p, and additional units needed; NaN if unknown."""
     p, p_adjusted, more = (None if math.isnan(number) else float(number) for number in numbers)
     launches = None if more is None else math.ceil(more * pair.num / pair.num_units)
     test = NO_TEST if p is None else TEST[pair.is_paired, pair.is_by_allocation]
@@ -186,7 +186,7 @@ def _contrasts(compared: list[Compared], is_paired: bool, is_by_allocation: bool
 
 
 def _ratios(contrasts: Contrasts, compared: list[Compared], rows: list[int]) -> list[Estimate]:
-    """Return ratios with their intervals; with ranges for too few launches."""
+    """Return ratios with their intervals, or with ranges if there are too few launches."""
     shift, half = contrasts.shift, contrasts.half_width
     ends = zip(rows, np.exp([shift, shift - half, shift + half]).T.tolist(), strict=True)
     return [
@@ -196,10 +196,10 @@ def _ratios(contrasts: Contrasts, compared: list[Compared], rows: list[int]) -> 
 
 
 def noise_floor(ratios: list[float]) -> float | None:
-    """Return the margin below which a ratio is noise, from the ratios of pairs of cells that measure the same (A/A).
+    """Return the margin below which a ratio is noise, from the ratios of A/A pairs.
 
-    It is the 97.5 % quantile of t with as many degrees of freedom as pairs, times their robust standard deviation: a
-    single noisy pair does not set it. None below MIN_NOISE_PAIRS.
+    It is the 97.5 % quantile of t with as many degrees of freedom as pairs, times their robust standard deviation, so a
+    single noisy pair barely affects it. None below MIN_NOISE_PAIRS.
     """
     from scipy.special import stdtrit
 
@@ -209,7 +209,7 @@ def noise_floor(ratios: list[float]) -> float | None:
 
 
 def sign_test(ratios: list[float]) -> float:
-    """Return the two-sided p of ratios being above 1 as often as below it. Those of exactly 1 do not count."""
+    """Return the two-sided p of a sign test for ratios centered on 1. Ratios of exactly 1 do not count."""
     from scipy.special import bdtr  # scipy.stats takes 0.5 s to import
 
     num_above, num_below = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
@@ -226,7 +226,7 @@ def settled_direction(low: float | None, high: float | None, p_adjusted: float |
 def verdict_text(
     word: str, low: float | None, high: float | None, kind: str, p_adjusted: float | None, margin: float
 ) -> str:
-    """Return a verdict for people: an inconclusive one with a settled direction names it and its size.
+    """Return the text of a verdict: an inconclusive one with a settled direction states direction and size.
 
     low, high: ends of the ratio's interval or range. kind: "interval" or "range". The percentages are of the base time.
     """

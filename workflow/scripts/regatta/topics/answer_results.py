@@ -202,7 +202,7 @@ def _at_largest(scaling: pd.DataFrame, world_size: int) -> list[dict]:
 def _may_be_best(cells: list[dict], settings: dict[str, Setting]) -> set[float]:
     """Return the bucket sizes of a row that may be the best, with undecided ones; none if all are undecided.
 
-    The line is a sentence on all rows: one in twenty would exclude a size by chance.
+    The line covers all rows, of which one in twenty would exclude a size by chance.
     """
     if _undecided(cells, settings) == {cell["bucket_cap_mb"] for cell in cells}:
         return set()
@@ -217,7 +217,7 @@ def _undecided(cells: list[dict], settings: dict[str, Setting]) -> set[float]:
 def _worst_bucket(
     cells: list[dict], settings: dict[str, Setting], chosen: list[float]
 ) -> tuple[float, Setting] | tuple[None, None]:
-    """Return the other bucket size that costs most, and its setting, among those that differ over all rows."""
+    """Return the slowest bucket size that is not chosen, and its setting, if significant over all rows."""
     found = [
         (settings[cell["cell"]].cost, float(cell["bucket_cap_mb"]), settings[cell["cell"]])
         for cell in cells

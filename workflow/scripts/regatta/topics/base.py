@@ -78,8 +78,8 @@ def grouped(rows: list[dict], names: tuple[str, ...]) -> dict[tuple, list[dict]]
 def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
     """Return by benchmark the column of measurements.csv with the primary time of a launch, the same in all tables.
 
-    It is SAMPLES for all cells of a benchmark if one ok record lacks the declared time: times that mean different
-    things are not compared.
+    It is SAMPLES for all cells of a benchmark if one ok record lacks the declared time, because times with different
+    meanings are not comparable.
     """
     columns = {name: load_benchmark(name).primary_time["column"] for name in benchmark_names()}
     for table in tables:
@@ -92,7 +92,7 @@ def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
 
 
 def primary_times(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> pd.Series:
-    """Return the primary time of each launch in seconds, by which cells are judged; NaN where it is not ok.
+    """Return the primary time of each launch in seconds; NaN where the launch is not ok.
 
     columns: those of several tables that are compared (`primary_columns`).
     """
@@ -111,9 +111,9 @@ def with_primary(measurements: pd.DataFrame, columns: dict[str, str] | None = No
 
 
 def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> dict[str, Estimate]:
-    """Return the mean of a column over the launches of each cell (`over_launches`), of all cells at once.
+    """Return the mean of a column over the launches of each cell (`over_launches`), for all cells at once.
 
-    launches: rows of measurements.csv, or with its columns cell, benchmark and repeat. Unknown values do not count.
+    launches: rows of measurements.csv, or rows with its columns cell, benchmark and repeat. Unknown values are ignored.
     """
     rows = launches[launches[column] > 0] if is_log else launches[launches[column].notna()]
     names = ("cell", "benchmark", "repeat", column)
@@ -126,7 +126,7 @@ def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> di
 
 
 def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:
-    """Return by which time the cells of these benchmarks are judged. columns: `primary_columns`."""
+    """Return the text that names the time used for each of these benchmarks. columns: of `primary_columns`."""
     texts = []
     for name in sorted(set(benchmarks) & columns.keys()):
         declared = load_benchmark(name).primary_time
@@ -137,7 +137,7 @@ def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:
 
 
 def fallback_text(*tables: pd.DataFrame) -> str:
-    """Return which benchmarks are judged by another time than in one of the tables alone; empty if none is."""
+    """Return a text on benchmarks whose time differs from the one that a table alone would use; empty without any."""
     columns, changed = primary_columns(*tables), []
     for table in tables:
         alone = primary_columns(table)

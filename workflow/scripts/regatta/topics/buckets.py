@@ -109,7 +109,7 @@ def buckets_table(
 
 
 def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
-    """Return the bucket size of the fastest step, and the others that may be the best; unknown if it is undecided."""
+    """Return the bucket size of the fastest step, and the others that may be the best; unknown if undecided."""
     measured = sorted((cell for cell in cells if cell["step_s"] is not None), key=lambda cell: cell["bucket_cap_mb"])
     row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
     if row["num_buckets"] < 2:
@@ -284,14 +284,14 @@ def section(data: ReportData) -> Section | None:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the largest cost of a bucket size that is not the best; else that all may be the best."""
+    """Return the finding on the largest cost of a bucket size, or that all sizes may be the best."""
     rows = table_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]))
     finding = _largest_difference(rows, settings_of(data.tables["settings"], "bucket_cap_mb"), data.names)
     return [finding] if finding else []
 
 
 def _largest_difference(rows: list, settings: dict[str, Setting], names: dict[str, str]) -> Finding | None:
-    """Return the largest cost of a bucket size; those that differ significantly, over all rows, come first."""
+    """Return the finding on the largest cost; sizes that differ significantly, over all rows, take precedence."""
     by_group: dict[tuple, list] = {}
     for row in rows:
         by_group.setdefault(tuple(str(getattr(row, name)) for name in GROUP), []).append(row)

@@ -79,8 +79,8 @@ def collective_figures(
 ) -> list[Figure]:
     """Return bus bandwidth and latency in turn, for each operation, all with the same axes.
 
-    medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they are
-    others. is_imported: another program decided what one call means (see Methods).
+    medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they
+    differ. is_imported: another program decided what one call means (see Methods).
     peaks: highest possible bus bandwidth by cell. fits: rows of tables/communication_models.csv by their MODEL.
     """
     peaks, fits, times = peaks or {}, fits or {}, times or medians
@@ -174,7 +174,7 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, times: dict, x: A
 
 
 def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict) -> tuple[Series, ...]:
-    """Return series with the curve of the model of their blocking calls, if it has one."""
+    """Return series with the fitted curve of their blocking calls, if there is one."""
     keys = {row["label"]: tuple(row[name] for name in MODEL) for row in plain_rows(rows, ("label", *MODEL))}
     found = []
     for one in series:

@@ -58,7 +58,7 @@ def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame
 def _exposed(measurements: pd.DataFrame) -> dict[str, Estimate]:
     """Return exposed communication by cell, in seconds: the mean over launches of the difference of two steps.
 
-    It may be 0 or below, so its mean is arithmetic; differences relative to a cell's step have a scale in common.
+    It may be 0 or negative, so its mean is arithmetic. Division by the cell's step gives all cells a common scale.
     """
     ok = measurements[(measurements["status"] == "ok") & (measurements["whole_step_s"] > 0)]
     step_s = ok.groupby("cell")["whole_step_s"].mean().astype(float)
@@ -68,7 +68,7 @@ def _exposed(measurements: pd.DataFrame) -> dict[str, Estimate]:
 
 
 def _communication(cell: str, launches: LaunchValues, exposed: dict[str, Estimate]) -> dict:
-    """Return the columns of one cell. Hidden and exposed shares are taken within each launch, then over launches."""
+    """Return the columns of one cell. Hidden and exposed shares are computed in each launch, then averaged."""
     whole, alone = launches.with_gaps(cell, "whole_step_s"), launches.with_gaps(cell, "communication_s")
     by_launch, mean = whole - launches.with_gaps(cell, "no_sync_s"), exposed.get(cell, Estimate(0))
     return {

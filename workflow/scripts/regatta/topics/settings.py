@@ -1,6 +1,6 @@
-"""Which of several settings may be the best, and what the others cost: tables/settings.csv, and one function for all.
+"""Settings that may be the best, and the cost of the others: tables/settings.csv.
 
-The rule: regatta.core.best_settings, docs/metrics.md.
+Method: regatta.core.best_settings, docs/metrics.md.
 """
 
 import math
@@ -19,8 +19,8 @@ from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
-FALSE_CLAIMS = 0.05  # chance that any sentence on several rows names a cost where all settings are equal
-# What cells have in common that differ in bucket size, or in algorithm, alone.
+FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
+# Common fields of cells that differ only in bucket size, or only in algorithm.
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
 ALGORITHM = ("operation", "dtype", "message_bytes", "nodes", "gpus_per_node", "stack", "backend", "device")
 SETTINGS = {
@@ -37,8 +37,8 @@ SETTINGS = {
 class Setting:
     """A cell among cells that differ in a setting.
 
-    cost, low, high: its time over that of the best, minus 1, with the simultaneous 95 % interval. None, and may_be_best
-    None, if it is undecided. p_adjusted: of its row, by Benjamini and Hochberg over the rows.
+    cost, low, high: time relative to the best, minus 1, with the simultaneous 95 % interval. These and may_be_best are
+    None if undecided. p_adjusted: of its row, corrected over the rows (Benjamini and Hochberg).
     """
 
     num_settings: int
@@ -50,7 +50,7 @@ class Setting:
 
 
 def compare_settings(rows: Iterable[list[str]], times: dict[str, Times], groups: dict[str, str]) -> dict[str, Setting]:
-    """Return the settings of rows of cells, of which none is in two rows. groups: benchmark of each cell.
+    """Return the settings of rows of cells; no cell is in two rows. groups: benchmark of each cell.
 
     Cells with the same batch and repeat were measured in one launch, or next to each other: a block.
     """
@@ -78,12 +78,12 @@ def compare_settings(rows: Iterable[list[str]], times: dict[str, Times], groups:
 
 
 def _block(cell: str, repeat: int, launch: tuple[str | float, float]) -> tuple[str, int]:
-    """Return what launches of several cells have in common; nothing if the batch is unknown."""
+    """Return the block of a launch, which several cells share; separate for each cell if the batch is unknown."""
     return (cell if is_unknown(launch[0]) else launch[0], repeat)
 
 
 def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each cell that differs from others in bucket size, or in algorithm, alone."""
+    """Return one row for each cell that differs from others only in bucket size, or only in algorithm."""
     times, found = times_by_cell(measurements), []
     groups = dict(zip(measurements["cell"], measurements["benchmark"], strict=True))
     sized = scaling.dropna(subset=["bucket_cap_mb"])
@@ -97,7 +97,7 @@ def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurement
 
 
 def _one_per_value(cells: list[dict], axis: str) -> list[str]:
-    """Return the cells, without those that repeat a value of the axis."""
+    """Return one cell for each value of the axis."""
     return list({cell[axis]: cell["cell"] for cell in cells}.values())
 
 
@@ -108,7 +108,7 @@ def settings_of(table: pd.DataFrame, axis: str) -> dict[str, Setting]:
 
 
 def is_costly(setting: Setting | None) -> bool:
-    """Return whether a sentence on several rows may name the cost of a setting."""
+    """Return whether a sentence about several rows may state the cost of a setting."""
     return setting is not None and setting.may_be_best is False and setting.p_adjusted <= FALSE_CLAIMS
 
 

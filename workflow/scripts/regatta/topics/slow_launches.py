@@ -1,6 +1,6 @@
 """Launches and nodes that were slow in most of their cells, and cells on a busy machine. docs/metrics.md.
 
-Table slow_launches.csv. One such launch makes all its cells vary, so it is named before any list of cells.
+Table slow_launches.csv. A slow launch increases the variation of all its cells, so it comes before any list of cells.
 """
 
 from collections import defaultdict
@@ -16,8 +16,8 @@ from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_
 
 SLOW_FACTOR = 1.5  # beyond the median of the cell's other launches; chance: tests/figures/slow_launch_errors.py
 MIN_CELLS = 3  # slow ones
-MIN_OTHERS = 2  # other launches of a cell: of two launches, neither is known to be the slow one
-MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is named
+MIN_OTHERS = 2  # other launches of a cell; with one, it is unknown which of the two is slow
+MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is reported
 LOADED_RATIO = 0.25  # CPU share of other processes above which a measurement or timeout is on a busy machine
 LOADED_LEAST_RATIO = 0.1  # share of such measurements outside slow launches; fewer are not listed
 TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
@@ -58,7 +58,7 @@ def slow_launches_table(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compared(rows: list[dict], places: list[Iterable[str]]) -> Iterable[tuple[str, dict]]:
-    """Yield for one cell each place (a launch or host) that MIN_OTHERS launches were not on, its rows there and ratio.
+    """Yield, for one cell, each launch or host with MIN_OTHERS launches elsewhere, with its rows there and their ratio.
 
     rows: ok ones of the cell. places: those of each row.
     """
@@ -83,9 +83,9 @@ def _of_launch(launch: str, compared: list[dict]) -> dict:
 
 
 def _row(compared: list[dict], host: str | None = None) -> dict:
-    """Return what is known of a launch or host. Loads are medians over its slow cells, over all if none is slow.
+    """Return the columns of a launch or host. Loads are medians over its slow cells, or over all if none is slow.
 
-    Those of a host are of records in which it was the one with the most other processes.
+    Loads of a host are from records in which it was the most loaded one.
     """
     ratios = [one["ratio"] for one in compared]
     slow = [ratio for ratio in ratios if ratio > SLOW_FACTOR]
@@ -140,7 +140,7 @@ def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str
 
 
 def _loaded(data: ReportData, slow: pd.DataFrame) -> list[Finding]:
-    """Return the finding on measurements on a busy machine, outside slow launches: if all are, none stands out."""
+    """Return the finding on measurements on a busy machine outside slow launches: if all are, no launch stands out."""
     ok = data.ok[~data.ok["launch"].isin(slow["launch"].dropna())]
     loaded = ok[(ok["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
     if len(loaded) < max(1, LOADED_LEAST_RATIO * len(ok)):
@@ -152,7 +152,7 @@ def _loaded(data: ReportData, slow: pd.DataFrame) -> list[Finding]:
 
 
 def _loaded_timeouts(data: ReportData) -> list[Finding]:
-    """Return the finding on timeouts on a busy machine: the program may not be at fault."""
+    """Return the finding on timeouts on a busy machine, which may be the cause."""
     late = data.measurements[data.measurements["status"] == "timeout"]
     loaded = late[(late["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
     if loaded.empty:

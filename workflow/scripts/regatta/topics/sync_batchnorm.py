@@ -38,7 +38,7 @@ from regatta.topics.base import (
 from regatta.topics.communication import error_text
 from regatta.topics.memory import size_columns
 
-PASSES = {"forward": "forward_s", "backward": "backward_s"}  # time_s of both together is no sum of these
+PASSES = {"forward": "forward_s", "backward": "backward_s"}  # time_s, of both together, is not their sum
 # Columns of which the largest launch counts.
 LARGEST = {
     **dict.fromkeys(("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes"), WHOLE),

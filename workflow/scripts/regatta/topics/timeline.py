@@ -97,7 +97,7 @@ def _without_clock_step(job: dict) -> dict:
 def _durations(row: dict, job_s: float | None) -> dict:
     """Return the duration of a launch: between its UTC times, or by the clock of its ranks if that is longer.
 
-    job_s: duration of its job. If a launch seems longer, the clock was stepped during it, and its cells count alone.
+    job_s: duration of its job. If a launch appears longer, the clock was stepped during it, and only its cells count.
     """
     if row["start_s"] is None or (row["end_s"] is None and not row["cells_s"]):
         return {"duration_s": None, "overhead_s": None}
@@ -139,7 +139,7 @@ def _allocation(attempt: dict) -> dict:
     # Launches on the same ranks run one after another, so an allocation is never shorter than all of them.
     row["allocation_s"] = max(row["end_s"] - row["start_s"], launches_s)
     if row["clock_step_s"] and row["elapsed_s"] is not None and launches_s > row["elapsed_s"]:
-        row["allocation_s"] = launches_s = max(row["elapsed_s"], row["cells_s"])  # a launch seems longer than it was
+        row["allocation_s"] = launches_s = max(row["elapsed_s"], row["cells_s"])  # a launch appears longer than it was
         row["launch_start_s"] = launches_s - row["cells_s"]
     row["idle_s"] = row["allocation_s"] - launches_s
     hours = nodes * gpus / 3600
@@ -297,7 +297,7 @@ def sentence(finding: Finding) -> str:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    """Return the warnings on a clock that was set, and on launches that ran on a host at the same time."""
+    """Return the warnings on clock steps, and on launches that ran on a host at the same time."""
     pairs, found = overlaps(data.tables["timeline"]), _clock_warnings(data.tables["allocations"])
     if not pairs:
         return found

@@ -128,7 +128,7 @@ COMPARISONS = {
 }
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
-FAR_NOISE = 2  # times the noise floor, from which an A/A pair is reported; at 1 it would be one of 40
+FAR_NOISE = 2  # multiple of the noise floor beyond which an A/A pair is reported; at 1, one of 40 would be
 ALIKE_P = 0.01  # p of a sign test below which the ratios of identical stacks are reported to be on one side of 1
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one cell's ok launches
@@ -138,8 +138,8 @@ Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one c
 class Sides:
     """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation.
 
-    repeats, allocations: of these launches; allocations are empty if they may not be the unit. is_alike: the cells
-    measure the same (A/A), so nothing is judged.
+    repeats, allocations: of these launches; allocations are empty if they cannot be the unit. is_alike: the cells
+    measure the same (A/A), so they get no verdict.
     """
 
     reference: list[float]
@@ -206,7 +206,7 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
 
 
 def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
-    """Return a sentence for each pair of identical stacks whose ratios are not centered on 1, and on noisy pairs.
+    """Return a sentence for each pair of identical stacks whose ratios are not centered on 1, and for noisy pairs.
 
     The sign test takes cells of one launch as independent, which they are not: it only selects what to point out.
     """
@@ -224,7 +224,7 @@ def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
 
 
 def _noisy(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the A/A rows of one benchmark whose ratio is far beyond the noise floor, which they do not set."""
+    """Return the A/A rows of one benchmark whose ratio is far beyond the noise floor."""
     rows = rows[rows[["num_launches", "num_reference_launches"]].min(axis=1) >= MIN_LAUNCHES]
     floor = noise_floor(rows["time_ratio"].astype(float).tolist())
     distances = np.abs(np.log(rows["time_ratio"].astype(float)))
@@ -249,7 +249,7 @@ def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = N
 
 
 def batch_of(launch: str) -> str:
-    """Return the batch of a launch, with which its name begins: one allocation, unless it was interrupted."""
+    """Return the batch of a launch, from its name. A batch is one allocation, unless it was interrupted."""
     return launch.rsplit("-", 2)[0]
 
 
@@ -270,7 +270,7 @@ def sides_of(reference: Times, other: Times, is_same_campaign: bool = True) -> S
 
 
 def _sides(campaign: dict, times: dict[str, Times], pair: CellPair) -> Sides:
-    """Return the launches of a pair. Without `allocations`, batches split by their duration do not count as such."""
+    """Return the launches of a pair. Without `allocations`, batches split by duration do not count as allocations."""
     found = sides_of(times[pair.reference["id"]], times[pair.other["id"]])
     return found if "allocations" in campaign else replace(found, allocations=((), ()))
 
@@ -278,8 +278,8 @@ def _sides(campaign: dict, times: dict[str, Times], pair: CellPair) -> Sides:
 def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
     """Return rows with the statistics of their launches.
 
-    p values are corrected over all judged rows: those with launches on both sides that are not A/A. Rows of a benchmark
-    share a prior of the variation.
+    p values are corrected over all tested rows: those with launches on both sides that are not A/A. Rows of a benchmark
+    share a prior.
     """
     compared = [pair.compared(row["benchmark"]) for row, pair in zip(rows, sides, strict=True)]
     limits = [None if pair.is_alike else margin.ratio for pair, margin in zip(sides, margins, strict=True)]

@@ -179,7 +179,7 @@ def correlation_text(rows: pd.DataFrame) -> str:
 
 
 def allocations_text(rows: pd.DataFrame) -> str:
-    """Return a sentence on two campaigns whose intervals lack the variation between allocations; empty if none does."""
+    """Return a sentence about intervals that exclude variation between allocations; empty without any."""
     num = int(
         (~rows["test"].isin([of for (_, is_by_allocation), of in verdicts.TEST.items() if is_by_allocation])).sum()
     )

@@ -41,7 +41,7 @@ class LogFit:
 
 @dataclass(frozen=True)
 class LackOfFit:
-    """The F test of lack of fit: whether a fit misses its points by more than launches scatter.
+    """The F test of lack of fit: whether a fit's residuals exceed between-launch variation.
 
     scatter: pooled standard deviation of the logarithms of a point's launches, at least RESOLUTION.
     """
@@ -91,10 +91,10 @@ def half_widths(
 ) -> np.ndarray:
     """Return half of the 95 % interval (Student's t) of quantities of the fit from its residuals, to first order.
 
-    gradients: (quantities, parameters). least: standard deviation of residuals that is assumed at least, because few
-    residuals can be small by chance. Infinite where the points do not determine the fit.
+    gradients: (quantities, parameters). least: lower limit of the residuals' standard deviation, because few residuals
+    can be small by chance. Infinite where the points do not determine the fit.
     """
-    from scipy.special import ndtri, stdtrit  # scipy.stats.t.ppf, in a hundredth of its time
+    from scipy.special import ndtri, stdtrit  # 100 times as fast as scipy.stats.t.ppf
 
     rows = np.sqrt(fit.weights)[:, None] * terms / (values * np.exp(fit.log_residuals))[:, None]
     scales = np.linalg.norm(rows, axis=0)

@@ -35,7 +35,7 @@ NOISE = 0.05  # a model this close to a median fits, even beyond the range over 
 LACK_P = 0.01
 LEAST_MISFIT = 0.01  # equal allocations differ by as much, which launches within one allocation do not show
 MAX_EXTRAPOLATION = 2
-MAX_PREDICTION_ERROR = 0.25  # an interval that reaches further from its prediction is refused
+MAX_PREDICTION_ERROR = 0.25  # predictions whose interval reaches further are refused
 
 SHAPE = ("nodes", "gpus_per_node", "world_size")
 CURVE = tuple(name for name in (*STEP_COLUMNS, *SHAPE_COLUMNS) if name not in SHAPE)
@@ -197,7 +197,7 @@ def _parameters(model: str, points: Points, fits: dict[str, LogFit]) -> dict:
 def _intervals(model: str, points: Points, fit: LogFit, beyond: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
     """Return X(1), X(beyond), sigma and kappa, the ends of the wider interval of each, and which it is.
 
-    That of X(beyond) includes differences between allocations, which are magnified most.
+    That of X(beyond) includes differences between allocations, which extrapolation magnifies.
     """
     terms = _terms(points.sizes, model)
     others = refit(fit, terms, points.seconds, _resampled(points.launches))

@@ -1,6 +1,6 @@
 """The topic of fitted models: scaling laws, and the cost of a collective by message size. docs/metrics.md.
 
-The page has the parameters of accepted models; the cell drawer says why a curve has no model or no prediction.
+The page has the parameters of accepted models; the cell drawer states why a curve has no model or no prediction.
 """
 
 import pandas as pd

@@ -241,7 +241,7 @@ def threads_text(threads: Threads, ranks: str) -> str:
 def candidates(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the measured cells of the largest world size; if any have all their launches, those alone.
 
-    The median of fewer launches is more prone to selection bias.
+    The mean of fewer launches is more prone to selection bias.
     """
     return rows.iloc[_candidate_places(rows)]
 

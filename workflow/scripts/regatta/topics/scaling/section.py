@@ -272,7 +272,7 @@ def _efficiency(
 
 
 def _is_near(setting: Setting) -> bool:
-    """Return whether a configuration may be the fastest, also in the light of all findings together."""
+    """Return whether a configuration may be the fastest, after correction over all findings."""
     return setting.may_be_best is not None and not is_costly(setting)
 
 

@@ -1,6 +1,6 @@
 """Throughput and efficiency of training steps: tables/scaling.csv and efficiencies.csv. Definitions: docs/metrics.md.
 
-Rates are never averaged: the mean over launches is taken of the time per step, and the rate derived from it.
+Rates are never averaged: times per step are averaged over launches, and rates are derived from the mean.
 """
 
 from collections.abc import Iterator, Mapping
@@ -149,7 +149,7 @@ def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 class StepTimes:
-    """The primary times of all cells. means: by cell, over launches. launches: repeat -> (batch, seconds), by cell."""
+    """The primary times of all cells. means: over launches, by cell. launches: repeat -> (batch, seconds), by cell."""
 
     def __init__(self, measurements: pd.DataFrame) -> None:
         self.means = launch_means(with_primary(measurements), "primary_s")
@@ -216,7 +216,7 @@ def efficiencies(pairs: list[tuple[dict, dict | None, str, str | None]], steps: 
 def _efficiency_columns(
     baseline: str | None, cell: str, ratio: Estimate, lookup: BaselineLookup, steps: StepTimes
 ) -> dict:
-    """Return the columns of the baseline. Of a baseline itself efficiency is 1, with neither range nor grade."""
+    """Return the columns of the baseline. A baseline itself has efficiency 1, without range and grade."""
     if baseline is None:
         return {"baseline": None}
     spec, base = lookup.specs[baseline], steps.means[baseline]

@@ -38,7 +38,7 @@ MOST_NAMED_HOSTS = 8  # whose names fit above their bands
 
 
 def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
-    """Return the row of the persistent rank that lags most, falling back to the host; None without either.
+    """Return the row of the persistent rank with the largest lag, falling back to the host; None without either.
 
     It has a record with quantiles by rank.
     """

@@ -73,9 +73,9 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def worst_finding(late: list[Finding]) -> list[Finding]:
-    """Return the host or rank that lags most, which the page lists as a finding; none without either.
+    """Return the finding on the host or rank with the largest lag; empty without either.
 
-    A host with one slow rank is named by that rank.
+    A host with a single slow rank is reported as that rank.
     """
     ranks = [finding for finding in late if finding.kind == "straggler_rank"]
     num_slow = Counter(host for _, host in {(f.values["rank"], host) for f in ranks for host in f.values["hosts"]})

@@ -1,7 +1,7 @@
 """Stragglers: ranks and hosts that the others wait for in launch after launch. Definitions: docs/metrics.md.
 
-The launch is the unit: the lag of each rank and host in each, behind the median of the others, is judged like a node of
-a sweep. Outliers are attributed by a binomial test.
+The launch is the unit: the lag of each rank and host behind the median of the others is tested like a node of a sweep.
+Outliers are attributed by a binomial test.
 """
 
 from collections import Counter
@@ -131,7 +131,7 @@ def _summed(launches: list[dict]) -> dict:
 
 
 def judged_lags(rows: list[dict], lags: list[list[float | None]], groups: list[str], margin: float) -> list[dict]:
-    """Add the mean lag over launches with its interval, p over the table, and the verdict. lags: of each launch.
+    """Add the mean lag over launches with its interval, p corrected over the table, and the verdict. lags: by launch.
 
     slow: the whole interval is beyond the margin, and p is at most FALSE_DISCOVERIES.
     """

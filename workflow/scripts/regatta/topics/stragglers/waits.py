@@ -59,7 +59,7 @@ class Waits:
     """Waiting of ranks for each other in one record.
 
     num_last: iterations in which each rank was last alone; ties do not count. hosts: one per rank, None if unknown.
-    lags_s: how much later each rank is than the median of the others; below 0 if earlier. host_lags_s: the same of
+    lags_s: how much later each rank is than the median of the others; negative if earlier. host_lags_s: the same of
     hosts, each by its last rank; empty with a single host. iteration_s: median of the slowest rank's samples.
     suspect, suspect_host: None if there is none; suspect_host also with a single host. quantiles_s: for each rank
     those of QUANTILES; None without a suspect. outliers: None if the record is too short, or does not contain whole
@@ -110,8 +110,8 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
 def lags_s(lateness_ns: np.ndarray) -> list[float]:
     """Return how much later each rank or host is than the median of the others, in seconds.
 
-    Their medians over iterations are compared, without what all share in an iteration: a median of the others in each
-    iteration would take seconds.
+    Medians over iterations are compared, after removing what all share in an iteration. A median of the others in each
+    iteration would take seconds to compute.
     """
     medians = np.median(lateness_ns - np.median(lateness_ns, axis=0), axis=1)
     return [1e-9 * float(one - np.median(np.delete(medians, who))) for who, one in enumerate(medians)]
@@ -154,7 +154,7 @@ def _num_last(lateness: np.ndarray) -> np.ndarray:
 def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, iteration_ns: float) -> Suspect | None:
     """Return the rank or host that was last more often than its share, and lagged; None if there is none.
 
-    lateness: a row for each name. The test is binomial, its p times the number of names.
+    lateness: a row for each name. The test is binomial; p is multiplied by the number of names.
     """
     from scipy.special import bdtrc  # a tenth of a second, which only records of several ranks need
 

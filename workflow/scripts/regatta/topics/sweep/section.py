@@ -103,7 +103,7 @@ def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
 def findings(data: ReportData) -> list[Finding]:
     """Return the nodes, then the pairs, that differ from the median one, the largest effect first.
 
-    Also inconclusive ones whose direction is settled: whether they are beyond the margin is not.
+    Includes inconclusive ones with a settled direction.
     """
     found = []
     for table, noun, rows in tables_of(data):
@@ -173,7 +173,7 @@ def sentence(finding: Finding) -> str:
 
 
 def effect_text(values: dict) -> str:
-    """Return `8.0 % slower [6.1, 9.9]`. values: of `effect_of`. Ends below 0 are in the other direction."""
+    """Return `8.0 % slower [6.1, 9.9]`. values: of `effect_of`. Negative ends are in the other direction."""
     sign, word = (1, "slower") if values["ratio"] >= 1 else (-1, "faster")
     text = f"{percent_number(abs(values['ratio'] - 1))} % {word}"
     if values["low"] is None:

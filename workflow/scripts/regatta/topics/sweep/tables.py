@@ -134,7 +134,7 @@ def _ranked(
 
 
 def _others(members: list[Member], repeats: list[int]) -> list[Times]:
-    """Return, for each member, the median time of the others in each of these repeats that it has."""
+    """Return, for each member, the median time of the others in each repeat in which the member has a time."""
     logs = np.log([[member.times.get(repeat, np.nan) for repeat in repeats] for member in members])
     medians = np.exp(median_of_others(logs.reshape(len(members), len(repeats)))).tolist()
     return [
