@@ -217,6 +217,13 @@ def test_cells_that_differ_in_what_they_measure_are_not_compared(other):
     assert gate.notes == ["not compared: 1 new", "1 cell measured in 'old' no longer planned"]
 
 
+def test_a_campaign_whose_times_are_all_zero_is_compared_with_nothing_and_fails():
+    assert (
+        headline(gate_of([0.0, 0.0, 0.0], [1.0, 1.1, 1.0]))
+        == "gate: failed: nothing to compare with in 'old', 1 cell ok"
+    )
+
+
 def test_another_version_of_a_benchmark_is_not_compared():
     now = {**CELL, "spec": {**CELL["spec"], "version": 2}}
     gate = gate_of([(now, [2.0])], [(CELL, [1.0])])

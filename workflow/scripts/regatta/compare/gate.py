@@ -20,7 +20,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns, with_primary
+from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
 from regatta.topics.comparison.tables import sides_of, times_by_cell
 from regatta.topics.failures import log_path
 
@@ -137,7 +137,7 @@ def judge(
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and len(with_primary(measurements)):
+    if before and not comparisons and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
