@@ -145,18 +145,15 @@ def judge(
 def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Comparison]:
     """Return the comparison of the launches of each cell, `test` now with `base` before.
 
-    Cells with MIN_LAUNCHES on both sides are judged as one table (regatta.core.verdicts). With fewer there is no test,
-    and a gate must be able to fail: those cells are screened. Error rates of both:
+    All cells are one table, as in every comparison (regatta.core.verdicts). With fewer than MIN_LAUNCHES on either side
+    there is no test, and a gate must be able to fail: those cells are screened. Error rates of both:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
-    tested = [i for i, pair in enumerate(pairs) if pair.num >= MIN_LAUNCHES]
-    verdicts = judge_all([pairs[i] for i in tested], margin, allocation_variation)
-    verdicts, total = dict(zip(tested, verdicts, strict=True)), _total(margin, allocation_variation)
-    found = []
-    for i, pair in enumerate(pairs):
-        nums, verdict = (len(pair.test), len(pair.base)), verdicts.get(i)
-        judged = (verdict.ratio, *nums, verdict.word, verdict.p_adjusted, pair.is_by_allocation) if verdict else None
-        found.append(Comparison(*(judged or (pair.ratio, *nums, _screened(pair, total)))))
+    total, found = _total(margin, allocation_variation), []
+    for pair, verdict in zip(pairs, judge_all(pairs, margin, allocation_variation), strict=True):
+        tested = verdict.ratio, verdict.word, verdict.p_adjusted, pair.is_by_allocation
+        ratio, *judged = tested if pair.num >= MIN_LAUNCHES else (pair.ratio, _screened(pair, total))
+        found.append(Comparison(ratio, len(pair.test), len(pair.base), *judged))
     return found
 
 
