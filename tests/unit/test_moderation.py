@@ -97,6 +97,15 @@ def test_benchmarks_with_few_cells_share_a_prior():
         assert found[at] == pytest.approx((d0 * s0 + 2 * variance[at]) / (d0 + 2))
 
 
+def test_cells_with_one_launch_do_not_count_as_cells_with_a_prior():
+    variance, level = draws(30, 2, 4)
+    freedom, names = np.full(30, 2.0), np.array([*"cdefghijklmnopqrstuv", *"b" * 10])
+    freedom[23:] = 0  # three of ten have more than one launch
+    found, _ = moderate(variance, freedom, level, names)
+    s0, d0 = fit_prior(variance, freedom, level)  # a shared prior
+    assert found[20:23] == pytest.approx(((d0 * s0 + 2 * variance) / (d0 + 2))[20:23])
+
+
 def test_intervals_are_t_intervals_of_the_moderated_variance():
     logs = np.random.default_rng(3).normal(0, 0.02, (40, 5))
     found = mean_intervals(logs, np.full(40, "a"))

@@ -141,13 +141,14 @@ def moderate(
 ) -> tuple[Array, Array]:
     """Return moderated variances and their degrees of freedom, (..., cells).
 
-    groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells have a prior each. residuals: of the
-    launches. Cells of one launch share its ups and downs, so the prior is worth at most sum(d) / (1 + (G - 1) r)
-    degrees of freedom, with r the mean correlation between the G cells. independent: the degrees of freedom that count
-    in this sum, if fewer; the prior is then cautious.
+    groups: (cells,), the benchmark of each; those with MIN_CELLS_PRIOR cells of known variance have a prior each.
+    residuals: of the launches. Cells of one launch share its ups and downs, so the prior is worth at most
+    sum(d) / (1 + (G - 1) r) degrees of freedom, with r the mean correlation between the G cells. independent: the
+    degrees of freedom that count in this sum, if fewer; the prior is then cautious.
     """
     is_cautious, independent = independent is not None, freedom if independent is None else independent
-    names, counts = np.unique(groups, return_counts=True)
+    is_known = np.any(freedom > 0, tuple(range(freedom.ndim - 1)))
+    names, counts = np.unique(groups[is_known], return_counts=True)
     groups = np.where(np.isin(groups, names[counts >= MIN_CELLS_PRIOR]), groups, "")
     found, found_freedom = np.empty(variance.shape), np.empty(variance.shape)
     for name in np.unique(groups):
