@@ -160,7 +160,8 @@ def test_alike_pairs_that_are_far_from_one_are_reported():
     assert "1.500" in text
 
 
-def test_few_alike_pairs_or_launches_are_no_noise_floor():
+def test_few_alike_pairs_or_launches_or_equal_times_are_no_noise_floor():
+    assert margins_by_noise([1.0, 1.0, 1.0, 1.01, 0.99]) == Margin(MARGIN, "default")  # most pairs were rounded
     assert margins_by_noise(FIVE_ALIKE[:4]) == Margin(MARGIN, "default")
     assert margins_by_noise(FIVE_ALIKE, num_launches=2) == Margin(MARGIN, "default")
     assert margins_by_noise(FIVE_ALIKE[:4], given=0.01) == Margin(0.01, "campaign")

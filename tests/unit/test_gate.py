@@ -136,19 +136,18 @@ def test_the_interval_of_one_cell_is_that_of_welch():
     )
 
 
-def test_cells_with_three_launches_are_judged_as_one_table_by_the_rules_of_every_comparison():
+def test_cells_are_judged_as_one_table_by_the_rules_of_every_comparison():
+    """Two launches are screened, but inform the prior of the others, as in compare.py."""
     random = np.random.default_rng(3)
-    three = np.exp(random.normal(0, 0.02, (20, 2, 3)))
-    three[:5, 0] *= 1.1
-    pairs = [Compared(before, now, False) for now, before in three.tolist()]
-    found = compare_all(pairs, 0.05)
-    verdicts = judge_all(pairs, 0.05)
-    assert [comparison.verdict for comparison in found] == [verdict.word for verdict in verdicts]
-    assert [comparison.p_adjusted for comparison in found] == [verdict.p_adjusted for verdict in verdicts]
-    few = [Compared([1.0] * 9, [2.0, 2.1], False), Compared([1.0], [1.0] * 7, False)] * 30  # not in that table
-    mixed = compare_all(few + pairs, 0.05)
-    assert mixed[60:] == found
-    assert [comparison.is_screened for comparison in mixed] == [True] * 60 + [False] * 20
+    draws = np.exp(random.normal(0, 0.02, (40, 2, 3)))
+    draws[20:25, 0] *= 1.1
+    few = [Compared(before, now[:2], False) for now, before in draws[:20].tolist()]
+    pairs = few + [Compared(before, now, False) for now, before in draws[20:].tolist()]
+    found, verdicts = compare_all(pairs, 0.05), judge_all(pairs, 0.05)
+    assert [comparison.is_screened for comparison in found] == [True] * 20 + [False] * 20
+    for comparison, verdict in list(zip(found, verdicts, strict=True))[20:]:
+        assert comparison.ratio == verdict.ratio
+        assert (comparison.verdict, comparison.p_adjusted) == (verdict.word, verdict.p_adjusted)
 
 
 def gate_of_draws(draws):
@@ -215,6 +214,13 @@ def test_cells_that_differ_in_what_they_measure_are_not_compared(other):
     assert gate.compared == []
     assert headline(gate) == "gate: failed: nothing to compare with in 'old', 1 cell ok"
     assert gate.notes == ["not compared: 1 new", "1 cell measured in 'old' no longer planned"]
+
+
+def test_a_campaign_whose_times_are_all_zero_is_compared_with_nothing_and_fails():
+    assert (
+        headline(gate_of([0.0, 0.0, 0.0], [1.0, 1.1, 1.0]))
+        == "gate: failed: nothing to compare with in 'old', 1 cell ok"
+    )
 
 
 def test_another_version_of_a_benchmark_is_not_compared():

@@ -76,6 +76,18 @@ def test_the_prior_of_cells_that_share_the_ups_and_downs_of_launches_is_worth_le
     assert shared.min() >= 2
 
 
+@pytest.mark.parametrize("share", [0.0, 0.6, 0.9])
+def test_two_allocations_that_do_not_differ_are_rarely_found_to(share):
+    """share: of the variance common to all cells of an allocation, whose correlation rests on one difference."""
+    random = np.random.default_rng(1)
+    common, alone = random.standard_normal((1000, 1, 2)), random.standard_normal((1000, 50, 2))
+    logs = 0.02 * (np.sqrt(share) * common + np.sqrt(1 - share) * alone)
+    found = paired_contrasts(logs, np.zeros(logs.shape), np.full(50, "a"))
+    p_value = 2 * scipy.stats.t.sf(np.abs(found.shift) / np.sqrt(found.squared_error()), found.freedom)
+    assert np.mean((moderation.adjust_for_number(p_value) <= 0.01).any(-1)) <= 0.04
+    assert np.mean(np.abs(found.shift) <= found.half_width) >= 0.93
+
+
 def test_benchmarks_with_few_cells_share_a_prior():
     variance, level = draws(30, 2, 4)
     freedom, names = np.full(30, 2.0), np.array(["a"] * 20 + ["b"] * 7 + ["c"] * 3)
@@ -83,6 +95,15 @@ def test_benchmarks_with_few_cells_share_a_prior():
     for at in (slice(0, 20), slice(20, 30)):
         s0, d0 = fit_prior(variance[at], freedom[at], level[at])
         assert found[at] == pytest.approx((d0 * s0 + 2 * variance[at]) / (d0 + 2))
+
+
+def test_cells_with_one_launch_do_not_count_as_cells_with_a_prior():
+    variance, level = draws(30, 2, 4)
+    freedom, names = np.full(30, 2.0), np.array([*"cdefghijklmnopqrstuv", *"b" * 10])
+    freedom[23:] = 0  # three of ten have more than one launch
+    found, _ = moderate(variance, freedom, level, names)
+    s0, d0 = fit_prior(variance, freedom, level)  # a shared prior
+    assert found[20:23] == pytest.approx(((d0 * s0 + 2 * variance) / (d0 + 2))[20:23])
 
 
 def test_intervals_are_t_intervals_of_the_moderated_variance():

@@ -14,7 +14,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import analyse, make_campaign, make_failure, make_header, make_record, train_cell, write_lines
+from synthetic import (
+    analyse,
+    collective_cell,
+    make_campaign,
+    make_failure,
+    make_header,
+    make_record,
+    train_cell,
+    write_lines,
+)
 from synthetic_sweep import sweep_campaign
 
 from regatta.core import moderation
@@ -266,3 +275,90 @@ def test_sweeps(tmp_path, seed, repeats, num_nodes):
             assert row.time_high_ratio == pytest.approx(np.exp(found.shift[i] + found.half_width[i]), rel=DIGITS)
             assert row.p_adjusted == pytest.approx(adjusted[i], rel=DIGITS)
     assert read_frozen(next(store.folder.glob("campaign.*.json")))["repeats"] == repeats
+
+
+JUDGEMENTS = {
+    "comparisons": ("time_ratio", "time_low_ratio", "time_high_ratio", "p_adjusted", "verdict", "launches_needed"),
+    "settings": ("cost_ratio", "cost_low_ratio", "cost_high_ratio", "may_be_best", "p_adjusted"),
+    "scaling": ("efficiency_ratio", "efficiency_low_ratio", "efficiency_high_ratio", "grade"),
+}
+
+
+def judged_store(folder, order=list, name=str, edit=list):
+    """Return the judgements on a store by what cells measure. order: of the cells. name: of an id. edit: of lines."""
+    cells = [train_cell(m, 1, 2, bucket=b, stack=s) for m in MODELS for b in (1, 25, 100) for s in "ab"]
+    cells += [train_cell(m, 1, 1, "none", stack=s) for m in MODELS for s in "ab"]
+    cells += [collective_cell(2**k, 1, 2, stack=s) for k in range(10, 20) for s in "ab"]
+    for cell in cells:
+        cell["spec"]["stack"]["env"] = {"LIBRARY": cell["spec"]["stack"]["name"]}
+    noise, keys = 1 + np.log(lognormal(1, 3, len(cells))), {cell["id"]: cell["id"] for cell in cells}
+    seconds = [dict(zip(keys, 0.1 * row * np.linspace(1, 2, len(cells)), strict=True)) for row in noise]
+    for cell in cells:
+        cell["id"] = name(cell["id"])
+    keys = {cell["id"]: key for cell, key in zip(cells, keys, strict=True)}
+    store = Store(folder, make_campaign(order(cells)))
+    for repeat, times in enumerate(seconds):
+        for stack in "ab":
+            for ranks in (1, 2):
+                specs = ((cell["id"], cell["spec"]) for cell in cells)
+                chosen = [
+                    cell for cell, spec in specs if (spec["stack"]["name"], spec["gpus_per_node"]) == (stack, ranks)
+                ]
+                store.launch(f"n01g0{ranks}-{0:012x}", repeat, {cell: times[keys[cell]] for cell in chosen})
+    for path in (folder / "launches").iterdir():
+        write_lines(path, edit([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]))
+    analyse(folder)
+    tables = {table: pd.read_csv(folder / "tables" / f"{table}.csv") for table in JUDGEMENTS}
+    return {
+        (table, keys[row["cell"]], column): row[column]
+        for table, columns in JUDGEMENTS.items()
+        for row in tables[table].to_dict("records")
+        for column in columns
+    }
+
+
+def edited(change):
+    """Return a function that changes records."""
+    return lambda lines: [line | change(line) if line["kind"] == "record" else line for line in lines]
+
+
+def with_other_samples(record):
+    """Blocking calls and synchronized steps: windows are judged."""
+    draw = random.Random(record["cell"])
+    return {"samples_ns": [[draw.randrange(10**6, 10**9) for _ in of_rank] for of_rank in record["samples_ns"]]}
+
+
+def in_half_units(record):
+    windows = record["windows"]
+    return {"windows": windows | {"elapsed_ns": [[2 * ns for ns in of_rank] for of_rank in windows["elapsed_ns"]]}}
+
+
+def in_reverse(lines):
+    first, *cells, last = lines
+    pairs = [cells[at : at + 2] for at in range(0, len(cells), 2)]
+    return [first, *(line for pair in reversed(pairs) for line in pair), last]
+
+
+def at_other_times(lines):
+    hour = random.Random(lines[0]["launch"]).randrange(24)
+    return [line | {"time_utc": f"2026-12-24T{hour:02d}:00:00Z"} for line in lines]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"edit": edited(with_other_samples)},
+        {"edit": edited(in_half_units)},
+        {"edit": in_reverse},
+        {"edit": at_other_times},
+        {"order": lambda cells: sorted(cells, key=lambda cell: (cell["spec"]["stack"]["name"], cell["id"][::-1]))},
+        {"name": lambda cell: f"{cell[::-1]}-{cell[-4:]}"},
+    ],
+    ids=("samples", "units", "lines", "times", "order", "names"),
+)
+def test_what_is_not_judged_changes_no_judgement(tmp_path, change):
+    expected, found = judged_store(tmp_path / "c"), judged_store(tmp_path / "d", **change)
+    assert found.keys() == expected.keys()
+    assert len(set(expected.values())) > 100
+    for key, value in expected.items():
+        assert found[key] == value or found[key] == pytest.approx(value, rel=1e-6, nan_ok=True), key

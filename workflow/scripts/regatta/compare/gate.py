@@ -20,7 +20,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
 from regatta.core.verdicts import Compared, judge_all, verdict_text
-from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns, with_primary
+from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
 from regatta.topics.comparison.tables import sides_of, times_by_cell
 from regatta.topics.failures import log_path
 
@@ -137,7 +137,7 @@ def judge(
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and len(with_primary(measurements)):
+    if before and not comparisons and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
@@ -145,18 +145,15 @@ def judge(
 def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Comparison]:
     """Return the comparison of the launches of each cell, `test` now with `base` before.
 
-    Cells with MIN_LAUNCHES on both sides are judged as one table (regatta.core.verdicts). With fewer there is no test,
-    but the gate must be able to fail, so those cells are screened. Error rates of both:
+    All cells are one table, as in every comparison (regatta.core.verdicts). With fewer than MIN_LAUNCHES on either side
+    there is no test, and a gate must be able to fail: those cells are screened. Error rates of both:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
-    tested = [i for i, pair in enumerate(pairs) if pair.num >= MIN_LAUNCHES]
-    verdicts = judge_all([pairs[i] for i in tested], margin, allocation_variation)
-    verdicts, total = dict(zip(tested, verdicts, strict=True)), _total(margin, allocation_variation)
-    found = []
-    for i, pair in enumerate(pairs):
-        nums, verdict = (len(pair.test), len(pair.base)), verdicts.get(i)
-        judged = (verdict.ratio, *nums, verdict.word, verdict.p_adjusted, pair.is_by_allocation) if verdict else None
-        found.append(Comparison(*(judged or (pair.ratio, *nums, _screened(pair, total)))))
+    total, found = _total(margin, allocation_variation), []
+    for pair, verdict in zip(pairs, judge_all(pairs, margin, allocation_variation), strict=True):
+        tested = verdict.ratio, verdict.word, verdict.p_adjusted, pair.is_by_allocation
+        ratio, *judged = tested if pair.num >= MIN_LAUNCHES else (pair.ratio, _screened(pair, total))
+        found.append(Comparison(ratio, len(pair.test), len(pair.base), *judged))
     return found
 
 

@@ -198,14 +198,14 @@ def _ratios(contrasts: Contrasts, compared: list[Compared], rows: list[int]) -> 
 def noise_floor(ratios: list[float]) -> float | None:
     """Return the margin below which a ratio is noise, from the ratios of A/A pairs.
 
-    It is the 97.5 % quantile of t with as many degrees of freedom as pairs, times their robust standard deviation, so a
-    single noisy pair barely affects it. None below MIN_NOISE_PAIRS.
+    It is the 97.5 % quantile of t with as many degrees of freedom as pairs, times their robust standard deviation: a
+    single noisy pair does not set it. None below MIN_NOISE_PAIRS, and if most ratios are 1: times were rounded.
     """
     from scipy.special import stdtrit
 
     if len(ratios) < MIN_NOISE_PAIRS:
         return None
-    return math.expm1(float(stdtrit(len(ratios), 0.975)) * 1.483 * float(np.median(np.abs(np.log(ratios)))))
+    return math.expm1(float(stdtrit(len(ratios), 0.975)) * 1.483 * float(np.median(np.abs(np.log(ratios))))) or None
 
 
 def sign_test(ratios: list[float]) -> float:
