@@ -39,28 +39,29 @@ Array = np.ndarray
 class Contrasts:
     """Differences of mean log times, arrays of (..., cells): test minus base.
 
-    nums: launches of base and test, or once, of the pairs. variance: moderated, of one launch (of one difference if
-    paired; over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known. correlation: of
-    successive launches, (..., 1), 0 unless significant. widening: factor of all standard errors for it. least: of nums,
-    for a test.
+    variance: moderated, of one launch (of one difference if paired; over both sides, weighted by 1/n). freedom: its
+    degrees of freedom; 0 if nothing is known. num_base, num_test: launches. Pairs are compared with 0, known as from
+    infinitely many. correlation: of successive launches, (..., 1), 0 unless significant. widening: factor of all
+    standard errors for it. least: launches of either side for a test.
     """
 
     shift: Array
     variance: Array
     freedom: Array
-    nums: tuple[Array, ...]
+    num_base: Array
+    num_test: Array | float
     correlation: Array
     widening: Array
-    least: int = MIN_LAUNCHES
+    least: Array | int = MIN_LAUNCHES
 
     @property
     def num(self) -> Array:
         """Return the launches of the side with fewer."""
-        return np.minimum(self.nums[0], self.nums[-1])
+        return np.minimum(self.num_base, self.num_test)
 
     def squared_error(self, more: Array | int = 0) -> Array:
         """Return the squared standard error of the shift, after so many more launches per side."""
-        return self.variance * sum(1 / np.maximum(num + more, 1) for num in self.nums)
+        return self.variance * sum(1 / np.maximum(num + more, 1) for num in (self.num_base, self.num_test))
 
     @property
     def half_width(self) -> Array:
@@ -257,7 +258,7 @@ def paired_contrasts(differences: Array, levels: Array, groups: Array) -> Contra
     level, correlation = np.nan_to_num(launch_statistics(levels)[1]), serial_correlation(residuals)
     variance, freedom, factor = _widened(num, variance, correlation)
     found = moderate(variance, freedom, level, groups, residuals)
-    return Contrasts(mean, *found, (num,), correlation, np.sqrt(factor))
+    return Contrasts(mean, *found, num, np.inf, correlation, np.sqrt(factor))
 
 
 def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
@@ -282,7 +283,7 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
     residuals = np.where(is_known[..., None], np.concatenate([sides[0][3], sides[1][3]], -1), np.nan)
     found = moderate(error / sum(1 / num for num in nums), welch, level, groups, residuals)
     widening = np.sqrt(np.where(alone > 0, error, 1) / np.where(alone > 0, alone, 1))
-    return Contrasts(shift, *found, (sides[0][0], sides[1][0]), correlation, widening)
+    return Contrasts(shift, *found, sides[0][0], sides[1][0], correlation, widening)
 
 
 def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
@@ -297,7 +298,7 @@ def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tupl
     variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
     level, one = np.nan_to_num((sides[0][1] + sides[1][1]) / 2), np.ones(freedom.shape)
     found = moderate(variance, freedom, level, groups, residuals)
-    contrasts = Contrasts(sides[1][1] - sides[0][1], *found, nums, 0 * one[..., :1], one, least=1)
+    contrasts = Contrasts(sides[1][1] - sides[0][1], *found, *nums, 0 * one[..., :1], one, least=1)
     alone = unpaired_contrasts(*launches, groups)
     is_wider = (contrasts.num == 1) & (alone.half_width > contrasts.half_width)
     variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
