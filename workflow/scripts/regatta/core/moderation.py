@@ -50,8 +50,8 @@ class Contrasts:
     freedom: Array
     num_base: Array
     num_test: Array | float
-    correlation: Array
-    widening: Array
+    correlation: Array | float = 0.0
+    widening: Array | float = 1.0
     least: Array | int = MIN_LAUNCHES
 
     @property
@@ -159,16 +159,15 @@ def moderate(
         found[..., at] = moderated = np.maximum((d0[..., None] * s0 + d * variance[..., at]) / total, LEAST_VARIANCE)
         most = independent[..., at].sum(-1)
         if residuals is not None:
-            most = most / _inflation(residuals[..., at, :], moderated)
+            most = most / _inflation(residuals[..., at, :] / np.sqrt(moderated)[..., None])
         found_freedom[..., at] = np.maximum(np.minimum(total, most[..., None]), d)
     return found, found_freedom
 
 
-def _inflation(residuals: Array, variance: Array) -> Array:
+def _inflation(residuals: Array) -> Array:
     """Return 1 + (G - 1) r, at least 1: the variance of the sum of residuals over cells, over that without r."""
-    z = np.nan_to_num(residuals / np.sqrt(variance)[..., None])
-    alone = np.sum(z**2, (-1, -2))
-    return np.maximum(np.sum(z.sum(-2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
+    alone = np.nansum(residuals**2, (-1, -2))
+    return np.maximum(np.sum(np.nansum(residuals, -2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
 
 
 def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
@@ -187,24 +186,22 @@ def serial_correlation(*sides: Array) -> Array:
     launch count as correlated. The result is the first-order autoregression with this excess, which is reduced for its
     uncertainty by a normal prior.
     """
-    excess = square = expected = 0
+    excess, square, expected = 0, 0, np.zeros(len(CORRELATIONS))
     for residuals in sides:
         num = np.isfinite(residuals).sum(-1)
-        length = np.sqrt(np.nansum(residuals**2, -1, keepdims=True))
-        is_known = (num >= MIN_LAUNCHES) & (length[..., 0] > 0)
-        unit = np.where(is_known[..., None], np.nan_to_num(residuals / np.where(length > 0, length, 1)), 0)
-        num_pairs = np.isfinite(residuals[..., 1:] * residuals[..., :-1]).sum(-1)
-        random = np.where(is_known, num_pairs / np.maximum(num * (num - 1), 1), 0)
-        of_cells = num * (np.sum(unit[..., 1:] * unit[..., :-1], -1) + random)
+        length = np.sqrt(np.nansum(residuals**2, -1))
+        is_known = (num >= MIN_LAUNCHES) & (length > 0)
+        unit = np.where(is_known[..., None], residuals / np.where(is_known, length, 1)[..., None], np.nan)
+        products = unit[..., 1:] * unit[..., :-1]
+        random = np.isfinite(products).sum(-1) / np.maximum(num * (num - 1), 1)
+        of_cells = num * (np.nansum(products, -1) + random)
         num_cells = np.maximum(is_known.sum(-1), 2)
-        shared = np.maximum(np.sum(unit.sum(-2) ** 2, -1) / num_cells - 1, 0) / (num_cells - 1)  # correlation of cells
+        shared = (_inflation(unit) - 1) / (num_cells - 1)  # correlation of cells
         excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
         for count in np.unique(num[is_known]):
             gained = _serial(min(int(count), LONGEST))[0]
-            gained = gained - gained[0]
-            expected = expected + np.sum(count * ((num == count) & is_known), -1)[..., None] * gained
-    if not np.any(excess > 0):
-        return np.zeros((*np.shape(excess), 1))
+            num_such = np.sum((num == count) & is_known, -1)
+            expected = expected + (count * num_such)[..., None] * (gained - gained[0])
     error = np.sqrt(square) / np.maximum(expected[..., TYPICAL], 1e-300)
     place = np.sum(expected <= (excess / (1 + error**2))[..., None], -1) - 1
     return np.where(excess > CORRELATION_Z * np.sqrt(square), CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
@@ -217,19 +214,15 @@ def _serial(num: int) -> Array:
     freedom of s^2. Expected: of a ratio of quadratic forms of normal variables, by integration over exp(x) times s^2.
     """
     lags, x = np.abs(np.subtract.outer(np.arange(num), np.arange(num))), np.linspace(-20, 20, 401)
-    center, found = np.eye(num) - 1 / num, []
-    for correlation in CORRELATIONS:
-        full = correlation**lags
-        of_launches, axes = np.linalg.eigh(center @ full @ center)
-        of_launches, axes = of_launches[1:], axes[:, 1:]  # without the mean
-        scaled = 1 + np.exp(x) * of_launches[:, None]
-        products = (
-            np.sum(axes[1:] * axes[:-1], 0) * of_launches @ np.exp(x - np.log(scaled) - np.log(scaled).sum(0) / 2) / 2
-        )
-        total = of_launches.sum()
-        factor = full.mean() * num * (num - 1) / total
-        found.append((products.sum() * (x[1] - x[0]), factor, total**2 / np.sum(of_launches**2)))
-    return np.transpose(found)
+    center, full = np.eye(num) - 1 / num, CORRELATIONS[:, None, None] ** lags
+    of_launches, axes = np.linalg.eigh(center @ full @ center)
+    of_launches, axes = of_launches[:, 1:], axes[..., 1:]  # without the mean
+    scaled = np.log1p(np.exp(x) * of_launches[..., None])
+    weights = np.sum(axes[:, 1:] * axes[:, :-1], 1) * of_launches
+    products = np.sum(weights[..., None] * np.exp(x - scaled - scaled.sum(1, keepdims=True) / 2), (1, 2)) / 2
+    total = of_launches.sum(-1)
+    factor = full.mean((1, 2)) * num * (num - 1) / total
+    return np.array([products * (x[1] - x[0]), factor, total**2 / np.sum(of_launches**2, -1)])
 
 
 def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Array, Array]:
@@ -267,23 +260,17 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
     Their variance has Welch's degrees of freedom, computed with variances of both sides that are moderated by a prior
     each: one stack may vary more than the other. It is then moderated itself.
     """
-    sides = [launch_statistics(base), launch_statistics(test)]
-    nums, shift = [np.maximum(side[0], 1) for side in sides], sides[1][1] - sides[0][1]
-    level = np.nan_to_num((sides[0][1] + sides[1][1]) / 2)
-    correlation = serial_correlation(sides[0][3], sides[1][3])
-    widened = [_widened(num, variance, correlation) for num, _, variance, _ in sides]
-    freedoms = [freedom for _, freedom, _ in widened]
-    moderated = [moderate(variance, freedom, level, groups)[0] for variance, freedom, _ in widened]
-    parts = [variance / num for variance, num in zip(moderated, nums, strict=True)]
-    bottom = sum(part**2 / np.maximum(d, 1e-3) for part, d in zip(parts, freedoms, strict=True))
-    is_known = np.minimum(*freedoms) > 0
-    welch = np.where(is_known, (parts[0] + parts[1]) ** 2 / bottom, 0.0)
-    alone = sum(side[2] / num for side, num in zip(sides, nums, strict=True))
-    error = sum(variance / num for (variance, _, _), num in zip(widened, nums, strict=True))
-    residuals = np.where(is_known[..., None], np.concatenate([sides[0][3], sides[1][3]], -1), np.nan)
-    found = moderate(error / sum(1 / num for num in nums), welch, level, groups, residuals)
-    widening = np.sqrt(np.where(alone > 0, error, 1) / np.where(alone > 0, alone, 1))
-    return Contrasts(shift, *found, sides[0][0], sides[1][0], correlation, widening)
+    nums, means, variances, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
+    level, correlation = np.nan_to_num(sum(means) / 2), serial_correlation(*residuals)
+    widened, freedoms, _ = _widened(np.array(nums), np.array(variances), correlation)
+    moderated = [moderate(*side, level, groups)[0] for side in zip(widened, freedoms, strict=True)]
+    counts, is_known = np.maximum(nums, 1), freedoms.min(0) > 0
+    parts = moderated / counts
+    welch = np.where(is_known, parts.sum(0) ** 2 / np.sum(parts**2 / np.maximum(freedoms, 1e-3), 0), 0.0)
+    alone, error = (np.sum(np.maximum(of_launches, 1e-300) / counts, 0) for of_launches in (variances, widened))
+    residuals = np.where(is_known[..., None], np.concatenate(residuals, -1), np.nan)
+    found = moderate(error / np.sum(1 / counts, 0), welch, level, groups, residuals)
+    return Contrasts(means[1] - means[0], *found, *nums, correlation, np.sqrt(error / alone))
 
 
 def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
@@ -292,13 +279,11 @@ def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tupl
     One side may have a single allocation, such as today's against those of a history. Its cells may vary more than on
     the other side, so the interval is then at least that of `launches`: log times of base and test.
     """
-    sides = [launch_statistics(base), launch_statistics(test)]
-    nums, residuals = tuple(side[0] for side in sides), np.concatenate([side[3] for side in sides], -1)
-    freedom = sum(np.maximum(num - 1.0, 0) for num in nums)
+    nums, means, _, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
+    residuals, freedom = np.concatenate(residuals, -1), sum(np.maximum(num - 1.0, 0) for num in nums)
     variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
-    level, one = np.nan_to_num((sides[0][1] + sides[1][1]) / 2), np.ones(freedom.shape)
-    found = moderate(variance, freedom, level, groups, residuals)
-    contrasts = Contrasts(sides[1][1] - sides[0][1], *found, *nums, 0 * one[..., :1], one, least=1)
+    found = moderate(variance, freedom, np.nan_to_num(sum(means) / 2), groups, residuals)
+    contrasts = Contrasts(means[1] - means[0], *found, *nums, least=1)
     alone = unpaired_contrasts(*launches, groups)
     is_wider = (contrasts.num == 1) & (alone.half_width > contrasts.half_width)
     variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
