@@ -21,7 +21,7 @@ MIN_CELLS_PRIOR = 8  # benchmarks with fewer cells share one prior
 MIN_CELLS_TREND = 12  # with 8, a trend makes 4 % of unchanged campaigns of 3 launches false
 
 # Weak priors of the fit. Without them, 2 degrees of freedom per cell often give d0 = infinity.
-PRIOR_FREEDOM = 4.0  # center of the log-normal prior on d0
+PRIOR_MEAN = np.log([1, 1, 4])  # of a, b and log d0: the prior on d0 is log-normal around 4
 PRIOR_FREEDOM_SD = 1.0  # of log d0
 SLOPE_SD = 0.5  # of d log variance / d log time. 10 % at 20 us and 1 % at 300 ms is a slope of -0.48
 LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
@@ -96,9 +96,8 @@ def fit_prior(variance: Array, freedom: Array, level: Array, is_cautious: bool =
     total = np.maximum(freedom.sum(-1), 1e-300)
     has_trend = is_known.sum(-1, keepdims=True) >= MIN_CELLS_TREND
     x = np.where(has_trend, level - (np.sum(freedom * level, -1) / total)[..., None], 0)
-    theta = np.zeros((*variance.shape[:-1], 3))  # a, b, log d0
-    theta[..., 0] = np.log(np.maximum(np.sum(freedom * variance, -1) / total, LEAST_VARIANCE))
-    theta[..., 2] = np.log(PRIOR_FREEDOM)
+    start = np.log(np.maximum(np.sum(freedom * variance, -1) / total, LEAST_VARIANCE))
+    theta = start[..., None] * [1, 0, 0] + PRIOR_MEAN  # a, b, log d0
     for _ in range(MAX_STEPS):
         step, information = _scoring_step(theta, variance, freedom, x)
         theta += step
@@ -119,16 +118,16 @@ def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> tuple[Ar
     u = q / (1 + q)
     by_a = (d + k) / 2 * u - d / 2
     by_k = (digamma((d + k) / 2) - digamma(k / 2) - d / k - np.log1p(q) + (1 + d / k) * u) / 2
-    gradient = [by_a.sum(-1), (by_a * x).sum(-1) - b[..., 0] / SLOPE_SD**2]
-    gradient.append((k * by_k).sum(-1) - (log_k[..., 0] - np.log(PRIOR_FREEDOM)) / PRIOR_FREEDOM_SD**2)
+    precision = np.array([0, SLOPE_SD**-2, PRIOR_FREEDOM_SD**-2])  # of the weak priors
+    gradient = np.stack([part.sum(-1) for part in (by_a, by_a * x, k * by_k)], -1) - precision * (theta - PRIOR_MEAN)
     aa, ak = d * k / (2 * (d + k + 2)), -k * d / ((d + k) * (d + k + 2))
     num = (d > 0).sum(-1, keepdims=True)
     d = d.sum(-1, keepdims=True) / np.maximum(num, 1)  # their mean is precise enough for the length of a step
     kk = (polygamma(1, k / 2) - polygamma(1, (d + k) / 2)) / 4 - d / (k * (d + k)) + d / (2 * k * (d + k + 2))
     sums = [part.sum(-1) for part in (aa, aa * x, aa * x**2, ak, ak * x, num * k**2 * kk)]
-    sums[0], sums[2], sums[5] = sums[0] + 1e-12, sums[2] + SLOPE_SD**-2, sums[5] + PRIOR_FREEDOM_SD**-2
     information = np.stack([sums[i] for i in (0, 1, 3, 1, 2, 4, 3, 4, 5)], -1).reshape(*theta.shape, 3)
-    step = np.linalg.solve(information, np.stack(gradient, -1)[..., None])[..., 0]
+    information += np.diag(np.maximum(precision, 1e-12))
+    step = np.linalg.solve(information, gradient[..., None])[..., 0]
     return np.clip(step, -2, 2), information  # the first steps may be far too long
 
 
@@ -296,8 +295,7 @@ def adjust_for_number(p_value: Array) -> Array:
     num = np.isfinite(p_value).sum(-1, keepdims=True)
     raised = np.take_along_axis(p_value, order, -1) * num / np.arange(1, p_value.shape[-1] + 1)
     lowest = np.fmin.accumulate(raised[..., ::-1], -1)[..., ::-1]
-    adjusted = np.empty(p_value.shape)
-    np.put_along_axis(adjusted, order, np.minimum(lowest, 1), -1)
+    adjusted = np.take_along_axis(np.minimum(lowest, 1), np.argsort(order, -1), -1)
     return np.where(np.isnan(p_value), np.nan, adjusted)
 
 
