@@ -317,23 +317,14 @@ def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allo
 
     NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches the shift moves by a t
     variable, whose squared scale is the difference of the squared standard errors. The p that counts is that of one
-    more finding in the table. p_adjusted: of the whole table, which may have more rows.
+    more finding in the table.
     """
+    from scipy.special import stdtr
+
     num = np.isfinite(p_adjusted).sum(-1, keepdims=True)
     num_found = (p_adjusted <= FALSE_DISCOVERIES).sum(-1, keepdims=True)
     level = FALSE_DISCOVERIES * np.minimum(num_found + 1, np.maximum(num, 1)) / np.maximum(num, 1)
-    low, high = np.zeros(contrasts.shift.shape), np.full(contrasts.shift.shape, MOST_LAUNCHES + 1.0)
-    while np.any(high - low > 1):
-        middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
-        is_enough = _settled(contrasts, middle, margin, allowance, level) >= POWER
-        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
-    return np.where(high > MOST_LAUNCHES, np.nan, high)
-
-
-def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:
-    """Return the probability of a verdict with so many more launches per side."""
-    from scipy.special import stdtr
-
+    more = np.arange(1.0, MOST_LAUNCHES + 1).reshape(-1, *[1] * contrasts.shift.ndim)
     freedom, later = contrasts.freedom, contrasts.squared_error(more)
     error, moves = np.sqrt(later), np.sqrt(contrasts.squared_error() - later)
     half = _quantile(freedom + more, CONFIDENCE) * error
@@ -341,7 +332,8 @@ def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array 
     within = np.maximum(np.where(contrasts.num + more >= contrasts.least, margin - half, 0), 0)
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
-    return up - down + 1 - more_up + more_down
+    is_settled = up - down + 1 - more_up + more_down >= POWER
+    return np.where(is_settled.any(0), 1.0 + is_settled.argmax(0), np.nan)
 
 
 def median_of_others(logs: Array) -> Array:
