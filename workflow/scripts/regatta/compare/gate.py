@@ -31,8 +31,8 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 class JudgedCell:
     """One cell. skipped: why it is not measured. failures: a dict of FAILURE for each repeat that is not ok.
 
-    pair, comparison: the same cell of the baseline campaign and this one, and the verdict. With too few launches on one
-    side for a test, the cell is screened.
+    pair, comparison: the launches of the baseline campaign and this one, and the verdict. Without p, as one side has
+    too few launches for a test, the cell is screened.
     """
 
     id: str
@@ -47,10 +47,6 @@ class JudgedCell:
     @property
     def verdict(self) -> str | None:
         return self.comparison.word if self.comparison else None
-
-    @property
-    def is_screened(self) -> bool:
-        return self.comparison is not None and self.pair.num < MIN_LAUNCHES
 
 
 @dataclass(frozen=True)
@@ -90,14 +86,11 @@ class Gate:
 
     def margin_of(self, cell: JudgedCell) -> float:
         """Return the ratio beyond which a compared cell is slower or faster."""
-        return self.margin if cell.pair.is_by_allocation else _total(self.margin, self.allocation_variation)
+        allowance = 0.0 if cell.pair.is_by_allocation else self.allocation_variation
+        return self.margin + (1 + self.margin) * allowance
 
     def with_verdict(self, verdict: str) -> list[JudgedCell]:
         return [cell for cell in self.compared if cell.verdict == verdict]
-
-
-def _total(margin: float, allocation_variation: float) -> float:
-    return margin + (1 + margin) * allocation_variation
 
 
 def judge(
@@ -138,7 +131,7 @@ def compare_all(pairs: list[Compared], margin: float, allocation_variation: floa
     docs/decisions/0007-intervals-and-verdicts.md.
     """
     tested = [pair for pair in pairs if pair.num >= MIN_LAUNCHES]
-    judged, limit = iter(judge_all(tested, margin, allocation_variation)), 1 + _total(margin, allocation_variation)
+    judged, limit = iter(judge_all(tested, margin, allocation_variation)), (1 + margin) * (1 + allocation_variation)
     return [next(judged) if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair in pairs]
 
 
@@ -148,8 +141,8 @@ def chance_alone(gate: Gate) -> tuple[int, float]:
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
     the worst case, where the margin is negligible against between-launch variation.
     """
-    few = [(len(cell.pair.test), len(cell.pair.base)) for cell in gate.compared if cell.is_screened]
-    return len(few), sum(1 / math.comb(n + m, n) for n, m in few)
+    screened = [cell.pair for cell in gate.compared if cell.comparison.p_adjusted is None]
+    return len(screened), sum(1 / math.comb(len(pair.test + pair.base), len(pair.test)) for pair in screened)
 
 
 def _screened(pair: Compared, limit: float) -> Verdict:
@@ -256,13 +249,9 @@ def _limits(gate: Gate) -> Iterator[str]:
 
 def headline(gate: Gate) -> str:
     """Return the first line: `gate: passed: …`, or `gate: failed: …` with what failed it."""
-    planned = [cell for cell in gate.cells if cell.skipped is None]
-    slower = len(gate.with_verdict("slower"))
-    texts = list(gate.problems)
-    if gate.not_ok:
-        texts.append(f"{plural(len(gate.not_ok), 'cell')} not ok")
-    elif planned:
-        texts.append(f"{plural(len(planned), 'cell')} ok")
+    texts, slower = list(gate.problems), len(gate.with_verdict("slower"))
+    if num := len(gate.not_ok) or sum(cell.skipped is None for cell in gate.cells):
+        texts.append(f"{plural(num, 'cell')} {'not ok' if gate.not_ok else 'ok'}")
     if gate.compared:
         margin = f"margin {percent(gate.margin)} %"
         if gate.with_allowance:
@@ -288,7 +277,7 @@ def comparison_text(cell: JudgedCell) -> str:
     if p_value is not None:
         texts.append(f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}")
     texts.append(f"{plural(len(cell.pair.test), 'launch', 'launches')} ({len(cell.pair.base)} before)")
-    return ", ".join([*texts, "screened"] if cell.is_screened else texts)
+    return ", ".join([*texts, "screened"] if p_value is None else texts)
 
 
 def _verdict(gate: Gate, cell: JudgedCell) -> str:

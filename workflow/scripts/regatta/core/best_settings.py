@@ -57,26 +57,19 @@ def best_settings(logs: Array, groups: Array) -> BestSettings:
     level = np.nansum(mean, -1) / np.maximum(num_settings, 1)
     of_rows = 2 * squares / np.maximum(freedom, 1), freedom
     of_rows = moderate(*of_rows, level, groups, independent=freedom / CAUTION)
-    of_pairs = _pair_variances(residuals, variance, num, is_used, is_blocked)
-    shares = of_pairs[1] * (freedom / np.maximum(of_pairs[1].sum(-1), 1))[..., None] / CAUTION
+    i, j = np.triu_indices(logs.shape[-2], 1)
+    of_pairs = np.nansum((residuals[..., i, :] - residuals[..., j, :]) ** 2, -1) / np.maximum(num[..., i] - 1, 1)
+    of_pairs = np.where(is_blocked[..., None], of_pairs, variance[..., i] + variance[..., j])
+    alone = np.where(is_blocked[..., None], num[..., i] - 1, num[..., i] + num[..., j] - 2)  # degrees of freedom
+    alone = np.where(is_used[..., i] & is_used[..., j], alone, 0)
+    shares = alone * (freedom / np.maximum(alone.sum(-1), 1))[..., None] / CAUTION
     flat = (*logs.shape[:-3], -1)
     levels, names = np.broadcast_to(level[..., None], shares.shape), np.repeat(groups, shares.shape[-1])
-    arrays = (part.reshape(flat) for part in (*of_pairs, levels))
+    arrays = (part.reshape(flat) for part in (of_pairs, alone, levels))
     found = moderate(*arrays, names, independent=shares.reshape(flat))
     variance = np.maximum(found[0].reshape(shares.shape), of_rows[0][..., None])
     freedom = np.minimum(found[1].reshape(shares.shape), of_rows[1][..., None])
     return _compared(mean, num, is_used, variance, freedom)
-
-
-def _pair_variances(
-    residuals: Array, variance: Array, num: Array, is_used: Array, is_blocked: Array
-) -> tuple[Array, Array]:
-    """Return the variance of the difference of each pair of settings in one launch, and its degrees of freedom."""
-    i, j = np.triu_indices(num.shape[-1], 1)
-    freedom = np.where(is_blocked[..., None], num[..., i] - 1, num[..., i] + num[..., j] - 2)
-    freedom = np.where(is_used[..., i] & is_used[..., j], freedom, 0)
-    squares = np.nansum((residuals[..., i, :] - residuals[..., j, :]) ** 2, -1) / np.maximum(num[..., i] - 1, 1)
-    return np.where(is_blocked[..., None], squares, variance[..., i] + variance[..., j]), freedom
 
 
 def _compared(mean: Array, num: Array, is_used: Array, variance: Array, freedom: Array) -> BestSettings:
