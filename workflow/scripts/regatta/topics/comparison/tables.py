@@ -15,6 +15,7 @@ from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import cell_names
+from regatta.core.statistics import interval_values
 from regatta.core.text import is_unknown, plural, ratio_text
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, sign_test
 from regatta.store.collect import cell_row
@@ -267,7 +268,9 @@ def compared_table(rows: list[dict], compared: list[Compared], margins: list[Mar
         if margin is not None:
             row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
         if pair.num:
-            row |= {"is_paired": pair.is_paired} | _statistics(verdict, is_alike=margin is None)
+            row |= verdict_values(verdict) | {"is_paired": pair.is_paired}
+            row |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
+            row |= {"test": None, "verdict": ALIKE} if margin is None else {}
     return make_table(rows, COMPARISONS)
 
 
@@ -275,16 +278,10 @@ def _mean(values: list[float]) -> float | None:
     return math.exp(np.mean(np.log(values))) if values else None
 
 
-def _statistics(verdict: Verdict, is_alike: bool) -> dict:
-    """Return the columns of one row."""
-    ratio = verdict.ratio
-    found = {"time_ratio": ratio.mean, "interval": ratio.kind, "verdict": ALIKE}
-    found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
-    found |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
-    if not is_alike:
-        found |= {"test": verdict.test, "p_value": verdict.p_value, "p_adjusted": verdict.p_adjusted}
-        found |= {"verdict": verdict.word, "launches_needed": verdict.launches_needed}
-    return found
+def verdict_values(verdict: Verdict) -> dict:
+    """Return the columns of a verdict."""
+    found = interval_values("time", "ratio", verdict.ratio) | {"interval": verdict.ratio.kind, "verdict": verdict.word}
+    return found | {name: getattr(verdict, name) for name in ("test", "p_value", "p_adjusted", "launches_needed")}
 
 
 def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:
