@@ -319,12 +319,20 @@ def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allo
     variable, whose squared scale is the difference of the squared standard errors. The p that counts is that of one
     more finding in the table.
     """
-    from scipy.special import stdtr
-
     num = np.isfinite(p_adjusted).sum(-1, keepdims=True)
     num_found = (p_adjusted <= FALSE_DISCOVERIES).sum(-1, keepdims=True)
     level = FALSE_DISCOVERIES * np.minimum(num_found + 1, np.maximum(num, 1)) / np.maximum(num, 1)
-    more = np.arange(1.0, MOST_LAUNCHES + 1).reshape(-1, *[1] * contrasts.shift.ndim)
+    open_with = np.zeros(contrasts.shift.shape)  # so many more launches
+    for step in (64, 32, 16, 8, 4, 2, 1):
+        is_enough = _settled(contrasts, open_with + step, margin, allowance, level) >= POWER
+        open_with = np.where(is_enough, open_with, open_with + step)
+    return np.where(open_with < MOST_LAUNCHES, open_with + 1, np.nan)
+
+
+def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:
+    """Return the probability of a verdict with so many more launches per side."""
+    from scipy.special import stdtr
+
     freedom, later = contrasts.freedom, contrasts.squared_error(more)
     error, moves = np.sqrt(later), np.sqrt(contrasts.squared_error() - later)
     half = _quantile(freedom + more, CONFIDENCE) * error
@@ -332,8 +340,7 @@ def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allo
     within = np.maximum(np.where(contrasts.num + more >= contrasts.least, margin - half, 0), 0)
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)
-    is_settled = up - down + 1 - more_up + more_down >= POWER
-    return np.where(is_settled.any(0), 1.0 + is_settled.argmax(0), np.nan)
+    return up - down + 1 - more_up + more_down
 
 
 def median_of_others(logs: Array) -> Array:
