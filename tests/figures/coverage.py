@@ -321,7 +321,7 @@ def gates(setup: Setup, num: int, launches: int, variation: float) -> list[list[
         ]
         before, now = np.exp([sides[0], sides[1] + slower]).tolist()
         pairs = [Compared(*launches, False, "benchmark") for launches in zip(before, now, strict=True)]
-        found.append([comparison.verdict == "slower" for comparison in compare_all(pairs, MARGIN, variation)])
+        found.append([verdict.word == "slower" for verdict in compare_all(pairs, MARGIN, variation)])
     return found
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import train_cell
 
+from regatta.core.verdicts import Compared
 from regatta.topics.comparison.tables import (
     ALIKE,
     MARGIN,
     Margin,
-    Sides,
     by_effect,
     comparisons_table,
     is_within_margin,
@@ -75,7 +75,7 @@ def test_a_launch_without_its_partner_is_left_out_while_most_have_one():
         {repeat: (batch, 11.0 + repeat) for repeat, batch in enumerate(second)},
     )
     assert sides.is_paired
-    assert (sides.reference, sides.other) == ([1.0, 2.0, 4.0], [11.0, 12.0, 14.0])
+    assert (sides.base, sides.test) == ([1.0, 2.0, 4.0], [11.0, 12.0, 14.0])
 
 
 def test_all_launches_count_unpaired_where_half_of_them_have_no_partner():
@@ -83,8 +83,10 @@ def test_all_launches_count_unpaired_where_half_of_them_have_no_partner():
     other = {repeat: ("a-0" if repeat < 2 else "b-0", 11.0 + repeat) for repeat in range(4)}
     sides = sides_of(reference, other)
     assert not sides.is_paired
-    assert (len(sides.reference), len(sides.other)) == (4, 4)
-    assert sides_of(reference, {}) == Sides([1.0, 2.0, 3.0, 4.0], [], False, (("a-0",) * 4, ()), ((0, 1, 2, 3), ()))
+    assert (len(sides.base), len(sides.test)) == (4, 4)
+    assert sides_of(reference, {}) == Compared(
+        [1.0, 2.0, 3.0, 4.0], [], False, "", (("a-0",) * 4, ()), ((0, 1, 2, 3), ())
+    )
 
 
 def test_a_failed_launch_takes_its_pair_along():

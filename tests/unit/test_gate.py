@@ -20,7 +20,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 def verdict_of(now, before, margin=0.05):
     [comparison] = compared_with(before, now, margin=margin)
-    return comparison.verdict
+    return comparison.word
 
 
 def compared_with(before, now, margin=0.05):
@@ -144,10 +144,10 @@ def test_cells_are_judged_as_one_table_by_the_rules_of_every_comparison():
     few = [Compared(before, now[:2], False) for now, before in draws[:20].tolist()]
     pairs = few + [Compared(before, now, False) for now, before in draws[20:].tolist()]
     found, verdicts = compare_all(pairs, 0.05), judge_all(pairs, 0.05)
-    assert [comparison.is_screened for comparison in found] == [True] * 20 + [False] * 20
+    assert [comparison.p_adjusted is None for comparison in found] == [True] * 20 + [False] * 20
     for comparison, verdict in list(zip(found, verdicts, strict=True))[20:]:
         assert comparison.ratio == verdict.ratio
-        assert (comparison.verdict, comparison.p_adjusted) == (verdict.word, verdict.p_adjusted)
+        assert (comparison.word, comparison.p_adjusted) == (verdict.word, verdict.p_adjusted)
 
 
 def gate_of_draws(draws):
@@ -160,7 +160,7 @@ def test_of_cells_that_take_a_tenth_longer_a_gate_of_fifty_finds_most_with_six_l
     draws = np.exp(random.normal(0, 0.02, (20, 50, 2, 6)))
     draws[:, :10, 0] *= 1.1
     gates = [gate_of_draws(gate) for gate in draws]
-    found = [comparison.verdict == "slower" for gate in gates for comparison in gate[:10]]
+    found = [comparison.word == "slower" for gate in gates for comparison in gate[:10]]
     assert np.mean(found) > 0.8
 
 
@@ -169,7 +169,7 @@ def test_cells_that_did_not_change_rarely_fail_a_gate_of_forty():
     random = np.random.default_rng(7)
     draws = np.exp(random.normal(0, 0.1, (10, 40, 2, 6)))
     gates = [gate_of_draws(gate) for gate in draws]
-    assert not [comparison for gate in gates for comparison in gate if comparison.verdict == "slower"]
+    assert not [comparison for gate in gates for comparison in gate if comparison.word == "slower"]
 
 
 def test_the_number_that_chance_alone_can_call_slower_is_shown_with_few_launches():
@@ -329,7 +329,7 @@ def test_cells_with_several_allocations_are_judged_by_their_variation():
     campaign, rows = results_of([(CELL, [1.10 * time for time in TIMES])])
     old, old_rows = results_of([(CELL, TIMES)], name="old")
     gate = judge(campaign, named(rows, "abc"), (old, named(old_rows, "def")), 0.05, 0.08)
-    assert [cell.comparison.is_by_allocation for cell in gate.compared] == [True]
+    assert [cell.pair.is_by_allocation for cell in gate.compared] == [True]
     assert len(gate.with_verdict("slower")) == 1
     assert headline(gate).endswith("(margin 5.0 %)")
     assert "not in the intervals" not in text_of(gate)
@@ -354,7 +354,7 @@ def test_screened_cells_must_exceed_what_allocations_have_shown():
 def test_a_baseline_without_launches_is_one_allocation():
     old, rows = results_of([(CELL, TIMES)], name="old")
     gate = judge(*results_of([(CELL, TIMES)]), (old, rows[["cell", "status", "p50_s", "repeat"]]), 0.05, 0.08)
-    assert [cell.comparison.is_by_allocation for cell in gate.compared] == [False]
+    assert [cell.pair.is_by_allocation for cell in gate.compared] == [False]
 
 
 def test_a_baseline_without_repeats_is_compared():
@@ -362,8 +362,8 @@ def test_a_baseline_without_repeats_is_compared():
     found = [
         judge(*results_of([(CELL, TIMES)]), (old, part), 0.05) for part in (rows, rows[["cell", "status", "p50_s"]])
     ]
-    assert found[0].compared == found[1].compared
-    assert found[0].compared[0].comparison.num_before == 3
+    assert found[0].compared[0].comparison == found[1].compared[0].comparison
+    assert len(found[0].compared[0].pair.base) == 3
 
 
 def test_the_default_variation_is_that_of_the_schema():

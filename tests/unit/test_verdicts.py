@@ -340,6 +340,22 @@ def test_a_correlation_of_successive_launches_is_named_and_widens_the_interval()
     assert judge_all([Compared(*shifted(0.2), False)], MARGIN)[0].correlation is None
 
 
+def test_pairs_of_all_kinds_in_any_order_have_the_intervals_of_tables_of_one_kind():
+    """Kinds differ in whether launches are paired and whether allocations are the unit. Two pairs have no test."""
+    random, allocations = np.random.default_rng(4), ("a", "a", "b", "b")
+    pairs = []
+    for i in range(24):
+        base, test = np.exp(0.02 * random.standard_normal((2, 4))).tolist()
+        pairs.append(Compared(base, test, i % 2 == 0, "b", (allocations, allocations) if i % 3 == 0 else ((), ())))
+    pairs[7], pairs[9] = Compared([1.0], [], False), Compared([1.0], [1.1], False)
+    found = judge_all(pairs, MARGIN)
+    for kind in {(pair.is_paired, pair.is_by_allocation) for pair in pairs}:
+        rows = [i for i, pair in enumerate(pairs) if (pair.is_paired, pair.is_by_allocation) == kind]
+        for i, alone in zip(rows, judge_all([pairs[i] for i in rows], MARGIN), strict=True):
+            assert (found[i].ratio, found[i].test, found[i].p_value) == (alone.ratio, alone.test, alone.p_value)
+    assert (found[7].ratio.kind, found[9].ratio.kind, found[9].p_value) == ("none", "single", None)
+
+
 @pytest.mark.parametrize("is_paired", [False, True])
 def test_cells_that_lack_a_launch_share_the_others_with_their_repeats(is_paired):
     """All cells have the ups and downs of a launch; each lacks another one. Shifted to the left, they seem independent."""

@@ -168,7 +168,8 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         compared = {"reference": cell["id"], "axis": "campaign"}
         compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
         rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
-        sides.append(sides_of(times[0][cell["id"]], times[1][other["id"]], is_same_campaign=False))
+        pair = times[0][cell["id"]], times[1][other["id"]]
+        sides.append(sides_of(*pair, other["spec"]["benchmark"], is_same_campaign=False))
     comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
     comparisons = with_hosts(comparisons, test.campaign["cells"])
     schema = {"cell": TEXT, **CELL}

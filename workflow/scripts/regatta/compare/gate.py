@@ -17,9 +17,8 @@ import pandas as pd
 
 from regatta.compare.campaigns import match_key
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.statistics import Estimate
 from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
-from regatta.core.verdicts import Compared, judge_all, verdict_text
+from regatta.core.verdicts import Compared, Verdict, judge_all, verdict_text
 from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
 from regatta.topics.comparison.tables import sides_of, times_by_cell
 from regatta.topics.failures import log_path
@@ -29,29 +28,12 @@ FAILURE = ("repeat", "status", "phase", "cause", "launch")
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One cell against the same cell of the baseline campaign. ratio: of geometric means; above 1 is slower now.
-
-    verdict: faster, slower, equivalent or inconclusive. p_adjusted: corrected over all tested cells of the gate; None
-    if the cell is screened, with too few launches on one side for a test. is_by_allocation: its interval includes the
-    variation between allocations.
-    """
-
-    ratio: Estimate
-    num_launches: int
-    num_before: int
-    verdict: str
-    p_adjusted: float | None = None
-    is_by_allocation: bool = False
-
-    @property
-    def is_screened(self) -> bool:
-        return self.p_adjusted is None
-
-
-@dataclass(frozen=True)
 class JudgedCell:
-    """One cell. skipped: why it is not measured. failures: a dict of FAILURE for each repeat that is not ok."""
+    """One cell. skipped: why it is not measured. failures: a dict of FAILURE for each repeat that is not ok.
+
+    pair, comparison: the launches of the baseline campaign and this one, and the verdict. Without p, as one side has
+    too few launches for a test, the cell is screened.
+    """
 
     id: str
     spec: dict
@@ -59,11 +41,12 @@ class JudgedCell:
     elapsed_s: float | None = None
     skipped: str | None = None
     failures: tuple[dict, ...] = ()
-    comparison: Comparison | None = None
+    pair: Compared | None = None
+    comparison: Verdict | None = None
 
     @property
     def verdict(self) -> str | None:
-        return self.comparison.verdict if self.comparison else None
+        return self.comparison.word if self.comparison else None
 
 
 @dataclass(frozen=True)
@@ -99,18 +82,15 @@ class Gate:
     @property
     def with_allowance(self) -> list[JudgedCell]:
         """Return the compared cells that must exceed allocation_variation in addition to the margin."""
-        return [cell for cell in self.compared if self.allocation_variation and not cell.comparison.is_by_allocation]
+        return [cell for cell in self.compared if self.allocation_variation and not cell.pair.is_by_allocation]
 
-    def margin_of(self, comparison: Comparison) -> float:
-        """Return the ratio beyond which a cell is slower or faster."""
-        return self.margin if comparison.is_by_allocation else _total(self.margin, self.allocation_variation)
+    def margin_of(self, cell: JudgedCell) -> float:
+        """Return the ratio beyond which a compared cell is slower or faster."""
+        allowance = 0.0 if cell.pair.is_by_allocation else self.allocation_variation
+        return self.margin + (1 + self.margin) * allowance
 
     def with_verdict(self, verdict: str) -> list[JudgedCell]:
         return [cell for cell in self.compared if cell.verdict == verdict]
-
-
-def _total(margin: float, allocation_variation: float) -> float:
-    return margin + (1 + margin) * allocation_variation
 
 
 def judge(
@@ -125,36 +105,34 @@ def judge(
     before: the same of the baseline campaign, with at least cell, status and p50_s.
     margin: allowed relative increase of a time. allocation_variation: see Gate.
     """
-    limits = margin, allocation_variation
-    comparisons, notes = _compare(campaign, measurements, before, *limits) if before else ({}, [])
+    pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
+    verdicts = compare_all(list(pairs.values()), margin, allocation_variation)
+    compared = dict(zip(pairs, zip(pairs.values(), verdicts, strict=True), strict=True))
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     repeats = campaign["repeats"]
     cells = [
-        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), comparisons)
+        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), *compared.get(cell["id"], ()))
         for cell in campaign["cells"]
     ]
     cells += [JudgedCell(cell["id"], cell["spec"], 0, skipped=cell["reason"]) for cell in campaign["skipped"]]
     cells.sort(key=lambda cell: natural(cell.id))
     baseline_campaign = before[0]["name"] if before else None
     problems = [] if campaign["cells"] else ["no cell is planned"]
-    if before and not comparisons and (measurements["status"] == "ok").any():
+    if before and not pairs and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
     return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
 
-def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Comparison]:
-    """Return the comparison of the launches of each cell, `test` now with `base` before.
+def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Verdict]:
+    """Return the verdict on the launches of each cell, `test` now with `base` before.
 
     All cells are one table, as in every comparison (regatta.core.verdicts). With fewer than MIN_LAUNCHES on either side
     there is no test, and a gate must be able to fail: those cells are screened. Error rates of both:
     docs/decisions/0007-intervals-and-verdicts.md.
     """
-    total, found = _total(margin, allocation_variation), []
-    for pair, verdict in zip(pairs, judge_all(pairs, margin, allocation_variation), strict=True):
-        tested = verdict.ratio, verdict.word, verdict.p_adjusted, pair.is_by_allocation
-        ratio, *judged = tested if pair.num >= MIN_LAUNCHES else (pair.ratio, _screened(pair, total))
-        found.append(Comparison(ratio, len(pair.test), len(pair.base), *judged))
-    return found
+    judged, limit = judge_all(pairs, margin, allocation_variation), (1 + margin) * (1 + allocation_variation)
+    both = zip(pairs, judged, strict=True)
+    return [verdict if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair, verdict in both]
 
 
 def chance_alone(gate: Gate) -> tuple[int, float]:
@@ -163,21 +141,18 @@ def chance_alone(gate: Gate) -> tuple[int, float]:
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
     the worst case, where the margin is negligible against between-launch variation.
     """
-    few = [cell.comparison for cell in gate.compared if cell.comparison.is_screened]
-    return len(few), sum(1 / math.comb(c.num_launches + c.num_before, c.num_launches) for c in few)
+    screened = [cell.pair for cell in gate.compared if cell.comparison.p_adjusted is None]
+    return len(screened), sum(1 / math.comb(len(pair.test + pair.base), len(pair.test)) for pair in screened)
 
 
-def _screened(pair: Compared, margin: float) -> str:
+def _screened(pair: Compared, limit: float) -> Verdict:
     """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
-    if min(pair.test) / max(pair.base) > 1 + margin:
-        return "slower"
-    return "faster" if max(pair.test) / min(pair.base) < 1 / (1 + margin) else "inconclusive"
+    is_slower, is_faster = min(pair.test) / max(pair.base) > limit, max(pair.test) / min(pair.base) < 1 / limit
+    return Verdict("slower" if is_slower else "faster" if is_faster else "inconclusive", pair.ratio)
 
 
-def _compare(
-    campaign: dict, measurements: pd.DataFrame, before: tuple, margin: float, allocation_variation: float
-) -> tuple[dict, list[str]]:
-    """Return the comparison of each cell with launches on both sides, and notes on the others."""
+def _pairs(campaign: dict, measurements: pd.DataFrame, before: tuple) -> tuple[dict[str, Compared], list[str]]:
+    """Return each cell with launches on both sides, and notes on the others."""
     old_campaign, old_measurements = before
     old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
     columns = primary_columns(measurements, old_measurements)
@@ -192,14 +167,13 @@ def _compare(
         elif old["id"] not in old_times:
             reasons["previously not ok"] += 1
         elif cell["id"] in times:
-            sides = sides_of(old_times[old["id"]], times[cell["id"]], is_same_campaign=False)
-            pairs[cell["id"]] = sides.compared(cell["spec"]["benchmark"])
-    compared = dict(zip(pairs, compare_all(list(pairs.values()), margin, allocation_variation), strict=True))
+            sides = old_times[old["id"]], times[cell["id"]]
+            pairs[cell["id"]] = sides_of(*sides, cell["spec"]["benchmark"], is_same_campaign=False)
     notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
     planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
     gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
     notes += filter(None, [fallback_text(measurements, old_measurements)])
-    return compared, [*notes, *_notes(campaign, old_campaign, gone)]
+    return pairs, [*notes, *_notes(campaign, old_campaign, gone)]
 
 
 def _numbered(table: pd.DataFrame) -> pd.DataFrame:
@@ -220,14 +194,14 @@ def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]
         yield f"'{old_campaign['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'"
 
 
-def _judged(cell: dict, rows: list[dict], repeats: int, comparisons: dict[str, Comparison]) -> JudgedCell:
+def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Verdict) -> JudgedCell:
     failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
     failures.sort(key=lambda failure: failure["repeat"])
     elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
     total_s = sum(elapsed_s) if elapsed_s else None
-    return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), comparisons.get(cell["id"]))
+    return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), *compared)
 
 
 # A short text for the terminal, and a JUnit file for systems that show test results.
@@ -244,13 +218,11 @@ def gate_text(gate: Gate, results: Path) -> str:
     slower, faster, unclear = (gate.with_verdict(word) for word in ("slower", "faster", "inconclusive"))
     lines = [headline(gate)]
     lines += _some("not ok", [f"{cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
-    lines += _some("slower", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in slower], SHOWN)
-    lines += _some("faster", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in faster[::-1]], SHOWN_FASTER)
+    lines += _some("slower", [f"{cell.id}: {comparison_text(cell)}" for cell in slower], SHOWN)
+    lines += _some("faster", [f"{cell.id}: {comparison_text(cell)}" for cell in faster[::-1]], SHOWN_FASTER)
     if unclear:
-        lines.append(
-            f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
-            f" {_verdict(unclear[0].comparison, gate.margin_of(unclear[0].comparison))}"
-        )
+        num, slowest = plural(len(unclear), "cell"), f"{unclear[0].id}: {_verdict(gate, unclear[0])}"
+        lines.append(f"  not settled: {num} (do not fail the gate); the slowest: {slowest}")
     lines += [f"  note: {note}" for note in gate.notes]
     if texts := list(_limits(gate)):
         lines.append(f"  note: {'; '.join(texts)}")
@@ -261,7 +233,7 @@ def gate_text(gate: Gate, results: Path) -> str:
 def _limits(gate: Gate) -> Iterator[str]:
     """Yield what intervals and verdicts do not include: variation between allocations, and a test."""
     if with_allowance := gate.with_allowance:
-        limit = percent(gate.margin_of(with_allowance[0].comparison))
+        limit = percent(gate.margin_of(with_allowance[0]))
         yield (
             f"variation between allocations is not in the intervals of {plural(len(with_allowance), 'cell')}: slower"
             f" and faster only beyond {limit} % (margin and allocation_variation)"
@@ -277,13 +249,9 @@ def _limits(gate: Gate) -> Iterator[str]:
 
 def headline(gate: Gate) -> str:
     """Return the first line: `gate: passed: …`, or `gate: failed: …` with what failed it."""
-    planned = [cell for cell in gate.cells if cell.skipped is None]
-    slower = len(gate.with_verdict("slower"))
-    texts = list(gate.problems)
-    if gate.not_ok:
-        texts.append(f"{plural(len(gate.not_ok), 'cell')} not ok")
-    elif planned:
-        texts.append(f"{plural(len(planned), 'cell')} ok")
+    texts, slower = list(gate.problems), len(gate.with_verdict("slower"))
+    if num := len(gate.not_ok) or sum(cell.skipped is None for cell in gate.cells):
+        texts.append(f"{plural(num, 'cell')} {'not ok' if gate.not_ok else 'ok'}")
     if gate.compared:
         margin = f"margin {percent(gate.margin)} %"
         if gate.with_allowance:
@@ -299,24 +267,24 @@ def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
         yield f"  ... and {len(items) - num} more {kind}"
 
 
-def comparison_text(comparison: Comparison) -> str:
+def comparison_text(cell: JudgedCell) -> str:
     """Return `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`, or
     `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
-    ratio, p_value = comparison.ratio, comparison.p_adjusted
+    ratio, p_value = cell.comparison.ratio, cell.comparison.p_adjusted
     texts = [f"takes {ratio_text(ratio.mean)} times as long"]
     if ratio.low is not None:
         texts.append(f"{ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}")
     if p_value is not None:
         texts.append(f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}")
-    texts.append(f"{plural(comparison.num_launches, 'launch', 'launches')} ({comparison.num_before} before)")
-    return ", ".join([*texts, "screened"] if comparison.is_screened else texts)
+    texts.append(f"{plural(len(cell.pair.test), 'launch', 'launches')} ({len(cell.pair.base)} before)")
+    return ", ".join([*texts, "screened"] if p_value is None else texts)
 
 
-def _verdict(comparison: Comparison, margin: float) -> str:
+def _verdict(gate: Gate, cell: JudgedCell) -> str:
     """Return the verdict with its numbers: `slower: takes 1.230 times as long, ...`."""
-    ratio = comparison.ratio
-    word = verdict_text(comparison.verdict, ratio.low, ratio.high, ratio.kind, comparison.p_adjusted, margin)
-    return f"{word}: {comparison_text(comparison)}"
+    found, ratio, margin = cell.comparison, cell.comparison.ratio, gate.margin_of(cell)
+    word = verdict_text(found.word, ratio.low, ratio.high, ratio.kind, found.p_adjusted, margin)
+    return f"{word}: {comparison_text(cell)}"
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -345,11 +313,9 @@ def junit(gate: Gate) -> str:
     counts = {"tests": str(len(suite)), "failures": str(num_failures), "errors": "0", "time": f"{seconds:.3f}"}
     root.attrib |= counts
     suite.attrib |= counts | {"skipped": str(num_skipped)}
-    for element in root.iter():
-        element.attrib = {name: NOT_XML.sub("", value) for name, value in element.attrib.items()}
-        element.text = None if element.text is None else NOT_XML.sub("", element.text)
     ET.indent(root)
-    return ET.tostring(root, encoding="utf-8", xml_declaration=True).decode() + "\n"
+    text = NOT_XML.sub("", ET.tostring(root, encoding="unicode"))
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
 
 
 def _add_testcase(suite: ET.Element, gate: Gate, cell: JudgedCell) -> None:
@@ -358,7 +324,7 @@ def _add_testcase(suite: ET.Element, gate: Gate, cell: JudgedCell) -> None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = _verdict(cell.comparison, gate.margin_of(cell.comparison)) if cell.comparison else ""
+    compared = _verdict(gate, cell) if cell.comparison else ""
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details

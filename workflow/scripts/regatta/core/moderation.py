@@ -21,7 +21,7 @@ MIN_CELLS_PRIOR = 8  # benchmarks with fewer cells share one prior
 MIN_CELLS_TREND = 12  # with 8, a trend gives 4 % of unchanged campaigns of 3 launches a false finding
 
 # Weak priors of the fit. Without them, 2 degrees of freedom per cell often give d0 = infinity.
-PRIOR_FREEDOM = 4.0  # center of the log-normal prior on d0
+PRIOR_MEAN = np.log([1, 1, 4])  # of a, b and log d0: the prior on d0 is log-normal around 4
 PRIOR_FREEDOM_SD = 1.0  # of log d0
 SLOPE_SD = 0.5  # of d log variance / d log time; 10 % at 20 us and 1 % at 300 ms give a slope of -0.48
 LEAST_VARIANCE = 1e-18  # a relative variation of 1e-9 is below the resolution of any clock
@@ -39,28 +39,29 @@ Array = np.ndarray
 class Contrasts:
     """Differences of mean log times, arrays of (..., cells): test minus base.
 
-    nums: numbers of launches of base and test, or of pairs. variance: moderated, of one launch (paired: of one
-    difference; else over both sides, weighted by 1/n). freedom: its degrees of freedom; 0 if nothing is known.
-    correlation: of successive launches, (..., 1), 0 unless significant. widening: its factor on all standard errors.
-    least: smallest of nums with a test.
+    variance: moderated, of one launch (of one difference if paired; over both sides, weighted by 1/n). freedom: its
+    degrees of freedom; 0 if nothing is known. num_base, num_test: launches. Pairs are compared with 0, known as from
+    infinitely many. correlation: of successive launches, (..., 1), 0 unless significant. widening: factor of all
+    standard errors for it. least: launches of either side for a test.
     """
 
     shift: Array
     variance: Array
     freedom: Array
-    nums: tuple[Array, ...]
-    correlation: Array
-    widening: Array
-    least: int = MIN_LAUNCHES
+    num_base: Array
+    num_test: Array | float
+    correlation: Array | float = 0.0
+    widening: Array | float = 1.0
+    least: Array | int = MIN_LAUNCHES
 
     @property
     def num(self) -> Array:
-        """Return the number of launches of the side with fewer."""
-        return np.minimum(self.nums[0], self.nums[-1])
+        """Return the launches of the side with fewer."""
+        return np.minimum(self.num_base, self.num_test)
 
     def squared_error(self, more: Array | int = 0) -> Array:
-        """Return the squared standard error of the shift, with this many additional launches per side."""
-        return self.variance * sum(1 / np.maximum(num + more, 1) for num in self.nums)
+        """Return the squared standard error of the shift, after so many more launches per side."""
+        return self.variance * sum(1 / np.maximum(num + more, 1) for num in (self.num_base, self.num_test))
 
     @property
     def half_width(self) -> Array:
@@ -95,9 +96,8 @@ def fit_prior(variance: Array, freedom: Array, level: Array, is_cautious: bool =
     total = np.maximum(freedom.sum(-1), 1e-300)
     has_trend = is_known.sum(-1, keepdims=True) >= MIN_CELLS_TREND
     x = np.where(has_trend, level - (np.sum(freedom * level, -1) / total)[..., None], 0)
-    theta = np.zeros((*variance.shape[:-1], 3))  # a, b, log d0
-    theta[..., 0] = np.log(np.maximum(np.sum(freedom * variance, -1) / total, LEAST_VARIANCE))
-    theta[..., 2] = np.log(PRIOR_FREEDOM)
+    start = np.log(np.maximum(np.sum(freedom * variance, -1) / total, LEAST_VARIANCE))
+    theta = start[..., None] * [1, 0, 0] + PRIOR_MEAN  # a, b, log d0
     for _ in range(MAX_STEPS):
         step, information = _scoring_step(theta, variance, freedom, x)
         theta += step
@@ -118,17 +118,17 @@ def _scoring_step(theta: Array, variance: Array, d: Array, x: Array) -> tuple[Ar
     u = q / (1 + q)
     by_a = (d + k) / 2 * u - d / 2
     by_k = (digamma((d + k) / 2) - digamma(k / 2) - d / k - np.log1p(q) + (1 + d / k) * u) / 2
-    gradient = [by_a.sum(-1), (by_a * x).sum(-1) - b[..., 0] / SLOPE_SD**2]
-    gradient.append((k * by_k).sum(-1) - (log_k[..., 0] - np.log(PRIOR_FREEDOM)) / PRIOR_FREEDOM_SD**2)
+    precision = np.array([0, SLOPE_SD**-2, PRIOR_FREEDOM_SD**-2])  # of the weak priors
+    gradient = np.stack([part.sum(-1) for part in (by_a, by_a * x, k * by_k)], -1) - precision * (theta - PRIOR_MEAN)
     aa, ak = d * k / (2 * (d + k + 2)), -k * d / ((d + k) * (d + k + 2))
     num = (d > 0).sum(-1, keepdims=True)
     d = d.sum(-1, keepdims=True) / np.maximum(num, 1)  # the mean is accurate enough for a step
     kk = (polygamma(1, k / 2) - polygamma(1, (d + k) / 2)) / 4 - d / (k * (d + k)) + d / (2 * k * (d + k + 2))
     sums = [part.sum(-1) for part in (aa, aa * x, aa * x**2, ak, ak * x, num * k**2 * kk)]
-    sums[0], sums[2], sums[5] = sums[0] + 1e-12, sums[2] + SLOPE_SD**-2, sums[5] + PRIOR_FREEDOM_SD**-2
     information = np.stack([sums[i] for i in (0, 1, 3, 1, 2, 4, 3, 4, 5)], -1).reshape(*theta.shape, 3)
-    step = np.linalg.solve(information, np.stack(gradient, -1)[..., None])[..., 0]
-    return np.clip(step, -2, 2), information  # the first steps may overshoot
+    information += np.diag(np.maximum(precision, 1e-12))
+    step = np.linalg.solve(information, gradient[..., None])[..., 0]
+    return np.clip(step, -2, 2), information  # the first steps may be far too long
 
 
 def moderate(
@@ -159,21 +159,20 @@ def moderate(
         found[..., at] = moderated = np.maximum((d0[..., None] * s0 + d * variance[..., at]) / total, LEAST_VARIANCE)
         most = independent[..., at].sum(-1)
         if residuals is not None:
-            most = most / _inflation(residuals[..., at, :], moderated)
+            most = most / _inflation(residuals[..., at, :] / np.sqrt(moderated)[..., None])
         found_freedom[..., at] = np.maximum(np.minimum(total, most[..., None]), d)
     return found, found_freedom
 
 
-def _inflation(residuals: Array, variance: Array) -> Array:
+def _inflation(residuals: Array) -> Array:
     """Return 1 + (G - 1) r, at least 1: the variance of the sum of residuals over cells, over that without r.
 
-    r of two pairs rests on a single difference, and its square root is taken: otherwise 6 % of
-    unchanged campaigns of which r is 0.9 had a finding (decision 7).
+    r of two pairs rests on a single difference, and its square root is taken: otherwise 6 % of unchanged campaigns of
+    which r is 0.9 had a finding (decision 7).
     """
-    z = np.nan_to_num(residuals / np.sqrt(variance)[..., None])
-    alone = np.sum(z**2, (-1, -2))
-    found = np.maximum(np.sum(z.sum(-2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
-    return found if z.shape[-1] > 2 else 1 + np.sqrt((found - 1) * (z.shape[-2] - 1))
+    alone = np.nansum(residuals**2, (-1, -2))
+    found = np.maximum(np.sum(np.nansum(residuals, -2) ** 2, -1) / np.where(alone > 0, alone, 1), 1)
+    return found if residuals.shape[-1] > 2 else 1 + np.sqrt((found - 1) * (residuals.shape[-2] - 1))
 
 
 def launch_statistics(logs: Array) -> tuple[Array, Array, Array, Array]:
@@ -191,24 +190,22 @@ def serial_correlation(*sides: Array) -> Array:
     correlation is -1/n on average, for any distribution; the sum over cells of the excess is tested. Cells of a launch
     count as correlated. The result is the first-order autoregression with this excess, shrunk by a normal prior.
     """
-    excess = square = expected = 0
+    excess, square, expected = 0, 0, np.zeros(len(CORRELATIONS))
     for residuals in sides:
         num = np.isfinite(residuals).sum(-1)
-        length = np.sqrt(np.nansum(residuals**2, -1, keepdims=True))
-        is_known = (num >= MIN_LAUNCHES) & (length[..., 0] > 0)
-        unit = np.where(is_known[..., None], np.nan_to_num(residuals / np.where(length > 0, length, 1)), 0)
-        num_pairs = np.isfinite(residuals[..., 1:] * residuals[..., :-1]).sum(-1)
-        random = np.where(is_known, num_pairs / np.maximum(num * (num - 1), 1), 0)
-        of_cells = num * (np.sum(unit[..., 1:] * unit[..., :-1], -1) + random)
+        length = np.sqrt(np.nansum(residuals**2, -1))
+        is_known = (num >= MIN_LAUNCHES) & (length > 0)
+        unit = np.where(is_known[..., None], residuals / np.where(is_known, length, 1)[..., None], np.nan)
+        products = unit[..., 1:] * unit[..., :-1]
+        random = np.isfinite(products).sum(-1) / np.maximum(num * (num - 1), 1)
+        of_cells = num * (np.nansum(products, -1) + random)
         num_cells = np.maximum(is_known.sum(-1), 2)
-        shared = np.maximum(np.sum(unit.sum(-2) ** 2, -1) / num_cells - 1, 0) / (num_cells - 1)  # correlation of cells
+        shared = (_inflation(unit) - 1) / (num_cells - 1)  # correlation of cells
         excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
         for count in np.unique(num[is_known]):
             gained = _serial(min(int(count), LONGEST))[0]
-            gained = gained - gained[0]
-            expected = expected + np.sum(count * ((num == count) & is_known), -1)[..., None] * gained
-    if not np.any(excess > 0):
-        return np.zeros((*np.shape(excess), 1))
+            num_such = np.sum((num == count) & is_known, -1)
+            expected = expected + (count * num_such)[..., None] * (gained - gained[0])
     error = np.sqrt(square) / np.maximum(expected[..., TYPICAL], 1e-300)
     place = np.sum(expected <= (excess / (1 + error**2))[..., None], -1) - 1
     return np.where(excess > CORRELATION_Z * np.sqrt(square), CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
@@ -223,19 +220,15 @@ def _serial(num: int) -> Array:
     by integration over exp(x) times s^2.
     """
     lags, x = np.abs(np.subtract.outer(np.arange(num), np.arange(num))), np.linspace(-20, 20, 401)
-    center, found = np.eye(num) - 1 / num, []
-    for correlation in CORRELATIONS:
-        full = correlation**lags
-        of_launches, axes = np.linalg.eigh(center @ full @ center)
-        of_launches, axes = of_launches[1:], axes[:, 1:]  # without the mean
-        scaled = 1 + np.exp(x) * of_launches[:, None]
-        products = (
-            np.sum(axes[1:] * axes[:-1], 0) * of_launches @ np.exp(x - np.log(scaled) - np.log(scaled).sum(0) / 2) / 2
-        )
-        total = of_launches.sum()
-        factor = full.mean() * num * (num - 1) / total
-        found.append((products.sum() * (x[1] - x[0]), factor, total**2 / np.sum(of_launches**2)))
-    return np.transpose(found)
+    center, full = np.eye(num) - 1 / num, CORRELATIONS[:, None, None] ** lags
+    of_launches, axes = np.linalg.eigh(center @ full @ center)
+    of_launches, axes = of_launches[:, 1:], axes[..., 1:]  # without the mean
+    scaled = np.log1p(np.exp(x) * of_launches[..., None])
+    weights = np.sum(axes[:, 1:] * axes[:, :-1], 1) * of_launches
+    products = np.sum(weights[..., None] * np.exp(x - scaled - scaled.sum(1, keepdims=True) / 2), (1, 2)) / 2
+    total = of_launches.sum(-1)
+    factor = full.mean((1, 2)) * num * (num - 1) / total
+    return np.array([products * (x[1] - x[0]), factor, total**2 / np.sum(of_launches**2, -1)])
 
 
 def _widened(num: Array, variance: Array, correlation: Array) -> tuple[Array, Array, Array]:
@@ -264,7 +257,7 @@ def paired_contrasts(differences: Array, levels: Array, groups: Array) -> Contra
     level, correlation = np.nan_to_num(launch_statistics(levels)[1]), serial_correlation(residuals)
     variance, freedom, factor = _widened(num, variance, correlation)
     found = moderate(variance, freedom, level, groups, residuals)
-    return Contrasts(mean, *found, (num,), correlation, np.sqrt(factor))
+    return Contrasts(mean, *found, num, np.inf, correlation, np.sqrt(factor))
 
 
 def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
@@ -273,23 +266,17 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
     Their variance has Welch's degrees of freedom, computed with moderated variances of both sides. Each side has a
     separate prior, because one stack may vary more. The variance of the contrast is then moderated as well.
     """
-    sides = [launch_statistics(base), launch_statistics(test)]
-    nums, shift = [np.maximum(side[0], 1) for side in sides], sides[1][1] - sides[0][1]
-    level = np.nan_to_num((sides[0][1] + sides[1][1]) / 2)
-    correlation = serial_correlation(sides[0][3], sides[1][3])
-    widened = [_widened(num, variance, correlation) for num, _, variance, _ in sides]
-    freedoms = [freedom for _, freedom, _ in widened]
-    moderated = [moderate(variance, freedom, level, groups)[0] for variance, freedom, _ in widened]
-    parts = [variance / num for variance, num in zip(moderated, nums, strict=True)]
-    bottom = sum(part**2 / np.maximum(d, 1e-3) for part, d in zip(parts, freedoms, strict=True))
-    is_known = np.minimum(*freedoms) > 0
-    welch = np.where(is_known, (parts[0] + parts[1]) ** 2 / bottom, 0.0)
-    alone = sum(side[2] / num for side, num in zip(sides, nums, strict=True))
-    error = sum(variance / num for (variance, _, _), num in zip(widened, nums, strict=True))
-    residuals = np.where(is_known[..., None], np.concatenate([sides[0][3], sides[1][3]], -1), np.nan)
-    found = moderate(error / sum(1 / num for num in nums), welch, level, groups, residuals)
-    widening = np.sqrt(np.where(alone > 0, error, 1) / np.where(alone > 0, alone, 1))
-    return Contrasts(shift, *found, (sides[0][0], sides[1][0]), correlation, widening)
+    nums, means, variances, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
+    level, correlation = np.nan_to_num(sum(means) / 2), serial_correlation(*residuals)
+    widened, freedoms, _ = _widened(np.array(nums), np.array(variances), correlation)
+    moderated = [moderate(*side, level, groups)[0] for side in zip(widened, freedoms, strict=True)]
+    counts, is_known = np.maximum(nums, 1), freedoms.min(0) > 0
+    parts = moderated / counts
+    welch = np.where(is_known, parts.sum(0) ** 2 / np.sum(parts**2 / np.maximum(freedoms, 1e-3), 0), 0.0)
+    alone, error = (np.sum(np.maximum(of_launches, 1e-300) / counts, 0) for of_launches in (variances, widened))
+    residuals = np.where(is_known[..., None], np.concatenate(residuals, -1), np.nan)
+    found = moderate(error / np.sum(1 / counts, 0), welch, level, groups, residuals)
+    return Contrasts(means[1] - means[0], *found, *nums, correlation, np.sqrt(error / alone))
 
 
 def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
@@ -298,13 +285,11 @@ def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tupl
     One side may have a single allocation, if the other has several. Its cells may vary more than on the other side, so
     the interval is then at least that of `launches`: log times of base and test.
     """
-    sides = [launch_statistics(base), launch_statistics(test)]
-    nums, residuals = tuple(side[0] for side in sides), np.concatenate([side[3] for side in sides], -1)
-    freedom = sum(np.maximum(num - 1.0, 0) for num in nums)
+    nums, means, _, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
+    residuals, freedom = np.concatenate(residuals, -1), sum(np.maximum(num - 1.0, 0) for num in nums)
     variance = np.nansum(residuals**2, -1) / np.maximum(freedom, 1)
-    level, one = np.nan_to_num((sides[0][1] + sides[1][1]) / 2), np.ones(freedom.shape)
-    found = moderate(variance, freedom, level, groups, residuals)
-    contrasts = Contrasts(sides[1][1] - sides[0][1], *found, nums, 0 * one[..., :1], one, least=1)
+    found = moderate(variance, freedom, np.nan_to_num(sum(means) / 2), groups, residuals)
+    contrasts = Contrasts(means[1] - means[0], *found, *nums, least=1)
     alone = unpaired_contrasts(*launches, groups)
     is_wider = (contrasts.num == 1) & (alone.half_width > contrasts.half_width)
     variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
@@ -317,8 +302,7 @@ def adjust_for_number(p_value: Array) -> Array:
     num = np.isfinite(p_value).sum(-1, keepdims=True)
     raised = np.take_along_axis(p_value, order, -1) * num / np.arange(1, p_value.shape[-1] + 1)
     lowest = np.fmin.accumulate(raised[..., ::-1], -1)[..., ::-1]
-    adjusted = np.empty(p_value.shape)
-    np.put_along_axis(adjusted, order, np.minimum(lowest, 1), -1)
+    adjusted = np.take_along_axis(np.minimum(lowest, 1), np.argsort(order, -1), -1)
     return np.where(np.isnan(p_value), np.nan, adjusted)
 
 
@@ -338,19 +322,18 @@ def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Arr
 def launches_needed(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
     """Return the smallest number of additional launches per side that settle a verdict with probability POWER.
 
-    NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches, the shift changes by a t
-    variable whose squared scale is the difference of the squared standard errors. The p threshold is that for one more
-    finding in the table. p_adjusted: of the whole table, which may have more rows.
+    NaN if it is above MOST_LAUNCHES. From the predictive distribution: with m more launches the shift moves by a t
+    variable, whose squared scale is the difference of the squared standard errors. The p that counts is that of one
+    more finding in the table.
     """
     num = np.isfinite(p_adjusted).sum(-1, keepdims=True)
     num_found = (p_adjusted <= FALSE_DISCOVERIES).sum(-1, keepdims=True)
     level = FALSE_DISCOVERIES * np.minimum(num_found + 1, np.maximum(num, 1)) / np.maximum(num, 1)
-    low, high = np.zeros(contrasts.shift.shape), np.full(contrasts.shift.shape, MOST_LAUNCHES + 1.0)
-    while np.any(high - low > 1):
-        middle = np.where(high - low > 1, np.floor((low + high) / 2), high)
-        is_enough = _settled(contrasts, middle, margin, allowance, level) >= POWER
-        low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
-    return np.where(high > MOST_LAUNCHES, np.nan, high)
+    open_with = np.zeros(contrasts.shift.shape)  # so many more launches
+    for step in (64, 32, 16, 8, 4, 2, 1):
+        is_enough = _settled(contrasts, open_with + step, margin, allowance, level) >= POWER
+        open_with = np.where(is_enough, open_with, open_with + step)
+    return np.where(open_with < MOST_LAUNCHES, open_with + 1, np.nan)
 
 
 def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array | float, level: Array) -> Array:

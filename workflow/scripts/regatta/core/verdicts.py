@@ -7,6 +7,7 @@ docs/decisions/0007-intervals-and-verdicts.md. Statistics: regatta.core.moderati
 import math
 from argparse import ArgumentTypeError
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -68,25 +69,19 @@ class Compared:
         is_enough = min(nums) > 1 if self.is_paired else min(nums) and sum(nums) - 2 >= MIN_FREEDOM_ALLOCATIONS
         return bool(is_enough) and self.num >= MIN_LAUNCHES
 
-    @property
-    def num_units(self) -> int:
-        """Return the number of independent units of the side with fewer."""
-        return min(len(set(of_side)) for of_side in self.allocations) if self.is_by_allocation else self.num
-
     def logs(self, side: int) -> dict[int, float]:
         """Return log times of the launches of base (0) or test (1), by repeat."""
         logs = np.log((self.base, self.test)[side]).tolist()
         return dict(zip(self.repeats[side] or range(len(logs)), logs, strict=True))
 
     def units(self, side: int) -> dict[int, float]:
-        """Return log times of the independent units: launches by repeat, or means over an allocation's launches."""
-        logs = self.logs(side)
+        """Return log times of the independent units: of launches by repeat, or means over those of an allocation."""
+        logs, names = self.logs(side), self.allocations[side]
         if not self.is_by_allocation:
             return logs
-        of_allocations: dict[str, list[float]] = {}
-        for name, log in zip(self.allocations[side], logs.values(), strict=True):
-            of_allocations.setdefault(name, []).append(log)
-        return dict(enumerate(math.fsum(of_one) / len(of_one) for of_one in of_allocations.values()))
+        pairs = list(zip(names, logs.values(), strict=True))
+        means = (fmean(log for name, log in pairs if name == allocation) for allocation in dict.fromkeys(names))
+        return dict(enumerate(means))
 
     @property
     def num(self) -> int:
@@ -120,10 +115,10 @@ class Verdict:
 
     word: str
     ratio: Estimate
-    test: str
-    p_value: float | None
-    p_adjusted: float | None
-    launches_needed: int | None
+    test: str = NO_TEST
+    p_value: float | None = None
+    p_adjusted: float | None = None
+    launches_needed: int | None = None
     correlation: float | None = None
     widening: float | None = None
 
@@ -138,42 +133,48 @@ def judge_all(
     allocation_variation: added to the margin for faster and slower where the interval excludes variation between
     allocations.
     """
-    margins = np.array(margin if isinstance(margin, list) else [margin] * len(compared), float)
-    allowances = [0.0 if pair.is_paired or pair.is_by_allocation else allocation_variation for pair in compared]
-    limits, allowances, parts, order = np.log1p(margins), np.log1p(allowances), [], []
-    for kind in TEST:
-        rows = [i for i, pair in enumerate(compared) if (pair.is_paired, pair.is_by_allocation) == kind and pair.num]
-        if rows:
-            parts.append(_contrasts([compared[i] for i in rows], *kind))
-            order += rows
-    verdicts = [Verdict("inconclusive", pair.ratio, NO_TEST, None, None, None) for pair in compared]
-    if not order:
+    verdicts = [Verdict("inconclusive", pair.ratio) for pair in compared]
+    known = [i for i, pair in enumerate(compared) if pair.num]
+    if not known:
         return verdicts
-    p_value = np.where(np.isnan(limits[order]), np.nan, np.concatenate([part.p_value for part in parts]))
-    adjusted, begin = moderation.adjust_for_number(p_value), 0
-    for part in parts:
-        at = slice(begin, begin := begin + len(part.shift))
-        rows = order[at]
-        words = moderation.words(part, adjusted[at], limits[rows], allowances[rows])
-        needed = moderation.launches_needed(part, adjusted, limits[rows], allowances[rows])
-        columns = rows, words.tolist(), _ratios(part, compared, rows), p_value[at], adjusted[at], needed, part.widening
-        for row, word, ratio, p, p_adjusted, more, widening in zip(*columns, strict=True):
-            verdicts[row] = _verdict(compared[row], word, ratio, (p, p_adjusted, more))
-            if part.correlation[0] > 0:
-                found = {"correlation": float(part.correlation[0]), "widening": float(widening)}
-                verdicts[row] = replace(verdicts[row], **found)
+    pairs = [compared[i] for i in known]
+    limits = np.log1p(np.broadcast_to(np.array(margin, float), len(compared))[known])
+    allowances = [0.0 if pair.is_paired or pair.is_by_allocation else allocation_variation for pair in pairs]
+    found, allowances = _contrasts(pairs), np.log1p(allowances)
+    p_value = np.where(np.isnan(limits), np.nan, found.p_value)
+    adjusted = moderation.adjust_for_number(p_value)
+    words = moderation.words(found, adjusted, limits, allowances)
+    units = moderation.launches_needed(found, adjusted, limits, allowances)
+    needed = np.where(words == "inconclusive", np.ceil(units * [pair.num for pair in pairs] / found.num), 0)
+    dependence = np.where(found.correlation > 0, [found.correlation, found.widening], np.nan)
+    ends = np.exp([found.shift, found.shift - found.half_width, found.shift + found.half_width]).T
+    numbers = np.stack([p_value, adjusted, needed, *dependence], -1)
+    for i, word, of_ratio, of_row in zip(known, words.tolist(), ends.tolist(), numbers.tolist(), strict=True):
+        verdicts[i] = _verdict(compared[i], word, of_ratio, of_row)
     return verdicts
 
 
-def _verdict(pair: Compared, word: str, ratio: Estimate, numbers: tuple[float, float, float]) -> Verdict:
-    """Return the verdict on one pair. numbers: p, corrected p, and additional units needed; NaN if unknown."""
-    p, p_adjusted, more = (None if math.isnan(number) else float(number) for number in numbers)
-    launches = None if more is None else math.ceil(more * pair.num / pair.num_units)
+def _verdict(pair: Compared, word: str, ends: list[float], numbers: list[float]) -> Verdict:
+    """ends: of the interval. numbers: the other fields of a verdict; NaN if unknown."""
+    p, p_adjusted, needed, *dependence = (None if math.isnan(number) else number for number in numbers)
+    ratio = Estimate(pair.num, *ends, "interval") if pair.num >= MIN_LAUNCHES else pair.ratio
     test = NO_TEST if p is None else TEST[pair.is_paired, pair.is_by_allocation]
-    return Verdict(word, ratio, test, p, p_adjusted, launches if word == "inconclusive" else 0)
+    return Verdict(word, ratio, test, p, p_adjusted, None if needed is None else int(needed), *dependence)
 
 
-def _contrasts(compared: list[Compared], is_paired: bool, is_by_allocation: bool) -> Contrasts:
+def _contrasts(compared: list[Compared]) -> Contrasts:
+    """Return the contrasts of all pairs. Those with different tests inform each other in no way."""
+    parts, order = [], []
+    for kind in TEST:
+        rows = [i for i, pair in enumerate(compared) if (pair.is_paired, pair.is_by_allocation) == kind]
+        if rows:
+            part = _of_kind([compared[i] for i in rows], *kind)
+            parts.append(np.broadcast_arrays(*vars(part).values()))
+            order += rows
+    return Contrasts(*np.concatenate(parts, -1)[:, np.argsort(order)])
+
+
+def _of_kind(compared: list[Compared], is_paired: bool, is_by_allocation: bool) -> Contrasts:
     groups = np.array([pair.group for pair in compared])
     base, test = (launch_table([pair.units(side) for pair in compared]) for side in (0, 1))
     if is_paired:
@@ -183,16 +184,6 @@ def _contrasts(compared: list[Compared], is_paired: bool, is_by_allocation: bool
         launches = tuple(launch_table([pair.logs(side) for pair in compared]) for side in (0, 1))
         return moderation.allocation_contrasts(base, test, groups, launches)
     return moderation.unpaired_contrasts(base, test, groups)
-
-
-def _ratios(contrasts: Contrasts, compared: list[Compared], rows: list[int]) -> list[Estimate]:
-    """Return ratios with their intervals, or with ranges if there are too few launches."""
-    shift, half = contrasts.shift, contrasts.half_width
-    ends = zip(rows, np.exp([shift, shift - half, shift + half]).T.tolist(), strict=True)
-    return [
-        Estimate(compared[row].num, *values, "interval") if compared[row].num >= MIN_LAUNCHES else compared[row].ratio
-        for row, values in ends
-    ]
 
 
 def noise_floor(ratios: list[float]) -> float | None:

@@ -15,6 +15,7 @@ from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import cell_names
+from regatta.core.statistics import interval_values
 from regatta.core.text import is_unknown, plural, ratio_text
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, sign_test
 from regatta.store.collect import cell_row
@@ -135,25 +136,6 @@ Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one c
 
 
 @dataclass(frozen=True)
-class Sides:
-    """The launches of two cells that are compared, in seconds. is_paired: those at one index shared an allocation.
-
-    repeats, allocations: of these launches; allocations are empty if they cannot be the unit. is_alike: the cells
-    measure the same (A/A), so they get no verdict.
-    """
-
-    reference: list[float]
-    other: list[float]
-    is_paired: bool
-    allocations: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    repeats: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    is_alike: bool = False
-
-    def compared(self, group: str = "") -> Compared:
-        return Compared(self.reference, self.other, self.is_paired, group, self.allocations, self.repeats)
-
-
-@dataclass(frozen=True)
 class Margin:
     """The ratio up to which times are equivalent, and where it comes from."""
 
@@ -168,10 +150,9 @@ def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     pairs = [(pair, axis) for pair in cell_pairs(campaign)]
     listed = {pair.ids for pair, _ in pairs}
     pairs += [(pair, "stack") for ids, pair in alike.items() if ids not in listed]
-    sides = [replace(_sides(campaign, times, pair), is_alike=pair.ids in alike) for pair, _ in pairs]
-    margins = margins_of(campaign, times)
-    of_pairs = [margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
-    return compared_table([_pair_row(campaign, *pair) for pair in pairs], sides, of_pairs)
+    compared, margins = [_compared(campaign, times, pair) for pair, _ in pairs], margins_of(campaign, times)
+    of_pairs = [None if pair.ids in alike else margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
+    return compared_table([_pair_row(campaign, *pair) for pair in pairs], compared, of_pairs)
 
 
 def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
@@ -192,10 +173,9 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
     """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
     ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
     for pair in alike_stacks(campaign):
-        sides = _sides(campaign, times, pair)
-        compared = sides.compared()
+        compared = _compared(campaign, times, pair)
         if compared.num >= MIN_LAUNCHES:
-            ratios[pair.other["spec"]["benchmark"]].append(compared.ratio.mean)
+            ratios[compared.group].append(compared.ratio.mean)
     given = versus_of(campaign)["margin"]
     margins = dict.fromkeys(ratios, Margin(MARGIN, "default") if given is None else Margin(given, "campaign"))
     for benchmark, of_benchmark in ratios.items():
@@ -253,7 +233,7 @@ def batch_of(launch: str) -> str:
     return launch.rsplit("-", 2)[0]
 
 
-def sides_of(reference: Times, other: Times, is_same_campaign: bool = True) -> Sides:
+def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: bool = True) -> Compared:
     """Pair the launches of two cells that were measured in one allocation: by repeat, within a batch.
 
     Launches without a counterpart are left out. If they are half of a side or more, all are used, unpaired.
@@ -266,31 +246,31 @@ def sides_of(reference: Times, other: Times, is_same_campaign: bool = True) -> S
     seconds = ([time for _, time in of_side] for of_side in launches)
     batches = tuple(tuple(batch for batch, _ in of_side) for of_side in launches)
     allocations = tuple(() if any(map(is_unknown, of_side)) else of_side for of_side in batches)
-    return Sides(*seconds, is_paired, allocations, tuple(map(tuple, repeats)))
+    return Compared(*seconds, is_paired, group, allocations, tuple(map(tuple, repeats)))
 
 
-def _sides(campaign: dict, times: dict[str, Times], pair: CellPair) -> Sides:
-    """Return the launches of a pair. Without `allocations`, batches split by duration do not count as allocations."""
-    found = sides_of(times[pair.reference["id"]], times[pair.other["id"]])
+def _compared(campaign: dict, times: dict[str, Times], pair: CellPair) -> Compared:
+    """Return the launches of a pair. Without `allocations`, batches split by their duration do not count as such."""
+    found = sides_of(times[pair.reference["id"]], times[pair.other["id"]], pair.other["spec"]["benchmark"])
     return found if "allocations" in campaign else replace(found, allocations=((), ()))
 
 
-def compared_table(rows: list[dict], sides: list[Sides], margins: list[Margin]) -> pd.DataFrame:
-    """Return rows with the statistics of their launches.
+def compared_table(rows: list[dict], compared: list[Compared], margins: list[Margin | None]) -> pd.DataFrame:
+    """Return rows with the statistics of their launches. margins: None if both cells measure the same (A/A).
 
     p values are corrected over all tested rows: those with launches on both sides that are not A/A. Rows of a benchmark
     share a prior.
     """
-    compared = [pair.compared(row["benchmark"]) for row, pair in zip(rows, sides, strict=True)]
-    limits = [None if pair.is_alike else margin.ratio for pair, margin in zip(sides, margins, strict=True)]
-    verdicts = judge_all(compared, limits)
-    for index, (row, pair) in enumerate(zip(rows, sides, strict=True)):
-        row |= {"num_launches": len(pair.other), "num_reference_launches": len(pair.reference)}
-        row |= {"time_s": _mean(pair.other), "reference_time_s": _mean(pair.reference)}
-        if not pair.is_alike:
-            row |= {"margin_ratio": margins[index].ratio, "margin_source": margins[index].source}
-        if compared[index].num:
-            row |= _statistics(verdicts[index], pair)
+    verdicts = judge_all(compared, [None if margin is None else margin.ratio for margin in margins])
+    for row, pair, margin, verdict in zip(rows, compared, margins, verdicts, strict=True):
+        row |= {"num_launches": len(pair.test), "num_reference_launches": len(pair.base)}
+        row |= {"time_s": _mean(pair.test), "reference_time_s": _mean(pair.base)}
+        if margin is not None:
+            row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
+        if pair.num:
+            row |= verdict_values(verdict) | {"is_paired": pair.is_paired}
+            row |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
+            row |= {"test": None, "verdict": ALIKE} if margin is None else {}
     return make_table(rows, COMPARISONS)
 
 
@@ -298,16 +278,10 @@ def _mean(values: list[float]) -> float | None:
     return math.exp(np.mean(np.log(values))) if values else None
 
 
-def _statistics(verdict: Verdict, sides: Sides) -> dict:
-    """Return the columns of one row."""
-    ratio = verdict.ratio
-    found = {"is_paired": sides.is_paired, "time_ratio": ratio.mean, "interval": ratio.kind, "verdict": ALIKE}
-    found |= {"time_low_ratio": ratio.low, "time_high_ratio": ratio.high}
-    found |= {"launch_correlation": verdict.correlation, "widening_ratio": verdict.widening}
-    if not sides.is_alike:
-        found |= {"test": verdict.test, "p_value": verdict.p_value, "p_adjusted": verdict.p_adjusted}
-        found |= {"verdict": verdict.word, "launches_needed": verdict.launches_needed}
-    return found
+def verdict_values(verdict: Verdict) -> dict:
+    """Return the columns of a verdict."""
+    found = interval_values("time", "ratio", verdict.ratio) | {"interval": verdict.ratio.kind, "verdict": verdict.word}
+    return found | {name: getattr(verdict, name) for name in ("test", "p_value", "p_adjusted", "launches_needed")}
 
 
 def by_effect(comparisons: pd.DataFrame) -> pd.DataFrame:

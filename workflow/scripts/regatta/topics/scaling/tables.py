@@ -4,12 +4,13 @@ Rates are never averaged: times per step are averaged over launches, and rates a
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import is_unknown
-from regatta.core.verdicts import Compared, judge_all
+from regatta.core.verdicts import judge_all
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, interval_columns, make_table
 from regatta.topics.base import cells_of, launch_means, values_of_cells, with_primary
@@ -204,8 +205,8 @@ def efficiencies(pairs: list[tuple[dict, dict | None, str, str | None]], steps: 
     strong scaling b = b0/n on n ranks: T(1) / (n T(n)). The interval is that of a moderated contrast (verdicts.py).
     """
     known = [i for i, (*_, cell, baseline) in enumerate(pairs) if baseline not in (None, cell)]
-    sides = [sides_of(*(steps.launches[name] for name in pairs[i][2:])) for i in known]
-    compared = [Compared(side.reference, side.other, side.is_paired, repeats=side.repeats) for side in sides]
+    compared = [sides_of(*(steps.launches[name] for name in pairs[i][2:])) for i in known]
+    compared = [replace(pair, allocations=((), ())) for pair in compared]
     found = [Estimate(0) for _ in pairs]
     for i, verdict in zip(known, judge_all(compared, [None] * len(compared)), strict=True):
         batch, batch_0 = (spec["parameters"]["batch_size"] for spec in pairs[i][:2])

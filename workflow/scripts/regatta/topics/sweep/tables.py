@@ -13,10 +13,10 @@ from regatta.campaign.matrix import canonical_json
 from regatta.core.moderation import median_of_others
 from regatta.core.statistics import fast_median, interval_values, over_launches
 from regatta.core.text import natural
-from regatta.core.verdicts import Compared, Verdict, judge_all
+from regatta.core.verdicts import Compared, judge_all
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, REAL, TEXT, WHOLE, interval_columns, make_table
-from regatta.topics.comparison.tables import margins_of, times_by_cell
+from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs. place: 1 is the fastest of num_places.
@@ -129,7 +129,7 @@ def _ranked(
         row |= interval_values("time", "s", mean)
     verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
     for (row, _), verdict in zip(compared, verdicts, strict=True):
-        row |= _statistics(verdict)
+        row |= verdict_values(verdict)
     return make_table(rows, SWEEP)
 
 
@@ -140,14 +140,3 @@ def _others(members: list[Member], repeats: list[int]) -> list[Times]:
     return [
         {repeat: time for repeat, time in zip(repeats, times, strict=True) if not np.isnan(time)} for times in medians
     ]
-
-
-def _statistics(verdict: Verdict) -> dict:
-    return interval_values("time", "ratio", verdict.ratio) | {
-        "interval": verdict.ratio.kind,
-        "test": verdict.test,
-        "p_value": verdict.p_value,
-        "p_adjusted": verdict.p_adjusted,
-        "verdict": verdict.word,
-        "launches_needed": verdict.launches_needed,
-    }
