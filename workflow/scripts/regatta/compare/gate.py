@@ -251,7 +251,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     lines += _some("faster", [f"{cell.id}: {comparison_text(cell.comparison)}" for cell in faster[::-1]], SHOWN_FASTER)
     if unclear:
         lines.append(
-            f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); the slowest: {unclear[0].id}:"
+            f"  not settled: {plural(len(unclear), 'cell')} (do not fail the gate); largest ratio: {unclear[0].id}:"
             f" {_verdict(unclear[0].comparison, gate.margin_of(unclear[0].comparison))}"
         )
     lines += [f"  note: {note}" for note in gate.notes]

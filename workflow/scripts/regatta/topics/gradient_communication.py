@@ -162,7 +162,7 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the cell whose step waits longest for gradient communication, as a share of the step."""
+    """Return the cell with the highest mean share of exposed communication in the step."""
     rows = data.tables["strategies"].dropna(subset=["exposed_share_ratio", "exposed_s"])
     if rows.empty:
         return []
@@ -179,10 +179,10 @@ def findings(data: ReportData) -> list[Finding]:
 
 def sentence(finding: Finding) -> str:
     values = finding.values
+    of_cells = f"highest mean of {values['num_cells']} cells" if values["num_cells"] > 1 else "mean over launches"
     return (
-        f"Exposed communication: up to {percent_number(values['share_ratio'])} % of the step ({values['name']};"
-        f" median of the launches' shares). Exposed: {time_text(values['exposed'])};"
-        f" step: {duration(values['step_s'])}."
+        f"Exposed communication: {percent_number(values['share_ratio'])} % of the step ({values['name']}; {of_cells})."
+        f" Exposed: {time_text(values['exposed'])}; step: {duration(values['step_s'])}."
     )
 
 

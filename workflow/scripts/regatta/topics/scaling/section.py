@@ -201,12 +201,11 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs."""
+    """Return the lowest efficiencies, one for each workload and stack; without any, throughputs of the first ones."""
     found = efficiency_findings(data)
     if not found:
         measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-        fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
-        return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
+        return [_throughput(row, data) for row in measured[:MOST_THROUGHPUTS]]
     # Uncertain ones come after those that say how much is lost.
     found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
     shown = found[:MOST_EFFICIENCIES]
