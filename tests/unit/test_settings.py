@@ -137,3 +137,4 @@ def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp
     assert other.values["near"] == ()
     assert "ring" in data.names[finding.cells[0]]
     assert sorted(finding.values["near"]) == ["butterfly", "halving_doubling"]
+    assert ". Highest mean of 6 cells; within noise, or undecided: " in communication.sentence(finding)

@@ -195,7 +195,9 @@ def bucket(data: ReportData) -> AnswerLine | None:
     if worst:
         values |= {"worst_bucket_cap_mb": size, "worst_cost_ratio": worst.cost}
         values |= {"worst_cost_low_ratio": worst.low, "worst_cost_high_ratio": worst.high}
-        texts.append(f"{size:g} MiB is up to {percent_number(worst.cost)} %{cost_text(worst)} slower")
+        cost = percent_number(worst.cost)
+        of_several = f"highest mean cost of {num} workloads: {cost} % ({size:g} MiB)"  # its interval is of one row
+        texts.append(of_several if num > 1 else f"{size:g} MiB is {cost} %{cost_text(worst)} slower")
     *others, last = (f"{size:g}" for size in chosen)
     named = f"{', '.join(others)} or {last}" if others else last
     lead = f"Bucket size: {named} MiB"

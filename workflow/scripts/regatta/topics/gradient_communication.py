@@ -193,7 +193,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
         return []
     text = (
         "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
-        " then the median over launches. Shares are medians of each launch's ratio, not ratios of medians. Hidden: 1 −"
+        " then the mean over launches. Shares are means of each launch's ratio, not ratios of means. Hidden: 1 −"
         " exposed / time of communication alone, negative if more time is exposed. n: launches with both step types."
         " Unknown for fsdp and static graphs, which cannot skip synchronization."
     )

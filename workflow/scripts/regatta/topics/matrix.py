@@ -16,14 +16,15 @@ from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.topics.base import ReportData, Topic
+from regatta.topics.communication import message_size
 from regatta.topics.scaling.figures import is_wide
 
 NO_RECORD = ("not_measured", "not_started")
 
 NUMBERS = (
     "Number: highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline; collectives:"
-    " highest mean bus bandwidth at the largest message, or lowest time per call; others: valid / planned measurements."
-    " Color: efficiency, 0 to 100 %."
+    " bus bandwidth at the largest message, or lowest time per call; others: valid / planned measurements. Color:"
+    " efficiency, 0 to 100 %."
 )
 
 SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
@@ -132,11 +133,9 @@ def _collective(rows: list, names: dict[str, str]) -> SquareValue:
     """Return the bus bandwidth of the largest measured message, else the latency. rows: of collectives.csv."""
     known = [row for row in rows if not is_unknown(row.busbw_gb_per_s)]
     if known:
-        size = max(row.message_bytes for row in known)
-        largest = [row for row in known if row.message_bytes == size]
-        best = max(largest, key=lambda row: row.busbw_gb_per_s)
-        rate, rank = three(best.busbw_gb_per_s), _of_cells("highest", largest)
-        return f"{rate} GB/s", None, f"bus bandwidth {rate} GB/s, {rank}{names[best.cell]}"
+        largest = max(known, key=lambda row: row.message_bytes)
+        rate = three(largest.busbw_gb_per_s)
+        return f"{rate} GB/s", None, f"bus bandwidth {rate} GB/s with {message_size(largest.message_bytes)}"
     best = min(rows, key=lambda row: row.time_s)
     time = three(1e6 * best.time_s)
     return f"{time} µs", None, f"{time} µs per call, {_of_cells('lowest', rows)}{names[best.cell]}"
