@@ -90,11 +90,11 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    assert line.text == "largest losses: inter-node (ResNet-18: 40 points), intra-node (ResNet-50: 10 points)"
+    assert line.text == "losses: DDP overhead 0.0, intra-node 10, inter-node 8.0 to 40 points"
     assert line.values["without_result"] == {}
 
 
-def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
+def test_losses_have_their_range_over_workloads_and_none_is_called_the_largest(tmp_path):
     """Five models lose half of the throughput between nodes, and one three quarters within a node."""
     models = [f"model_{number}" for number in range(6)]
     cells = [train_cell(model, *place, strategy) for model in models for place, strategy, _ in SHAPES]
@@ -107,7 +107,7 @@ def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
 
     set_step_times(folder, seconds)
     line = lines_of(folder)["scaling"]
-    assert line.text == "largest losses: inter-node (5 of 6: 50 points), intra-node (model_5: 75 points)"
+    assert line.text == "losses: DDP overhead 0.0, intra-node 0.0 to 75, inter-node 0.0 to 50 points"
 
 
 def without(folder, is_lost):
@@ -133,7 +133,7 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
     assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.startswith("largest losses: intra-node (10 points)")
+    assert line.text.startswith("losses: DDP overhead 0.0, intra-node 10 points")
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -155,7 +155,9 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
 
 
 def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_models):
-    values = lines_of(two_models)["bucket"].values
+    line = lines_of(two_models)["bucket"]
+    assert line.text == "highest mean cost of 2 workloads: 10 % (1 MiB)"  # an interval of one row would be too narrow
+    values = line.values
     assert values["bucket_cap_mb"] == [25.0]
     assert (values["num_best"], values["num"]) == (2, 2)
     assert values["worst_bucket_cap_mb"] == 1
@@ -238,7 +240,7 @@ def test_a_baseline_alone_has_no_efficiency(two_models):
     line = lines_of(two_models)["scaling"]
     assert line.lead == "Throughput: 792 samples/s"  # batches of 8 in 10.0 and 10.2 ms
     assert line.text.startswith("ResNet-18 ")
-    assert line.text.endswith("; no result besides baselines")
+    assert line.text.endswith("; first of 2 workloads; no result besides baselines")
 
 
 def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):
@@ -264,6 +266,15 @@ def test_a_shape_without_a_part_has_no_loss_there(tmp_path):
     [row] = loss_rows(analyse(folder))
     assert dict(row["losses"])["inter_node_ratio"] is None
     assert dict(row["losses"])["intra_node_ratio"] > 0
+
+
+def test_throughputs_of_different_workloads_are_not_compared(two_models):
+    """The second workload has twice the throughput of the first on the same ranks, and is not named."""
+    without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
+    set_step_times(two_models, lambda spec, repeat: {"resnet18": 0.02, "resnet50": 0.01}[spec["parameters"]["model"]])
+    line = lines_of(two_models)["scaling"]
+    assert line.lead == "Throughput: 400 samples/s"
+    assert line.text.startswith("ResNet-18 ")
 
 
 def test_without_a_baseline_the_highest_throughput_is_given(tmp_path):

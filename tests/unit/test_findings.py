@@ -231,6 +231,7 @@ def check_comparisons(data, finding):
 def check_training(data, finding):
     row = row_of(data, "training_runs", finding.cells[0])
     assert finding.values["total"].estimate == row.total_s
+    assert finding.values["num_candidates"] == len(finding.sources[0].rows)
     assert finding.values["accuracy"].estimate == row.accuracy_ratio
 
 

@@ -281,7 +281,7 @@ def test_an_imported_campaign_is_not_dated(tmp_path):
 # Trends.
 
 
-def test_a_trend_follows_the_best_cell_of_the_latest_campaign(tmp_path):
+def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path):
     times = [(SMALL, [1.0, 1.1, 1.2]), (LARGE, [2.0, 2.1, 2.2])]
     rows = [(SMALL, bandwidth(1.0)), (LARGE, bandwidth(2.0, 0.010, 0.008, 0.0125))]
     write_campaign(tmp_path / "june", times, "21", collectives=rows)
@@ -294,6 +294,16 @@ def test_a_trend_follows_the_best_cell_of_the_latest_campaign(tmp_path):
     assert (column.title, column.cell) == ("Bus bandwidth (GB/s)", "all-reduce · 1×2 processes · 16 KiB")
     assert texts(column) == [None, "4.00, n = 1", "2.00 (1.60 to 2.50), n = 3"]
     assert [value and value.bar_percent for value in column.values] == [None, 100.0, 50.0]
+
+
+def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_latest_campaign(tmp_path):
+    """SMALL: 1.0, then 3.0. LARGE: 2.0, then 2.5. In its lowest campaign, LARGE is higher."""
+    for name, day, small, large in (("a", "01", 1.0, 2.0), ("b", "02", 3.0, 2.5)):
+        rows = [(SMALL, bandwidth(small)), (LARGE, bandwidth(large))]
+        write_campaign(tmp_path / name, [(SMALL, [1.0]), (LARGE, [2.0])], day, collectives=rows)
+    [trend] = trends_of(tmp_path).trends
+    assert trend.columns[0].cell.endswith("16 KiB")
+    assert [text.split(",")[0] for text in texts(trend.columns[0])] == ["2.00", "2.50"]
 
 
 def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path):

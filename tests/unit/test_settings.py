@@ -82,6 +82,20 @@ def test_a_missing_launch_leaves_the_others_in_blocks():
     assert found["b"].may_be_best is False
 
 
+def test_a_setting_with_2_of_10_launches_leaves_the_others_all_of_theirs(plain):
+    """c has 2 launches, so a and b have 10 each and their 5 % are significant. In the 2 common ones they differ by 0."""
+    random = np.random.default_rng(4)
+    noise = 0.01 * random.standard_normal((3, 10))
+    noise[1, 2:] += 0.0625
+    noise[1, :2] = noise[0, :2]
+    times = {name: launches(*of_cell) for name, of_cell in zip("abc", noise, strict=True)}
+    times["c"] = {repeat: times["c"][repeat] for repeat in (0, 1)}
+    found = compare_settings([["a", "b", "c"]], times, GROUPS)
+    means = [noise[0].mean(), noise[1].mean(), noise[2, :2].mean()]
+    assert found["b"].cost == pytest.approx(math.expm1(means[1] - min(means)), rel=1e-9)
+    assert (found["b"].may_be_best, found["c"].may_be_best) == (False, True)
+
+
 def test_a_cost_that_one_row_in_twenty_shows_by_chance_is_not_named():
     """One of 20 rows is excluded at p just below 5 %: not after Benjamini and Hochberg."""
     random = np.random.default_rng(3)
@@ -123,3 +137,4 @@ def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp
     assert other.values["near"] == ()
     assert "ring" in data.names[finding.cells[0]]
     assert sorted(finding.values["near"]) == ["butterfly", "halving_doubling"]
+    assert ". Highest mean of 6 cells; within noise, or undecided: " in communication.sentence(finding)

@@ -66,6 +66,8 @@ def test_a_square_shows_the_most_efficient_bucket_as_the_table_has_it(laptop):
     best = max(float(scaling.loc[cell, "efficiency_ratio"]) for cell in square.cells)
     assert len(square.cells) == 2
     assert (square.text, square.level) == (f"{100 * best:.0f}", best)
+    assert "% (95 % CI " in square.note
+    assert "highest mean of 2: " in square.note
 
 
 def test_a_cell_with_all_its_launches_precedes_a_faster_one_without(tmp_path):

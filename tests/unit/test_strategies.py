@@ -1,11 +1,11 @@
 """Exposed and hidden communication, and memory: numbers computed by hand."""
 
 import pytest
-from synthetic import collective_cell, make_campaign, train_cell
+from synthetic import collective_cell, make_campaign, report_data, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.gradient_communication import strategies_table, strategy_figures
+from regatta.topics.gradient_communication import findings, sentence, strategies_table, strategy_figures
 from regatta.topics.memory import memory_table, memory_tables
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
@@ -117,3 +117,16 @@ def test_a_strategy_without_a_step_to_compare_with_is_in_the_table_alone():
     assert set(second[3:]) == {"n/a"}
     only_fsdp, _, measurements = tables(cells[1])
     assert strategy_figures(only_fsdp, measurements) == []
+
+
+def test_the_finding_is_the_highest_mean_share_and_says_of_how_many_cells():
+    """Shares 10, 20 and 12 %: mean 14 %, median 12 %. The other cell has half of the exposed time."""
+    cells = [train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25)]
+    fewer = [launch | {"no_sync_s": (launch["whole_step_s"] + launch["no_sync_s"]) / 2} for launch in LAUNCHES]
+    strategies, _, measurements = tables((cells[0], LAUNCHES), (cells[1], fewer))
+    [finding] = findings(report_data(make_campaign(cells, repeats=3), measurements, strategies=strategies))
+    assert finding.cells == (cells[0]["id"],)
+    assert finding.values["share_ratio"] == pytest.approx(0.14)
+    start = "Exposed communication: 14 % of the step (ResNet-18"
+    assert sentence(finding).startswith(start)
+    assert "; highest mean of 2 cells). Exposed: 14.0 ms" in sentence(finding)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_campaign, make_header, report_data, write_lines
+from synthetic import analyse, make_campaign, make_header, report_data, write_lines
 from synthetic_training import norm_cell, run_cell, run_record
 
 from regatta.store.collect import cell_row, read_collected, write_collected
@@ -14,7 +14,14 @@ from regatta.store.csv_files import CELL, EPOCHS, MEASUREMENTS, RANKS, make_tabl
 from regatta.store.records import number, problem_of, training_of
 from regatta.topics.catalog import TOPICS, collect, make_tables
 from regatta.topics.sync_batchnorm import BATCH_NORMS
-from regatta.topics.training_runs import TRAINING_RANKS, TRAINING_RUNS, training_run_figures, warnings
+from regatta.topics.training_runs import (
+    TRAINING_RANKS,
+    TRAINING_RUNS,
+    findings,
+    sentence,
+    training_run_figures,
+    warnings,
+)
 
 T = "2026-11-21T03:00:00Z"
 OWN, DDP, ALONE = run_cell("own"), run_cell("ddp"), run_cell("none", gpus=1)
@@ -227,3 +234,21 @@ def test_methods_speak_of_trainings_and_batch_norms_only_where_a_campaign_has_th
     )
     assert of_runs - of_norms == {"Training runs"}
     assert of_norms - of_runs == {"Batch norm"}
+
+
+def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp_path):
+    """Totals in seconds: ddp 3.00, custom 3.01, which is within noise of it; one rank 3.6. Another number of epochs: no rank."""
+    other = run_cell("ddp", epochs=3)
+    factors = {OWN["id"]: 1.004, DDP["id"]: 1.0, ALONE["id"]: 1.2, other["id"]: 1.0}
+    records = [run_record(cell, repeat, T) for cell in (OWN, DDP, ALONE, other) for repeat in range(3)]
+    for record in records:
+        factor = factors[record["cell"]] * (1 + 0.01 * (record["repeat"] == (record["cell"] == OWN["id"])))
+        record["samples_ns"] = [[int(factor * ns) for ns in rank] for rank in record["samples_ns"]]
+    cells = [OWN, DDP, ALONE, other]
+    write_store(tmp_path, cells, records)
+    first, second = findings(analyse(tmp_path))
+    assert first.cells == (DDP["id"],)
+    assert (first.values["num_candidates"], len(first.values["near"])) == (3, 1)
+    assert "custom all-reduce" in first.values["near"][0]
+    assert sentence(first).endswith(f"Fastest of 3 configurations: ddp; within noise: {first.values['near'][0]}.")
+    assert (second.values["num_candidates"], "configurations" in sentence(second)) == (1, False)

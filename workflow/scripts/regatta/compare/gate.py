@@ -222,7 +222,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     lines += _some("faster", [f"{cell.id}: {comparison_text(cell)}" for cell in faster[::-1]], SHOWN_FASTER)
     if unclear:
         num, slowest = plural(len(unclear), "cell"), f"{unclear[0].id}: {_verdict(gate, unclear[0])}"
-        lines.append(f"  not settled: {num} (do not fail the gate); the slowest: {slowest}")
+        lines.append(f"  not settled: {num} (do not fail the gate); largest ratio: {slowest}")
     lines += [f"  note: {note}" for note in gate.notes]
     if texts := list(_limits(gate)):
         lines.append(f"  note: {'; '.join(texts)}")

@@ -205,8 +205,7 @@ def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
                     found.setdefault(key, {})[place] = (row.world_size, *value)
         often = {key: values for key, values in found.items() if len(values) > 1}
         if often:
-            # As in the first lines of the report: the best at the largest shape, here in the latest campaign.
-            key = max(often, key=lambda key: (max(often[key]), *often[key][max(often[key])][:2], key))
+            key = max(often, key=lambda key: (*_priority(often[key]), key))
             yield _column(title, name_of[key], {place: value[1:] for place, value in often[key].items()}, len(keys))
     cell = largest_changes(history).index[0]
     rows = history.table[history.table["cell"] == cell]
@@ -227,6 +226,14 @@ def _known(value_of: Callable, row) -> tuple[float, str] | None:
         return (float(number), text) if not is_unknown(number) and math.isfinite(number) and number >= 0 else None
     except (TypeError, ValueError, ZeroDivisionError):  # unknown, or not a possible value
         return None
+
+
+def _priority(values: dict[int, tuple[int, float, str]]) -> tuple[int, int, int, float]:
+    """Return latest campaign, largest shape, number of campaigns and lowest number of a cell. values: by campaign.
+
+    Cells with the highest number in the latest campaign would seem to rise, by selection alone.
+    """
+    return max(values), values[max(values)][0], len(values), min(number for _, number, _ in values.values())
 
 
 def _column(title: str, cell: str, found: dict[int, tuple[float, str]], num: int) -> Column:

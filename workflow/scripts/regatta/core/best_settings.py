@@ -39,15 +39,16 @@ class BestSettings:
 def best_settings(logs: Array, groups: Array) -> BestSettings:
     """Return which settings may be the best. logs: log times of (..., rows, settings, launches), NaN where missing.
 
-    A column is one launch that measured all settings, so that its mean can be removed. Columns with a missing setting
-    are omitted, unless fewer than two remain: then launches count as independent. groups: as in `moderate`, whose cells
-    are the rows here.
+    A column is one launch that measured all settings, so that its common level can be removed. Columns in which a
+    setting is missing are left out if two or more remain, more than half: else launches count as independent, since
+    the other settings would lose theirs. groups: as for the prior of `moderate`, whose cells are the rows here.
     """
     is_measured = np.isfinite(logs)
     is_used = is_measured.sum(-1) >= MIN_LAUNCHES_SETTING
     is_used &= is_used.sum(-1, keepdims=True) >= 2
     is_complete = np.all(is_measured | ~is_used[..., None], -2) & is_used.any(-1, keepdims=True)
-    is_blocked = is_complete.sum(-1) >= 2
+    num_columns = (is_measured & is_used[..., None]).any(-2).sum(-1)
+    is_blocked = (is_complete.sum(-1) >= 2) & (2 * is_complete.sum(-1) > num_columns)
     kept = is_used[..., None] & (is_complete | ~is_blocked[..., None])[..., None, :]
     num, mean, variance, residuals = launch_statistics(np.where(kept, logs, np.nan))
     num_settings = is_used.sum(-1)

@@ -17,7 +17,7 @@ from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling.figures import best_of_largest
 from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
-from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
+from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, near_text, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
@@ -54,15 +54,15 @@ def scaling(data: ReportData) -> AnswerLine | None:
     found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
     names, ranks = _workload_names(data), ranks_word(data.device)
     certain = [finding for finding in found if finding.kind == "efficiency"]
-    all_losses = _largest_losses(data)
-    losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
+    known = [row for row in loss_rows(data) if row["cell"] in {finding.cells[0] for finding in certain}]
+    losses = _largest_losses(known)
     parts, ratios = ({cell: found[place] for cell, found in losses.items()} for place in (0, 1))
     missing = _without_result(data, largest)
     values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
     values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
     values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": missing}
     uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
-    texts = [_losses_text(losses, names), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
+    texts = [_losses_text(known), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
     for size in sorted(set(missing.values())):
         cells = [cell for cell, of_cell in missing.items() if of_cell == size]
         texts.append(f"no result on {size} {ranks} for {join_names([names[cell] for cell in cells])}")
@@ -112,26 +112,24 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     return found
 
 
-def _largest_losses(data: ReportData) -> dict[str, tuple[str, float]]:
-    """Return by cell the part with the largest loss, and its share of the ideal, where all parts are known."""
+def _largest_losses(rows: list[dict]) -> dict[str, tuple[str, float]]:
+    """Return by cell the part with the largest estimate of a loss, and its share of the ideal. rows: of `loss_rows`."""
     found = {}
-    for row in loss_rows(data):
+    for row in rows:
         losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
         found |= {row["cell"]: max(losses.items(), key=lambda item: item[1])} if losses else {}
     return found
 
 
-def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) -> str:
-    """Return the largest losses in percentage points, by workload if the parts differ."""
-    parts = [part for part, _ in Counter(part for part, _ in losses.values()).most_common()]
+def _losses_text(rows: list[dict]) -> str:
+    """Return each loss in percentage points, with its range over workloads. None is called the largest."""
     texts = []
-    for part in parts:
-        of_part = {names[cell]: loss for cell, (of_cell, loss) in losses.items() if of_cell == part}
-        low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
-        points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
-        who = join_names(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
-        texts.append(f"{LOSSES[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
-    return f"largest loss{'es' if len(losses) > 1 else ''}: {', '.join(texts)}" if texts else ""
+    for part, word in LOSSES.items():
+        losses = [loss for row in rows for name, loss in row["losses"] if name == part and loss is not None]
+        if losses:
+            low, high = percent_number(min(losses)), percent_number(max(losses))
+            texts.append(f"{word} {low if low == high else f'{low} to {high}'}")
+    return f"losses: {', '.join(texts)} points" if texts else ""
 
 
 def _efficiency(finding: Finding) -> float:
@@ -139,17 +137,27 @@ def _efficiency(finding: Finding) -> float:
 
 
 def _throughput(data: ReportData) -> AnswerLine | None:
-    """Return the highest throughput at the largest shape, for a campaign without any efficiency."""
-    rows = data.tables["scaling"].dropna(subset="step_s")
-    if rows.empty:
+    """Return the highest throughput of the first workload at the largest shape, for a campaign without any efficiency.
+
+    Workloads are not compared.
+    """
+    highest = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
+    if not highest:
         return None
-    best = best_of_largest(rows)
+    largest = max(row.world_size for row in highest)
+    best, *others = [row for row in highest if row.world_size == largest]
     rate = float(best.throughput_samples_per_s)
     lead = f"Throughput: {three(rate)} samples/s"
     values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
     is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
     why = "no result besides baselines" if is_baseline else "no baseline was measured"
-    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; {why}", "scaling", values)
+    text = f"{data.names[best.cell]}{first_text(1 + len(others))}; {why}"
+    return AnswerLine("scaling", lead, text, "scaling", values)
+
+
+def first_text(num_workloads: int) -> str:
+    """Return that the line is on one of several workloads; empty for one."""
+    return f"; first of {num_workloads} workloads" if num_workloads > 1 else ""
 
 
 def bucket(data: ReportData) -> AnswerLine | None:
@@ -187,7 +195,9 @@ def bucket(data: ReportData) -> AnswerLine | None:
     if worst:
         values |= {"worst_bucket_cap_mb": size, "worst_cost_ratio": worst.cost}
         values |= {"worst_cost_low_ratio": worst.low, "worst_cost_high_ratio": worst.high}
-        texts.append(f"{size:g} MiB is up to {percent_number(worst.cost)} %{cost_text(worst)} slower")
+        cost = percent_number(worst.cost)
+        of_several = f"highest mean cost of {num} workloads: {cost} % ({size:g} MiB)"  # its interval is of one row
+        texts.append(of_several if num > 1 else f"{size:g} MiB is {cost} %{cost_text(worst)} slower")
     *others, last = (f"{size:g}" for size in chosen)
     named = f"{', '.join(others)} or {last}" if others else last
     lead = f"Bucket size: {named} MiB"
@@ -254,7 +264,7 @@ def compared(data: ReportData) -> AnswerLine | None:
 
 
 def collectives(data: ReportData) -> AnswerLine | None:
-    """Return the highest bus bandwidth at the largest shape of the first operation, else its lowest latency."""
+    """Return the highest mean bus bandwidth at the largest shape of the first operation, else its lowest latency."""
     found = [finding.values for finding in communication.findings(data)]
     found = [values for values in found if values["operation"] == found[0]["operation"]]
     if not found:
@@ -263,7 +273,8 @@ def collectives(data: ReportData) -> AnswerLine | None:
     time, rate = best["time"], best.get("busbw_gb_per_s")
     values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
     values |= {"latency_bound_below_bytes": None}
-    texts = [best["name"]]
+    num = sum(values["num_candidates"] for values in found)  # of all stacks
+    texts = [text for text in (best["name"], communication.rank_text(best | {"num_candidates": num})) if text]
     for crossover in (finding.values for finding in crossover_sizes(data)):
         if (crossover["operation"], crossover["world_size"]) == (best["operation"], best["world_size"]):
             values["latency_bound_below_bytes"] = [crossover["low_bytes"], crossover["high_bytes"]]
@@ -273,13 +284,14 @@ def collectives(data: ReportData) -> AnswerLine | None:
 
 
 def trainings(data: ReportData) -> AnswerLine | None:
-    """Return time and accuracy of the fastest training run."""
+    """Return time and accuracy of the fastest training run of the first workload. Workloads are not compared."""
     found = training_runs.findings(data)
-    for finding in sorted(found, key=lambda finding: finding.values["total"].estimate)[:1]:
+    for finding in found[:1]:
         total, accuracy = (finding.values[name].estimate for name in ("total", "accuracy"))
         lead = f"Training: {plural(finding.values['epochs'], 'epoch')} in {duration(total)}"
         values = {"total_s": total, "accuracy_ratio": accuracy, "epochs": finding.values["epochs"]}
-        text = f"test accuracy {percent_number(accuracy)} %; {finding.values['name']}"
+        text = f"test accuracy {percent_number(accuracy)} %; {finding.values['name']}{near_text(finding.values)}"
+        text += first_text(len(found))
         return AnswerLine("training_runs", lead, text, "training-runs", values)
     return None
 

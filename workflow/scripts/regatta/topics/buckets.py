@@ -314,6 +314,7 @@ def _largest_difference(rows: list, settings: dict[str, Setting], names: dict[st
         "best_step": Value.of(best, "step", "s"),
         "step": Value.of(worst, "step", "s"),
         "num_pairs": len(pairs),
+        "num_rows": len({best.cell for best, _ in pairs}),
         "num_apart": len(apart),
         "num_unknown": sum(row.cell not in settings or settings[row.cell].cost is None for _, row in pairs),
     }
@@ -323,8 +324,10 @@ def _largest_difference(rows: list, settings: dict[str, Setting], names: dict[st
 
 def sentence(finding: Finding) -> str:
     values = finding.values
-    cost, ends = percent_number(values["cost_ratio"]), ""
-    if values["cost_low_ratio"] is not None:
+    cost, ends, rank = percent_number(values["cost_ratio"]), "", ""
+    if values["num_rows"] > 1:  # the interval is of one row: that of the highest cost misses the truth more often
+        rank = f", the highest mean cost of {values['num_rows']} workloads and shapes"
+    elif values["cost_low_ratio"] is not None:
         ends = f" [{percent_number(values['cost_low_ratio'])}, {percent_number(values['cost_high_ratio'])}]"
     if finding.kind == "bucket_noise":
         num, known = values["num_pairs"], values["num_pairs"] - values["num_unknown"]
@@ -333,8 +336,8 @@ def sentence(finding: Finding) -> str:
         largest = f"{cost} % ({values['name']}, vs. {values['best_mb']:g} MiB)"
         return f"Bucket size: {lead}; largest difference between pipelined step times {largest}."
     return (
-        f"Bucket size: {values['name']} is {cost} %{ends} slower than {values['best_mb']:g} MiB. Pipelined step time:"
-        f" {time_text(values['step'])} vs. {time_text(values['best_step'])}."
+        f"Bucket size: {values['name']} is {cost} %{ends} slower than {values['best_mb']:g} MiB{rank}. Pipelined step"
+        f" time: {time_text(values['step'])} vs. {time_text(values['best_step'])}."
     )
 
 

@@ -294,7 +294,11 @@ def links_text(data: ReportData) -> str:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the highest bus bandwidth at the largest shape of each operation, all-reduce first; else the latencies."""
+    """Return the highest mean bus bandwidth at the largest shape of each operation and stack, all-reduce first.
+
+    Without any bandwidth, the lowest time per call. Operations and stacks are not compared; of cells that differ in
+    their algorithm alone, `near` has those that may be as fast.
+    """
     rows = data.tables["collectives"]
     rows = rows[rows["time_s"].notna()]
     known = rows[rows["busbw_gb_per_s"].notna()]
@@ -307,7 +311,7 @@ def findings(data: ReportData) -> list[Finding]:
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
         values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "time", "s")}
-        values["world_size"] = int(best.world_size)
+        values |= {"world_size": int(best.world_size), "num_candidates": len(largest)}
         values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
         if len(known) and best.cell in peaks:
             values["peak_ratio"] = float(best.busbw_gb_per_s) / peaks[best.cell]
@@ -326,14 +330,23 @@ def _is_like(row, best) -> bool:
     return all(is_unknown(a) and is_unknown(b) if is_unknown(a) or is_unknown(b) else a == b for a, b in pairs)
 
 
+def rank_text(values: dict) -> str:
+    """Return of how many cells it is the highest mean, and which algorithms may be as fast. values: of a finding."""
+    num, near = values["num_candidates"], ", ".join(values["near"])
+    word = "highest" if "busbw_gb_per_s" in values else "lowest"
+    texts = [f"{word} mean of {num} cells"] if num > 1 else []
+    return "; ".join([*texts, *([f"within noise, or undecided: {near}"] if near else [])])
+
+
 def sentence(finding: Finding) -> str:
     values = finding.values
-    near = f" Within noise, or undecided: {', '.join(values['near'])}." if values["near"] else ""
+    rank = rank_text(values)
+    rank = rank and f" {rank[:1].upper()}{rank[1:]}."
     if finding.kind == "latency":
-        return f"{values['name']}: {time_text(values['time'])} per call.{near}"
+        return f"{values['name']}: {time_text(values['time'])} per call.{rank}"
     of_peak = f" ({percent_number(values['peak_ratio'])} % of peak)" if "peak_ratio" in values else ""
     rate = f"{three(values['busbw_gb_per_s'])} GB/s bus bandwidth{of_peak}"
-    return f"{values['name']}: {rate}, {time_text(values['time'])} per call.{near}"
+    return f"{values['name']}: {rate}, {time_text(values['time'])} per call.{rank}"
 
 
 def warnings(data: ReportData) -> list[Advice]:

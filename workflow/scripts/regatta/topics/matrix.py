@@ -10,7 +10,7 @@ import pandas as pd
 
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
-from regatta.report.findings import percent_number
+from regatta.report.findings import Value, percent_number, percent_text
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
@@ -22,12 +22,12 @@ from regatta.topics.scaling.figures import is_wide
 NO_RECORD = ("not_measured", "not_started")
 
 NUMBERS = (
-    "Number: scaling efficiency (%) with the fastest bucket size, or samples/s without a baseline; collectives: bus"
-    " bandwidth at the largest message, or latency; others: valid / planned measurements. Color: efficiency, 0 to"
-    " 100 %."
+    "Number: highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline; collectives:"
+    " bus bandwidth at the largest message, or lowest time per call; others: valid / planned measurements. Color:"
+    " efficiency, 0 to 100 %."
 )
 
-Value = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
+SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
 
 
 def section(data: ReportData) -> Section | None:
@@ -104,34 +104,41 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
     return square
 
 
-def _training(rows: list, names: dict[str, str]) -> Value:
-    """Return the efficiency of the best cell, else its throughput. rows: of scaling.csv.
+def _training(rows: list, names: dict[str, str]) -> SquareValue:
+    """Return the highest mean efficiency of the cells, else the highest throughput. rows: of scaling.csv.
 
     Cells with all their launches precede others, as in the findings on scaling.
     """
     rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
     known = [row for row in rows if not is_unknown(row.efficiency_ratio)]
     if known:
-        best = max([row for row in known if row.cell != row.baseline] or known, key=lambda row: row.efficiency_ratio)
-        ratio = float(best.efficiency_ratio)
-        note = f"efficiency {percent_number(ratio)} % ({names[best.cell]})"
+        known = [row for row in known if row.cell != row.baseline] or known
+        best = max(known, key=lambda row: row.efficiency_ratio)
+        ratio, value = float(best.efficiency_ratio), Value.of(best, "efficiency", "ratio", "efficiency_interval")
+        note = f"efficiency {percent_text(value)}, {_of_cells('highest', known)}{names[best.cell]}"
         if is_wide(best):
             return f"{100 * ratio:.0f}?", None, f"uncertain {note}"
         return f"{100 * ratio:.0f}", ratio, note
     best = max(rows, key=lambda row: row.throughput_samples_per_s)
     rate = three(best.throughput_samples_per_s)
-    return rate, None, f"{rate} samples/s of {names[best.cell]}, without a baseline"
+    return rate, None, f"{rate} samples/s, {_of_cells('highest', rows)}{names[best.cell]}, without a baseline"
 
 
-def _collective(rows: list, names: dict[str, str]) -> Value:
+def _of_cells(word: str, rows: list) -> str:
+    """Return of how many cells a value is the highest or lowest; empty for one."""
+    return f"{word} mean of {len(rows)}: " if len(rows) > 1 else ""
+
+
+def _collective(rows: list, names: dict[str, str]) -> SquareValue:
     """Return the bus bandwidth of the largest measured message, else the latency. rows: of collectives.csv."""
     known = [row for row in rows if not is_unknown(row.busbw_gb_per_s)]
     if known:
         largest = max(known, key=lambda row: row.message_bytes)
         rate = three(largest.busbw_gb_per_s)
         return f"{rate} GB/s", None, f"bus bandwidth {rate} GB/s with {message_size(largest.message_bytes)}"
-    time = three(1e6 * min(row.time_s for row in rows))
-    return f"{time} µs", None, f"{time} µs per call"
+    best = min(rows, key=lambda row: row.time_s)
+    time = three(1e6 * best.time_s)
+    return f"{time} µs", None, f"{time} µs per call, {_of_cells('lowest', rows)}{names[best.cell]}"
 
 
 # By benchmark: table, its time, and the value of some of its rows.

@@ -38,7 +38,9 @@ from regatta.store.csv_files import (
 )
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
+from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.memory import parts_table
+from regatta.topics.settings import compare_settings, fastest_text, fastest_values
 
 OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
 TRAINING_RUNS = {
@@ -275,34 +277,32 @@ def section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return accuracy and time of the fastest run of each workload beside those of the slowest."""
-    runs = data.tables["training_runs"]
-    found = []
+    """Return accuracy and time of the fastest run of each workload, and which others may be as fast."""
+    runs, groups = data.tables["training_runs"], []
     for _, group in runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True):
-        rows = sorted(group.itertuples(), key=lambda row: row.total_s)
-        fastest, slowest = rows[0], rows[-1]
+        complete = group[group["num_launches"] >= group["num_planned"]]
+        groups.append(complete if len(complete) else group)
+    cells = [group["cell"].tolist() for group in groups]
+    of_benchmark = {cell: BENCHMARK for of_group in cells for cell in of_group}
+    settings, found = compare_settings(cells, times_by_cell(data.measurements), of_benchmark), []
+    for group, compared in zip(groups, cells, strict=True):
+        fastest = min(group.itertuples(), key=lambda row: row.total_s)
         values = {
             "name": data.names[fastest.cell],
             "epochs": int(fastest.epochs),
             "total": Value.of(fastest, "total", "s"),
             "accuracy": Value.of(fastest, "accuracy", "ratio"),
-            "slowest": data.names[slowest.cell],
-            "slowest_total": Value.of(slowest, "total", "s"),
-            "num_cells": len(rows),
+            **fastest_values(fastest.cell, compared, settings, data.cell_names),
         }
-        source = of_cells("training_runs", [fastest.cell, slowest.cell])
-        found.append(Finding("training", values, (source,), (fastest.cell, slowest.cell), "training-runs"))
+        source = of_cells("training_runs", [fastest.cell, *compared])
+        found.append(Finding("training", values, (source,), (fastest.cell,), "training-runs"))
     return found
 
 
 def sentence(finding: Finding) -> str:
     values = finding.values
     text = f"{values['name']}: {plural(values['epochs'], 'epoch')} in {time_text(values['total'])}"
-    text += f", test accuracy {percent_text(values['accuracy'])}."
-    if values["num_cells"] > 1:
-        text += f" Slowest of {values['num_cells']} configurations: {values['slowest']},"
-        text += f" {time_text(values['slowest_total'])}."
-    return text
+    return f"{text}, test accuracy {percent_text(values['accuracy'])}.{fastest_text(values)}"
 
 
 def warnings(data: ReportData) -> list[Advice]:

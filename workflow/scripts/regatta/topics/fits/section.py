@@ -127,13 +127,14 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
 
 
 def _scaling_law(data: ReportData) -> list[Finding]:
-    """Return the accepted scaling law of the curve with most ranks, then with the highest throughput."""
+    """Return the accepted scaling law of the first curve with most ranks, preferably with a prediction."""
     models = data.tables["scaling_models"]
     fitted = models[models["scaling_model"].notna() & (models["num_launches"] > 1)]
     if fitted.empty:
         return []
-    best = fitted.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable").head(1)
-    [row] = named_rows(best, models, "train_step")
+    order = ["max_world_size", "extrapolated_world_size"]
+    first = fitted.sort_values(order, ascending=False, kind="stable").head(1)
+    [row] = named_rows(first, models, "train_step")
     is_predicted = not is_unknown(row["extrapolated_world_size"])
     values = {
         "name": row["name"],
@@ -147,7 +148,7 @@ def _scaling_law(data: ReportData) -> list[Finding]:
         "num_fitted": int(models["scaling_model"].count()),
         "num_curves": len(models),
     }
-    return [Finding("scaling_law", values, (of_rows("scaling_models", best),), anchor="models")]
+    return [Finding("scaling_law", values, (of_rows("scaling_models", first),), anchor="models")]
 
 
 def sentence(finding: Finding) -> str:

@@ -43,12 +43,11 @@ from regatta.topics.scaling.tables import (
     efficiencies_table,
     scaling_table,
 )
-from regatta.topics.settings import Setting, compare_settings, is_costly
+from regatta.topics.settings import Setting, compare_settings, fastest_text, fastest_values
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
-MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
@@ -202,12 +201,11 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs."""
+    """Return the lowest efficiencies, one for each workload and stack; without any, throughputs of the first ones."""
     found = efficiency_findings(data)
     if not found:
         measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-        fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
-        return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
+        return [_throughput(row, data) for row in measured[:MOST_THROUGHPUTS]]
     # Uncertain ones come after those that say how much is lost.
     found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
     shown = found[:MOST_EFFICIENCIES]
@@ -249,7 +247,6 @@ def _efficiency(
     rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData, settings: dict[str, Setting]
 ) -> Finding:
     best, chosen = best_of_largest(rows), candidates(rows)
-    others = [cell for cell in chosen["cell"] if cell != best.cell]
     base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
@@ -257,23 +254,15 @@ def _efficiency(
     workload = name.say("subject", *name.settings, *PLACE, always=("subject",))
     values = {
         "name": SEPARATOR.join((workload, f"{name.parts['shape']} {name.ranks}")),
-        "fastest": name.say(*name.series),
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
         **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
-        "num_candidates": len(chosen),
-        "near": tuple(data.cell_names[cell].unlike(name) for cell in others if _is_near(settings[cell])),
-        "num_undecided": sum(settings[cell].may_be_best is None for cell in others),
+        **fastest_values(best.cell, chosen["cell"].tolist(), settings, data.cell_names),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
         "ranks": ranks_word(data.device),
     }
     sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
     kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
     return Finding(kind, values, sources, (best.cell, best.baseline))
-
-
-def _is_near(setting: Setting) -> bool:
-    """Return whether a configuration may be the fastest, after correction over all findings."""
-    return setting.may_be_best is not None and not is_costly(setting)
 
 
 def sentence(finding: Finding) -> str:
@@ -291,12 +280,7 @@ def sentence(finding: Finding) -> str:
     text = f"{values['name']}: {estimate} scaling efficiency ({interval}."
     losses = [f"{PARTS[name]} {percent_number(loss)}" for name, loss in losses_of(values) if loss is not None]
     text += f" Losses: {', '.join(losses)} points." if losses else ""
-    if values["num_candidates"] > 1:
-        names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
-        near = f"; within noise: {names}" if names else ""
-        near += f"; {values['num_undecided']} undecided: one launch" if values["num_undecided"] else ""
-        text += f" Fastest of {values['num_candidates']} configurations: {values['fastest']}{near}."
-    return text
+    return text + fastest_text(values)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
