@@ -16,12 +16,11 @@ from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling.figures import best_of_largest
-from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
+from regatta.topics.scaling.section import PART_LABELS, efficiency_findings, loss_rows, workloads
 from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
-LOSSES = {"wrapper_ratio": "DDP overhead", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) ->
         low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
         points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
         who = join_names(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
-        texts.append(f"{LOSSES[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
+        texts.append(f"{PART_LABELS[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
     return f"largest loss{'es' if len(losses) > 1 else ''}: {', '.join(texts)}" if texts else ""
 
 

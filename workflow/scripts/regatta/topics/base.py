@@ -19,6 +19,7 @@ from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, loa
 from regatta.core.names import CellName, campaign_names
 from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
+from regatta.kit.columns import Columns
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
 
@@ -165,12 +166,12 @@ def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of tables/. columns: name -> type (store/csv_files.py). make: takes the frozen campaign and tables.
+    """A table of tables/. make: takes the frozen campaign and tables.
 
     `make` may use any table: those read from the store (COLLECTED) and those of other topics.
     """
 
-    columns: dict[str, str]
+    columns: Columns
     make: Callable[[dict, Tables], pd.DataFrame]
 
 
@@ -179,7 +180,8 @@ class ReportData:
     """The data of sections, findings and warnings. tables: collected and computed, by name.
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
-    texts: the CSV files from which tables were read, by name. once: results of functions (`once_per_report`).
+    texts: the CSV files from which tables were read, by name. columns: of the tables with a row for each cell, by name.
+    once: results of functions (`once_per_report`).
     """
 
     campaign: dict
@@ -189,6 +191,7 @@ class ReportData:
     launches: Path
     preflight: dict | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, Columns] = field(default_factory=dict)
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

@@ -14,6 +14,7 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
+from regatta.kit.columns import Columns
 from regatta.report import cells, page
 from regatta.report.findings import Advice
 from regatta.report.panels import Section, with_images
@@ -111,6 +112,11 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
 
 
 TABLES = _tables_of(TOPICS)
+COLUMNS_OF_CELLS = {
+    name: spec.columns
+    for name, spec in TABLES.items()
+    if isinstance(spec.columns, Columns) and spec.columns.is_of_cells
+}
 check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 
@@ -186,6 +192,7 @@ def read_report_data(
         launches,
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
+        COLUMNS_OF_CELLS,
     )
 
 

@@ -1,28 +1,29 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, SEPARATOR
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
-    NOT_PLANNED,
     UNKNOWN,
     hours_word,
-    interval_heading,
     is_unknown,
     natural,
-    percent,
     plural,
     rank_word,
     ranks_word,
     shape,
     three,
 )
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
-from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
+from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.report.rows import table_rows
+from regatta.store.csv_files import result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, once_per_report, steps_by_cell
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.figures import (
@@ -38,6 +39,7 @@ from regatta.topics.scaling.tables import (
     EFFICIENCIES,
     EXCELLENT,
     GOOD,
+    PARTS,
     SCALING,
     WIDE_RATIO,
     efficiencies_table,
@@ -45,15 +47,14 @@ from regatta.topics.scaling.tables import (
 )
 from regatta.topics.settings import Setting, compare_settings, is_costly
 
+PART_LABELS = {part.name: part.label for part in PARTS}
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
-PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
-DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
-DIMENSIONS |= {"vocabulary": "vocab_size"}
+DIMENSIONS = ("num_layers", "d_model", "num_heads", "d_ff", "vocab_size")
 
 
 def section(data: ReportData) -> Section | None:
@@ -65,7 +66,7 @@ def section(data: ReportData) -> Section | None:
     lead = " ".join(filter(None, (reference_text(data), lead)))
     drawn = how_to_read(scaling, "step_s") if figures else ""
     text = " ".join(filter(None, (lead, drawn, peaks_text(data.campaign, scaling))))
-    tables = (*baseline_tables(data.tables["efficiencies"], placed), *model_tables(data.ok))
+    tables = (*baseline_tables(data.tables["efficiencies"], placed, data.device), *model_tables(data.ok, data.device))
     if not figures and not tables:
         return None
     efficiency, throughput = divided(figures, "efficiency")
@@ -77,7 +78,7 @@ def section(data: ReportData) -> Section | None:
         figures=efficiency or throughput,
         tables=tables,
         beside="losses.html.j2",
-        content={"losses": loss_rows(data)},
+        content={"losses": loss_rows(data), "parts": PART_LABELS},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
 
@@ -98,9 +99,9 @@ def reference_text(data: ReportData) -> str:
 def losses_of(values: dict) -> list[tuple[str, float | None]]:
     """Return (part, share of the ideal that it loses); None where the shape has no such part. values: of a finding."""
     left, losses = 1.0, []
-    for name in PARTS:
-        factor = values.get(name)
-        losses.append((name, None if factor is None else left * (1 - factor)))
+    for part in PARTS:
+        factor = values.get(part.name)
+        losses.append((part.name, None if factor is None else left * (1 - factor)))
         left *= 1.0 if factor is None else factor
     return losses
 
@@ -127,16 +128,16 @@ def loss_rows(data: ReportData) -> list[dict]:
     return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
 
 
-def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
+def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return a table of weak and one of strong scaling, each only if a cell has two baselines or a strong one."""
     names = {row.cell: row.cell_name.full for row in table_rows(name_rows(scaling, "train_step"))}
     world_sizes = scaling.set_index("cell")["world_size"]
-    columns = {
-        "cell": lambda row: names[row.cell],
-        "baseline": lambda row: _baseline_text(row.against),
-        "n": lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}",
-        "efficiency (%)": text_of("efficiency_ratio", percent),
-    }
+    columns = (
+        Column("cell", "cell", TEXT, text=lambda row: names[row.cell]),
+        Column("against", "baseline", TEXT, text=lambda row: _baseline_text(row.against)),
+        Column("num_launches", "n", WHOLE, text=lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}"),
+        next(column for column in EFFICIENCIES.declared if column.name == "efficiency_ratio"),
+    )
     found = []
     for kind in ("weak", "strong"):
         rows = efficiencies[(efficiencies["scaling"] == kind) & efficiencies["efficiency_ratio"].notna()]
@@ -152,8 +153,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
         shown = rows[rows["cell"].map(is_first)]
         title = f"Efficiency by baseline, {kind} scaling; largest shapes first"
         title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
-        interval = {f"{interval_heading(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
-        found.append(Table.of(title, columns | interval, shown, sources=("efficiencies",)))
+        found.append(Table.of_columns(title, columns, shown, device, sources=("efficiencies",)))
     return tuple(found)
 
 
@@ -163,24 +163,20 @@ def _baseline_text(against: str) -> str:
     return f"{axis_value_text(axes_of('train_step')['strategy'], strategy)}, {place}"
 
 
-def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
+def model_tables(measurements: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return one table with a row for each model and input size, none if no record has the number of parameters."""
     rows = measurements[measurements["benchmark"] == "train_step"].dropna(subset="num_parameters")
     if rows.empty:
         return ()
     models = rows.groupby(MODEL, dropna=False, sort=True).first().reset_index()
-    columns = {
-        "model": text_of("model", str),
-        "sample": _sample_text,
-        "parameters (millions)": text_of("num_parameters", shown_in(1e-6)),
-        **{head: text_of(column, _integer_text) for head, column in DIMENSIONS.items() if models[column].notna().any()},
-        "GFLOP of a step per sample": text_of("flops_per_sample", shown_in(1e-9)),
-    }
-    return (Table.of("Models", columns, models, sources=("measurements",)),)
-
-
-def _integer_text(value: int | None) -> str:
-    return NOT_PLANNED if is_unknown(value) else f"{value:,}"
+    columns = (
+        Column("model", "model", TEXT),
+        Column("sample", "sample", TEXT, text=_sample_text),
+        replace(result_column("num_parameters"), shown_as="millions"),
+        *map(result_column, DIMENSIONS),
+        replace(result_column("flops_per_sample"), shown_as="GFLOP"),
+    )
+    return (Table.of_columns("Models", columns, models, device, sources=("measurements",)),)
 
 
 def _sample_text(row) -> str:
@@ -259,7 +255,7 @@ def _efficiency(
         "name": SEPARATOR.join((workload, f"{name.parts['shape']} {name.ranks}")),
         "fastest": name.say(*name.series),
         "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
-        **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
+        **{part.name: float(value) for part in PARTS if not is_unknown(value := getattr(best, part.name))},
         "num_candidates": len(chosen),
         "near": tuple(data.cell_names[cell].unlike(name) for cell in others if _is_near(settings[cell])),
         "num_undecided": sum(settings[cell].may_be_best is None for cell in others),
@@ -289,7 +285,7 @@ def sentence(finding: Finding) -> str:
         )
     estimate, _, interval = percent_text(values["efficiency"]).partition(" (")
     text = f"{values['name']}: {estimate} scaling efficiency ({interval}."
-    losses = [f"{PARTS[name]} {percent_number(loss)}" for name, loss in losses_of(values) if loss is not None]
+    losses = [f"{PART_LABELS[part]} {percent_number(loss)}" for part, loss in losses_of(values) if loss is not None]
     text += f" Losses: {', '.join(losses)} points." if losses else ""
     if values["num_candidates"] > 1:
         names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
