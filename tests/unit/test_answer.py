@@ -29,7 +29,7 @@ from synthetic_waits import write_waits
 
 from regatta.run.progress import outcome_text
 from regatta.topics.answer import answer, answer_json, missing_text
-from regatta.topics.scaling.section import loss_rows
+from regatta.topics.scaling.findings import loss_rows
 
 
 def lines_of(folder):
@@ -85,12 +85,16 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert line.values["world_size"] == 4
     assert line.values["lowest_ratio"] == pytest.approx(0.5)
     assert line.values["highest_ratio"] == pytest.approx(0.82)
-    assert line.lead == "Scaling efficiency on 4 processes: 50 % (ResNet-18) to 82 % (ResNet-50)"
+    # The launches differ by 2 %: 0.5 / 1.02 to 0.5 x 1.02.
+    assert (line.values["lowest_low_ratio"], line.values["lowest_high_ratio"]) == pytest.approx((0.5 / 1.02, 0.51))
+    assert line.lead == (
+        "Scaling efficiency on 4 processes: 50.0 % (ResNet-18, range 49.0\N{EN DASH}51.0 %, 2 launches)"
+        " to 82.0 % (ResNet-50, range 80.4\N{EN DASH}83.6 %, 2 launches)"
+    )
     # Of the ideal: 0.1 within a node; 0.4 or 0.08 between nodes.
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    assert line.text == "largest losses: inter-node (ResNet-18: 40 points), intra-node (ResNet-50: 10 points)"
     assert line.values["without_result"] == {}
 
 
@@ -107,7 +111,7 @@ def test_many_workloads_with_the_same_largest_loss_are_counted(tmp_path):
 
     set_step_times(folder, seconds)
     line = lines_of(folder)["scaling"]
-    assert line.text == "largest losses: inter-node (5 of 6: 50 points), intra-node (model_5: 75 points)"
+    assert line.text == "largest loss: inter-node 50 points (5 of 6 workloads), intra-node 75 points (model_5)"
 
 
 def without(folder, is_lost):
@@ -123,8 +127,8 @@ def without(folder, is_lost):
 def test_a_workload_without_a_result_at_the_largest_shape_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
     line = lines_of(two_models)["scaling"]
-    assert line.lead == "Scaling efficiency on 4 processes: 82 %"
-    assert line.text.endswith("no result on 4 processes for ResNet-18")
+    assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(0.82)
+    assert line.text.endswith("no result on 4 processes: ResNet-18")
     assert list(line.values["without_result"].values()) == [4]
 
 
@@ -132,8 +136,8 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2)
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
-    assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.startswith("largest losses: intra-node (10 points)")
+    assert sorted(by_model(line.values["without_result"])) == ["resnet18", "resnet50"]
+    assert set(line.values["largest_losses"].values()) == {"intra_node_ratio"}
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -148,10 +152,9 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
     if num == 2:
         assert line.lead == "Scaling efficiency on 4 processes: uncertain"
         assert "lowest_ratio" not in line.values
-        assert line.text.startswith("ResNet-18 (range 100\N{EN DASH}150 %), ResNet-50 (range 100\N{EN DASH}150 %); ")
     else:
-        assert line.lead == "Scaling efficiency on 4 processes: 100 %"
-        assert "uncertain: ResNet-50 (range 100\N{EN DASH}150 %)" in line.text
+        assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(1)
+        assert "ResNet-50 120 % (range 100\N{EN DASH}150 %, 2 launches)" in line.text
 
 
 def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_models):
@@ -236,9 +239,9 @@ def test_a_baseline_alone_has_no_efficiency(two_models):
     """All steps with DDP failed: the baseline's 100 % of itself is not a result."""
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
     line = lines_of(two_models)["scaling"]
-    assert line.lead == "Throughput: 792 samples/s"  # batches of 8 in 10.0 and 10.2 ms
-    assert line.text.startswith("ResNet-18 ")
-    assert line.text.endswith("; no result besides baselines")
+    rate = line.values["throughput_samples_per_s"]
+    assert rate == pytest.approx(8 / math.sqrt(0.0100 * 0.0102))  # batches of 8 in 10.0 and 10.2 ms
+    assert line.text.startswith("no result besides baselines: ResNet-18 ")
 
 
 def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):
@@ -271,7 +274,7 @@ def test_without_a_baseline_the_highest_throughput_is_given(tmp_path):
     set_step_times(folder, lambda spec, repeat: 0.2)
     line = lines_of(folder)["scaling"]
     assert line.values["throughput_samples_per_s"] == pytest.approx(2 * 8 / 0.2)
-    assert "no baseline" in line.text
+    assert line.text == "no baseline was measured for ResNet-18 \N{MIDDLE DOT} 1×2 processes"
 
 
 def test_failures_are_counted_and_what_they_share_is_named(tmp_path):

@@ -47,18 +47,18 @@ def test_headings_have_the_unit_and_the_words_of_the_device(column, device, head
     assert column.heading(device) == heading
 
 
-# Half of an interval's width is rounded to two digits if it begins with 100 to 354, else to one.
+# Half of an interval's width is rounded to two digits if it begins with 1, else to one.
 @pytest.mark.parametrize(
     ("value", "low", "high", "text"),
     [
         (0.790, None, None, "0.790"),  # three digits without an interval
         (0.790, 0.75, 0.83, "0.79"),  # half 0.04
-        (0.790, 0.77, 0.81, "0.790"),  # half 0.02: two digits
-        (53.212, 52.86, 53.56, "53.21"),  # 0.35
-        (53.212, 52.8, 53.6, "53.2"),  # 0.4
+        (0.790, 0.775, 0.805, "0.790"),  # half 0.015: two digits
+        (53.212, 53.062, 53.362, "53.21"),  # 0.15
+        (53.212, 52.8, 53.6, "53.2"),  # 0.4: one digit
         (75.34, 65.3, 85.3, "75"),  # 10: two digits, none behind the point
-        (12345, 12000, 12700, "12,340"),  # 350: two digits
-        (12345, 11985, 12705, "12,300"),  # 360: one digit
+        (12345, 12165, 12525, "12,340"),  # 180: two digits
+        (12345, 12000, 12700, "12,300"),  # 350: one digit
         (75.3, 30, 120, "80"),  # two digits at least, of the largest
         (99.96, 99.9, 100.02, "100.0"),  # value and ends have the same decimals, and at most four digits
         (12345.67, 12345.6, 12345.8, "12,350"),  # four digits at most

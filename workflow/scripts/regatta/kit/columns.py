@@ -78,6 +78,11 @@ class Column:
         return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
 
     @property
+    def unit_text(self) -> str:
+        """Return the unit that people read; {hours} stands for a word that depends on the device."""
+        return self.shown_as or UNITS.get(self.unit, "")
+
+    @property
     def stem(self) -> str:
         return self.name.removesuffix(f"_{self.unit}") if self.unit else self.name
 
@@ -102,7 +107,7 @@ class Column:
     def heading(self, device: str) -> str:
         """Return the label with its unit: Step time (ms). Also for axes."""
         words = {"rank": rank_word(device), "ranks": ranks_word(device), "hours": hours_word(device)}
-        unit = (self.shown_as or UNITS.get(self.unit, "")).format(**words)
+        unit = self.unit_text.format(**words)
         text = self.label.format(**words)
         text = text[:1].upper() + text[1:] if len(text) > 1 else text
         return (f"{text} ({unit})" if text else unit) if unit else text
@@ -155,14 +160,14 @@ def number_text(value: float | None, low: float | None = None, high: float | Non
 def decimals_of(value: float, low: float | None, high: float | None, kind: str) -> int:
     """Return the decimals of a number and of its ends; negative if they are rounded to tens or hundreds.
 
-    Half of the interval's width is rounded as the Particle Data Group does: to two digits if it begins with 100 to 354,
-    else to one. kind: that of the interval. Two launches may agree by chance, so a range supports at most three digits.
+    They have those of half of the interval's width, rounded to two digits if it begins with 1, else to one. kind: that
+    of the interval. Two launches may agree by chance, so a range supports at most three digits.
     """
     if is_unknown(low) or is_unknown(high) or not high > low:
         return FIGURES - 1 - _exponent(value) if value else 0
     half, largest = (high - low) / 2, max(map(abs, (value, low, high)))
     exponent = _exponent(half)
-    decimals = -exponent + (round(half / 10 ** (exponent - 2)) < 355)
+    decimals = -exponent + (round(half / 10 ** (exponent - 2)) < 200)
     most = FIGURES if kind == "range" else MOST_FIGURES
     return min(max(decimals, LEAST_FIGURES - 1 - _exponent(largest)), most - 1 - _exponent(largest))
 

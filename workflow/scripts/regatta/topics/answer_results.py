@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from regatta.core.names import PLACE
-from regatta.core.text import duration, is_unknown, plural, ranks_word, three
+from regatta.core.text import duration, plural, three
+from regatta.kit.findings import Value
 from regatta.report.findings import Finding, percent_number
 from regatta.topics import communication, training_runs
-from regatta.topics.base import ReportData, grouped, plain_rows
+from regatta.topics.base import ReportData, Topic, grouped, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
-from regatta.topics.scaling.figures import best_of_largest
-from regatta.topics.scaling.section import PART_LABELS, efficiency_findings, loss_rows, workloads
+from regatta.topics.scaling import section as scaling_section
 from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
@@ -44,111 +43,17 @@ def join_names(names: list[str]) -> str:
 
 
 def scaling(data: ReportData) -> AnswerLine | None:
-    """Return the efficiency at the largest shape of each workload and stack, and where most is lost."""
-    found = efficiency_findings(data)
-    if not found:
-        return _throughput(data)
-    sizes = dict(data.tables["scaling"][["cell", "world_size"]].itertuples(index=False))
-    largest = int(max(sizes[finding.cells[0]] for finding in found))
-    found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
-    names, ranks = _workload_names(data), ranks_word(data.device)
-    certain = [finding for finding in found if finding.kind == "efficiency"]
-    all_losses = _largest_losses(data)
-    losses = {f.cells[0]: all_losses[f.cells[0]] for f in certain if f.cells[0] in all_losses}
-    parts, ratios = ({cell: found[place] for cell, found in losses.items()} for place in (0, 1))
-    missing = _without_result(data, largest)
-    values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
-    values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
-    values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": missing}
-    uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
-    texts = [_losses_text(losses, names), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
-    for size in sorted(set(missing.values())):
-        cells = [cell for cell, of_cell in missing.items() if of_cell == size]
-        texts.append(f"no result on {size} {ranks} for {join_names([names[cell] for cell in cells])}")
-    if found[0].values["threads"]:
-        texts.append(f"{found[0].values['ranks']} share the cores of a host")
-    lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
-    return AnswerLine("scaling", lead, "; ".join(filter(None, texts)), "scaling", values)
+    return next((line_of(scaling_section.TOPIC, finding) for finding in scaling_section.TOPIC.findings(data)), None)
 
 
-def _workload_names(data: ReportData) -> dict[str, str]:
-    """Return the workload and stack of each cell by its id, without fields that are the same everywhere."""
-    names = data.cell_names
-    return {cell: name.say("subject", *name.settings, *PLACE, always=("subject",)) for cell, name in names.items()}
-
-
-def _span(found: list[Finding], names: dict[str, str]) -> str:
-    """Return `75 %`, or the ends with their workloads: `74 % (ResNet-152) to 76 % (ResNet-50)`. found: sorted."""
-    ends = [(f"{percent_number(_efficiency(finding))} %", names[finding.cells[0]]) for finding in (found[0], found[-1])]
-    (low, lowest), (high, highest) = ends
-    return low if low == high else f"{low} ({lowest}) to {high} ({highest})"
-
-
-def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) -> str:
-    """Return the intervals of efficiencies that are uncertain, each with its workload unless there is only one."""
-    if not found:
-        return ""
-    texts = []
-    for finding in found:
-        value = finding.values["efficiency"]
-        ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
-        word = "range" if value.kind == "range" else "95 % CI"
-        texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
-    return f"{join_names(texts)}; more launches needed"
-
-
-def _without_result(data: ReportData, largest: int) -> dict[str, int]:
-    """Return the largest planned size, by one of its cells, of workloads that have no efficiency there.
-
-    Workloads that were planned only on fewer ranks than `largest`, or without a baseline, are left out.
-    """
-    found = {}
-    for rows in workloads(data):
-        planned = rows[rows["baseline"].notna() & (rows["cell"] != rows["baseline"])]
-        planned = planned[planned["world_size"] == planned["world_size"].max()]
-        if len(planned) and planned["world_size"].iloc[0] >= largest and planned["efficiency_ratio"].isna().all():
-            found[planned["cell"].iloc[0]] = int(planned["world_size"].iloc[0])
-    return found
-
-
-def _largest_losses(data: ReportData) -> dict[str, tuple[str, float]]:
-    """Return by cell the part with the largest loss, and its share of the ideal, where all parts are known."""
-    found = {}
-    for row in loss_rows(data):
-        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
-        found |= {row["cell"]: max(losses.items(), key=lambda item: item[1])} if losses else {}
-    return found
-
-
-def _losses_text(losses: dict[str, tuple[str, float]], names: dict[str, str]) -> str:
-    """Return the largest losses in percentage points, by workload if the parts differ."""
-    parts = [part for part, _ in Counter(part for part, _ in losses.values()).most_common()]
-    texts = []
-    for part in parts:
-        of_part = {names[cell]: loss for cell, (of_cell, loss) in losses.items() if of_cell == part}
-        low, high = percent_number(min(of_part.values())), percent_number(max(of_part.values()))
-        points = f"{low} points" if low == high else f"{low}\N{EN DASH}{high} points"
-        who = join_names(list(of_part)) if len(of_part) <= MOST_NAMES else f"{len(of_part)} of {len(losses)}"
-        texts.append(f"{PART_LABELS[part]} ({f'{who}: ' if len(parts) > 1 else ''}{points})")
-    return f"largest loss{'es' if len(losses) > 1 else ''}: {', '.join(texts)}" if texts else ""
-
-
-def _efficiency(finding: Finding) -> float:
-    return finding.values["efficiency"].estimate
-
-
-def _throughput(data: ReportData) -> AnswerLine | None:
-    """Return the highest throughput at the largest shape, for a campaign without any efficiency."""
-    rows = data.tables["scaling"].dropna(subset="step_s")
-    if rows.empty:
-        return None
-    best = best_of_largest(rows)
-    rate = float(best.throughput_samples_per_s)
-    lead = f"Throughput: {three(rate)} samples/s"
-    values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
-    is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
-    why = "no result besides baselines" if is_baseline else "no baseline was measured"
-    return AnswerLine("scaling", lead, f"{data.names[best.cell]}; {why}", "scaling", values)
+def line_of(topic: Topic, finding: Finding) -> AnswerLine:
+    """Return the line of a finding of the summary."""
+    kind = topic.kind_of(finding)
+    lead, text = kind.words(finding.values | finding.words)
+    values: dict[str, object] = {}
+    for name, value in finding.values.items():
+        values |= value.by_name(name) if isinstance(value, Value) else {name: value}
+    return AnswerLine(kind.line or kind.name, lead, text, finding.anchor or topic.id, values)
 
 
 def bucket(data: ReportData) -> AnswerLine | None:

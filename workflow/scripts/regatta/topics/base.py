@@ -20,6 +20,7 @@ from regatta.core.names import CellName, campaign_names
 from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
 from regatta.kit.columns import Columns
+from regatta.kit.findings import Kind
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
 
@@ -240,7 +241,7 @@ def nothing(_: object) -> list:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. sentence: turns a finding into text. methods: (term, definition) pairs for a frozen campaign.
+    """One topic. kinds: those of its findings. methods: (term, definition) pairs for a frozen campaign.
 
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
     differ in their nodes. Other topics would rank or pool cells that measure the same.
@@ -256,7 +257,18 @@ class Topic:
     methods: Callable[[dict], list[tuple[str, str]]] = nothing
     part_of: str = ""
     is_of_sweeps: bool = False
+    kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.findings is not nothing and self.sentence is None:
-            raise ValueError(f"topic '{self.id}' has findings and no sentence, which turns them into text")
+        if self.findings is not nothing and self.sentence is None and not self.kinds:
+            raise ValueError(f"topic '{self.id}' has findings and no kinds, which turn them into text")
+
+    def kind_of(self, finding: Finding) -> Kind | None:
+        """Return the kind of a finding; None if `sentence` words it."""
+        return next((kind for kind in self.kinds if kind.name == finding.kind), None)
+
+    def text_of(self, finding: Finding) -> str:
+        """Return the sentences of a finding."""
+        if self.sentence is not None:
+            return self.sentence(finding)
+        return " ".join(filter(None, self.kind_of(finding).words(finding.values | finding.words)))

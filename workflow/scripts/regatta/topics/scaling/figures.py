@@ -38,6 +38,7 @@ from regatta.topics.scaling.tables import (
     SCALING,
     THROUGHPUT,
     grades_within,
+    is_baseline,
     is_too_wide,
 )
 
@@ -163,16 +164,12 @@ def _cost(figure_id: str, title: str, rows: pd.DataFrame, steps: dict, device: s
     return make_figure(figure_id, f"Cost: {title}", panel, table, "scaling")
 
 
-def _is_baseline(row) -> bool:
-    return not is_unknown(row.baseline) and row.cell == row.baseline
-
-
 def _grade(row) -> str:
     """Return the grade, both words if the range crosses a limit, or why there is none.
 
     Where the ranks had fewer cores than the baseline's, a word would judge the machine's size.
     """
-    if _is_baseline(row):
+    if is_baseline(row):
         return "baseline"
     if is_unknown(row.efficiency_ratio) or row.uneven:
         return UNKNOWN

@@ -5,54 +5,37 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE, SEPARATOR
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
     UNKNOWN,
     hours_word,
     is_unknown,
-    natural,
     plural,
     rank_word,
-    ranks_word,
-    shape,
-    three,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
 from regatta.report.page import threads_by_shape
 from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import result_column
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, once_per_report, steps_by_cell
-from regatta.topics.comparison.tables import times_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
-    Threads,
-    best_of_largest,
-    candidates,
     cost_figures,
-    is_wide,
     scaling_figures,
     threads_text,
 )
+from regatta.topics.scaling.findings import KINDS, PART_LABELS, efficiency_findings, findings, loss_rows
 from regatta.topics.scaling.tables import (
     EFFICIENCIES,
     EXCELLENT,
     GOOD,
-    PARTS,
     SCALING,
     WIDE_RATIO,
     efficiencies_table,
     scaling_table,
 )
-from regatta.topics.settings import Setting, compare_settings, is_costly
 
-PART_LABELS = {part.name: part.label for part in PARTS}
-WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
-MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
-MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
-ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
 DIMENSIONS = ("num_layers", "d_model", "num_heads", "d_ff", "vocab_size")
 
@@ -94,38 +77,6 @@ def reference_text(data: ReportData) -> str:
     texts += ["Losses are percentage points of ideal throughput."] if loss_rows(data) else []
     threads = (threads_text(finding.values["threads"], finding.values["ranks"]) for finding in found)
     return " ".join([*texts, *dict.fromkeys(filter(None, threads))])
-
-
-def losses_of(values: dict) -> list[tuple[str, float | None]]:
-    """Return (part, share of the ideal that it loses); None where the shape has no such part. values: of a finding."""
-    left, losses = 1.0, []
-    for part in PARTS:
-        factor = values.get(part.name)
-        losses.append((part.name, None if factor is None else left * (1 - factor)))
-        left *= 1.0 if factor is None else factor
-    return losses
-
-
-@once_per_report
-def loss_rows(data: ReportData) -> list[dict]:
-    """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
-
-    Shares of the ideal throughput.
-
-    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
-    and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the efficiency
-    is uncertain. A gain is negative.
-    """
-    specs, found = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, []
-    for finding in efficiency_findings(data):
-        cell = finding.cells[0]
-        place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
-        losses = losses_of(finding.values)
-        left = 1 - sum(loss for _, loss in losses if loss is not None)
-        if finding.kind == "efficiency" and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            row = {"name": data.cell_names[cell].without("shape").full, "cell": cell, "shape": shape(*place)}
-            found.append(row | {"kept": left, "losses": losses, "num_ranks": place[0] * place[1]})
-    return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: str) -> tuple[Table, ...]:
@@ -197,104 +148,6 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
 
 
-def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack; without any, the highest throughputs."""
-    found = efficiency_findings(data)
-    if not found:
-        measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-        fastest = sorted(measured, key=lambda row: -row.throughput_samples_per_s)
-        return [_throughput(row, data) for row in fastest[:MOST_THROUGHPUTS]]
-    # Uncertain ones come after those that say how much is lost.
-    found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
-    shown = found[:MOST_EFFICIENCIES]
-    if len(found) > len(shown):
-        source = Source("tables/scaling.csv", what="all rows with an efficiency")
-        shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(found)}, (source,)))
-    return shown
-
-
-@once_per_report
-def workloads(data: ReportData) -> list[pd.DataFrame]:
-    """Return the rows of scaling.csv of each workload and stack."""
-    groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
-    return [rows for _, rows in groups]
-
-
-@once_per_report
-def efficiency_findings(data: ReportData) -> list[Finding]:
-    """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
-
-    near: the cells that may be faster (`compare_settings`). undecided: those with too few launches.
-    """
-    scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    known = [rows[rows["cell"] != rows["baseline"]].dropna(subset="efficiency_ratio") for rows in workloads(data)]
-    known = [rows for rows in known if len(rows)]
-    cells = [candidates(rows)["cell"].tolist() for rows in known]
-    groups = {cell: "train_step" for of_workload in cells for cell in of_workload}
-    settings = compare_settings(cells, times_by_cell(data.measurements), groups)
-    return [_efficiency(rows, scaling, threads, data, settings) for rows in known]
-
-
-def _throughput(row, data: ReportData) -> Finding:
-    values = {"name": data.names[row.cell], "throughput": Value.of(row, "throughput", "samples_per_s")}
-    values["is_baseline"] = not is_unknown(row.baseline) and row.baseline == row.cell
-    return Finding("throughput", values, (of_cells("scaling", [row.cell]),), (row.cell,))
-
-
-def _efficiency(
-    rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData, settings: dict[str, Setting]
-) -> Finding:
-    best, chosen = best_of_largest(rows), candidates(rows)
-    others = [cell for cell in chosen["cell"] if cell != best.cell]
-    base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
-    places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
-    own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
-    name = data.cell_names[best.cell]
-    workload = name.say("subject", *name.settings, *PLACE, always=("subject",))
-    values = {
-        "name": SEPARATOR.join((workload, f"{name.parts['shape']} {name.ranks}")),
-        "fastest": name.say(*name.series),
-        "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
-        **{part.name: float(value) for part in PARTS if not is_unknown(value := getattr(best, part.name))},
-        "num_candidates": len(chosen),
-        "near": tuple(data.cell_names[cell].unlike(name) for cell in others if _is_near(settings[cell])),
-        "num_undecided": sum(settings[cell].may_be_best is None for cell in others),
-        "threads": own_threads if len(set(own_threads.values())) > 1 else {},
-        "ranks": ranks_word(data.device),
-    }
-    sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
-    kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
-    return Finding(kind, values, sources, (best.cell, best.baseline))
-
-
-def _is_near(setting: Setting) -> bool:
-    """Return whether a configuration may be the fastest, also in the light of all findings together."""
-    return setting.may_be_best is not None and not is_costly(setting)
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    if finding.kind == "lowest":
-        return f"Listed: lowest {values['num']} of {plural(values['num_groups'], 'efficiency', 'efficiencies')}."
-    if finding.kind == "throughput":
-        why = "No result besides baselines." if values["is_baseline"] else "No baseline was measured."
-        return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. {why}"
-    if finding.kind == "efficiency_uncertain":
-        return (
-            f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
-        )
-    estimate, _, interval = percent_text(values["efficiency"]).partition(" (")
-    text = f"{values['name']}: {estimate} scaling efficiency ({interval}."
-    losses = [f"{PART_LABELS[part]} {percent_number(loss)}" for part, loss in losses_of(values) if loss is not None]
-    text += f" Losses: {', '.join(losses)} points." if losses else ""
-    if values["num_candidates"] > 1:
-        names = ", ".join(values["near"]) if len(values["near"]) <= MOST_NEAR else f"{len(values['near'])} others"
-        near = f"; within noise: {names}" if names else ""
-        near += f"; {values['num_undecided']} undecided: one launch" if values["num_undecided"] else ""
-        text += f" Fastest of {values['num_candidates']} configurations: {values['fastest']}{near}."
-    return text
-
-
 def methods(campaign: dict) -> list[tuple[str, str]]:
     if not cells_of(campaign, "train_step"):
         return []
@@ -352,4 +205,4 @@ TABLES = {
         EFFICIENCIES, lambda campaign, tables: efficiencies_table(campaign, tables["measurements"])
     ),
 }
-TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, kinds=KINDS, methods=methods)

@@ -76,6 +76,12 @@ MFU = Column(
     better="larger",
     help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`: see below",
 )
+
+
+def is_baseline(row: object) -> bool:
+    return not is_unknown(row.baseline) and row.cell == row.baseline
+
+
 EFFICIENCY = Column(
     *("efficiency_ratio", "efficiency"),
     shown_as="%",
@@ -84,7 +90,7 @@ EFFICIENCY = Column(
     interval="efficiency_interval",
     help="(X(n)/n) / (X₀/n₀): throughput per {rank} relative to that of the baseline cell, which has the same workload,"
     " stack and backend. Its interval includes the variation of both cells",
-    applies=lambda row: row.cell != row.baseline,
+    applies=lambda row: not is_baseline(row),
     is_shown=True,
 )
 DDP = Column(
