@@ -311,7 +311,7 @@ def test_a_result_that_the_schema_does_not_declare_is_a_problem_of_the_store(ben
     [
         (COST, None, "cannot import name 'training_cost' from 'regatta.topics'"),
         (CATALOG, without(r"    training_cost\.TOPIC,"), f"{COST}: TOPIC is not listed in TOPICS of topics/catalog.py"),
-        (COST, replaced("methods=methods)", "findings=section)"), "topic 'cost' has findings and no sentence"),
+        (COST, replaced("methods=methods)", "findings=section)"), "topic 'cost' has findings and no kinds"),
     ],
 )
 def test_a_missing_piece_of_a_section_is_named(section, file, change, message):
