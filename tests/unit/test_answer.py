@@ -29,7 +29,7 @@ from synthetic_waits import write_waits
 
 from regatta.run.progress import outcome_text
 from regatta.topics.answer import answer, answer_json, missing_text
-from regatta.topics.scaling.section import loss_rows
+from regatta.topics.scaling.findings import loss_rows
 
 
 def lines_of(folder):
@@ -85,12 +85,17 @@ def test_the_ends_of_the_efficiency_are_named_by_their_workloads(two_models):
     assert line.values["world_size"] == 4
     assert line.values["lowest_ratio"] == pytest.approx(0.5)
     assert line.values["highest_ratio"] == pytest.approx(0.82)
-    assert line.lead == "Scaling efficiency on 4 processes: 50 % (ResNet-18) to 82 % (ResNet-50)"
+    # The launches differ by 2 %: 0.5 / 1.02 to 0.5 x 1.02.
+    assert (line.values["lowest_low_ratio"], line.values["lowest_high_ratio"]) == pytest.approx((0.5 / 1.02, 0.51))
+    assert line.lead == (
+        "Scaling efficiency on 4 processes: 50.0 % (ResNet-18, range 49.0\N{EN DASH}51.0 %, 2 launches)"
+        " to 82.0 % (ResNet-50, range 80.4\N{EN DASH}83.6 %, 2 launches)"
+    )
     # Of the ideal: 0.1 within a node; 0.4 or 0.08 between nodes.
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    assert line.text == "losses: DDP overhead 0.0, intra-node 10, inter-node 8.0 to 40 points"
+    assert line.text == "losses: DDP 0.0, intra-node 10, inter-node 8.0 to 40 points"
     assert line.values["without_result"] == {}
 
 
@@ -107,7 +112,7 @@ def test_losses_have_their_range_over_workloads_and_none_is_called_the_largest(t
 
     set_step_times(folder, seconds)
     line = lines_of(folder)["scaling"]
-    assert line.text == "losses: DDP overhead 0.0, intra-node 0.0 to 75, inter-node 0.0 to 50 points"
+    assert line.text == "losses: DDP 0.0, intra-node 0.0 to 75, inter-node 0.0 to 50 points"
 
 
 def without(folder, is_lost):
@@ -123,8 +128,8 @@ def without(folder, is_lost):
 def test_a_workload_without_a_result_at_the_largest_shape_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
     line = lines_of(two_models)["scaling"]
-    assert line.lead == "Scaling efficiency on 4 processes: 82 %"
-    assert line.text.endswith("no result on 4 processes for ResNet-18")
+    assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(0.82)
+    assert line.text.endswith("no result on 4 processes: ResNet-18")
     assert list(line.values["without_result"].values()) == [4]
 
 
@@ -132,8 +137,8 @@ def test_a_size_at_which_all_workloads_failed_is_named(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2)
     line = lines_of(two_models)["scaling"]
     assert line.values["world_size"] == 2
-    assert "no result on 4 processes for ResNet-18, ResNet-50" in line.text
-    assert line.text.startswith("losses: DDP overhead 0.0, intra-node 10 points")
+    assert sorted(by_model(line.values["without_result"])) == ["resnet18", "resnet50"]
+    assert set(line.values["largest_losses"].values()) == {"intra_node_ratio"}
 
 
 @pytest.mark.parametrize(("loud", "num"), [(("resnet18", "resnet50"), 2), (("resnet50",), 1)])
@@ -148,10 +153,9 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
     if num == 2:
         assert line.lead == "Scaling efficiency on 4 processes: uncertain"
         assert "lowest_ratio" not in line.values
-        assert line.text.startswith("ResNet-18 (range 100\N{EN DASH}150 %), ResNet-50 (range 100\N{EN DASH}150 %); ")
     else:
-        assert line.lead == "Scaling efficiency on 4 processes: 100 %"
-        assert "uncertain: ResNet-50 (range 100\N{EN DASH}150 %)" in line.text
+        assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(1)
+        assert "ResNet-50 120 % (range 100\N{EN DASH}150 %, 2 launches)" in line.text
 
 
 def test_the_bucket_is_best_in_every_workload_and_the_other_costs_a_tenth(two_models):
@@ -238,8 +242,8 @@ def test_a_baseline_alone_has_no_efficiency(two_models):
     """All steps with DDP failed: the baseline's 100 % of itself is not a result."""
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
     line = lines_of(two_models)["scaling"]
-    assert line.lead == "Throughput: 792 samples/s"  # batches of 8 in 10.0 and 10.2 ms
-    assert line.text.startswith("ResNet-18 ")
+    rate = line.values["throughput_samples_per_s"]
+    assert rate == pytest.approx(8 / math.sqrt(0.0100 * 0.0102))  # batches of 8 in 10.0 and 10.2 ms
     assert line.text.endswith("; first of 2 workloads; no result besides baselines")
 
 
@@ -273,7 +277,7 @@ def test_throughputs_of_different_workloads_are_not_compared(two_models):
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
     set_step_times(two_models, lambda spec, repeat: {"resnet18": 0.02, "resnet50": 0.01}[spec["parameters"]["model"]])
     line = lines_of(two_models)["scaling"]
-    assert line.lead == "Throughput: 400 samples/s"
+    assert line.values["throughput_samples_per_s"] == pytest.approx(400)
     assert line.text.startswith("ResNet-18 ")
 
 
@@ -282,7 +286,7 @@ def test_without_a_baseline_the_highest_throughput_is_given(tmp_path):
     set_step_times(folder, lambda spec, repeat: 0.2)
     line = lines_of(folder)["scaling"]
     assert line.values["throughput_samples_per_s"] == pytest.approx(2 * 8 / 0.2)
-    assert "no baseline" in line.text
+    assert line.text == "ResNet-18 \N{MIDDLE DOT} 1×2 processes; no baseline was measured"
 
 
 def test_failures_are_counted_and_what_they_share_is_named(tmp_path):

@@ -99,7 +99,7 @@ def test_numbers_are_those_of_the_tables_in_the_unit_of_their_label(block):
     # 8 samples / 0.101987 s; 8 / 0.119722 s; 8 / 0.2 s.
     assert column(block, "throughput_per_rank") == [78.4414, 66.8216, 40, None, None]
     # A million samples at 40 samples/s and GPU: 25,000 s, 6.94444 hours.
-    assert column(block, "hours_per_million")[2] == 6.94444
+    assert column(block, "cost_hours_per_million_samples")[2] == 6.94444
     # The baseline has 78.4414 samples/s on one GPU.
     assert column(block, "efficiency_percent")[:2] == [100, 85.1867]
     assert column(block, "baseline") == [0, 0, None, None, None]
@@ -249,7 +249,7 @@ def test_training_runs_and_batch_norms_have_their_times(tmp_path):
 def test_the_list_of_columns_names_every_number_with_its_unit(block):
     listed = {entry["key"]: entry for entry in block["columns"]}
     assert listed["throughput_per_rank"]["label"] == "Throughput per GPU (samples/s)"
-    assert listed["hours_per_million"]["label"] == "GPU hours per million samples"
+    assert listed["cost_hours_per_million_samples"]["label"] == "Cost (GPU hours per million samples)"
     assert [key for key, entry in listed.items() if entry["kind"] == "facet"] == list(block["facets"])
     assert set(listed) <= set(block["cells"])
     assert all(len(values) == 5 for values in block["cells"].values())

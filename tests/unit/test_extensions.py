@@ -57,7 +57,7 @@ def test_the_page_on_launchers_names_fields_that_exist():
 
 
 def test_findings_without_a_sentence_are_an_error():
-    with pytest.raises(ValueError, match="topic 'cost' has findings and no sentence"):
+    with pytest.raises(ValueError, match="topic 'cost' has findings and no kinds"):
         Topic("cost", "Cost", findings=lambda data: [])
 
 

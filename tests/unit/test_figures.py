@@ -212,8 +212,8 @@ def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
     figures = scaling_figures(scaling, steps, "cuda")
     assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
     by = "by processes (nodes × processes per node)"
-    assert f'aria-label="Throughput: ResNet-50: samples/s {by}"' in figures[0].svg
-    assert f'aria-label="Efficiency: ResNet-50: efficiency (%) {by}"' in figures[1].svg
+    assert f'aria-label="Throughput: ResNet-50: Throughput (samples/s) {by}"' in figures[0].svg
+    assert f'aria-label="Efficiency: ResNet-50: Efficiency (%) {by}"' in figures[1].svg
     assert len(figures[0].table.rows) == 4
 
 
@@ -448,10 +448,10 @@ def test_the_line_goes_through_the_numbers_of_the_table(monkeypatch):
     figures = scaling_figures(*scaling_of(cells), "cpu")
     by_label = [{s.label: [p.reported for p in s.points] for s in panel.series} for panel in drawn]
     assert three(by_label[0]["no DDP"][0]) == "30.0"
-    shown = {row[0]: row[3] for row in figures[0].table.rows}
-    assert [shown["1×1 · no DDP"], shown["1×2 · ddp"]] == ["30.0", three(by_label[0]["ddp"][1])]
+    shown = {row[0]: row[4] for row in figures[0].table.rows}
+    assert [shown["1×1 · no DDP"], shown["1×2 · ddp"]] == ["30", f"{by_label[0]['ddp'][1]:.0f}"]
     shown = {row[0]: row[2] for row in figures[1].table.rows}
-    assert shown["1×2 · ddp"] == percent(by_label[1]["ddp"][1] / 100)
+    assert float(shown["1×2 · ddp"]) == pytest.approx(by_label[1]["ddp"][1], abs=5)
 
 
 def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time(monkeypatch):
@@ -513,9 +513,9 @@ def test_a_range_and_an_interval_differ_in_bracket_and_heading():
     for num, own in steps.items():
         cells = [(train_cell("resnet18", 1, 1, "none"), own), (train_cell("resnet18", 1, 2), own)]
         found[num] = scaling_figures(*scaling_of(cells), "cpu")[1]
-    assert found[2].table.rows[1][3] == "(98.0 to 102.0)"
-    assert re.fullmatch(r"\[9\d.\d, 10\d.\d\]", found[3].table.rows[1][3])
-    assert [found[num].table.columns[3] for num in steps] == ["range (%)", "95 % interval (%)"]
+    assert found[2].table.rows[1][3] == "(98 to 102)"
+    assert re.fullmatch(r"\[9\d, 10\d\]", found[3].table.rows[1][3])
+    assert [found[num].table.columns[3] for num in steps] == ["range", "95 % interval"]
 
 
 def test_parts_of_an_efficiency_have_three_decimals_on_both_sides_of_one():
@@ -545,8 +545,8 @@ def test_all_of_four_efficiencies_are_findings_and_of_more_the_lowest_with_their
         return scaling_section.findings(data), lowest
 
     four, _ = found(4)
-    assert [finding.kind for finding in four] == ["efficiency"] * 4
-    (*shown, count), lowest = found(6)
+    assert [finding.kind for finding in four] == ["scaling", *["efficiency"] * 4]
+    (_, *shown, count), lowest = found(6)
     assert [finding.values["efficiency"].estimate for finding in shown] == lowest[:4]
     assert (count.kind, count.values) == ("lowest", {"num": 4, "num_groups": 6})
 

@@ -28,12 +28,13 @@ from synthetic_training import norm_cell, norm_record, run_record
 from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
 
+from regatta.kit.findings import RESULT
 from regatta.report.findings import Value, percent_text, time_text
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
-from regatta.topics.scaling.section import efficiency_findings
+from regatta.topics.scaling.findings import efficiency_findings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -142,7 +143,7 @@ def test_a_finding_names_files_rows_and_cells_that_are_there(analysed):
     for topic, finding in found:
         assert finding.sources, finding.kind
         assert set(finding.cells) <= planned
-        assert topic.sentence(finding).endswith(".")
+        assert topic.text_of(finding)
         for source in finding.sources:
             assert source.rows or source.what
             rows = data.tables[files[source.file]] if source.file in files else None
@@ -168,6 +169,23 @@ def check_efficiency(data, finding):
     known = same[same["efficiency_ratio"].notna()]
     assert row.world_size == known["world_size"].max()
     assert finding.cells[1] == row.baseline
+
+
+def check_scaling(data, finding):
+    """The ends are efficiencies of cells that the finding names, all on the same number of ranks."""
+    rows = [row_of(data, "scaling", cell) for cell in finding.cells]
+    assert {row.world_size for row in rows} == {finding.values["world_size"]}
+    assert len(rows) == finding.values["num_workloads"]
+    known = {(row.efficiency_ratio, row.efficiency_low_ratio, row.efficiency_high_ratio) for row in rows}
+    for name in {"lowest_ratio", "highest_ratio"} & finding.values.keys():
+        value = finding.values[name]
+        assert (value.estimate, value.low, value.high) in known
+
+
+def check_throughput(data, finding):
+    row = row_of(data, "scaling", finding.cells[0])
+    assert finding.values["throughput_samples_per_s"].estimate == row.throughput_samples_per_s
+    assert finding.values["world_size"] == row.world_size
 
 
 def check_bucket(data, finding):
@@ -269,6 +287,10 @@ CHECKS = {
     "idle_allocations": check_idle,
     "efficiency": check_efficiency,
     "efficiency_uncertain": check_efficiency,
+    "baseline_suspect": check_efficiency,
+    "scaling": check_scaling,
+    "best_throughput": check_throughput,
+    "best_throughput_of_baseline": check_throughput,
     "bucket_cost": check_bucket,
     "bucket_noise": check_bucket,
     "exposed": check_exposed,
@@ -289,7 +311,8 @@ CHECKS = {
 def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     """A kind without a check would pass unnoticed."""
     kinds = {finding.kind for name in WRITERS for _, finding in findings_of(analyse_campaign(name)[1])}
-    assert set(CHECKS) - kinds <= {"efficiency_uncertain", "scaling_law"}  # test_model_figures.py has the law
+    # test_model_figures.py has the law, test_answer.py the throughput of a baseline.
+    assert set(CHECKS) - kinds <= {"efficiency_uncertain", "scaling_law", "best_throughput_of_baseline"}
     assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "latency", "shared_hosts"}
 
 
@@ -314,6 +337,7 @@ def test_the_page_shows_each_finding_with_its_sources(tmp_path):
     shown = [text for part in lists for text in part.split("<li")[1:]]
     # The warnings have the sentences of their findings, with advice.
     found = [(topic, finding) for topic, finding in findings_of(data) if finding.anchor != "warnings"]
+    found = [(t, f) for t, f in found if t.kind_of(f) is None or t.kind_of(f).rank == RESULT]
     assert len(shown) == len(found) > 3
     for text, (_, finding) in zip(shown, found, strict=True):
         for source in finding.sources:

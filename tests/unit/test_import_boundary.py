@@ -73,7 +73,20 @@ def test_only_the_live_view_needs_rich():
     assert names == {"regatta/run/live_view.py", "watch.py"}
 
 
-ORDER = ["core", "store", "runtimes", "launchers", "campaign", "run", "report", "plan", "topics", "formats", "compare"]
+ORDER = [
+    "core",
+    "kit",
+    "store",
+    "runtimes",
+    "launchers",
+    "campaign",
+    "run",
+    "report",
+    "plan",
+    "topics",
+    "formats",
+    "compare",
+]
 
 
 def test_the_packages_of_the_driver_import_each_other_in_one_direction():

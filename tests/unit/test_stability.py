@@ -8,7 +8,6 @@ import pytest
 from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_lines, write_results
 from synthetic_waits import write_waits
 
-from regatta.report.cell_numbers import hours_per_million
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -227,18 +226,19 @@ def scaling_of(cells_and_steps):
 
 def test_a_million_samples_cost_ranks_times_seconds_of_their_steps():
     # 8 ranks × 0.36 s per step / (8 × 32 samples) × 10⁶ / 3600 = 3.125 hours.
-    assert hours_per_million(32 / 0.36) == pytest.approx(3.125)
     cell = train_cell("resnet50", 2, 4, "ddp", 25, batch_size=32, device="cuda")
-    [figure] = cost_figures(*scaling_of([(cell, [0.18, 0.72])]), "cuda")
-    assert figure.table.columns[2:] == ("GPU hours per million samples", "range")
-    assert figure.table.rows[0][2:] == ("3.12", "(1.56 to 6.25)")
+    table, steps = scaling_of([(cell, [0.18, 0.72])])
+    assert table["cost_hours_per_million_samples"][0] == pytest.approx(3.125)
+    [figure] = cost_figures(table, steps, "cuda")
+    assert figure.table.columns[2:] == ("Cost (GPU hours per million samples)", "range")
+    assert figure.table.rows[0][2:] == ("3.1", "(1.6 to 6.2)")  # half of the range is 2.3: two digits
 
 
 def test_tokens_are_the_unit_of_a_language_model_and_process_hours_that_of_cpus():
     cell = train_cell("lm_small", 1, 1, "none", batch_size=2)
     cell["spec"]["parameters"] |= {"context_length": 500, "image_size": None}
     [figure] = cost_figures(*scaling_of([(cell, [3.6])]), "cpu")
-    assert figure.table.columns[2] == "process hours per million tokens"
+    assert figure.table.columns[2] == "Cost (process hours per million tokens)"
     assert figure.table.rows[0][2] == "1.00"  # 3.6 s for 1000 tokens
 
 

@@ -20,7 +20,7 @@ from synthetic import (
 from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, Row, Square
 from regatta.report.page import load_template
 from regatta.topics.matrix import status_matrix
-from regatta.topics.scaling.section import loss_rows
+from regatta.topics.scaling.findings import loss_rows
 
 
 def matrix_of(folder, campaign, machine=LAPTOP, faults=None):

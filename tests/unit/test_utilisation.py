@@ -184,18 +184,19 @@ LM_SMALL = {
 def test_the_report_names_each_model_once_with_its_dimensions():
     rows = [measured(lm_cell(1, gpus), **LM_SMALL) for gpus in (1, 4)]
     rows.append(measured(train_cell("resnet18", 1, 1), num_parameters=11_689_512, flops_per_sample=900_000_000))
-    (table,) = model_tables(make_table(rows, MEASUREMENTS))
+    (table,) = model_tables(make_table(rows, MEASUREMENTS), "cuda")
     assert table.columns[2:] == (
-        "parameters (millions)", "layers", "d_model", "heads", "d_ff", "vocabulary", "GFLOP of a step per sample",
+        *("Parameters (millions)", "Layers", "Model width", "Attention heads", "Feed-forward width", "Vocabulary"),
+        "FLOPs per sample (GFLOP)",
     )  # fmt: skip
     assert table.rows == (
         ("lm_small", "128 tokens", "129", "12", "768", "12", "3,072", "10,000", "96.0"),
-        ("resnet18", "64 px", "11.7", "–", "–", "–", "–", "–", "0.900"),
+        ("resnet18", "64 px", "11.7", "n/a", "n/a", "n/a", "n/a", "n/a", "0.900"),
     )
 
 
 def test_without_a_record_there_is_no_table_of_models():
-    assert model_tables(make_table([], MEASUREMENTS)) == ()
+    assert model_tables(make_table([], MEASUREMENTS), "cuda") == ()
 
 
 def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_source():
@@ -204,9 +205,9 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
     rows = make_table([measured(cell, **LM_SMALL, **ON_GPU)], MEASUREMENTS)
     scaling = scaling_table(campaign, rows)
     (figure,) = scaling_figures(scaling, {cell["id"]: [0.1]}, "cuda")
-    assert figure.table.columns[-3:] == ("tokens/s", "TFLOP/s per GPU", "MFU (%)")
+    assert figure.table.columns[-3:] == (*("Throughput (tokens/s)", "Compute rate per GPU (TFLOP/s)", "MFU (%)"),)
     # 4 GPUs x 4 sequences x 128 tokens / 0.1 s; 4 x 96.049e9 / 0.1 s = 3.84 TFLOP/s of 990.
-    assert figure.table.rows[0][-3:] == ("20,500", "3.84", "0.4")
+    assert figure.table.rows[0][-3:] == ("20,500", "3.84", "0.388")
     assert peaks_text(campaign, scaling) == f"MFU is relative to 990 TFLOP/s (bf16) of {GPU}, by {SOURCE}."
 
 
@@ -216,7 +217,7 @@ def test_without_mfu_nothing_is_said_of_peaks():
     scaling = scaling_table(campaign, make_table([measured(cell)], MEASUREMENTS))
     assert peaks_text(campaign, scaling) == ""
     (figure,) = scaling_figures(scaling, {cell["id"]: [0.1]}, "cpu")
-    assert figure.table.columns[-1] == "per process"
+    assert figure.table.columns[-1] == "Throughput per process (samples/s)"
 
 
 GIB = 2**30

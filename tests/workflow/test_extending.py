@@ -15,6 +15,7 @@ from campaigns import SAMPLING, fake_campaign
 from copied_tree import ROOT, SCRIPTS, check, make_tree, pytest_of, rebuild, rows_of, run, run_campaign, section_of
 
 from regatta.core.text import three
+from regatta.report.cells import decoded
 
 EXAMPLES = ROOT / "examples"
 PAGE = ROOT / "docs" / "extending.md"
@@ -107,6 +108,37 @@ def test_the_section_is_on_the_page(section, finished):
     for row in rows_of(results / "tables" / "scaling.csv"):
         hours = 1e6 / float(row["throughput_per_gpu_samples_per_s"]) / 3600
         assert f" {three(hours)} " in text
+
+
+@pytest.fixture(scope="module")
+def number(tmp_path_factory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("number"), "number")
+
+
+@pytest.mark.slow
+def test_a_declared_number_is_everywhere(number, finished):
+    """In the CSV file and its download, a table of the page, the table of all cells, the drawer, and the documentation."""
+    _, results = finished
+    page = rebuild(number, results)
+    rows = {row["cell"]: row for row in rows_of(results / "tables" / "scaling.csv")}
+    speedups = {}
+    for cell, row in rows.items():
+        if row["baseline"] in rows:
+            rates = (float(rows[name]["throughput_samples_per_s"]) for name in (cell, row["baseline"]))
+            speedups[cell] = next(rates) / next(rates)
+            assert float(row["speedup_ratio"]) == pytest.approx(speedups[cell], rel=1e-6)
+    assert any(speedup != 1 for speedup in speedups.values())
+    block = decoded(re.search(r'<script type="application/json" id="data-block">([^<]*)</script>', page)[1].strip())
+    shown = dict(zip(block["cells"]["id"], block["cells"]["speedup_ratio"], strict=True))
+    assert {cell: shown[cell] for cell in speedups} == {c: pytest.approx(s, rel=1e-5) for c, s in speedups.items()}
+    (entry,) = (entry for entry in block["columns"] if entry["key"] == "speedup_ratio")
+    assert (entry["label"], entry["help"]) == ("Speedup", "X(n) / X₀: relative to the baseline")
+    assert not entry["is_larger_worse"]
+    assert " Speedup " in section_of(page, "scaling")
+    metrics = number / "docs" / "metrics.md"
+    assert "speedup" not in metrics.read_text()
+    check(run(number, "publish_schemas.py"))
+    assert "| `speedup_ratio` | X(n) / X₀: relative to the baseline |" in metrics.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +311,7 @@ def test_a_result_that_the_schema_does_not_declare_is_a_problem_of_the_store(ben
     [
         (COST, None, "cannot import name 'training_cost' from 'regatta.topics'"),
         (CATALOG, without(r"    training_cost\.TOPIC,"), f"{COST}: TOPIC is not listed in TOPICS of topics/catalog.py"),
-        (COST, replaced("methods=methods)", "findings=section)"), "topic 'cost' has findings and no sentence"),
+        (COST, replaced("methods=methods)", "findings=section)"), "topic 'cost' has findings and no kinds"),
     ],
 )
 def test_a_missing_piece_of_a_section_is_named(section, file, change, message):

@@ -1,4 +1,4 @@
-"""Write the files derived from workflow/schemas/*.yaml: JSON Schemas for editors, and tables of config/README.md.
+"""Write what derives from declarations: JSON Schemas for editors, tables of config/README.md and of docs/metrics.md.
 
 python workflow/scripts/publish_schemas.py
 
@@ -18,16 +18,20 @@ from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
+from regatta.core.text import hours_word, rank_word, ranks_word
 from regatta.store.launch_files import write_text
+from regatta.topics.catalog import TABLES
 
 PUBLISHED = SCHEMAS / "published"
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the latest that every editor reads
 COMMENT = "Generated from workflow/schemas/*.yaml by workflow/scripts/publish_schemas.py. Do not edit."
 README = ROOT / "config" / "README.md"
+METRICS = ROOT / "docs" / "metrics.md"
 HEAD = "| key | type | unit | default | meaning |\n|---|---|---|---|---|"
 CAMPAIGN, CLUSTER = "## Campaign file", "## Cluster file"
 ROW = re.compile(r"^\| `([^`]+)` \|.*$", re.MULTILINE)
 ROWS = re.compile(r"(?:^\| `.*\n)+", re.MULTILINE)
+COLUMNS = re.compile(r"(<!-- columns: (\w+) -->\n\n)(?:\|.*\n)*")
 NAMES = re.compile(r"(?<=<!-- names -->\n).*?(?=\n\n|\n\Z|\Z)", re.DOTALL)
 UNITS = {
     "_seconds": "s",
@@ -122,6 +126,17 @@ def with_tables(text: str) -> str:
     return text
 
 
+def with_columns(text: str) -> str:
+    """Return the text of docs/metrics.md with the definitions that columns declare, below `<!-- columns: TABLE -->`."""
+    words = {"rank": rank_word("cuda"), "ranks": ranks_word("cuda"), "hours": hours_word("cuda")}
+
+    def table(found: re.Match) -> str:
+        lines = [f"| {names} | {help_text} |" for names, help_text in TABLES[found[2]].columns.definitions]
+        return found[1] + "\n".join(["| column | definition |", "|---|---|", *lines, ""]).format(**words)
+
+    return COLUMNS.sub(table, text)
+
+
 def rows(schema: dict, prefix: str = "") -> dict[str, str]:
     """Return the table rows of an object's keys, and of all keys below, by key."""
     found = {}
@@ -168,6 +183,7 @@ def long_enums(schema: dict) -> list[list[str]]:
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     texts = published_schemas() | {README: with_tables(README.read_text(encoding="utf-8"))}
+    texts[METRICS] = with_columns(METRICS.read_text(encoding="utf-8"))
     for path, text in texts.items():
         write_text(path, text)
         print(path)

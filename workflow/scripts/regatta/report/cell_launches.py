@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import pandas as pd
 
 from regatta.report.block_values import Texts, column_values, printable, rounded
-from regatta.report.cell_numbers import IN_MILLISECONDS
 from regatta.report.page import STATUSES, marked_status, shown_status
 from regatta.report.same_hosts import hosts_by_launch, other_results
 
@@ -53,7 +52,7 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, text
         "others": [texts["words"].index(others[row].text) if row in others else None for row in in_order],
     }
     for name, column in times.items():
-        found[name] = [rounded(table[column][row], IN_MILLISECONDS, DIGITS) for row in in_order]
+        found[name] = [rounded(table[column][row], 1e3, DIGITS) for row in in_order]
     return found
 
 

@@ -13,19 +13,12 @@ import pandas as pd
 
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import CellName
-from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, natural, rank_word, ranks_word, three
+from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
+from regatta.kit.columns import INTERVAL_ENDS, Column
 from regatta.report.block_values import Texts, column_values, printable, rounded
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
-from regatta.report.cell_numbers import (
-    LARGER_IS_BETTER,
-    NUMBERS,
-    SETTINGS_HELP,
-    TIMES,
-    Number,
-    hours_per_million,
-    with_derived,
-)
+from regatta.report.cell_numbers import DERIVED, SETTINGS_HELP, with_derived
 from regatta.report.page import STATUSES, marked_status
 from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
@@ -36,7 +29,6 @@ URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have 
 # Not a facet's key: other columns of a cell, and other keys of an address.
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
 RESERVED |= {"prediction", "rejected_fit", "stack_facts", "warning", "cell", "search", "sort"}
-RESERVED |= {number.key for number in NUMBERS}
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
 LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version", "hosts": "Nodes measured"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
@@ -85,12 +77,18 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     columns["stack_facts"] = [texts["words"].index(_stack_facts(cell["spec"]["stack"])) for cell in cells]
     launches = add_launches(columns, places, tables, texts)
     statuses = columns["status"]
-    facets, common = _facets(cells, names, statuses)
+    numbers = [
+        (table, column)
+        for table, declared in {**data.columns, **DERIVED}.items()
+        for column in declared.declared
+        if column.label and column.is_number
+    ]
+    facets, common = _facets(cells, names, statuses, {column.block_key for _, column in numbers})
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
     if warnings:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
-    numbers = _numbers(columns, places, tables, data.device, texts)
+    listed_numbers = _numbers(columns, places, tables, numbers, data.device, texts)
     columns["baseline"] = _by_cell(tables["scaling"], "baseline", places, lambda cell: places.get(cell))
     rows = [cell_row(cell) for cell in cells]
     columns["prediction"], predictions = _predictions(rows, tables["buckets"], texts)
@@ -108,7 +106,7 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     return {
         "schema": 1,
         "rank": rank_word(data.device),
-        "columns": [*listed, *numbers],
+        "columns": [*listed, *listed_numbers],
         "facets": facets,
         "common": common,
         "cells": columns,
@@ -165,8 +163,13 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -
     return sorted(range(len(statuses)), key=rank)
 
 
-def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tuple[dict[str, dict], list]:
-    """Return the settings that vary, by their key in a URL, and (label, text) of those that all cells share."""
+def _facets(
+    cells: list[dict], names: list[CellName], statuses: list[str], numbers: Collection[str]
+) -> tuple[dict[str, dict], list]:
+    """Return the settings that vary, by their key in a URL, and (label, text) of those that all cells share.
+
+    numbers: keys that are taken.
+    """
     benchmarks = {cell["spec"]["benchmark"] for cell in cells}
     fields = list(dict.fromkeys(field for name in names for field in name.parts))
     found = {"benchmark": ("Benchmark", [cell["spec"]["benchmark"] for cell in cells], None)}
@@ -175,7 +178,7 @@ def _facets(cells: list[dict], names: list[CellName], statuses: list[str]) -> tu
     for field in fields:
         raw = None if field in ("shape", "version", "hosts") else [_raw(cell["spec"], field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
-        key = f"setting_{field}" if field in RESERVED else URL_KEYS.get(field, field)
+        key = f"setting_{field}" if field in RESERVED or field in numbers else URL_KEYS.get(field, field)
         found[key] = (label, [name.parts.get(field) for name in names], raw)
     if len({cell["spec"]["gpus_per_node"] for cell in cells}) > 1:  # else the shape says as much
         found["nodes"] = (LABELS["nodes"], [str(cell["spec"]["nodes"]) for cell in cells], None)
@@ -218,25 +221,36 @@ def _facet(label: str, texts: list[str | None], raw: list | None) -> dict:
     return {"label": label, "values": values, "names": [names[text] for text in values], "indices": indices}
 
 
-def _numbers(columns: dict, places: Mapping, tables: Mapping, device: str, texts: Mapping[str, Texts]) -> list[dict]:
-    """Add each number with a known value to `columns`, with its interval; return their entries in the list."""
+def _numbers(
+    columns: dict,
+    places: Mapping,
+    tables: Mapping,
+    numbers: list[tuple[str, Column]],
+    device: str,
+    texts: Mapping[str, Texts],
+) -> list[dict]:
+    """Add each number with a known value to `columns`, with its interval; return their entries in the list.
+
+    numbers: (table, column). Two tables may have the same number of different cells.
+    """
     listed: dict[str, dict] = {}
-    for number in NUMBERS:
-        found = _with_hours(columns) if not number.table else _number(number, places, tables[number.table], texts)
-        if number.key == "median_ms":
-            found = {"": _where_unknown(found[""], [columns[key] for key in TIMES if key in columns])}
+    times: list[str] = []
+    for table, column in numbers:
+        key, found = column.block_key, _number(column, places, tables[table], texts)
+        if column.is_main:
+            others = [columns[time] for time in times]
+            found = {end: _where_unknown(values, others) for end, values in found.items()}
         if all(value is None for value in found[""]):
             continue
+        times += [key] if column.is_main else []
         for end, values in found.items():
-            before = columns.get(f"{number.key}{end}", [None] * len(places))
-            columns[f"{number.key}{end}"] = [b if a is None else a for a, b in zip(values, before, strict=True)]
-        hours = hours_word(device)
-        label = number.label.format(rank=rank_word(device), hours=hours[0].upper() + hours[1:])
-        listed[number.key] = {"key": number.key, "label": label, "kind": "number", "digits": 3}
-        listed[number.key] |= {"is_shown": number.is_shown, "group": number.group}
-        listed[number.key]["is_larger_worse"] = number.key not in LARGER_IS_BETTER
-        more = {"note": number.note, "help": number.help.format(rank=rank_word(device))}
-        listed[number.key] |= {name: text for name, text in more.items() if text}
+            before = columns.get(f"{key}{end}", [None] * len(places))
+            columns[f"{key}{end}"] = [b if a is None else a for a, b in zip(values, before, strict=True)]
+        listed[key] = {"key": key, "label": column.heading(device), "kind": "number", "digits": 3}
+        listed[key] |= {"is_shown": column.is_shown, "group": column.group}
+        listed[key]["is_larger_worse"] = column.better != "larger"
+        more = {"note": column.note, "help": column.helps(device)}
+        listed[key] |= {name: text for name, text in more.items() if text}
     columns["num_launches"] = [None] * len(places)
     for name in TABLES_WITH_LAUNCHES:
         nums = _by_cell(tables[name], "num_launches", places)
@@ -244,30 +258,20 @@ def _numbers(columns: dict, places: Mapping, tables: Mapping, device: str, texts
     return list(listed.values())
 
 
-def _number(number: Number, places: Mapping, table: pd.DataFrame, texts: Mapping[str, Texts]) -> dict[str, list]:
-    """Return the values of a number, and of the ends and kind of its interval where the table has them."""
-    found = {"": f"{number.name}_{number.unit}"}
-    if f"{number.name}_low_{number.unit}" in table:
-        found |= {f"_{end}": f"{number.name}_{end}_{number.unit}" for end in ("low", "high")}
-    if found[""] not in table:
-        return {"": [None] * len(places)}
-    values = {
-        end: _by_cell(table, column, places, lambda value: rounded(value, number.factor))
-        for end, column in found.items()
+def _number(column: Column, places: Mapping, table: pd.DataFrame, texts: Mapping[str, Texts]) -> dict[str, list]:
+    """Return the values of a number, and of the ends and kind of its interval if it has one."""
+    found = {
+        end: _by_cell(table, name, places, lambda value: rounded(value, column.factor))
+        for end, name in zip(INTERVAL_ENDS, column.names, strict=False)
     }
-    if "_low" in values:
-        values["_interval"] = _by_cell(table, number.interval, places, texts["intervals"].index)
-    return values
+    if column.interval:
+        found["_interval"] = _by_cell(table, column.interval, places, texts["intervals"].index)
+    return found
 
 
 def _where_unknown(values: list, others: list[list]) -> list:
     """Return values, but None where one of the others is known."""
     return [None if any(of[i] is not None for of in others) else value for i, value in enumerate(values)]
-
-
-def _with_hours(columns: dict) -> dict[str, list]:
-    rates = columns.get("throughput_per_rank", [None] * len(columns["id"]))
-    return {"": [None if rate is None else rounded(hours_per_million(rate)) for rate in rates]}
 
 
 def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[str, Texts]) -> dict:

@@ -54,13 +54,17 @@ class Value:
 
 @dataclass(frozen=True)
 class Finding:
-    """One main result. values: by name, in the units of the tables. sources: rows behind it."""
+    """One main result. values: by name, in the units of the tables. sources: rows behind it.
+
+    words: names and texts that only its sentences need.
+    """
 
     kind: str
     values: dict[str, object]
     sources: tuple[Source, ...]
     cells: tuple[str, ...] = ()
     anchor: str = ""  # anchor on the page; the topic's section if empty
+    words: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

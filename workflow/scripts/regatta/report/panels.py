@@ -9,7 +9,19 @@ import pandas as pd
 
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
-from regatta.core.text import UNKNOWN, bracket, is_unknown, plural, ranks_word, shape, size, three, times
+from regatta.core.text import (
+    UNKNOWN,
+    bracket,
+    interval_heading,
+    is_unknown,
+    plural,
+    ranks_word,
+    shape,
+    size,
+    three,
+    times,
+)
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
@@ -42,6 +54,25 @@ class Table:
         texts = tuple(tuple(show(row) for show in columns.values()) for row in table_rows(rows))
         cells = tuple(rows["cell"]) if "cell" in rows and rows["cell"].notna().all() else ()
         return cls(caption, tuple(columns), texts, sources=sources, cells=cells)
+
+    @classmethod
+    def of_columns(
+        cls, caption: str, columns: Sequence[Column], rows: pd.DataFrame, device: str, sources: tuple[str, ...] = ()
+    ) -> "Table":
+        """Return a table with a line for each row: of each column that any row has, its value and its interval."""
+        known = [column for column in columns if column.text or rows[column.name].notna().any()]
+        has_several = sum(bool(column.interval) for column in known) > 1
+        shown: dict[str, Callable[[object], str]] = {}
+        for column in known:
+            shown[column.heading(device)] = column.cell
+            if column.interval:
+                of = f" of {column.label}" if has_several else ""
+                shown[interval_heading(rows[column.interval]) + of] = column.ends
+        return cls.of(caption, shown, rows, sources)
+
+
+CELL_NAME = Column("full_name", "cell", TEXT)
+LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,11 @@ import pandas as pd
 
 from regatta.core.benchmarks import all_axes, result_columns
 from regatta.core.errors import UserError
-from regatta.core.statistics import INTERVAL_ENDS, PERCENTILES
+from regatta.core.statistics import PERCENTILES
+from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE, Column
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
-TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
 # Published columns keep their order; those of a new benchmark follow.
 PUBLISHED_AXES = (
@@ -165,6 +166,18 @@ def cell_columns(parameters: Iterable[str]) -> dict[str, str]:
     """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals."""
     described = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
     return {"cell": TEXT, **described, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+
+
+def described(parameters: Iterable[str]) -> tuple[Column, ...]:
+    """Return the columns of `cell_columns`, of a table with one row for each cell."""
+    return CELL_ID, *(Column(name, type=kind) for name, kind in cell_columns(parameters).items() if name != "cell")
+
+
+def result_column(name: str, group: str = "values") -> Column:
+    """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
+    result = result_columns(group)[name]
+    column = Column(name, result.label, TYPES[result.type], better=result.better or "", group=group)
+    return replace(column, shown_as="MiB", is_shown=name == "peak_allocated_bytes") if group == "memory" else column
 
 
 def interval_columns(name: str, unit: str) -> dict[str, str]:

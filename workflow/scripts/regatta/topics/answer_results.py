@@ -6,22 +6,20 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from regatta.core.names import PLACE
-from regatta.core.text import duration, is_unknown, plural, ranks_word, three
+from regatta.core.text import duration, plural, three
+from regatta.kit.findings import Value
 from regatta.report.findings import Finding, percent_number
 from regatta.topics import communication, training_runs
-from regatta.topics.base import ReportData, grouped, plain_rows
+from regatta.topics.base import ReportData, Topic, grouped, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
-from regatta.topics.scaling.figures import best_of_largest
-from regatta.topics.scaling.section import efficiency_findings, loss_rows, workloads
+from regatta.topics.scaling import section as scaling_section
 from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, near_text, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
-LOSSES = {"wrapper_ratio": "DDP overhead", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 
 
 @dataclass(frozen=True)
@@ -45,114 +43,17 @@ def join_names(names: list[str]) -> str:
 
 
 def scaling(data: ReportData) -> AnswerLine | None:
-    """Return the efficiency at the largest shape of each workload and stack, and where most is lost."""
-    found = efficiency_findings(data)
-    if not found:
-        return _throughput(data)
-    sizes = dict(data.tables["scaling"][["cell", "world_size"]].itertuples(index=False))
-    largest = int(max(sizes[finding.cells[0]] for finding in found))
-    found = sorted((finding for finding in found if sizes[finding.cells[0]] == largest), key=_efficiency)
-    names, ranks = _workload_names(data), ranks_word(data.device)
-    certain = [finding for finding in found if finding.kind == "efficiency"]
-    known = [row for row in loss_rows(data) if row["cell"] in {finding.cells[0] for finding in certain}]
-    losses = _largest_losses(known)
-    parts, ratios = ({cell: found[place] for cell, found in losses.items()} for place in (0, 1))
-    missing = _without_result(data, largest)
-    values = {"world_size": largest, "num_workloads": len(found), "num_uncertain": len(found) - len(certain)}
-    values |= {"lowest_ratio": _efficiency(certain[0]), "highest_ratio": _efficiency(certain[-1])} if certain else {}
-    values |= {"largest_losses": parts, "largest_losses_ratio": ratios, "without_result": missing}
-    uncertain = _uncertain_text([finding for finding in found if finding not in certain], names, len(found) == 1)
-    texts = [_losses_text(known), f"uncertain: {uncertain}" if certain and uncertain else uncertain]
-    for size in sorted(set(missing.values())):
-        cells = [cell for cell, of_cell in missing.items() if of_cell == size]
-        texts.append(f"no result on {size} {ranks} for {join_names([names[cell] for cell in cells])}")
-    if found[0].values["threads"]:
-        texts.append(f"{found[0].values['ranks']} share the cores of a host")
-    lead = f"Scaling efficiency on {largest} {ranks}: {_span(certain, names) if certain else 'uncertain'}"
-    return AnswerLine("scaling", lead, "; ".join(filter(None, texts)), "scaling", values)
+    return next((line_of(scaling_section.TOPIC, finding) for finding in scaling_section.TOPIC.findings(data)), None)
 
 
-def _workload_names(data: ReportData) -> dict[str, str]:
-    """Return the workload and stack of each cell by its id, without fields that are the same everywhere."""
-    names = data.cell_names
-    return {cell: name.say("subject", *name.settings, *PLACE, always=("subject",)) for cell, name in names.items()}
-
-
-def _span(found: list[Finding], names: dict[str, str]) -> str:
-    """Return `75 %`, or the ends with their workloads: `74 % (ResNet-152) to 76 % (ResNet-50)`. found: sorted."""
-    ends = [(f"{percent_number(_efficiency(finding))} %", names[finding.cells[0]]) for finding in (found[0], found[-1])]
-    (low, lowest), (high, highest) = ends
-    return low if low == high else f"{low} ({lowest}) to {high} ({highest})"
-
-
-def _uncertain_text(found: list[Finding], names: dict[str, str], is_only: bool) -> str:
-    """Return the intervals of efficiencies that are uncertain, each with its workload unless there is only one."""
-    if not found:
-        return ""
-    texts = []
-    for finding in found:
-        value = finding.values["efficiency"]
-        ends = f"{percent_number(value.low)}\N{EN DASH}{percent_number(value.high)} %"
-        word = "range" if value.kind == "range" else "95 % CI"
-        texts.append(f"{word} {ends}" if is_only else f"{names[finding.cells[0]]} ({word} {ends})")
-    return f"{join_names(texts)}; more launches needed"
-
-
-def _without_result(data: ReportData, largest: int) -> dict[str, int]:
-    """Return the largest planned size, by one of its cells, of workloads that have no efficiency there.
-
-    Workloads that were planned only on fewer ranks than `largest`, or without a baseline, are left out.
-    """
-    found = {}
-    for rows in workloads(data):
-        planned = rows[rows["baseline"].notna() & (rows["cell"] != rows["baseline"])]
-        planned = planned[planned["world_size"] == planned["world_size"].max()]
-        if len(planned) and planned["world_size"].iloc[0] >= largest and planned["efficiency_ratio"].isna().all():
-            found[planned["cell"].iloc[0]] = int(planned["world_size"].iloc[0])
-    return found
-
-
-def _largest_losses(rows: list[dict]) -> dict[str, tuple[str, float]]:
-    """Return by cell the part with the largest estimate of a loss, and its share of the ideal. rows: of `loss_rows`."""
-    found = {}
-    for row in rows:
-        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
-        found |= {row["cell"]: max(losses.items(), key=lambda item: item[1])} if losses else {}
-    return found
-
-
-def _losses_text(rows: list[dict]) -> str:
-    """Return each loss in percentage points, with its range over workloads. None is called the largest."""
-    texts = []
-    for part, word in LOSSES.items():
-        losses = [loss for row in rows for name, loss in row["losses"] if name == part and loss is not None]
-        if losses:
-            low, high = percent_number(min(losses)), percent_number(max(losses))
-            texts.append(f"{word} {low if low == high else f'{low} to {high}'}")
-    return f"losses: {', '.join(texts)} points" if texts else ""
-
-
-def _efficiency(finding: Finding) -> float:
-    return finding.values["efficiency"].estimate
-
-
-def _throughput(data: ReportData) -> AnswerLine | None:
-    """Return the highest throughput of the first workload at the largest shape, for a campaign without any efficiency.
-
-    Workloads are not compared.
-    """
-    highest = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-    if not highest:
-        return None
-    largest = max(row.world_size for row in highest)
-    best, *others = [row for row in highest if row.world_size == largest]
-    rate = float(best.throughput_samples_per_s)
-    lead = f"Throughput: {three(rate)} samples/s"
-    values = {"world_size": int(best.world_size), "throughput_samples_per_s": rate}
-    is_baseline = not is_unknown(best.baseline) and best.baseline == best.cell
-    why = "no result besides baselines" if is_baseline else "no baseline was measured"
-    text = f"{data.names[best.cell]}{first_text(1 + len(others))}; {why}"
-    return AnswerLine("scaling", lead, text, "scaling", values)
+def line_of(topic: Topic, finding: Finding) -> AnswerLine:
+    """Return the line of a finding of the summary."""
+    kind = topic.kind_of(finding)
+    lead, text = kind.words(finding.values | finding.words)
+    values: dict[str, object] = {}
+    for name, value in finding.values.items():
+        values |= value.by_name(name) if isinstance(value, Value) else {name: value}
+    return AnswerLine(kind.line or kind.name, lead, text, finding.anchor or topic.id, values)
 
 
 def first_text(num_workloads: int) -> str:

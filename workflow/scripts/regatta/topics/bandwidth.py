@@ -3,8 +3,9 @@
 import pandas as pd
 
 from regatta.core.statistics import interval_values
+from regatta.kit.columns import MICROSECONDS, PIPELINED, SYNCHRONIZED, Column, Columns
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
+from regatta.store.csv_files import WHOLE, described, make_table
 from regatta.topics.base import LaunchValues, cells_of, launch_means, with_primary
 
 BYTES_PER_GB = 10**9
@@ -31,19 +32,44 @@ NODE_FACTOR = {
     "send_recv_ring": lambda k, g: 1.0,
     "send_recv_pair": lambda k, g: float(g),
 }
-COLLECTIVES = {
-    **cell_columns(("operation", "algorithm", "message_bytes", "dtype")),
-    **interval_columns("time", "s"),
-    **interval_columns("latency", "s"),
-    "algbw_gb_per_s": REAL,
-    "busbw_gb_per_s": REAL,
-    **interval_columns("pipelined", "s"),
-    "pipelined_algbw_gb_per_s": REAL,
-    "pipelined_busbw_gb_per_s": REAL,
-    "algorithm_bytes": WHOLE,
-    "max_abs_error": REAL,
-    "max_rel_error": REAL,
-}
+CALL = Column(
+    *("time_s", "time per call"),
+    shown_as=MICROSECONDS,
+    better="smaller",
+    interval="interval",
+    note=PIPELINED,
+    help="time per call in pipelined windows, slowest rank; bus bandwidth derives from it",
+    key="call_us",
+    is_shown=True,
+    is_main=True,
+)
+LATENCY = Column(
+    *("latency_s", "latency"),
+    shown_as=MICROSECONDS,
+    better="smaller",
+    interval="interval",
+    note=SYNCHRONIZED,
+    help="time of a blocking call, slowest rank",
+)
+ALGBW = Column("algbw_gb_per_s", "algorithm bandwidth", better="larger", note="of pipelined calls", help="size / time")
+BUSBW = Column(
+    *("busbw_gb_per_s", "bus bandwidth"),
+    better="larger",
+    note="of pipelined calls",
+    help="size / time × a factor for operation and rank count; comparable with link peaks",
+    key="busbw",
+    is_shown=True,
+)
+COLLECTIVES = Columns(
+    *described(("operation", "algorithm", "message_bytes", "dtype")),
+    *(CALL, LATENCY, ALGBW, BUSBW),
+    Column("pipelined_s", interval="interval", help="the time per call in windows; empty without windows"),
+    Column("pipelined_algbw_gb_per_s", help="algorithm bandwidth of these calls"),
+    Column("pipelined_busbw_gb_per_s", help="bus bandwidth of these calls"),
+    Column("algorithm_bytes", type=WHOLE, help="buffers that an algorithm of Regatta allocates"),
+    Column("max_abs_error", help="largest absolute difference from the exact result"),
+    Column("max_rel_error", help="the same, relative"),
+)
 CALLS = {"latency": "p50_s", "pipelined": "window_step_s"}
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
 

@@ -19,6 +19,8 @@ from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, loa
 from regatta.core.names import CellName, campaign_names
 from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
+from regatta.kit.columns import Columns
+from regatta.kit.findings import Kind
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
 
@@ -165,12 +167,12 @@ def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of tables/. columns: name -> type (store/csv_files.py). make: takes the frozen campaign and tables.
+    """A table of tables/. make: takes the frozen campaign and tables.
 
     `make` may use any table: those read from the store (COLLECTED) and those of other topics.
     """
 
-    columns: dict[str, str]
+    columns: Columns
     make: Callable[[dict, Tables], pd.DataFrame]
 
 
@@ -179,7 +181,8 @@ class ReportData:
     """The data of sections, findings and warnings. tables: collected and computed, by name.
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
-    texts: the CSV files from which tables were read, by name. once: results of functions (`once_per_report`).
+    texts: the CSV files from which tables were read, by name. columns: of the tables with a row for each cell, by name.
+    once: results of functions (`once_per_report`).
     """
 
     campaign: dict
@@ -189,6 +192,7 @@ class ReportData:
     launches: Path
     preflight: dict | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, Columns] = field(default_factory=dict)
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -237,7 +241,7 @@ def nothing(_: object) -> list:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. sentence: turns a finding into text. methods: (term, definition) pairs for a frozen campaign.
+    """One topic. kinds: those of its findings. methods: (term, definition) pairs for a frozen campaign.
 
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
     differ in their nodes. Other topics would rank or pool cells that measure the same.
@@ -253,7 +257,18 @@ class Topic:
     methods: Callable[[dict], list[tuple[str, str]]] = nothing
     part_of: str = ""
     is_of_sweeps: bool = False
+    kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.findings is not nothing and self.sentence is None:
-            raise ValueError(f"topic '{self.id}' has findings and no sentence, which turns them into text")
+        if self.findings is not nothing and self.sentence is None and not self.kinds:
+            raise ValueError(f"topic '{self.id}' has findings and no kinds, which turn them into text")
+
+    def kind_of(self, finding: Finding) -> Kind | None:
+        """Return the kind of a finding; None if `sentence` words it."""
+        return next((kind for kind in self.kinds if kind.name == finding.kind), None)
+
+    def text_of(self, finding: Finding) -> str:
+        """Return the sentences of a finding."""
+        if self.sentence is not None:
+            return self.sentence(finding)
+        return " ".join(filter(None, self.kind_of(finding).words(finding.values | finding.words)))

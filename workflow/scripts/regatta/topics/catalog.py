@@ -14,6 +14,8 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
+from regatta.kit.columns import Columns
+from regatta.kit.findings import RESULT
 from regatta.report import cells, page
 from regatta.report.findings import Advice
 from regatta.report.panels import Section, with_images
@@ -111,6 +113,11 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
 
 
 TABLES = _tables_of(TOPICS)
+COLUMNS_OF_CELLS = {
+    name: spec.columns
+    for name, spec in TABLES.items()
+    if isinstance(spec.columns, Columns) and spec.columns.is_of_cells
+}
 check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 
@@ -186,6 +193,7 @@ def read_report_data(
         launches,
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
+        COLUMNS_OF_CELLS,
     )
 
 
@@ -316,11 +324,13 @@ def _section_of(place: int) -> Section | None:
 def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
     """Return for the anchor of each section its findings, each as a sentence with its sources.
 
-    Without those that are warnings, which have the same sentence.
+    Without the summary's, and those that are warnings, which have the same sentence.
     """
     found = defaultdict(list)
     for topic in topics_of(data.campaign):
-        for finding in (finding for finding in topic.findings(data) if finding.anchor != "warnings"):
-            text = topic.sentence(finding)
-            found[finding.anchor or topic.id].append({"text": text, "finding": finding, "sources": finding.sources})
+        for finding in topic.findings(data):
+            kind = topic.kind_of(finding)
+            if finding.anchor != "warnings" and (kind is None or kind.rank == RESULT):
+                entry = {"text": topic.text_of(finding), "finding": finding, "sources": finding.sources}
+                found[finding.anchor or topic.id].append(entry)
     return found

@@ -5,6 +5,7 @@ import pandas as pd
 
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import UNKNOWN, duration, interval_heading, is_unknown, percent
+from regatta.kit.columns import Column, Columns
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
     Figure,
@@ -23,20 +24,31 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, STEP_COLUMNS, WHOLE, cell_columns, interval_columns, make_table
+from regatta.store.csv_files import STEP_COLUMNS, WHOLE, described, make_table
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known, launch_means
 
 LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
-STRATEGIES = {
-    **cell_columns(STEP_COLUMNS),
-    **dict.fromkeys(("step_p50_s", "step_mean_s", "step_std_s"), REAL),
-    **dict.fromkeys(("whole_step_s", "no_sync_s", "communication_s"), REAL),
-    **interval_columns("exposed", "s"),
-    "exposed_share_ratio": REAL,
-    "hidden_ratio": REAL,
-    **dict.fromkeys(("host_wait_s", "communication_stream_s", "exposed_stream_s"), REAL),
-    **dict.fromkeys(LARGEST, WHOLE),
-}
+EXPOSED = Column(
+    *("exposed_s", "exposed communication"),
+    shown_as="ms",
+    better="smaller",
+    interval="interval",
+    help="step time with minus without gradient synchronization",
+)
+EXPOSED_SHARE = Column(
+    *("exposed_share_ratio", "exposed communication, share of the step"),
+    shown_as="%",
+    better="smaller",
+    help="the same, relative to the step time",
+    key="exposed_percent",
+)
+STRATEGIES = Columns(
+    *described(STEP_COLUMNS),
+    *map(Column, ("step_p50_s", "step_mean_s", "step_std_s", "whole_step_s", "no_sync_s", "communication_s")),
+    *(EXPOSED, EXPOSED_SHARE),
+    *map(Column, ("hidden_ratio", "host_wait_s", "communication_stream_s", "exposed_stream_s")),
+    *(Column(name, type=WHOLE) for name in LARGEST),
+)
 MEDIANS = {
     "step_p50_s": "p50_s",
     "step_mean_s": "mean_s",

@@ -6,6 +6,7 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import rank_word, size
+from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns
 from regatta.report.panels import (
     Figure,
     Section,
@@ -20,17 +21,18 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table, result_column
 from regatta.store.records import MEMORY_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
-MEMORY = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)},
-    "num_launches": WHOLE,
-    **dict.fromkeys(MEMORY_BYTES, WHOLE),
-    "part_bytes": WHOLE,
-}
+MEMORY_PARTS = tuple(result_column(name, "memory") for name in MEMORY_BYTES)
+MEMORY = Columns(
+    CELL_ID,
+    *(Column(name, type=CELL[name]) for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)),
+    Column("num_launches", type=WHOLE),
+    *MEMORY_PARTS,
+    Column("part_bytes", type=WHOLE, help="sum of the parts"),
+)
 PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
 GIB = 2**30
 LINES = {"saved": "saved_bytes", "all parts": "part_bytes"}

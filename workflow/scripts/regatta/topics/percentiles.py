@@ -7,10 +7,11 @@ import pandas as pd
 
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, fast_median, min_samples
 from regatta.core.text import NOT_PLANNED, UNKNOWN, four, is_unknown, percent, rank_word, times
+from regatta.kit.columns import CELL_ID, SYNCHRONIZED, Column, Columns
 from regatta.report.panels import Section, Table, launches, name_rows, text_of
 from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, WHOLE, make_table
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
@@ -24,12 +25,20 @@ def rate_column(time: str) -> str:
 
 
 WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
-PERCENTILE_COLUMNS = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in WORKLOAD_AND_SHAPE},
-    **dict.fromkeys(("num_planned", "num_launches", "num_samples"), WHOLE),
-    **{name: REAL for time in TIMES for name in (time, rate_column(time))},
-}
+P50 = Column(
+    *("p50_s", "step time p50"),
+    shown_as="ms",
+    better="smaller",
+    note=SYNCHRONIZED,
+    help="median of single, synchronized steps; includes the synchronization that pipelining avoids",
+    key="step_p50_ms",
+)
+PERCENTILE_COLUMNS = Columns(
+    CELL_ID,
+    *(Column(name, type=CELL[name]) for name in WORKLOAD_AND_SHAPE),
+    *(Column(name, type=WHOLE) for name in ("num_planned", "num_launches", "num_samples")),
+    *(column for time in TIMES for column in (P50 if time == "p50_s" else Column(time), Column(rate_column(time)))),
+)
 
 
 def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:

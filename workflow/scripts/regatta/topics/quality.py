@@ -5,8 +5,9 @@ import pandas as pd
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import DRIFT_P
 from regatta.core.text import natural, percent, plural, three
+from regatta.kit.columns import CELL_ID, Column, Columns
 from regatta.report.findings import Advice, Finding, Source, of_cells, of_runs, percent_number
-from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import WHOLE, make_table
 from regatta.store.records import INCOMPLETE
 from regatta.topics.base import ReportData, TableSpec, Topic, with_primary
 
@@ -17,8 +18,15 @@ CHANCE = 0.01  # chance of this many drifting measurements
 SLOW_FIRST_RATIO = 10  # a first iteration of more than this many medians is reported
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
 CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # confidence: good up to this share of varying cells, low above that
-LAUNCH_RANGES = {"cell": TEXT, "num_launches": WHOLE} | dict.fromkeys(
-    ("median_s", "min_s", "max_s", "range_ratio"), REAL
+LAUNCH_RANGES = Columns(
+    CELL_ID,
+    Column("num_launches", type=WHOLE),
+    Column(
+        "median_s", "time", shown_as="ms", help="median over launches of the primary time", is_shown=True, is_main=True
+    ),
+    Column("min_s", help="smallest of the launches"),
+    Column("max_s", help="largest of the launches"),
+    Column("range_ratio", help="(max_s − min_s) / median_s; empty with one launch"),
 )
 
 

@@ -7,6 +7,7 @@ from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import interval_values
 from regatta.core.text import duration_tick, interval_heading, ratio_text
+from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, Column, Columns
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
     Figure,
@@ -24,7 +25,8 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, WHOLE, cell_columns, interval_columns, make_table
+from regatta.store.csv_files import described, make_table, result_column
+from regatta.store.records import MEMORY_BYTES
 from regatta.topics.base import (
     LaunchValues,
     ReportData,
@@ -40,15 +42,27 @@ from regatta.topics.memory import size_columns
 
 PASSES = {"forward": "forward_s", "backward": "backward_s"}  # time_s, of both together, is not their sum
 # Columns of which the largest launch counts.
-LARGEST = {
-    **dict.fromkeys(("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes"), WHOLE),
-    **dict.fromkeys(("largest_output_error", "largest_input_gradient_error"), REAL),
-}
-BATCH_NORMS = {
-    **cell_columns(axes_of("sync_batchnorm")),
-    **{column: kind for name in ("time", *PASSES) for column, kind in interval_columns(name, "s").items()},
-    **LARGEST,
-}
+LARGEST = (
+    *("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes"),
+    *("largest_output_error", "largest_input_gradient_error"),
+)
+BOTH_PASSES = Column(
+    *("time_s", "forward and backward"),
+    shown_as=MICROSECONDS,
+    better="smaller",
+    interval="interval",
+    note=SYNCHRONIZED,
+    help="time of a forward and a backward pass, slowest rank",
+    key="both_passes_us",
+    is_shown=True,
+    is_main=True,
+)
+BATCH_NORMS = Columns(
+    *described(axes_of("sync_batchnorm")),
+    BOTH_PASSES,
+    *(Column(f"{name}_s", interval="interval") for name in PASSES),
+    *(result_column(name, "memory" if name in MEMORY_BYTES else "values") for name in LARGEST),
+)
 
 
 def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:

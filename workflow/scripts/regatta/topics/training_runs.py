@@ -12,6 +12,7 @@ from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import NOT_PLANNED, UNKNOWN, interval_heading, is_unknown, percent, plural, three
+from regatta.kit.columns import Column, Columns
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text
 from regatta.report.panels import (
     Figure,
@@ -32,27 +33,44 @@ from regatta.store.csv_files import (
     REAL,
     TEXT,
     WHOLE,
-    cell_columns,
+    described,
     interval_columns,
     make_table,
 )
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
 from regatta.topics.comparison.tables import times_by_cell
-from regatta.topics.memory import parts_table
+from regatta.topics.memory import MEMORY_PARTS, parts_table
 from regatta.topics.settings import compare_settings, fastest_text, fastest_values
 
 OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
-TRAINING_RUNS = {
-    **cell_columns(axes_of(BENCHMARK)),
-    **interval_columns("total", "s"),
-    **dict.fromkeys(("epoch_train_s", "epoch_test_s", "throughput_samples_per_s"), REAL),
-    **interval_columns("train", "loss"),
-    **interval_columns("test", "loss"),
-    **interval_columns("accuracy", "ratio"),
-    "has_same_losses": FLAG,
-    **dict.fromkeys(MEMORY_BYTES, WHOLE),
-}
+TOTAL = Column(
+    *("total_s", "total time"),
+    better="smaller",
+    interval="interval",
+    note="sum of epochs",
+    help="sum over epochs of the time of the slowest rank",
+    is_shown=True,
+    is_main=True,
+)
+ACCURACY = Column(
+    *("accuracy_ratio", "accuracy"),
+    shown_as="%",
+    better="larger",
+    interval="interval",
+    help="share of the test samples that the trained model classifies correctly",
+    is_shown=True,
+)
+TRAINING_RUNS = Columns(
+    *described(axes_of(BENCHMARK)),
+    TOTAL,
+    *map(Column, ("epoch_train_s", "epoch_test_s")),
+    Column("throughput_samples_per_s", "throughput", better="larger", help="training samples / time of training"),
+    *(Column(name, interval="interval") for name in ("train_loss", "test_loss")),
+    ACCURACY,
+    Column("has_same_losses", type=FLAG),
+    *MEMORY_PARTS,
+)
 TRAINING_RANKS = {
     "cell": TEXT,
     "rank": WHOLE,
@@ -341,8 +359,7 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 
 TABLES = {
     "training_runs": TableSpec(
-        TRAINING_RUNS,
-        lambda campaign, tables: training_runs_table(campaign, tables["measurements"], tables["epochs"]),
+        TRAINING_RUNS, lambda campaign, tables: training_runs_table(campaign, tables["measurements"], tables["epochs"])
     ),
     "training_ranks": TableSpec(
         TRAINING_RANKS, lambda campaign, tables: training_ranks_table(campaign, tables["ranks"])

@@ -7,49 +7,42 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import (
-    NOT_PLANNED,
     UNKNOWN,
-    bracket,
-    hours_word,
-    interval_heading,
     is_unknown,
-    percent,
-    rank_word,
-    ratio_text,
     shape,
     thousands,
-    three,
 )
-from regatta.report.cell_numbers import hours_per_million
+from regatta.kit.columns import TEXT, Column
 from regatta.report.panels import (
+    CELL_NAME,
+    LAUNCHES,
     MOST_FIGURES,
     Figure,
     Table,
     baseline_first,
     baseline_of,
-    ends,
     in_order,
-    launches,
     make_figure,
     make_series,
-    milliseconds,
     name_rows,
     panels,
     ranks_axis,
-    text_of,
 )
 from regatta.report.plotting import Axis, Panel, Series
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
-from regatta.topics.scaling.tables import grades_within, is_too_wide
+from regatta.topics.scaling.tables import (
+    COST_OF_SAMPLES,
+    COST_OF_TOKENS,
+    EFFICIENCY,
+    SCALING,
+    THROUGHPUT,
+    grades_within,
+    is_baseline,
+    is_too_wide,
+)
 
 PERCENT = 100
-# Rates that only some models and machines have: heading -> column and how it is written.
-FURTHER_RATES = {
-    "tokens/s": ("throughput_tokens_per_s", three),
-    "TFLOP/s per {}": ("compute_per_gpu_tflop_per_s", three),
-    "MFU (%)": ("mfu_ratio", percent),
-}
 Threads = dict[tuple[int, int], set[int]]  # threads of a rank by shape (nodes, ranks per node)
 
 
@@ -70,7 +63,7 @@ def scaling_figures(
         base = baseline_of(rows, scaling) if rows["efficiency_ratio"].notna().any() else ""
         figures.append(_throughput(f"throughput-{number}", title, rows, base, steps, device))
         if base:
-            figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps))
+            figures.append(_efficiency(f"efficiency-{number}", title, rows, base, steps, device))
     return figures
 
 
@@ -118,24 +111,14 @@ def _throughput(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     if base:
         of_rank = float(rows["per_gpu_baseline"].max())
         guides = (("ideal", tuple((n, of_rank * n) for n in sorted({1, *measured["world_size"]}))),)
-    series, y = best_buckets_first(series, rows), Axis("samples/s", is_log=True, show=thousands)
+    series, y = best_buckets_first(series, rows), Axis(THROUGHPUT.heading(device), is_log=True, show=thousands)
     panel = Panel(ranks_axis(measured), y, series, guides, context=OTHER_BUCKETS)
-    columns = {
-        "cell": lambda row: row.full_name,
-        "n": launches,
-        "step (ms)": text_of("step_s", milliseconds),
-        "samples/s": text_of("throughput_samples_per_s", three),
-        interval_heading(rows["interval"]): lambda row: ends(row, "throughput", "samples_per_s"),
-        f"per {rank_word(device)}": text_of("throughput_per_gpu_samples_per_s", three),
-    }
-    for head, (column, show) in FURTHER_RATES.items():
-        if rows[column].notna().any():
-            columns[head.format(rank_word(device))] = text_of(column, show)
-    table = Table.of(f"Throughput of {title}", columns, rows)
+    columns = (CELL_NAME, LAUNCHES, *SCALING.of_table("throughput"))
+    table = Table.of_columns(f"Throughput of {title}", columns, rows, device)
     return make_figure(figure_id, f"Throughput: {title}", panel, table, "scaling")
 
 
-def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict) -> Figure:
+def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps: dict, device: str) -> Figure:
     others = rows[rows["cell"] != rows["baseline"].fillna("")]
     shown = others if others["efficiency_ratio"].notna().any() else rows
 
@@ -149,20 +132,9 @@ def _efficiency(figure_id: str, title: str, rows: pd.DataFrame, base: str, steps
     sizes = measured["world_size"]
     guides = (("100 %", ((sizes.min(), PERCENT), (sizes.max(), PERCENT))),)
     series = best_buckets_first(series, shown)
-    panel = Panel(ranks_axis(measured), Axis("efficiency (%)", low=0), series, guides, context=OTHER_BUCKETS)
-    columns = {
-        "cell": lambda row: row.full_name,
-        "n": launches,
-        "efficiency (%)": text_of("efficiency_ratio", percent),
-        f"{interval_heading(rows['efficiency_interval'])} (%)": lambda row: (
-            NOT_PLANNED if _is_baseline(row) else ends(row, "efficiency", "ratio", percent, "efficiency_interval")
-        ),
-        "DDP": lambda row: NOT_PLANNED if row.strategy == "none" else ratio_text(row.wrapper_ratio),
-        "intra-node": lambda row: ratio_text(row.intra_node_ratio) if row.gpus_per_node > 1 else NOT_PLANNED,
-        "inter-node": lambda row: ratio_text(row.inter_node_ratio) if row.nodes > 1 else NOT_PLANNED,
-        "grade": _grade,
-    }
-    table = Table.of(f"Efficiency of {title} relative to {base}", columns, rows)
+    panel = Panel(ranks_axis(measured), Axis(EFFICIENCY.heading(device), low=0), series, guides, context=OTHER_BUCKETS)
+    columns = (CELL_NAME, LAUNCHES, *SCALING.of_table("efficiency"), GRADE)
+    table = Table.of_columns(f"Efficiency of {title} relative to {base}", columns, rows, device)
     return make_figure(figure_id, f"Efficiency: {title}", panel, table, "scaling")
 
 
@@ -177,36 +149,19 @@ def cost_figures(scaling: pd.DataFrame, steps: dict[str, list[float]], device: s
 
 
 def _cost(figure_id: str, title: str, rows: pd.DataFrame, steps: dict, device: str) -> Figure:
-    what = "samples" if rows["context_length"].isna().all() else "tokens"
-
-    def hours(row, step_s: float | None) -> float | None:
-        size = row.batch_size * (row.context_length if what == "tokens" else 1)
-        return None if is_unknown(step_s) else hours_per_million(size / step_s)
-
+    cost = COST_OF_SAMPLES if rows["context_length"].isna().all() else COST_OF_TOKENS
     series = make_series(
         rows,
         "label",
         "world_size",
-        lambda row: [hours(row, step_s) for step_s in steps.get(row.cell, [])],
-        lambda row: hours(row, row.step_s),
+        lambda row: [getattr(row, cost.name) * step_s / row.step_s for step_s in steps.get(row.cell, [])],
+        lambda row: getattr(row, cost.name),
     )
     series = tuple(one for one in best_buckets_first(series, rows) if not one.is_context)
     shown = rows[rows["label"].isin([one.label for one in series])]
-    unit = f"{hours_word(device)} per million {what}"
-    panel = Panel(ranks_axis(rows[rows["step_s"].notna()]), Axis(unit, low=0), series)
-    low, high = (lambda row, end=end: hours(row, getattr(row, f"step_{end}_s")) for end in ("low", "high"))
-    columns = {
-        "cell": lambda row: row.full_name,
-        "n": launches,
-        unit: lambda row: three(hours(row, row.step_s)),
-        interval_heading(rows["interval"]): lambda row: bracket(low(row), high(row), row.interval),
-    }
-    table = Table.of(f"Cost of {title}", columns, shown)
+    panel = Panel(ranks_axis(rows[rows["step_s"].notna()]), Axis(cost.heading(device), low=0), series)
+    table = Table.of_columns(f"Cost of {title}", (CELL_NAME, LAUNCHES, cost), shown, device)
     return make_figure(figure_id, f"Cost: {title}", panel, table, "scaling")
-
-
-def _is_baseline(row) -> bool:
-    return not is_unknown(row.baseline) and row.cell == row.baseline
 
 
 def _grade(row) -> str:
@@ -214,7 +169,7 @@ def _grade(row) -> str:
 
     Where the ranks had fewer cores than the baseline's, a word would judge the machine's size.
     """
-    if _is_baseline(row):
+    if is_baseline(row):
         return "baseline"
     if is_unknown(row.efficiency_ratio) or row.uneven:
         return UNKNOWN
@@ -225,6 +180,9 @@ def _grade(row) -> str:
     if is_wide(row):
         return "uncertain"
     return " or ".join(grades_within(row.efficiency_low_ratio, row.efficiency_high_ratio))
+
+
+GRADE = Column("grade", "grade", TEXT, text=_grade)
 
 
 def is_wide(row) -> bool:

@@ -1,39 +1,30 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE, SEPARATOR
 from regatta.core.names import value_text as axis_value_text
 from regatta.core.text import (
-    NOT_PLANNED,
     UNKNOWN,
     hours_word,
-    interval_heading,
     is_unknown,
-    natural,
-    percent,
     plural,
     rank_word,
-    ranks_word,
-    shape,
-    three,
 )
-from regatta.report.findings import Finding, Source, Value, of_cells, percent_number, percent_text, value_text
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.page import threads_by_shape
-from regatta.report.panels import Section, Table, common_words, divided, ends, how_to_read, name_rows, shown_in, text_of
+from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.report.rows import table_rows
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, once_per_report, steps_by_cell
-from regatta.topics.comparison.tables import times_by_cell
+from regatta.store.csv_files import result_column
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, steps_by_cell
 from regatta.topics.scaling.figures import (
-    Threads,
-    best_of_largest,
-    candidates,
     cost_figures,
-    is_wide,
     scaling_figures,
     threads_text,
 )
+from regatta.topics.scaling.findings import KINDS, PART_LABELS, efficiency_findings, findings, loss_rows
 from regatta.topics.scaling.tables import (
     EFFICIENCIES,
     EXCELLENT,
@@ -43,16 +34,10 @@ from regatta.topics.scaling.tables import (
     efficiencies_table,
     scaling_table,
 )
-from regatta.topics.settings import Setting, compare_settings, fastest_text, fastest_values
 
-WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
-MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
-PARTS = {"wrapper_ratio": "DDP", "intra_node_ratio": "intra-node", "inter_node_ratio": "inter-node"}
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
-ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 MODEL = ["model", "image_size", "context_length"]
-DIMENSIONS = {"layers": "num_layers", "d_model": "d_model", "heads": "num_heads", "d_ff": "d_ff"}
-DIMENSIONS |= {"vocabulary": "vocab_size"}
+DIMENSIONS = ("num_layers", "d_model", "num_heads", "d_ff", "vocab_size")
 
 
 def section(data: ReportData) -> Section | None:
@@ -64,7 +49,7 @@ def section(data: ReportData) -> Section | None:
     lead = " ".join(filter(None, (reference_text(data), lead)))
     drawn = how_to_read(scaling, "step_s") if figures else ""
     text = " ".join(filter(None, (lead, drawn, peaks_text(data.campaign, scaling))))
-    tables = (*baseline_tables(data.tables["efficiencies"], placed), *model_tables(data.ok))
+    tables = (*baseline_tables(data.tables["efficiencies"], placed, data.device), *model_tables(data.ok, data.device))
     if not figures and not tables:
         return None
     efficiency, throughput = divided(figures, "efficiency")
@@ -76,7 +61,7 @@ def section(data: ReportData) -> Section | None:
         figures=efficiency or throughput,
         tables=tables,
         beside="losses.html.j2",
-        content={"losses": loss_rows(data)},
+        content={"losses": loss_rows(data), "parts": PART_LABELS},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
 
@@ -94,48 +79,16 @@ def reference_text(data: ReportData) -> str:
     return " ".join([*texts, *dict.fromkeys(filter(None, threads))])
 
 
-def losses_of(values: dict) -> list[tuple[str, float | None]]:
-    """Return (part, share of the ideal that it loses); None where the shape has no such part. values: of a finding."""
-    left, losses = 1.0, []
-    for name in PARTS:
-        factor = values.get(name)
-        losses.append((name, None if factor is None else left * (1 - factor)))
-        left *= 1.0 if factor is None else factor
-    return losses
-
-
-@once_per_report
-def loss_rows(data: ReportData) -> list[dict]:
-    """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
-
-    Shares of the ideal throughput.
-
-    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
-    and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the efficiency
-    is uncertain. A gain is negative.
-    """
-    specs, found = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, []
-    for finding in efficiency_findings(data):
-        cell = finding.cells[0]
-        place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
-        losses = losses_of(finding.values)
-        left = 1 - sum(loss for _, loss in losses if loss is not None)
-        if finding.kind == "efficiency" and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            row = {"name": data.cell_names[cell].without("shape").full, "cell": cell, "shape": shape(*place)}
-            found.append(row | {"kept": left, "losses": losses, "num_ranks": place[0] * place[1]})
-    return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
-
-
-def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[Table, ...]:
+def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return a table of weak and one of strong scaling, each only if a cell has two baselines or a strong one."""
     names = {row.cell: row.cell_name.full for row in table_rows(name_rows(scaling, "train_step"))}
     world_sizes = scaling.set_index("cell")["world_size"]
-    columns = {
-        "cell": lambda row: names[row.cell],
-        "baseline": lambda row: _baseline_text(row.against),
-        "n": lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}",
-        "efficiency (%)": text_of("efficiency_ratio", percent),
-    }
+    columns = (
+        Column("cell", "cell", TEXT, text=lambda row: names[row.cell]),
+        Column("against", "baseline", TEXT, text=lambda row: _baseline_text(row.against)),
+        Column("num_launches", "n", WHOLE, text=lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}"),
+        next(column for column in EFFICIENCIES.declared if column.name == "efficiency_ratio"),
+    )
     found = []
     for kind in ("weak", "strong"):
         rows = efficiencies[(efficiencies["scaling"] == kind) & efficiencies["efficiency_ratio"].notna()]
@@ -151,8 +104,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame) -> tuple[
         shown = rows[rows["cell"].map(is_first)]
         title = f"Efficiency by baseline, {kind} scaling; largest shapes first"
         title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
-        interval = {f"{interval_heading(shown['interval'])} (%)": lambda row: ends(row, "efficiency", "ratio", percent)}
-        found.append(Table.of(title, columns | interval, shown, sources=("efficiencies",)))
+        found.append(Table.of_columns(title, columns, shown, device, sources=("efficiencies",)))
     return tuple(found)
 
 
@@ -162,24 +114,20 @@ def _baseline_text(against: str) -> str:
     return f"{axis_value_text(axes_of('train_step')['strategy'], strategy)}, {place}"
 
 
-def model_tables(measurements: pd.DataFrame) -> tuple[Table, ...]:
+def model_tables(measurements: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return one table with a row for each model and input size, none if no record has the number of parameters."""
     rows = measurements[measurements["benchmark"] == "train_step"].dropna(subset="num_parameters")
     if rows.empty:
         return ()
     models = rows.groupby(MODEL, dropna=False, sort=True).first().reset_index()
-    columns = {
-        "model": text_of("model", str),
-        "sample": _sample_text,
-        "parameters (millions)": text_of("num_parameters", shown_in(1e-6)),
-        **{head: text_of(column, _integer_text) for head, column in DIMENSIONS.items() if models[column].notna().any()},
-        "GFLOP of a step per sample": text_of("flops_per_sample", shown_in(1e-9)),
-    }
-    return (Table.of("Models", columns, models, sources=("measurements",)),)
-
-
-def _integer_text(value: int | None) -> str:
-    return NOT_PLANNED if is_unknown(value) else f"{value:,}"
+    columns = (
+        Column("model", "model", TEXT),
+        Column("sample", "sample", TEXT, text=_sample_text),
+        replace(result_column("num_parameters"), shown_as="millions"),
+        *map(result_column, DIMENSIONS),
+        replace(result_column("flops_per_sample"), shown_as="GFLOP"),
+    )
+    return (Table.of_columns("Models", columns, models, device, sources=("measurements",)),)
 
 
 def _sample_text(row) -> str:
@@ -198,89 +146,6 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
             rates.append(f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']})")
     texts = [f"{' or '.join(rates)} of {device}, by {source}" for (device, source), rates in by_source.items()]
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
-
-
-def findings(data: ReportData) -> list[Finding]:
-    """Return the lowest efficiencies, one for each workload and stack; without any, throughputs of the first ones."""
-    found = efficiency_findings(data)
-    if not found:
-        measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-        return [_throughput(row, data) for row in measured[:MOST_THROUGHPUTS]]
-    # Uncertain ones come after those that say how much is lost.
-    found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
-    shown = found[:MOST_EFFICIENCIES]
-    if len(found) > len(shown):
-        source = Source("tables/scaling.csv", what="all rows with an efficiency")
-        shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(found)}, (source,)))
-    return shown
-
-
-@once_per_report
-def workloads(data: ReportData) -> list[pd.DataFrame]:
-    """Return the rows of scaling.csv of each workload and stack."""
-    groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
-    return [rows for _, rows in groups]
-
-
-@once_per_report
-def efficiency_findings(data: ReportData) -> list[Finding]:
-    """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
-
-    near: the cells that may be faster (`compare_settings`). undecided: those with too few launches.
-    """
-    scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    known = [rows[rows["cell"] != rows["baseline"]].dropna(subset="efficiency_ratio") for rows in workloads(data)]
-    known = [rows for rows in known if len(rows)]
-    cells = [candidates(rows)["cell"].tolist() for rows in known]
-    groups = {cell: "train_step" for of_workload in cells for cell in of_workload}
-    settings = compare_settings(cells, times_by_cell(data.measurements), groups)
-    return [_efficiency(rows, scaling, threads, data, settings) for rows in known]
-
-
-def _throughput(row, data: ReportData) -> Finding:
-    values = {"name": data.names[row.cell], "throughput": Value.of(row, "throughput", "samples_per_s")}
-    values["is_baseline"] = not is_unknown(row.baseline) and row.baseline == row.cell
-    return Finding("throughput", values, (of_cells("scaling", [row.cell]),), (row.cell,))
-
-
-def _efficiency(
-    rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData, settings: dict[str, Setting]
-) -> Finding:
-    best, chosen = best_of_largest(rows), candidates(rows)
-    base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
-    places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
-    own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
-    name = data.cell_names[best.cell]
-    workload = name.say("subject", *name.settings, *PLACE, always=("subject",))
-    values = {
-        "name": SEPARATOR.join((workload, f"{name.parts['shape']} {name.ranks}")),
-        "efficiency": Value.of(best, "efficiency", "ratio", "efficiency_interval"),
-        **{name: float(getattr(best, name)) for name in PARTS if not is_unknown(getattr(best, name))},
-        **fastest_values(best.cell, chosen["cell"].tolist(), settings, data.cell_names),
-        "threads": own_threads if len(set(own_threads.values())) > 1 else {},
-        "ranks": ranks_word(data.device),
-    }
-    sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
-    kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
-    return Finding(kind, values, sources, (best.cell, best.baseline))
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    if finding.kind == "lowest":
-        return f"Listed: lowest {values['num']} of {plural(values['num_groups'], 'efficiency', 'efficiencies')}."
-    if finding.kind == "throughput":
-        why = "No result besides baselines." if values["is_baseline"] else "No baseline was measured."
-        return f"{values['name']}: {value_text(values['throughput'], three, 'samples/s')}. {why}"
-    if finding.kind == "efficiency_uncertain":
-        return (
-            f"{values['name']}: efficiency uncertain, {percent_text(values['efficiency'])}. More launches are needed."
-        )
-    estimate, _, interval = percent_text(values["efficiency"]).partition(" (")
-    text = f"{values['name']}: {estimate} scaling efficiency ({interval}."
-    losses = [f"{PARTS[name]} {percent_number(loss)}" for name, loss in losses_of(values) if loss is not None]
-    text += f" Losses: {', '.join(losses)} points." if losses else ""
-    return text + fastest_text(values)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -340,4 +205,4 @@ TABLES = {
         EFFICIENCIES, lambda campaign, tables: efficiencies_table(campaign, tables["measurements"])
     ),
 }
-TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, kinds=KINDS, methods=methods)

@@ -3,7 +3,7 @@
 Rates are never averaged: times per step are averaged over launches, and rates are derived from the mean.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pandas as pd
@@ -11,29 +11,139 @@ import pandas as pd
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import judge_all
+from regatta.kit.columns import PIPELINED, TEXT, WHOLE, Column, Columns
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import REAL, STEP_COLUMNS, TEXT, WHOLE, cell_columns, interval_columns, make_table
+from regatta.store.csv_files import STEP_COLUMNS, described, make_table
 from regatta.topics.base import cells_of, launch_means, values_of_cells, with_primary
 from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
+from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
-SCALING = {
-    **cell_columns(STEP_COLUMNS),
-    **interval_columns("step", "s"),
-    "step_median_s": REAL,
-    **interval_columns("throughput", "samples_per_s"),
-    **dict.fromkeys(("throughput_per_gpu_samples_per_s", "throughput_tokens_per_s"), REAL),
-    "flops_per_sample": WHOLE,
-    "compute_per_gpu_tflop_per_s": REAL,
-    "peak_dtype": TEXT,
-    "peak_tflop_per_s": REAL,
-    "mfu_ratio": REAL,
-    "baseline": TEXT,
-    "baseline_samples_per_s": REAL,
-    **interval_columns("efficiency", "ratio"),
-    "efficiency_interval": TEXT,
-    "grade": TEXT,
-    **dict.fromkeys(("wrapper_ratio", "intra_node_ratio", "inter_node_ratio"), REAL),
-}
+STEP = Column(
+    *("step_s", "step time"),
+    shown_as="ms",
+    table="throughput",
+    better="smaller",
+    interval="interval",
+    note=PIPELINED,
+    help="T: primary time of a step, mean over launches; pipelined windows, slowest rank",
+    is_shown=True,
+    is_main=True,
+)
+THROUGHPUT = Column(
+    *("throughput_samples_per_s", "throughput"),
+    table="throughput",
+    better="larger",
+    interval="interval",
+    help="X(n) = n b / T, for n {ranks} of batch size b. Its low end is from the high end of T",
+)
+PER_RANK = Column(
+    *("throughput_per_gpu_samples_per_s", "throughput per {rank}"),
+    table="throughput",
+    better="larger",
+    help="X(n)/n",
+    key="throughput_per_rank",
+    is_shown=True,
+)
+TOKENS = Column(
+    "throughput_tokens_per_s",
+    "throughput",
+    table="throughput",
+    better="larger",
+    help="X(n) × `context_length`. Empty for images",
+)
+COST_OF_SAMPLES = Column(
+    *("cost_hours_per_million_samples", "cost"),
+    better="smaller",
+    interval="interval",
+    help="{hours} per million samples: n T / (n b) × 10⁶ / 3600",
+)
+COST_OF_TOKENS = Column(
+    *("cost_hours_per_million_tokens", "cost"),
+    better="smaller",
+    interval="interval",
+    help="{hours} per million tokens: the same / `context_length`. Empty for images",
+)
+COMPUTE = Column(
+    *("compute_per_gpu_tflop_per_s", "compute rate per {rank}"),
+    table="throughput",
+    better="larger",
+    help="`flops_per_sample` × b / T / 10¹²: model operations of one {rank}",
+)
+MFU = Column(
+    *("mfu_ratio", "MFU"),
+    shown_as="%",
+    table="throughput",
+    better="larger",
+    help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`: see below",
+)
+
+
+def is_baseline(row: object) -> bool:
+    return not is_unknown(row.baseline) and row.cell == row.baseline
+
+
+EFFICIENCY = Column(
+    *("efficiency_ratio", "efficiency"),
+    shown_as="%",
+    table="efficiency",
+    better="larger",
+    interval="efficiency_interval",
+    help="(X(n)/n) / (X₀/n₀): throughput per {rank} relative to that of the baseline cell, which has the same workload,"
+    " stack and backend. Its interval includes the variation of both cells",
+    applies=lambda row: not is_baseline(row),
+    is_shown=True,
+)
+DDP = Column(
+    *("wrapper_ratio", "DDP"),
+    table="efficiency",
+    better="larger",
+    help="X(1) / X_none(1): cost of DDP on one {rank}",
+    applies=lambda row: row.strategy != "none",
+)
+INTRA_NODE = Column(
+    *("intra_node_ratio", "intra-node"),
+    table="efficiency",
+    better="larger",
+    help="X(g) / (g X(1)): cost of additional {ranks} in a node. Empty for g = 1",
+    applies=lambda row: row.gpus_per_node > 1,
+)
+INTER_NODE = Column(
+    *("inter_node_ratio", "inter-node"),
+    table="efficiency",
+    better="larger",
+    help="X(k g) / (k X(g)): cost of additional nodes. Empty for k = 1",
+    applies=lambda row: row.nodes > 1,
+)
+PARTS = (DDP, INTRA_NODE, INTER_NODE)
+SCALING = Columns(
+    *described(STEP_COLUMNS),
+    STEP,
+    Column("step_median_s", help="median over launches of the time per step"),
+    *(THROUGHPUT, PER_RANK, TOKENS, COST_OF_SAMPLES, COST_OF_TOKENS),
+    Column(
+        *("flops_per_sample", "", WHOLE),
+        help="floating-point operations of the forward and backward pass for one sample: see below",
+    ),
+    COMPUTE,
+    Column("peak_dtype", type=TEXT, help="math mode of the peak"),
+    Column("peak_tflop_per_s", help="peak of one GPU in the cluster file"),
+    MFU,
+    Column("baseline", type=TEXT, help="the baseline's cell"),
+    Column("baseline_samples_per_s", help="X₀: throughput of the baseline"),
+    EFFICIENCY,
+    Column(
+        *("efficiency_interval", "", TEXT),
+        help="kind of the efficiency's interval: `interval` only if both cells have 3 launches",
+    ),
+    Column(
+        *("grade", "", TEXT),
+        help="above 0.9 excellent, above 0.8 good, else poor. Empty for the baseline and in three cases, which the"
+        " report names: no interval (`one launch`); an interval that includes 0.9 or 0.8 (`good or poor`); an interval"
+        " wider than 20 % of the efficiency (`uncertain`). On CPUs, the report (not this column) also omits the grade"
+        " if threads per rank differ from the baseline's",
+    ),
+    *PARTS,
+)
 NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # never null in a train_step cell; they narrow the search
 
 
@@ -74,55 +184,6 @@ def _key(flat: dict) -> tuple:
 
 def _flat(spec: dict) -> dict:
     return {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
-
-
-TFLOP = 10**12
-UTILIZATION_COLUMNS = ("flops_per_sample", "gpu", "allow_tf32_matmul", "allow_tf32_cudnn")  # in measurements.csv
-
-
-def utilization(campaign: dict, spec: dict, launches: Mapping, step_s: float | None) -> dict:
-    """Return operations and tokens per second and MFU of one cell. launches: columns of measurements.csv.
-
-    What launches do not agree on is unknown.
-    """
-    parameters = spec["parameters"]
-    context_length, batch = parameters.get("context_length"), parameters["batch_size"]
-    world_size = spec["nodes"] * spec["gpus_per_node"]
-    row = {}
-    if context_length is not None and step_s is not None:
-        row["throughput_tokens_per_s"] = world_size * batch * context_length / step_s
-    flops_per_sample = _agreed(launches, "flops_per_sample")
-    if flops_per_sample is None or step_s is None:
-        return row
-    reached = int(flops_per_sample) * batch / step_s / TFLOP
-    row |= {"flops_per_sample": int(flops_per_sample), "compute_per_gpu_tflop_per_s": reached}
-    if peak := peak_of(campaign, spec, launches):
-        row |= {"peak_dtype": peak["dtype"], "peak_tflop_per_s": peak["tflop_per_s"]}
-        row |= {"mfu_ratio": reached / peak["tflop_per_s"]}
-    return row
-
-
-def peak_of(campaign: dict, spec: dict, launches: Mapping) -> dict | None:
-    """Return the entry of the cluster file's `peaks` that MFU is relative to, or None if it is unknown.
-
-    It is the peak for the fastest math mode that torch allows, so that MFU is never overstated: with fp32 that of tf32,
-    where the file has one for the GPU and the ranks' settings allow it.
-    """
-    gpu = _agreed(launches, "gpu")
-    peaks = {peak["dtype"]: peak for peak in campaign["cluster"].get("peaks") or [] if peak["device"] == gpu}
-    dtype, is_classifier = spec["parameters"]["dtype"], spec["parameters"].get("image_size") is not None
-    if dtype != "fp32" or "tf32" not in peaks:
-        return peaks.get(dtype)
-    # Settings of matrix products and of cuDNN: every classifier has convolutions.
-    settings = ("allow_tf32_matmul", "allow_tf32_cudnn") if is_classifier else ("allow_tf32_matmul",)
-    is_allowed = [_agreed(launches, setting) for setting in settings]
-    return None if None in is_allowed else peaks.get("tf32" if any(is_allowed) else "fp32")
-
-
-def _agreed(launches: Mapping, column: str) -> object | None:
-    """Return the one value that all launches have, or None."""
-    values = list(dict.fromkeys(launches[column]))
-    return None if len(values) != 1 or pd.isna(values[0]) else values[0]
 
 
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
@@ -195,7 +256,17 @@ def _rates(cell: dict, steps: StepTimes) -> dict:
         "throughput_low_samples_per_s": _rate(world_size * batch, step.high),
         "throughput_high_samples_per_s": _rate(world_size * batch, step.low),
         "throughput_per_gpu_samples_per_s": _rate(batch, step.mean),
+        **_costs(step, batch, spec["parameters"].get("context_length")),
     }
+
+
+def _costs(step: Estimate, batch: int, context_length: int | None) -> dict:
+    """Return ranks × hours per million samples, and per million tokens of a language model, with their intervals."""
+    hours = step.times(10**6 / 3600 / batch)
+    costs = interval_values("cost", "hours_per_million_samples", hours)
+    if context_length is None:
+        return costs
+    return costs | interval_values("cost", "hours_per_million_tokens", hours.times(1 / context_length))
 
 
 def efficiencies(pairs: list[tuple[dict, dict | None, str, str | None]], steps: StepTimes) -> list[Estimate]:
@@ -257,16 +328,19 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 
 WEAK, STRONG = "weak", "strong"
-EFFICIENCIES = {
-    **{name: kind for name, kind in SCALING.items() if name in ("cell", "num_planned", "num_launches")},
-    "scaling": TEXT,
-    "against": TEXT,
-    "baseline": TEXT,
-    "num_baseline_launches": WHOLE,
-    "baseline_step_s": REAL,
-    **interval_columns("efficiency", "ratio"),
-    "interval": TEXT,
-}
+EFFICIENCIES = Columns(
+    Column("cell", type=TEXT, help="the cell"),
+    *(column for column in SCALING.declared if column.name in ("num_planned", "num_launches")),
+    Column("scaling", type=TEXT, help="weak: the same batch size per {rank}; strong: the same global batch size"),
+    Column("against", type=TEXT, help="name of the baseline"),
+    Column("baseline", type=TEXT, help="the baseline's cell"),
+    Column("num_baseline_launches", type=WHOLE, help="number of its ok launches"),
+    Column("baseline_step_s", help="T₀: time per step of the baseline"),
+    replace(
+        EFFICIENCY, interval="interval", applies=None, help="weak: T₀ / T. Strong: T₀ / (n T), with T₀ on one {rank}"
+    ),
+    Column("interval", type=TEXT, help="kind of the efficiency's interval"),
+)
 
 
 def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:

@@ -14,23 +14,42 @@ from regatta.core.moderation import median_of_others
 from regatta.core.statistics import fast_median, interval_values, over_launches
 from regatta.core.text import natural
 from regatta.core.verdicts import Compared, judge_all
+from regatta.kit.columns import CELL_ID, Column, Columns
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, TEXT, WHOLE, interval_columns, make_table
+from regatta.store.csv_files import CELL, TEXT, WHOLE, make_table
 from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs. place: 1 is the fastest of num_places.
-SWEEP = {
-    **dict.fromkeys(("hosts", "cell"), TEXT),
-    **CELL,
-    **dict.fromkeys(("num_planned", "num_launches", "num_pairs"), WHOLE),
-    **interval_columns("time", "s"),
-    **interval_columns("time", "ratio"),
-    **dict.fromkeys(("interval", "test"), TEXT),
-    **dict.fromkeys(("p_value", "p_adjusted", "margin_ratio"), REAL),
-    **dict.fromkeys(("margin_source", "verdict"), TEXT),
-    **dict.fromkeys(("launches_needed", "place", "num_places"), WHOLE),
-}
+TIME = Column(
+    *("time_s", "time"),
+    shown_as="ms",
+    better="smaller",
+    interval="interval",
+    help="primary time, mean over launches",
+    is_shown=True,
+    is_main=True,
+)
+TIME_RATIO = Column(
+    *("time_ratio", "time / median node or pair"),
+    shown_as="%",
+    better="smaller",
+    interval="interval",
+    help="mean over repeats of the ratio to the median of the other nodes or pairs of the same repeat",
+    key="ratio_to_median_percent",
+    is_shown=True,
+)
+SWEEP = Columns(
+    Column("hosts", type=TEXT),
+    CELL_ID,
+    *(Column(name, type=kind) for name, kind in CELL.items()),
+    *(Column(name, type=WHOLE) for name in ("num_planned", "num_launches", "num_pairs")),
+    *(TIME, TIME_RATIO),
+    *(Column(name, type=TEXT) for name in ("interval", "test")),
+    *map(Column, ("p_value", "p_adjusted", "margin_ratio")),
+    *(Column(name, type=TEXT) for name in ("margin_source", "verdict")),
+    *(Column(name, type=WHOLE) for name in ("launches_needed", "place", "num_places")),
+)
 
 Times = dict[int, float]  # repeat -> seconds
 

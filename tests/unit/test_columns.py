@@ -1,0 +1,95 @@
+"""A column declares what files, tables and axes say of a number; digits follow its interval."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, number_text
+
+STEP = Column("step_s", "step time", shown_as="ms", better="smaller", interval="interval", is_shown=True)
+RATE = Column("throughput_samples_per_s", "throughput per {rank}", better="larger")
+
+
+def row(**values):
+    return SimpleNamespace(**{"step_low_s": None, "step_high_s": None, "interval": "none"} | values)
+
+
+def test_names_types_and_keys_derive_from_the_name_and_its_unit():
+    assert STEP.names == ("step_s", "step_low_s", "step_high_s")
+    assert (STEP.unit, STEP.stem, STEP.factor, STEP.block_key) == ("s", "step", 1e3, "step_ms")
+    assert (RATE.unit, RATE.stem, RATE.factor) == ("samples_per_s", "throughput", 1)
+    assert Column("efficiency_ratio", shown_as="%").block_key == "efficiency_percent"
+    assert Column("peak_rss_bytes", type=WHOLE, shown_as="MiB").block_key == "peak_rss_mib"
+    assert Column("num_launches", type=WHOLE).unit == ""
+    columns = Columns(Column("cell", type=TEXT), STEP, RATE)
+    assert columns == {
+        "cell": TEXT,
+        "step_s": REAL,
+        "step_low_s": REAL,
+        "step_high_s": REAL,
+        "throughput_samples_per_s": REAL,
+    }
+    assert columns.declared[1] is STEP
+
+
+@pytest.mark.parametrize(
+    ("column", "device", "heading"),
+    [
+        (STEP, "cpu", "Step time (ms)"),
+        (RATE, "cuda", "Throughput per GPU (samples/s)"),
+        (RATE, "cpu", "Throughput per process (samples/s)"),
+        (Column("cost_hours_per_million_tokens", "Cost"), "cuda", "Cost (GPU hours per million tokens)"),
+        (Column("wrapper_ratio", "DDP"), "cpu", "DDP"),
+        (Column("bucket_cap_mb", "Bucket"), "cpu", "Bucket (MiB)"),
+    ],
+)
+def test_headings_have_the_unit_and_the_words_of_the_device(column, device, heading):
+    assert column.heading(device) == heading
+
+
+# Half of an interval's width is rounded to two digits if it begins with 1, else to one.
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (0.790, None, None, "0.790"),  # three digits without an interval
+        (0.790, 0.75, 0.83, "0.79"),  # half 0.04
+        (0.790, 0.775, 0.805, "0.790"),  # half 0.015: two digits
+        (53.212, 53.062, 53.362, "53.21"),  # 0.15
+        (53.212, 52.8, 53.6, "53.2"),  # 0.4: one digit
+        (75.34, 65.3, 85.3, "75"),  # 10: two digits, none behind the point
+        (12345, 12165, 12525, "12,340"),  # 180: two digits
+        (12345, 12000, 12700, "12,300"),  # 350: one digit
+        (75.3, 30, 120, "80"),  # two digits at least, of the largest
+        (99.96, 99.9, 100.02, "100.0"),  # value and ends have the same decimals, and at most four digits
+        (12345.67, 12345.6, 12345.8, "12,350"),  # four digits at most
+        (-0.001, -3, 3, "0.0"),
+        (0, None, None, "0"),
+        (None, 1, 2, "n/a"),
+        (5.0, 5.0, 5.0, "5.00"),
+    ],
+)
+def test_digits_follow_the_interval(value, low, high, text):
+    assert number_text(value, low, high) == text
+
+
+def test_a_range_of_two_launches_supports_no_more_than_three_digits():
+    assert number_text(94.380, 94.365, 94.395, "range") == "94.4"
+    assert number_text(94.380, 94.365, 94.395, "interval") == "94.38"
+    assert number_text(94.380, 84, 104, "range") == "94"
+
+
+def test_a_cell_has_the_text_of_its_value_and_of_its_interval():
+    known = row(step_s=0.11972, step_low_s=0.11, step_high_s=0.13, interval="interval")
+    assert (STEP.cell(known), STEP.ends(known)) == ("120", "[110, 130]")
+    known.interval = "range"
+    assert STEP.ends(known) == "(110 to 130)"
+    single = row(step_s=0.2)
+    assert (STEP.cell(single), STEP.ends(single)) == ("200", "n/a")
+    assert (STEP.cell(row(step_s=None)), STEP.ends(row(step_s=None))) == ("n/a", "n/a")
+
+
+def test_a_row_that_cannot_have_a_value_shows_a_dash():
+    inter_node = Column("inter_node_ratio", "Inter-node", applies=lambda row: row.nodes > 1)
+    assert inter_node.cell(row(nodes=1, inter_node_ratio=None)) == "–"
+    assert inter_node.cell(row(nodes=2, inter_node_ratio=None)) == "n/a"
+    assert inter_node.cell(row(nodes=2, inter_node_ratio=0.982)) == "0.982"

@@ -1,0 +1,212 @@
+"""A column of a table, declared once beside its computation.
+
+From it derive its place and type in the CSV file, heading, unit and digits on the page, labels of axes, the table of
+all cells, the drawer, and its row in docs/metrics.md. Names end with the unit: step_s has the ends step_low_s and
+step_high_s.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, rank_word, ranks_word, ratio_text
+
+TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
+INTERVAL_ENDS = ("", "_low", "_high")  # in the name of a number with its range or interval
+# Unit at the end of a name -> how people read it. One that ends with another stands before it.
+UNITS = {
+    "samples_per_s": "samples/s",
+    "tokens_per_s": "tokens/s",
+    "tflop_per_s": "TFLOP/s",
+    "gb_per_s": "GB/s",
+    "hours_per_million_samples": "{hours} per million samples",
+    "hours_per_million_tokens": "{hours} per million tokens",
+    "ratio": "",
+    "loss": "",
+    "bytes": "B",
+    "mb": "MiB",
+    "s": "s",
+}
+MICROSECONDS = "\N{MICRO SIGN}s"
+FACTORS = {
+    ("s", "ms"): 1e3,
+    ("s", MICROSECONDS): 1e6,
+    ("ratio", "%"): 100,
+    ("bytes", "MiB"): 2**-20,
+    ("", "millions"): 1e-6,
+    ("", "GFLOP"): 1e-9,
+}
+KEY_UNITS = {"%": "percent", MICROSECONDS: "us", "ms": "ms", "MiB": "mib"}  # in keys of the data block
+PIPELINED = "pipelined: back to back, one synchronization per window"  # notes on how a time was taken
+SYNCHRONIZED = "synchronized individually"
+FIGURES = 3  # significant ones without an interval
+LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a CSV file, and how people read it.
+
+    label: without unit, as within a sentence; {rank}, {ranks} and {hours} stand for words that depend on the device.
+    Without a label the column is in the file only. shown_as: unit; default: that of the name. better: "smaller" or
+    "larger". interval: the column with the kind of its interval, empty if it has no ends. help: definition. note: how
+    it was timed. text: formats a row. applies: whether a row can have a value; others show a dash. table: name, within
+    its topic, of the table on the page that shows it.
+
+    In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
+    the time of a cell; of several, the first known one. group: in the drawer.
+    """
+
+    name: str
+    label: str = ""
+    type: str = REAL
+    shown_as: str = ""
+    better: str = ""
+    interval: str = ""
+    help: str = ""
+    note: str = ""
+    text: Callable[[object], str] | None = None
+    applies: Callable[[object], bool] | None = None
+    table: str = ""
+    key: str = ""
+    is_shown: bool = False
+    is_main: bool = False
+    group: str = "results"
+
+    @property
+    def unit(self) -> str:
+        """Return the unit in its name; empty if it has none."""
+        return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
+
+    @property
+    def unit_text(self) -> str:
+        """Return the unit that people read; {hours} stands for a word that depends on the device."""
+        return self.shown_as or UNITS.get(self.unit, "")
+
+    @property
+    def stem(self) -> str:
+        return self.name.removesuffix(f"_{self.unit}") if self.unit else self.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return its name in the file, followed by those of its ends if it has an interval."""
+        return tuple(f"{self.stem}{end}_{self.unit}" for end in INTERVAL_ENDS) if self.interval else (self.name,)
+
+    @property
+    def factor(self) -> float:
+        """Return what a value is multiplied with to have the unit that people read."""
+        return FACTORS[self.unit, self.shown_as] if self.shown_as and self.shown_as != UNITS.get(self.unit) else 1
+
+    @property
+    def block_key(self) -> str:
+        return self.key or "_".join(filter(None, (self.stem, KEY_UNITS.get(self.shown_as, self.unit))))
+
+    @property
+    def is_number(self) -> bool:
+        return self.type in (WHOLE, REAL)
+
+    def heading(self, device: str) -> str:
+        """Return the label with its unit: Step time (ms). Also for axes."""
+        words = {"rank": rank_word(device), "ranks": ranks_word(device), "hours": hours_word(device)}
+        unit = self.unit_text.format(**words)
+        text = self.label.format(**words)
+        text = text[:1].upper() + text[1:] if len(text) > 1 else text
+        return (f"{text} ({unit})" if text else unit) if unit else text
+
+    def helps(self, device: str) -> str:
+        return self.help.format(rank=rank_word(device), ranks=ranks_word(device), hours=hours_word(device))
+
+    def shown(self, value: float | None) -> float | None:
+        """Return a value of the file in the unit that people read; None if unknown."""
+        return None if is_unknown(value) else self.factor * float(value)
+
+    def of(self, row: object) -> tuple[float | None, float | None, float | None]:
+        """Return value and ends of a row, in the unit that people read."""
+        values = [self.shown(getattr(row, name)) for name in self.names]
+        return tuple(values) if len(values) > 1 else (values[0], None, None)
+
+    def cell(self, row: object) -> str:
+        """Return the text of a row's value: n/a if unknown, a dash if the row cannot have one."""
+        if self.applies is not None and not self.applies(row):
+            return NOT_PLANNED
+        if self.text is not None:
+            return self.text(row)
+        value = getattr(row, self.name)
+        if is_unknown(value) or not self.is_number:
+            return UNKNOWN if is_unknown(value) else str(value)
+        if self.type == WHOLE and self.factor == 1:
+            return f"{value:,}"
+        if self.interval:
+            return number_text(*self.of(row), getattr(row, self.interval))
+        return ratio_text(value) if self.unit == "ratio" and not self.shown_as else number_text(self.shown(value))
+
+    def ends(self, row: object) -> str:
+        """Return the text of a row's range, as (low to high), or interval, as [low, high]."""
+        if self.applies is not None and not self.applies(row):
+            return NOT_PLANNED
+        value, low, high = self.of(row)
+        if value is None or low is None or high is None:
+            return UNKNOWN
+        kind = getattr(row, self.interval)
+        decimals = decimals_of(value, low, high, kind)
+        low, high = fixed(low, decimals), fixed(high, decimals)
+        return f"({low} to {high})" if kind == "range" else f"[{low}, {high}]"
+
+
+def number_text(value: float | None, low: float | None = None, high: float | None = None, kind: str = "") -> str:
+    """Return a number with the digits that its interval supports, three significant ones without an interval."""
+    return UNKNOWN if is_unknown(value) else fixed(value, decimals_of(value, low, high, kind))
+
+
+def decimals_of(value: float, low: float | None, high: float | None, kind: str) -> int:
+    """Return the decimals of a number and of its ends; negative if they are rounded to tens or hundreds.
+
+    They have those of half of the interval's width, rounded to two digits if it begins with 1, else to one. kind: that
+    of the interval. Two launches may agree by chance, so a range supports at most three digits.
+    """
+    if is_unknown(low) or is_unknown(high) or not high > low:
+        return FIGURES - 1 - _exponent(value) if value else 0
+    half, largest = (high - low) / 2, max(map(abs, (value, low, high)))
+    exponent = _exponent(half)
+    decimals = -exponent + (round(half / 10 ** (exponent - 2)) < 200)
+    most = FIGURES if kind == "range" else MOST_FIGURES
+    return min(max(decimals, LEAST_FIGURES - 1 - _exponent(largest)), most - 1 - _exponent(largest))
+
+
+def fixed(value: float, decimals: int) -> str:
+    return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}"
+
+
+def _exponent(value: float) -> int:
+    """Return the decimal exponent of a value that is rounded to three significant figures; 0 of 0."""
+    return int(f"{value:.2e}".partition("e")[2])
+
+
+CELL_ID = Column("cell", type=TEXT)  # in a file with one row for each cell
+
+
+class Columns(dict):
+    """The columns of a file in order: name -> type, with the ends of intervals. declared: each Column once."""
+
+    def __init__(self, *declared: Column) -> None:
+        super().__init__({name: column.type for column in declared for name in column.names})
+        self.declared = declared
+
+    @property
+    def is_of_cells(self) -> bool:
+        """Return whether the file has one row for each cell."""
+        return CELL_ID in self.declared
+
+    def of_table(self, table: str) -> list[Column]:
+        """Return the columns that a table on the page shows."""
+        return [column for column in self.declared if column.table == table]
+
+    @property
+    def definitions(self) -> list[tuple[str, str]]:
+        """Return (names, definition) of the columns that have one; successive columns may share it."""
+        found: list[tuple[list[str], str]] = []
+        for column in (column for column in self.declared if column.help):
+            if found and found[-1][1] == column.help:
+                found[-1][0].extend(column.names)
+            else:
+                found.append(([*column.names], column.help))
+        return [(", ".join(f"`{name}`" for name in names), text) for names, text in found]
