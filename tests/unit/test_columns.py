@@ -66,6 +66,8 @@ def test_headings_have_the_unit_and_the_words_of_the_device(column, device, head
         (0, None, None, "0"),
         (None, 1, 2, "n/a"),
         (5.0, 5.0, 5.0, "5.00"),
+        (1.234e-5, None, None, "0.0000123"),
+        (1.234e-7, None, None, "1.2e-07"),
     ],
 )
 def test_digits_follow_the_interval(value, low, high, text):

@@ -40,6 +40,7 @@ PIPELINED = "pipelined: back to back, one synchronization per window"  # notes o
 SYNCHRONIZED = "synchronized individually"
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
+MOST_DECIMALS = 7  # smaller numbers have an exponent
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,8 @@ def decimals_of(value: float, low: float | None, high: float | None, kind: str) 
 
 
 def fixed(value: float, decimals: int) -> str:
+    if decimals > MOST_DECIMALS:
+        return f"{value:.1e}"
     return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}"
 
 

@@ -162,15 +162,14 @@ STEP_COLUMNS = (
 )
 
 
-def cell_columns(parameters: Iterable[str]) -> dict[str, str]:
-    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals."""
-    described = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
-    return {"cell": TEXT, **described, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
+    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals.
 
-
-def described(parameters: Iterable[str]) -> tuple[Column, ...]:
-    """Return the columns of `cell_columns`, of a table with one row for each cell."""
-    return CELL_ID, *(Column(name, type=kind) for name, kind in cell_columns(parameters).items() if name != "cell")
+    helps: definition by name.
+    """
+    kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
+    kinds |= {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+    return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
 
 
 def result_column(name: str, group: str = "values") -> Column:

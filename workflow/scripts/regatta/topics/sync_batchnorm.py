@@ -8,6 +8,7 @@ from regatta.core.names import PLACE
 from regatta.core.statistics import interval_values
 from regatta.core.text import duration_tick, interval_heading, ratio_text
 from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, Column, Columns
+from regatta.kit.columns import number_text as error_text
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
     Figure,
@@ -37,7 +38,6 @@ from regatta.topics.base import (
     steps_by_cell,
     with_primary,
 )
-from regatta.topics.communication import error_text
 from regatta.topics.memory import size_columns
 
 PASSES = {"forward": "forward_s", "backward": "backward_s"}  # time_s of both together is no sum of these
