@@ -10,7 +10,6 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,11 +171,15 @@ def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
     return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
 
 
-def result_column(name: str, group: str = "values") -> Column:
+def result_column(name: str, group: str = "values", **more: object) -> Column:
     """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
-    result = result_columns(group)[name]
-    column = Column(name, result.label, TYPES[result.type], better=result.better or "", group=group)
-    return replace(column, shown_as="MiB", is_shown=name == "peak_allocated_bytes") if group == "memory" else column
+    result, kind = result_columns(group)[name], {}
+    if group == "memory":
+        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory"}
+    elif group == "parts_ns":
+        kind = {"type": REAL, "shown_as": "ms"}
+    kind = {"label": result.label, "type": TYPES[result.type], "better": result.better or ""} | kind
+    return Column(name, **kind | more)
 
 
 def interval_columns(name: str, unit: str) -> dict[str, str]:

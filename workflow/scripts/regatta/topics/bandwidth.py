@@ -1,7 +1,5 @@
 """Bandwidths of a collective, and the peak that the links of the cluster file allow. Definitions: docs/metrics.md."""
 
-from dataclasses import replace
-
 import pandas as pd
 
 from regatta.core.statistics import Estimate, interval_values
@@ -91,14 +89,14 @@ COLLECTIVES = Columns(
         " `window_step_s`",
     ),
     *(Column(f"pipelined_{rate.name}", help="the same with `pipelined_s` as t") for rate in (ALGBW, BUSBW)),
-    replace(
-        result_column("algorithm_bytes", "memory"),
+    result_column(
+        *("algorithm_bytes", "memory"),
         table="latency",
         help="memory that a custom algorithm allocates in addition to the message: largest over ranks and launches."
         " Empty for the library, which does not report it",
     ),
-    replace(result_column("max_abs_error"), help=ERROR_HELP),
-    replace(result_column("max_rel_error"), table="latency", help=ERROR_HELP),
+    result_column("max_abs_error", help=ERROR_HELP),
+    result_column("max_rel_error", table="latency", help=ERROR_HELP),
 )
 CALLS = {"latency": "p50_s", "pipelined": "window_step_s"}
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
