@@ -16,7 +16,7 @@ from synthetic import (
 )
 
 from regatta.core.names import PLACE
-from regatta.core.text import duration, duration_tick, natural, percent, shape, size, thousands, three, with_minus_signs
+from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.plotting import (
     MAX_POINTS,
@@ -383,7 +383,6 @@ def test_three_significant_figures(value, text):
 def test_sizes_durations_and_ticks_have_their_units():
     assert [size(n) for n in (12, 4096, 1536, 3 * 2**20, 2**30)] == ["12 B", "4 KiB", "1.50 KiB", "3 MiB", "1 GiB"]
     assert [duration(s) for s in (1.5e-6, 0.0123, 2.0, None)] == ["1.50 µs", "12.3 ms", "2.00 s", "n/a"]
-    assert [duration_tick(s) for s in (1e-5, 0.002, 1.0)] == ["10 µs", "2 ms", "1 s"]
     assert [thousands(v) for v in (950, 1500, 20000, 3e6)] == ["950", "1.5k", "20k", "3M"]
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
 

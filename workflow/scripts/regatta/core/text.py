@@ -132,12 +132,6 @@ def thousands(value: float) -> str:
     return f"{value:g}"
 
 
-def duration_tick(seconds: float) -> str:
-    """Return a short duration for the tick of an axis: 20 µs, 1 ms, 2 s."""
-    factor, unit = next((scale for scale in SECOND_UNITS if round(seconds * scale[0], 3) < 1000), (1, "s"))
-    return f"{seconds * factor:g} {unit}"
-
-
 def natural(text: str) -> list[str | float]:
     """Return a key that sorts ids with their sizes as numbers: 4096 before 16384, 0.5 before 25."""
     parts = re.split(r"(\d+(?:\.\d+)?)", text)

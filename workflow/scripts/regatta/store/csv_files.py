@@ -178,7 +178,8 @@ def result_column(name: str, group: str = "values", **more: object) -> Column:
         kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory"}
     elif group == "parts_ns":
         kind = {"type": REAL, "shown_as": "ms"}
-    kind = {"label": result.label, "type": TYPES[result.type], "better": result.better or ""} | kind
+    label = result.label if result.label[1:2].isupper() else result.label[0].lower() + result.label[1:]
+    kind = {"label": label, "type": TYPES[result.type], "better": result.better or ""} | kind
     return Column(name, **kind | more)
 
 
