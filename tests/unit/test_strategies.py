@@ -75,10 +75,10 @@ def test_memory_is_the_largest_over_launches():
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
     _, memory, _ = tables((cell, launches))
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    shown = memory_tables(memory)
-    assert shown.columns == ("cell", "saved for backward", "process (RSS)")
-    assert shown.rows == (("ResNet-18 · 1×2 processes", "12 B", "7 B"),)
-    assert memory_tables(memory[:0]) is None
+    shown = memory_tables(memory, "cpu")
+    assert shown.columns == ("Cell", "Saved for backward (MiB)", "Peak resident memory (MiB)")
+    assert [row[0] for row in shown.rows] == ["ResNet-18 · 1×2 processes"]
+    assert memory_tables(memory[:0], "cpu") is None
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range():

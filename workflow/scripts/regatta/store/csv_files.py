@@ -175,7 +175,7 @@ def result_column(name: str, group: str = "values", **more: object) -> Column:
     """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
     result, kind = result_columns(group)[name], {}
     if group == "memory":
-        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory"}
+        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory", "table": "memory"}
     elif group == "parts_ns":
         kind = {"type": REAL, "shown_as": "ms"}
     label = result.label if result.label[1:2].isupper() else result.label[0].lower() + result.label[1:]

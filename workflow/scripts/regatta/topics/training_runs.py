@@ -204,7 +204,7 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
         f"{word} (%)": lambda row: ends(row, "accuracy", "ratio", percent),
     }
     outcome = Table.of("Total time and final results", columns, rows, ("training_runs",))
-    memory = parts_table(measured, "run", "training_runs")
+    memory = parts_table(measured, "training_runs", rows["device"].iloc[0])
     return [outcome, memory] if memory else [outcome]
 
 
