@@ -90,6 +90,10 @@ def test_a_cell_has_the_text_of_its_value_and_of_its_interval():
     assert (STEP.cell(row(step_s=None)), STEP.ends(row(step_s=None))) == ("n/a", "n/a")
 
 
+def test_a_column_may_have_more_figures_without_an_interval():
+    assert Column("test_loss", "test loss", figures=4).cell(row(test_loss=4.20513)) == "4.205"
+
+
 def test_a_row_that_cannot_have_a_value_shows_a_dash():
     inter_node = Column("inter_node_ratio", "Inter-node", applies=lambda row: row.nodes > 1)
     assert inter_node.cell(row(nodes=1, inter_node_ratio=None)) == "–"
