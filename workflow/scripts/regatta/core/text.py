@@ -30,11 +30,6 @@ def three(value: float | None, figures: int = 3) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
-def four(value: float | None) -> str:
-    """Return four significant figures, for comparing times that differ by a percent or less."""
-    return three(value, 4)
-
-
 def percent(ratio: float | None) -> str:
     """Return a ratio in percent with one decimal, without the sign; never -0.0."""
     return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
