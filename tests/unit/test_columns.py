@@ -66,6 +66,8 @@ def test_headings_have_the_unit_and_the_words_of_the_device(column, device, head
         (0, None, None, "0"),
         (None, 1, 2, "n/a"),
         (5.0, 5.0, 5.0, "5.00"),
+        (1.234e-5, None, None, "0.0000123"),
+        (1.234e-7, None, None, "1.2e-07"),
     ],
 )
 def test_digits_follow_the_interval(value, low, high, text):
@@ -86,6 +88,10 @@ def test_a_cell_has_the_text_of_its_value_and_of_its_interval():
     single = row(step_s=0.2)
     assert (STEP.cell(single), STEP.ends(single)) == ("200", "n/a")
     assert (STEP.cell(row(step_s=None)), STEP.ends(row(step_s=None))) == ("n/a", "n/a")
+
+
+def test_a_column_may_have_more_figures_without_an_interval():
+    assert Column("test_loss", "test loss", figures=4).cell(row(test_loss=4.20513)) == "4.205"
 
 
 def test_a_row_that_cannot_have_a_value_shows_a_dash():

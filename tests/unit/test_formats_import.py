@@ -405,4 +405,4 @@ def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")
-    assert memory_tables(tables["memory"]) is None
+    assert memory_tables(tables["memory"], "cpu") is None

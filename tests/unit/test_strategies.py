@@ -75,10 +75,10 @@ def test_memory_is_the_largest_over_launches():
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
     _, memory, _ = tables((cell, launches))
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    shown = memory_tables(memory)
-    assert shown.columns == ("cell", "saved for backward", "process (RSS)")
-    assert shown.rows == (("ResNet-18 · 1×2 processes", "12 B", "7 B"),)
-    assert memory_tables(memory[:0]) is None
+    shown = memory_tables(memory, "cpu")
+    assert shown.columns == ("Cell", "Saved for backward (MiB)", "Peak resident memory (MiB)")
+    assert [row[0] for row in shown.rows] == ["ResNet-18 · 1×2 processes"]
+    assert memory_tables(memory[:0], "cpu") is None
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range():
@@ -87,10 +87,14 @@ def test_the_table_of_a_figure_has_exposed_time_and_its_range():
     cells = [(train_cell("resnet18", 1, 2, bucket=bucket), of) for bucket, of in zip((1, 25), two, strict=True)]
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
-    assert 'aria-label="Gradient synchronization: ResNet-18 · 1×2: time per step (ms)"' in figure.svg
-    assert figure.table.rows[0][8:12] == ("15.0", "(10.0 to 20.0)", "15.0", "62.5")
-    assert figure.table.columns[9] == "range (ms)"
+    assert 'aria-label="Gradient synchronization: ResNet-18 · 1×2: Time per step (ms)"' in figure.svg
+    heads = ("Exposed communication (ms)", "range", "Exposed share of the step (%)", "Hidden communication (%)")
+    assert shown(figure, *heads)[0] == ("15", "(10 to 20)", "15.0", "62.5")
     assert strategy_figures(strategies[:0], measurements) == []
+
+
+def shown(figure, *heads):
+    return [tuple(row[figure.table.columns.index(head)] for head in heads) for row in figure.table.rows]
 
 
 def figure_of(first, second):
@@ -103,7 +107,7 @@ def figure_of(first, second):
 def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
     without = {"whole_step_s": 0.1, "communication_s": 0.04}
     figure = figure_of(LAUNCHES, [without, LAUNCHES[1], LAUNCHES[1]])
-    assert figure.table.rows[1][8:10] == ("20.0", "(20.0 to 20.0)")
+    assert shown(figure, "Exposed communication (ms)", "range or 95 % interval")[1] == ("20.0", "(20.0 to 20.0)")
     assert [row[1] for row in figure.table.rows] == ["3/3", "2/3"]
 
 

@@ -17,32 +17,32 @@ def figures_of(folder, cells, repeats=2, **values):
 def test_figures_say_where_trainings_ended(tmp_path):
     figures, tables = figures_of(tmp_path, [OWN, ALONE])
     accuracy, loss, time = figures
-    assert 'aria-label="Accuracy: CIFAR CNN on synthetic images: accuracy (%) by epoch"' in accuracy.svg
+    assert 'aria-label="Accuracy: CIFAR CNN on synthetic images: Accuracy (%) by epoch"' in accuracy.svg
     lead = common_of_runs(tables["training_runs"])
     assert "More ranks take fewer, larger steps per epoch." in lead
     assert "does not transfer to CIFAR-100" in lead
-    assert accuracy.table.columns == ("run", "n", "epoch 1", "epoch 2")
+    assert accuracy.table.columns == ("Run", "n", "Epoch 1", "Epoch 2")
     assert accuracy.table.rows == (
-        ("1×1 · no DDP", "2/2", "5.0", "10.0"),
-        ("1×2 · custom all-reduce", "2/2", "5.0", "10.0"),
+        ("1×1 · no DDP", "2/2", "5.00", "10.0"),
+        ("1×2 · custom all-reduce", "2/2", "5.00", "10.0"),
     )
-    assert loss.table.rows[0] == ("1×1 · no DDP", "2/2", "4.6000", "4.2000")
+    assert loss.table.rows[0] == ("1×1 · no DDP", "2/2", "4.600", "4.200")
     assert [row[:4] for row in time.table.rows] == [
         ("1×1 · no DDP", "0", "2/2", "3.00"),
         ("1×2 · custom all-reduce", "slowest", "2/2", "3.02"),
         ("1×2 · custom all-reduce", "0", "2/2", "3.00"),
         ("1×2 · custom all-reduce", "1", "2/2", "3.02"),
     ]
-    assert time.table.rows[3][7:] == ("11.0", "162 MiB", "763 MiB")
+    row = dict(zip(time.table.columns, time.table.rows[3], strict=True))
+    assert (row["Train time per epoch (s)"], row["Rank accuracy (%)"]) == ("–", "11.0")
+    assert (row["Peak allocated (MiB)"], row["Peak resident memory (MiB)"]) == ("162", "763")
     outcome, memory = training_tables(tables["training_runs"])
-    assert outcome.columns[3:10] == (
-        "range (s)", "images/s", "train loss", "test loss", "range", "accuracy (%)", "range (%)",
-    )  # fmt: skip
-    assert outcome.rows[1] == (
-        "CIFAR CNN on synthetic images · 1×2 processes · custom all-reduce", "2/2", "3.02", "(3.02 to 3.02)", "1,600", "4.0000", "4.2000",
-        "(4.2000 to 4.2000)", "10.0", "(10.0 to 10.0)",
-    )  # fmt: skip
-    assert memory.columns == ("run", "weights", "gradients", "optimizer", "allocator peak", "process (RSS)")
+    row = dict(zip(outcome.columns, outcome.rows[1], strict=True))
+    assert row["Cell"] == "CIFAR CNN on synthetic images · 1×2 processes · custom all-reduce"
+    assert (row["n"], row["Total time (s)"], row["Throughput (samples/s)"]) == ("2/2", "3.02", "1,600")
+    assert (row["Train loss"], row["Test loss"], row["range of test loss"]) == ("4.000", "4.200", "(4.200 to 4.200)")
+    assert (row["Accuracy (%)"], row["range of accuracy"]) == ("10.0", "(10.0 to 10.0)")
+    assert len(memory.columns) == 6
 
 
 def test_real_images_are_called_by_their_name_and_have_no_reservation(tmp_path):

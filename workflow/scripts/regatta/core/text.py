@@ -30,11 +30,6 @@ def three(value: float | None, figures: int = 3) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
-def four(value: float | None) -> str:
-    """Return four significant figures, for comparing times that differ by a percent or less."""
-    return three(value, 4)
-
-
 def percent(ratio: float | None) -> str:
     """Return a ratio in percent with one decimal, without the sign; never -0.0."""
     return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
@@ -130,12 +125,6 @@ def thousands(value: float) -> str:
         if value >= factor:
             return f"{value / factor:g}{unit}"
     return f"{value:g}"
-
-
-def duration_tick(seconds: float) -> str:
-    """Return a short duration for the tick of an axis: 20 µs, 1 ms, 2 s."""
-    factor, unit = next((scale for scale in SECOND_UNITS if round(seconds * scale[0], 3) < 1000), (1, "s"))
-    return f"{seconds * factor:g} {unit}"
 
 
 def natural(text: str) -> list[str | float]:

@@ -40,6 +40,7 @@ PIPELINED = "pipelined: back to back, one synchronization per window"  # notes o
 SYNCHRONIZED = "synchronized individually"
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
+MOST_DECIMALS = 7  # smaller numbers have an exponent
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Column:
     label: without unit, as within a sentence; {rank}, {ranks} and {hours} stand for words that depend on the device.
     Without a label the column is in the file only. shown_as: unit; default: that of the name. better: "smaller" or
     "larger". interval: the column with the kind of its interval, empty if it has no ends. help: definition. note: how
-    it was timed. text: formats a row. applies: whether a row can have a value; others show a dash. table: name, within
-    its topic, of the table on the page that shows it.
+    it was timed. figures: significant ones without an interval. text: formats a row. applies: whether a row can have a
+    value; others show a dash. table: name, within its topic, of the table on the page that shows it.
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
     the time of a cell; of several, the first known one. group: in the drawer.
@@ -64,6 +65,7 @@ class Column:
     interval: str = ""
     help: str = ""
     note: str = ""
+    figures: int = FIGURES
     text: Callable[[object], str] | None = None
     applies: Callable[[object], bool] | None = None
     table: str = ""
@@ -136,8 +138,9 @@ class Column:
         if self.type == WHOLE and self.factor == 1:
             return f"{value:,}"
         if self.interval:
-            return number_text(*self.of(row), getattr(row, self.interval))
-        return ratio_text(value) if self.unit == "ratio" and not self.shown_as else number_text(self.shown(value))
+            return number_text(*self.of(row), getattr(row, self.interval), self.figures)
+        is_ratio = self.unit == "ratio" and not self.shown_as
+        return ratio_text(value) if is_ratio else number_text(self.shown(value), figures=self.figures)
 
     def ends(self, row: object) -> str:
         """Return the text of a row's range, as (low to high), or interval, as [low, high]."""
@@ -147,24 +150,26 @@ class Column:
         if value is None or low is None or high is None:
             return UNKNOWN
         kind = getattr(row, self.interval)
-        decimals = decimals_of(value, low, high, kind)
+        decimals = decimals_of(value, low, high, kind, self.figures)
         low, high = fixed(low, decimals), fixed(high, decimals)
         return f"({low} to {high})" if kind == "range" else f"[{low}, {high}]"
 
 
-def number_text(value: float | None, low: float | None = None, high: float | None = None, kind: str = "") -> str:
-    """Return a number with the digits that its interval supports, three significant ones without an interval."""
-    return UNKNOWN if is_unknown(value) else fixed(value, decimals_of(value, low, high, kind))
+def number_text(
+    value: float | None, low: float | None = None, high: float | None = None, kind: str = "", figures: int = FIGURES
+) -> str:
+    """Return a number with the digits that its interval supports. figures: significant ones without an interval."""
+    return UNKNOWN if is_unknown(value) else fixed(value, decimals_of(value, low, high, kind, figures))
 
 
-def decimals_of(value: float, low: float | None, high: float | None, kind: str) -> int:
+def decimals_of(value: float, low: float | None, high: float | None, kind: str, figures: int = FIGURES) -> int:
     """Return the decimals of a number and of its ends; negative if they are rounded to tens or hundreds.
 
     They have those of half of the interval's width, rounded to two digits if it begins with 1, else to one. kind: that
     of the interval. Two launches may agree by chance, so a range supports at most three digits.
     """
     if is_unknown(low) or is_unknown(high) or not high > low:
-        return FIGURES - 1 - _exponent(value) if value else 0
+        return figures - 1 - _exponent(value) if value else 0
     half, largest = (high - low) / 2, max(map(abs, (value, low, high)))
     exponent = _exponent(half)
     decimals = -exponent + (round(half / 10 ** (exponent - 2)) < 200)
@@ -173,6 +178,8 @@ def decimals_of(value: float, low: float | None, high: float | None, kind: str) 
 
 
 def fixed(value: float, decimals: int) -> str:
+    if decimals > MOST_DECIMALS:
+        return f"{value:.1e}"
     return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}"
 
 

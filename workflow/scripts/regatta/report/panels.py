@@ -351,7 +351,7 @@ def shown_in(factor: float) -> Callable[[float | None], str]:
     return lambda value: three(times(value, factor))
 
 
-milliseconds, microseconds = shown_in(1e3), shown_in(1e6)
+milliseconds = shown_in(1e3)
 
 
 def text_of(column: str, show: Callable) -> Callable[[object], str]:

@@ -10,7 +10,6 @@ import io
 import itertools
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -162,22 +161,26 @@ STEP_COLUMNS = (
 )
 
 
-def cell_columns(parameters: Iterable[str]) -> dict[str, str]:
-    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals."""
-    described = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
-    return {"cell": TEXT, **described, "num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
+    """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals.
+
+    helps: definition by name.
+    """
+    kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
+    kinds |= {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+    return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
 
 
-def described(parameters: Iterable[str]) -> tuple[Column, ...]:
-    """Return the columns of `cell_columns`, of a table with one row for each cell."""
-    return CELL_ID, *(Column(name, type=kind) for name, kind in cell_columns(parameters).items() if name != "cell")
-
-
-def result_column(name: str, group: str = "values") -> Column:
+def result_column(name: str, group: str = "values", **more: object) -> Column:
     """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
-    result = result_columns(group)[name]
-    column = Column(name, result.label, TYPES[result.type], better=result.better or "", group=group)
-    return replace(column, shown_as="MiB", is_shown=name == "peak_allocated_bytes") if group == "memory" else column
+    result, kind = result_columns(group)[name], {}
+    if group == "memory":
+        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory", "table": "memory"}
+    elif group == "parts_ns":
+        kind = {"type": REAL, "shown_as": "ms"}
+    label = result.label if result.label[1:2].isupper() else result.label[0].lower() + result.label[1:]
+    kind = {"label": label, "type": TYPES[result.type], "better": result.better or ""} | kind
+    return Column(name, **kind | more)
 
 
 def interval_columns(name: str, unit: str) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from regatta.core.statistics import interval_values
+from regatta.core.statistics import Estimate, interval_values
 from regatta.kit.columns import MICROSECONDS, PIPELINED, SYNCHRONIZED, Column, Columns
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import WHOLE, described, make_table
+from regatta.store.csv_files import described, make_table, result_column
 from regatta.topics.base import LaunchValues, cells_of, launch_means, with_primary
 
 BYTES_PER_GB = 10**9
@@ -35,10 +35,11 @@ NODE_FACTOR = {
 CALL = Column(
     *("time_s", "time per call"),
     shown_as=MICROSECONDS,
+    table="latency",
     better="smaller",
     interval="interval",
     note=PIPELINED,
-    help="time per call in pipelined windows, slowest rank; bus bandwidth derives from it",
+    help="t: primary time of a call, mean over launches; pipelined windows, slowest rank",
     key="call_us",
     is_shown=True,
     is_main=True,
@@ -48,27 +49,54 @@ LATENCY = Column(
     shown_as=MICROSECONDS,
     better="smaller",
     interval="interval",
+    table="latency",
     note=SYNCHRONIZED,
-    help="time of a blocking call, slowest rank",
+    help="time of a blocking call: mean over launches of `p50_s`, slowest rank",
 )
-ALGBW = Column("algbw_gb_per_s", "algorithm bandwidth", better="larger", note="of pipelined calls", help="size / time")
+RATE = {"table": "bandwidth", "better": "larger"}
+ALGBW = Column("algbw_gb_per_s", "algorithm bandwidth", note="of pipelined calls", help="S / t", **RATE)
 BUSBW = Column(
     *("busbw_gb_per_s", "bus bandwidth"),
-    better="larger",
+    **RATE,
+    interval="interval",
     note="of pipelined calls",
-    help="size / time × a factor for operation and rank count; comparable with link peaks",
+    help="algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, reduce,"
+    " send_recv_ring, send_recv_pair 1. Comparable with link peaks. Empty for one rank and for a barrier",
     key="busbw",
     is_shown=True,
 )
+PEAK_SHARE = Column("peak_ratio", "share of peak", shown_as="%", help="`busbw_gb_per_s` / `peak_gb_per_s`", **RATE)
+PEAK = Column(
+    "peak_gb_per_s", "peak", help="highest bus bandwidth that links of the cluster file allow: see below", **RATE
+)
+ERROR_HELP = (
+    "largest absolute and relative difference of an all_reduce from the float64 sum. Maximum over ranks, launches and"
+    " at most 262,144 evenly spaced elements. Inputs are in (0, 1], rounded to the dtype, so there is no cancellation"
+)
 COLLECTIVES = Columns(
-    *described(("operation", "algorithm", "message_bytes", "dtype")),
-    *(CALL, LATENCY, ALGBW, BUSBW),
-    Column("pipelined_s", interval="interval", help="the time per call in windows; empty without windows"),
-    Column("pipelined_algbw_gb_per_s", help="algorithm bandwidth of these calls"),
-    Column("pipelined_busbw_gb_per_s", help="bus bandwidth of these calls"),
-    Column("algorithm_bytes", type=WHOLE, help="buffers that an algorithm of Regatta allocates"),
-    Column("max_abs_error", help="largest absolute difference from the exact result"),
-    Column("max_rel_error", help="the same, relative"),
+    *described(
+        ("operation", "algorithm", "message_bytes", "dtype"),
+        algorithm="all_reduce only: `torch` is the library's; the others are built from sends and receives",
+        message_bytes="S: the larger of one rank's input and output, as in nccl-tests. For all_reduce, broadcast,"
+        " reduce and both send_recv operations it is one rank's buffer. For all_gather, reduce_scatter and all_to_all"
+        " it is the total over ranks; one rank's part is S/n. Empty for a barrier",
+    ),
+    *(LATENCY, CALL, ALGBW, BUSBW, PEAK_SHARE, PEAK),
+    Column(
+        "pipelined_s",
+        interval="interval",
+        help="time per call of many calls issued back to back, with one wait at the end: mean over launches of"
+        " `window_step_s`",
+    ),
+    *(Column(f"pipelined_{rate.name}", help="the same with `pipelined_s` as t") for rate in (ALGBW, BUSBW)),
+    result_column(
+        *("algorithm_bytes", "memory"),
+        table="latency",
+        help="memory that a custom algorithm allocates in addition to the message: largest over ranks and launches."
+        " Empty for the library, which does not report it",
+    ),
+    result_column("max_abs_error", help=ERROR_HELP),
+    result_column("max_rel_error", table="latency", help=ERROR_HELP),
 )
 CALLS = {"latency": "p50_s", "pipelined": "window_step_s"}
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
@@ -137,7 +165,7 @@ def links_of(campaign: dict) -> list[dict]:
 
 def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each collective cell of the campaign, measured or not."""
-    launches, rows = LaunchValues(measurements, COSTS), []
+    launches, peaks, rows = LaunchValues(measurements, COSTS), peaks_by_cell(campaign, measurements), []
     means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
     calls = measurements[(measurements["benchmark"] == "collective") & (measurements["status"] == "ok")]
     means |= {name: launch_means(calls, column) for name, column in CALLS.items()}
@@ -147,10 +175,20 @@ def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
         row |= {"num_launches": found["time"].num, "interval": found["time"].kind}
         for name, mean in found.items():
             row |= interval_values(name, "s", mean)
-        for lead, elapsed_s in (("", found["time"].mean), ("pipelined_", found["pipelined"].mean)):
-            if elapsed_s is not None and row["message_bytes"] is not None:
-                row[f"{lead}algbw_gb_per_s"] = algorithm_bandwidth(row["message_bytes"], elapsed_s)
-                bus = bus_bandwidth(row["operation"], row["message_bytes"], elapsed_s, row["world_size"])
-                row[f"{lead}busbw_gb_per_s"] = bus
+        row |= _bandwidths(row, found["time"]) | {"peak_gb_per_s": peaks.get(cell["id"])}
+        if row.get("busbw_gb_per_s") and row["peak_gb_per_s"]:
+            row["peak_ratio"] = row["busbw_gb_per_s"] / row["peak_gb_per_s"]
+        pipelined = _bandwidths(row, found["pipelined"])
+        row |= {f"pipelined_{name}": pipelined.get(name) for name in (ALGBW.name, BUSBW.name)}
         rows.append(row | {name: launches.largest(cell["id"], name) for name in COSTS})
     return make_table(rows, COLLECTIVES)
+
+
+def _bandwidths(row: dict, time: Estimate) -> dict:
+    """Return both bandwidths of a call. The low end is from the high end of the time."""
+    num_bytes = row["message_bytes"]
+    if time.mean is None or num_bytes is None:
+        return {}
+    times = zip(BUSBW.names, (time.mean, time.high, time.low), strict=True)
+    found = {name: t and bus_bandwidth(row["operation"], num_bytes, t, row["world_size"]) for name, t in times}
+    return found | {"algbw_gb_per_s": algorithm_bandwidth(num_bytes, time.mean)}

@@ -6,49 +6,26 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.names import PLACE
-from regatta.core.text import (
-    NOT_PLANNED,
-    UNKNOWN,
-    bracket,
-    duration,
-    duration_tick,
-    interval_heading,
-    is_unknown,
-    percent,
-    plural,
-    shape,
-    size,
-    three,
-    times,
-)
+from regatta.core.text import NOT_PLANNED, duration, is_unknown, plural, shape, size, thousands, three
+from regatta.kit.columns import TEXT, Column
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
+    LAUNCHES,
     Figure,
     Section,
     Table,
     divided,
-    ends,
     how_to_read,
     in_order,
-    launches,
     make_figure,
     make_series,
-    microseconds,
     name_rows,
     panels,
     ranks_axis,
-    size_text,
-    text_of,
 )
 from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
 from regatta.report.rows import table_rows
-from regatta.topics.bandwidth import (
-    BYTES_PER_GB,
-    COLLECTIVES,
-    collectives_table,
-    links_of,
-    peaks_by_cell,
-)
+from regatta.topics.bandwidth import BUSBW, BYTES_PER_GB, COLLECTIVES, LATENCY, collectives_table, links_of
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, plain_rows, steps_by_cell, values_by_cell
 from regatta.topics.fits.collectives import MODEL, communication_curve
 from regatta.topics.settings import ALGORITHM, is_costly, settings_of
@@ -72,32 +49,28 @@ PEAK = (
 def collective_figures(
     collectives: pd.DataFrame,
     medians: dict[str, list[float]],
-    is_imported: bool = False,
-    peaks: dict[str, float] | None = None,
     fits: dict[tuple, dict] | None = None,
     times: dict[str, list[float]] | None = None,
 ) -> list[Figure]:
     """Return bus bandwidth and latency in turn, for each operation, all with the same axes.
 
-    medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they
-    differ. is_imported: another program decided what one call means (see Methods).
-    peaks: highest possible bus bandwidth by cell. fits: rows of tables/communication_models.csv by their MODEL.
+    medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they are
+    others. fits: rows of tables/communication_models.csv by their MODEL.
     """
-    peaks, fits, times = peaks or {}, fits or {}, times or medians
+    fits, times = fits or {}, times or medians
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
     sizes = sorted(set(measured["message_bytes"].dropna()))
     x = Axis("message size", True, min(sizes, default=None), max(sizes, default=None), byte_ticks(sizes))
-    all_times = [t for cell in measured["cell"] for t in medians[cell]]
-    time = "time per call" if is_imported else "time per blocking call"
-    y_time = Axis(time, True, min(all_times), max(all_times), show=duration_tick)
-    collectives = collectives.assign(peak_gb_per_s=collectives["cell"].map(peaks).astype("Float64"))
+    all_times = [LATENCY.shown(t) for cell in measured["cell"] for t in medians[cell]]
+    device = collectives["device"].iloc[0]
+    y_time = Axis(LATENCY.heading(device), True, min(all_times), max(all_times), show=thousands)
     known = measured[["cell", "busbw_gb_per_s", "time_s"]].dropna().to_numpy()
     rates = [rate * t / launch for cell, rate, t in known for launch in times[cell]]
-    highest = [*map(_near_decade, rates), *(LABEL_SPACE * peak for peak in peaks.values())]
+    highest = [*map(_near_decade, rates), *(LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna())]
     low, high = min(rates, default=None), max(highest, default=None)
-    y_rate = Axis("bus bandwidth (GB/s)", True, low, high, decade_ticks(low, high) if rates else ())
+    y_rate = Axis(BUSBW.heading(device), True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
@@ -160,15 +133,7 @@ def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, times: dict, x: A
         lambda row: [row.busbw_gb_per_s * row.time_s / t for t in times.get(row.cell, [])],
         lambda row: row.busbw_gb_per_s,
     )
-    has_peak = shown["peak_gb_per_s"].notna().any()
-    columns = {
-        "algbw (GB/s)": text_of("algbw_gb_per_s", three),
-        "busbw (GB/s)": text_of("busbw_gb_per_s", three),
-        **({"of peak (%)": lambda row: percent(_peak_ratio(row))} if has_peak else {}),
-        f"{interval_heading(shown['interval'])} of busbw": _bus_ends,
-        **({"peak (GB/s)": text_of("peak_gb_per_s", three)} if has_peak else {}),
-    }
-    table = Table.of(f"Bandwidth of {title}", _cell_columns(rows) | columns, shown)
+    table = _table("bandwidth", f"Bandwidth of {title}", shown)
     panel = Panel(x, y, series, limits=_peak_lines(shown))
     return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, "collectives")
 
@@ -182,7 +147,7 @@ def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict) -> tu
         if row and (curve := communication_curve(row)):
             rate = three(row["bandwidth_b_gb_per_s"])
             text = f"fit: a {duration(row['latency_a_s'])}, B {rate} GB/s (algbw)"
-            one = replace(one, fit=tuple(curve), fit_text=text)
+            one = replace(one, fit=tuple((x, LATENCY.shown(t)) for x, t in curve), fit_text=text)
         found.append(one)
     return tuple(found)
 
@@ -199,39 +164,21 @@ def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     )
 
 
-def _peak_ratio(row) -> float | None:
-    return None if is_unknown(row.peak_gb_per_s) else times(row.busbw_gb_per_s, 1 / row.peak_gb_per_s)
-
-
-def _bus_ends(row) -> str:
-    """Return the range or interval of the bus bandwidth that its time gives."""
-    if any(map(is_unknown, (row.busbw_gb_per_s, row.time_low_s, row.time_high_s))):
-        return UNKNOWN
-    low, high = (row.busbw_gb_per_s * row.time_s / t for t in (row.time_high_s, row.time_low_s))
-    return bracket(low, high, row.interval)
-
-
 def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, fits: dict) -> Figure:
     over = "message_bytes"
     if rows["message_bytes"].isna().all():
         over, x = "world_size", ranks_axis(rows[rows["latency_s"].notna()])
         rows = rows.assign(label=[name.label("subject", *PLACE) for name in rows["cell_name"]])
-    series = make_series(rows, "label", over, lambda row: medians.get(row.cell, []), lambda row: row.latency_s)
-    series = _with_fits(series, rows, fits)
-    columns = {
-        "blocking (µs)" if "blocking" in y.label else "time (µs)": text_of("latency_s", microseconds),
-        f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "latency", "s", microseconds),
-        "pipelined (µs)": text_of("pipelined_s", microseconds),
-    }
-    if rows["is_algorithm"].all():
-        columns["algorithm buffers"] = text_of("algorithm_bytes", size_text)
-        columns["largest rel. error"] = text_of("max_rel_error", error_text)
-    table = Table.of(f"Time of {title}", _cell_columns(rows) | columns, rows)
-    return make_figure(figure_id, f"Latency: {title}", Panel(x, y, series), table, "collectives")
-
-
-def error_text(error: float | None) -> str:
-    return UNKNOWN if is_unknown(error) else f"{error:.1e}"
+    series = make_series(
+        rows,
+        "label",
+        over,
+        lambda row: map(LATENCY.shown, medians.get(row.cell, [])),
+        lambda row: LATENCY.shown(row.latency_s),
+    )
+    panel = Panel(x, y, _with_fits(series, rows, fits))
+    table = _table("latency", f"Time of {title}", rows)
+    return make_figure(figure_id, f"Latency: {title}", panel, table, "collectives")
 
 
 def _within_host(rows: pd.DataFrame) -> str:
@@ -240,9 +187,10 @@ def _within_host(rows: pd.DataFrame) -> str:
     return " Single host: no network traffic." if is_within else ""
 
 
-def _cell_columns(rows: pd.DataFrame) -> dict:
-    place = "algorithm" if rows["is_algorithm"].all() else "shape"
-    return {"message": _message, place: lambda row: row.line, "n": launches}
+def _table(name: str, caption: str, rows: pd.DataFrame) -> Table:
+    line = Column("line", "algorithm" if rows["is_algorithm"].all() else "shape", TEXT)
+    columns = (MESSAGE, line, LAUNCHES, *COLLECTIVES.of_table(name))
+    return Table.of_columns(caption, columns, rows, rows["device"].iloc[0])
 
 
 def message_size(num_bytes: int) -> str:
@@ -254,20 +202,23 @@ def message_size(num_bytes: int) -> str:
     return size(num_bytes)
 
 
-def _message(row) -> str:
-    return NOT_PLANNED if is_unknown(row.message_bytes) else message_size(row.message_bytes)
+MESSAGE = Column(
+    *("message", "message", TEXT),
+    text=lambda row: NOT_PLANNED if is_unknown(row.message_bytes) else message_size(row.message_bytes),
+)
 
 
 def section(data: ReportData) -> Section:
     is_imported = bool(data.campaign.get("imported"))
-    peaks, medians = peaks_by_cell(data.campaign, data.measurements), values_by_cell(data.measurements, "p50_s")
+    medians = values_by_cell(data.measurements, "p50_s")
     models, collectives = data.tables["communication_models"], data.with_stack_places(data.tables["collectives"])
     fits = {tuple(row[name] for name in MODEL): row for row in plain_rows(models, tuple(models))}
-    figures = collective_figures(collectives, medians, is_imported, peaks, fits, steps_by_cell(data.measurements))
+    figures = collective_figures(collectives, medians, fits, steps_by_cell(data.measurements))
     bandwidth, latency = divided(figures, "bandwidth")
     title = "Latency" if is_imported else "Latency of one blocking call"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
-    lead = (lead_text(data.tables["collectives"], is_imported), links_text(data) if peaks else "")
+    has_peak = collectives["peak_gb_per_s"].notna().any()
+    lead = (lead_text(collectives, is_imported), links_text(data) if has_peak else "")
     return Section("communication", "Communication", lead=" ".join(filter(None, lead)), figures=shown, folded=folded)
 
 
@@ -303,7 +254,7 @@ def findings(data: ReportData) -> list[Finding]:
     rows = rows[rows["time_s"].notna()]
     known = rows[rows["busbw_gb_per_s"].notna()]
     column, is_best = ("busbw_gb_per_s", max) if len(known) else ("time_s", min)
-    found, peaks = [], peaks_by_cell(data.campaign, data.measurements)
+    found = []
     settings = settings_of(data.tables["settings"], "algorithm")
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
@@ -312,9 +263,8 @@ def findings(data: ReportData) -> list[Finding]:
         best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
         values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "time", "s")}
         values |= {"world_size": int(best.world_size), "num_candidates": len(largest)}
-        values |= {"busbw_gb_per_s": float(best.busbw_gb_per_s)} if len(known) else {}
-        if len(known) and best.cell in peaks:
-            values["peak_ratio"] = float(best.busbw_gb_per_s) / peaks[best.cell]
+        rates = ("busbw_gb_per_s", "peak_ratio")
+        values |= {name: float(getattr(best, name)) for name in rates if not is_unknown(getattr(best, name))}
         others = [row.cell for row in table_rows(rows) if row.cell != best.cell and _is_like(row, best)]
         others = [cell for cell in others if not is_costly(settings.get(cell))]
         values["near"] = tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in others)
@@ -351,8 +301,8 @@ def sentence(finding: Finding) -> str:
 
 def warnings(data: ReportData) -> list[Advice]:
     """Return the warning on cells above the peak of their links: the peak or the time is wrong."""
-    peaks, collectives = peaks_by_cell(data.campaign, data.measurements), data.tables["collectives"]
-    ratios = (collectives["busbw_gb_per_s"] / collectives["cell"].map(peaks).astype("Float64")).dropna()
+    collectives = data.tables["collectives"]
+    ratios = collectives["peak_ratio"].dropna()
     above = ratios[ratios > 1].sort_values(ascending=False, kind="stable")
     if above.empty:
         return []

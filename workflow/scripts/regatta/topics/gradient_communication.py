@@ -1,61 +1,73 @@
 """Time that a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from regatta.core.statistics import Estimate, fast_median, interval_values
-from regatta.core.text import UNKNOWN, duration, interval_heading, is_unknown, percent
-from regatta.kit.columns import Column, Columns
+from regatta.core.text import duration
+from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.panels import (
+    LAUNCHES,
     Figure,
     Section,
     Table,
-    ends,
     how_to_read,
     in_order,
-    launches,
     make_figure,
-    milliseconds,
     name_rows,
     on_one_shape,
     panels,
-    text_of,
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import STEP_COLUMNS, WHOLE, described, make_table
+from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known, launch_means
 
-LARGEST = ("num_calls", "gradient_bytes", "algorithm_bytes")
+STEP = {"shown_as": "ms", "table": "steps", "better": "smaller", "note": SYNCHRONIZED}
+STEP |= {"help": "medians over launches of `p50_s`, `mean_s`, `std_s`"}
+STEPS = (
+    Column("step_p50_s", "step time p50", **STEP),
+    Column("step_mean_s", "step time mean", **STEP),
+    Column("step_std_s", "step time SD", **STEP),
+)
+PART_NAMES = "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"
+SAME = "medians over launches of the columns of the same name"
+PARTS = tuple(result_column(name, "parts_ns", table="steps", help=SAME) for name in PART_NAMES)
 EXPOSED = Column(
     *("exposed_s", "exposed communication"),
     shown_as="ms",
+    table="steps",
     better="smaller",
     interval="interval",
-    help="step time with minus without gradient synchronization",
+    help="`whole_step_s` − `no_sync_s` in each launch, then the arithmetic mean over launches. Includes all costs of"
+    " synchronization, such as copies into buckets. Can be negative if it is smaller than the noise",
 )
 EXPOSED_SHARE = Column(
-    *("exposed_share_ratio", "exposed communication, share of the step"),
+    *("exposed_share_ratio", "exposed share of the step"),
     shown_as="%",
+    table="steps",
     better="smaller",
-    help="the same, relative to the step time",
+    help="exposed / `whole_step_s` in each launch, then the arithmetic mean over launches",
     key="exposed_percent",
 )
-STRATEGIES = Columns(
-    *described(STEP_COLUMNS),
-    *map(Column, ("step_p50_s", "step_mean_s", "step_std_s", "whole_step_s", "no_sync_s", "communication_s")),
-    *(EXPOSED, EXPOSED_SHARE),
-    *map(Column, ("hidden_ratio", "host_wait_s", "communication_stream_s", "exposed_stream_s")),
-    *(Column(name, type=WHOLE) for name in LARGEST),
+HIDDEN = Column(
+    *("hidden_ratio", "hidden communication"),
+    shown_as="%",
+    table="steps",
+    better="larger",
+    help="1 − exposed / `communication_s` in each launch, then the arithmetic mean over launches: the share of"
+    " communication that overlaps with computation. Negative if synchronization lengthens the step by more than it"
+    " takes alone",
 )
-MEDIANS = {
-    "step_p50_s": "p50_s",
-    "step_mean_s": "mean_s",
-    "step_std_s": "std_s",
-    **{name: name for name in ("whole_step_s", "no_sync_s", "communication_s", "host_wait_s")},
-    **{name: name for name in ("communication_stream_s", "exposed_stream_s")},
-}
+MAXIMUM = "largest over launches"
+NUM_CALLS = result_column("num_calls", table="steps", help=MAXIMUM)
+MEMORY = tuple(result_column(name, "memory", help=MAXIMUM) for name in ("gradient_bytes", "algorithm_bytes"))
+STRATEGIES = Columns(*described(STEP_COLUMNS), *STEPS, *PARTS, EXPOSED, EXPOSED_SHARE, HIDDEN, NUM_CALLS, *MEMORY)
+LARGEST = tuple(column.name for column in (NUM_CALLS, *MEMORY))
+MEDIANS = {column.name: column.name.removeprefix("step_") for column in (*STEPS, *PARTS)}
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -105,15 +117,7 @@ def _mean(values: np.ndarray) -> float | None:
 MOST = 3  # cells in a panel, so that their names fit
 # Label of a series -> its column.
 SHOWN = {"exposed": "exposed_s", "sync\nalone": "communication_s", "host wait": "host_wait_s"}
-TIMES = {
-    "step p50 (ms)": "step_p50_s",
-    "mean (ms)": "step_mean_s",
-    "std (ms)": "step_std_s",
-    "interleaved step (ms)": "whole_step_s",
-    "without sync (ms)": "no_sync_s",
-    "sync alone (ms)": "communication_s",
-    "exposed (ms)": "exposed_s",
-}
+STRATEGY = Column("strategy", "strategy", TEXT, text=lambda row: row.cell_name.say(*row.cell_name.series))
 
 
 def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
@@ -136,7 +140,6 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, ok: pd.DataFrame) -> Figure:
     """Return one figure. rows: drawn rows. rest: rows only in the table."""
     by_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
-    data = pd.concat([rows, rest])[list(STRATEGIES)]
     rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # launches with both steps
     series = []
     for label, column in SHOWN.items():
@@ -144,24 +147,15 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, 
         for place, row in enumerate(rows.itertuples()):
             values = by_launch.get_group(row.cell)[column].dropna()
             if len(values):
-                dots = tuple(float(value) * 1e3 for value in values)
-                points.append(Point(place, dots, float(getattr(row, column)) * 1e3))
+                dots = tuple(map(EXPOSED.shown, values))
+                points.append(Point(place, dots, EXPOSED.shown(getattr(row, column))))
         if points:
             series.append(Series(label, tuple(points), has_line=False))
     ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["label"]))
     x = Axis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
-    panel = Panel(x, Axis("time per step (ms)"), tuple(series))
-    columns = {
-        "strategy": lambda row: row.cell_name.say(*row.cell_name.series),
-        "n": launches,
-        **{head: text_of(column, milliseconds) for head, column in TIMES.items()},
-        f"{interval_heading(data['interval'])} (ms)": lambda row: ends(row, "exposed", "s", milliseconds),
-        "exposed (%)": lambda row: percent(row.exposed_share_ratio),
-        "hidden (%)": lambda row: percent(row.hidden_ratio),
-        "host wait (ms)": text_of("host_wait_s", milliseconds),
-        "calls": lambda row: UNKNOWN if is_unknown(row.num_calls) else str(row.num_calls),
-    }
-    table = Table.of(f"Step and communication of {title}", columns, pd.concat([rows, rest]))
+    device, columns = rows["device"].iloc[0], (STRATEGY, LAUNCHES, *STRATEGIES.of_table("steps"))
+    panel = Panel(x, Axis(replace(EXPOSED, label="time per step").heading(device)), tuple(series))
+    table = Table.of_columns(f"Step and communication of {title}", columns, pd.concat([rows, rest]), device)
     return make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
 
 

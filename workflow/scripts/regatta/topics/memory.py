@@ -1,12 +1,12 @@
 """Memory of a training step: by purpose, and over the batch size if two or more were measured."""
 
-from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import rank_word, size
-from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns
+from regatta.core.text import rank_word
+from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
 from regatta.report.panels import (
     Figure,
     Section,
@@ -16,8 +16,6 @@ from regatta.report.panels import (
     name_rows,
     on_one_shape,
     panels,
-    size_text,
-    text_of,
 )
 from regatta.report.plotting import MAX_SERIES, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
@@ -25,27 +23,31 @@ from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_tabl
 from regatta.store.records import MEMORY_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
 
-MEMORY_PARTS = tuple(result_column(name, "memory") for name in MEMORY_BYTES)
+MEMORY_PARTS = tuple(result_column(name, "memory", help="largest over launches, of one rank") for name in MEMORY_BYTES)
+PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
+ALL_PARTS = Column(
+    *("part_bytes", "all parts", WHOLE),
+    shown_as="MiB",
+    better="smaller",
+    help="sum of the known values of `parameter_bytes`, `gradient_bytes`, `optimizer_bytes`, `saved_bytes` and"
+    " `algorithm_bytes`. Empty if `saved_bytes` is",
+    group="memory",
+)
+NUM_LAUNCHES = Column("num_launches", "n", WHOLE)
 MEMORY = Columns(
     CELL_ID,
     *(Column(name, type=CELL[name]) for name in (*STEP_COLUMNS, *SHAPE_COLUMNS)),
-    Column("num_launches", type=WHOLE),
+    replace(NUM_LAUNCHES, label=""),
     *MEMORY_PARTS,
-    Column("part_bytes", type=WHOLE, help="sum of the parts"),
+    ALL_PARTS,
 )
-PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
-GIB = 2**30
-LINES = {"saved": "saved_bytes", "all parts": "part_bytes"}
-MEMORY_COLUMNS = {
-    "weights": "parameter_bytes",
-    "gradients": "gradient_bytes",
-    "optimizer": "optimizer_bytes",
-    "saved for backward": "saved_bytes",
-    "buckets": "algorithm_bytes",
-    "allocator peak": "peak_allocated_bytes",
-    "device": "device_used_bytes",
-    "process (RSS)": "peak_rss_bytes",
-}
+SAVED, PEAK = (result_column(f"{name}_bytes", "memory") for name in ("saved", "peak_allocated"))
+BY_BATCH = (SAVED, ALL_PARTS)  # lines of the figure
+NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.full)
+BATCH = Column(
+    *("name", "cell", TEXT),
+    text=lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
+)
 
 
 def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -68,7 +70,7 @@ def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
     rows = in_order(name_rows(rows, "train_step", without=("batch_size",)))
     curves = [on_one_shape(name) + name.label(*name.series) for name in rows["cell_name"]]
     rows = rows[rows.groupby(curves)["batch_size"].transform("nunique") > 1]
-    found = panels(rows, lambda name: name.series, on_one_shape, most=MAX_SERIES // len(LINES))
+    found = panels(rows, lambda name: name.series, on_one_shape, most=MAX_SERIES // len(BY_BATCH))
     return [_figure(f"memory-{number}", title, part, device) for number, (title, part) in enumerate(found, start=1)]
 
 
@@ -77,49 +79,40 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figu
     several = rows["label"].nunique() > 1
     series = []
     for name, group in rows.groupby("label", sort=False):
-        for label, column in LINES.items():
-            points = ((row.batch_size, getattr(row, column) / GIB) for row in group.itertuples())
-            label = f"{name}\n{label}" if several else label
+        for column in BY_BATCH:
+            points = ((row.batch_size, column.shown(getattr(row, column.name))) for row in group.itertuples())
+            label = f"{name}\n{column.label}" if several else column.label
             series.append(Series(label, tuple(Point(float(x), (y,), y) for x, y in points)))
     batches = sorted(set(rows["batch_size"]))
     x = Axis(f"batch of one {rank_word(device)}", is_log=True, ticks=size_ticks(batches, str))
-    y = Axis("GiB", low=0, high=1.05 * float(rows["part_bytes"].max()) / GIB)
-    columns = {
-        "cell": lambda row: f"{row.cell_name.say(*row.cell_name.series)}{SEPARATOR}batch {row.batch_size}",
-        "n": text_of("num_launches", str),
-        **size_columns(rows, LINES | {"allocator peak": "peak_allocated_bytes"}),
-        "saved per sample": lambda row: size(int(row.saved_bytes / row.batch_size)),
-    }
-    table = Table.of(f"Memory of {title} by batch size", columns, rows)
+    high = 1.05 * ALL_PARTS.shown(rows["part_bytes"].max())
+    y = Axis(replace(ALL_PARTS, label="memory").heading(device), low=0, high=high)
+    per_sample = replace(SAVED, name="sample_bytes", label="saved per sample")
+    columns = (BATCH, NUM_LAUNCHES, *BY_BATCH, PEAK, per_sample)
+    rows = rows.assign(sample_bytes=rows["saved_bytes"] / rows["batch_size"])
+    table = Table.of_columns(f"Memory of {title} by batch size", columns, rows, device)
     return make_figure(figure_id, f"Memory by batch size: {title}", Panel(x, y, tuple(series)), table, "memory")
 
 
-def size_columns(rows: pd.DataFrame, columns: dict[str, str]) -> dict[str, Callable]:
-    """Return the columns of a table that any row has. columns: heading -> column in bytes."""
-    known = {head: column for head, column in columns.items() if rows[column].notna().any()}
-    return {head: text_of(column, size_text) for head, column in known.items()}
-
-
-def parts_table(rows: pd.DataFrame, cell: str, source: str) -> Table | None:
+def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:
     """Return the memory of each cell by purpose, in the parts that any row has; None if none is known.
 
-    rows: of `name_rows`. cell: heading of the names. source: the table that has the rows.
+    rows: of `name_rows`. source: the table that has the rows.
     """
-    known = size_columns(rows, MEMORY_COLUMNS)
-    columns = {cell: lambda row: row.cell_name.full, **known}
     title = "Memory per rank by purpose (maximum over ranks and launches)"
-    return Table.of(title, columns, rows, (source,)) if known else None
+    table = Table.of_columns(title, (NAME, *MEMORY.of_table("memory")), rows, device, (source,))
+    return table if len(table.columns) > 1 else None
 
 
-def memory_tables(memory: pd.DataFrame) -> Table | None:
+def memory_tables(memory: pd.DataFrame, device: str) -> Table | None:
     """Return the memory of each training cell by purpose; None if none is known."""
     rows = name_rows(memory, "train_step")
     rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
-    return parts_table(rows, "cell", "memory")
+    return parts_table(rows, "memory", device)
 
 
 def section(data: ReportData) -> Section:
-    table = memory_tables(data.tables["memory"])
+    table = memory_tables(data.tables["memory"], data.device)
     figures = tuple(memory_figures(data.tables["memory"], data.device))
     lead = (
         "Memory of one rank, launch with the highest value. Saved: by autograd for the backward pass. All parts: also"

@@ -3,13 +3,13 @@
 Definitions: docs/metrics.md.
 """
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, fast_median, min_samples
-from regatta.core.text import NOT_PLANNED, UNKNOWN, four, is_unknown, percent, rank_word, times
-from regatta.kit.columns import CELL_ID, SYNCHRONIZED, Column, Columns
-from regatta.report.panels import Section, Table, launches, name_rows, text_of
-from regatta.report.rows import table_rows
+from regatta.kit.columns import CELL_ID, SYNCHRONIZED, TEXT, Column, Columns
+from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, WHOLE, make_table
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
@@ -25,20 +25,34 @@ def rate_column(time: str) -> str:
 
 
 WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
-P50 = Column(
-    *("p50_s", "step time p50"),
-    shown_as="ms",
-    better="smaller",
-    note=SYNCHRONIZED,
-    help="median of single, synchronized steps; includes the synchronization that pipelining avoids",
-    key="step_p50_ms",
-)
+# Four figures: three are too few to recompute a difference of one percent.
+TIME = {"shown_as": "ms", "better": "smaller", "note": SYNCHRONIZED, "figures": 4, "table": "percentiles"}
+TIME |= {
+    "help": "median over launches of each launch's percentile. Empty if any launch has too few steps. Using only"
+    " launches with enough steps would select the faster ones"
+}
+RATE = {"better": "larger", "figures": 4, "table": "percentiles"}
+RATE |= {
+    "help": "b / that time: the rate of **one {rank}**, as in PyTorch's DDP benchmark. At p95 it is the rate of slow"
+    " steps; it is never a percentile or a mean of rates"
+}
+NAMES = {time: time.removesuffix("_s") for time in TIMES}
+TIME_COLUMNS = {time: Column(time, f"step time {p}", key=f"step_{p}_ms", **TIME) for time, p in NAMES.items()}
+RATE_COLUMNS = {time: Column(rate_column(time), f"rate per {{rank}} at {p}", **RATE) for time, p in NAMES.items()}
 PERCENTILE_COLUMNS = Columns(
     CELL_ID,
     *(Column(name, type=CELL[name]) for name in WORKLOAD_AND_SHAPE),
-    *(Column(name, type=WHOLE) for name in ("num_planned", "num_launches", "num_samples")),
-    *(column for time in TIMES for column in (P50 if time == "p50_s" else Column(time), Column(rate_column(time)))),
+    *(Column(name, type=WHOLE) for name in ("num_planned", "num_launches")),
+    Column(
+        *("num_samples", "timed steps", WHOLE),
+        table="percentiles",
+        help="timed steps of the launch with the fewest; determines which percentiles are available",
+    ),
+    *TIME_COLUMNS.values(),
+    *RATE_COLUMNS.values(),
 )
+NAME = Column("name", "cell", TEXT)
+PAIR_LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: f"{row.num_launches} vs. {row.base_num_launches}")
 
 
 def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -65,24 +79,14 @@ def _percentiles(cell: dict, launches: LaunchValues) -> dict:
 
 def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return a table for each measured workload: a row for each cell, a time and a rate for each percentile."""
-    rows = name_rows(percentiles, "train_step")
-    found = []
-    for workload, group in rows.groupby("workload", sort=True):
-        if group["p50_s"].isna().all():
-            continue
-        columns = [("cell", lambda row: row.name), ("n", launches), ("steps", text_of("num_samples", _integer_text))]
-        for time in (time for time in TIMES if group[time].notna().any()):
-            columns.append((f"{time.removesuffix('_s')} (ms)", text_of(time, exact_ms)))
-            columns.append(("samples/s", text_of(rate_column(time), four)))
-        heads, shows = zip(*columns, strict=True)
-        body = tuple(tuple(show(row) for show in shows) for row in table_rows(from_one_rank_up(group)))
-        caption = f"Step-time percentiles of {workload} (samples/s per {rank_word(device)})"
-        found.append(Table(caption, heads, body, sources=("percentiles",)))
-    return tuple(found)
-
-
-def _integer_text(num: int | None) -> str:
-    return NOT_PLANNED if is_unknown(num) else str(num)
+    columns = (NAME, LAUNCHES, *PERCENTILE_COLUMNS.of_table("percentiles"))
+    return tuple(
+        Table.of_columns(
+            f"Step-time percentiles of {workload}", columns, from_one_rank_up(group), device, ("percentiles",)
+        )
+        for workload, group in name_rows(percentiles, "train_step").groupby("workload", sort=True)
+        if group["p50_s"].notna().any()
+    )
 
 
 def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
@@ -90,11 +94,6 @@ def from_one_rank_up(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(is_wrapped=rows["strategy"] != "none")
     order = ["world_size", "nodes", "is_wrapped", "strategy", "bucket_cap_mb", "gradient_as_bucket_view"]
     return rows.sort_values([*order, "stack", "backend"], kind="stable", na_position="first")
-
-
-def exact_ms(seconds: float | None) -> str:
-    """Return milliseconds with four digits: three are too few to recompute a difference of one percent."""
-    return four(times(seconds, 1e3))
 
 
 # The published comparison: PyTorch's DDP benchmark prints percentiles of each bucket size against the default's.
@@ -109,38 +108,28 @@ def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
     rows = rows[rows["bucket_cap_mb"].notna()]
     sizes = set(rows["bucket_cap_mb"])
     base = USUAL_MIB if USUAL_MIB in sizes else max(sizes, default=None)
-    bases = {_key(row): row for row in table_rows(rows[rows["bucket_cap_mb"] == base])}
+    same = [name for name in WORKLOAD_AND_SHAPE if name != "bucket_cap_mb"]
+    bases = rows.loc[rows["bucket_cap_mb"] == base, [*same, "num_launches", *TIMES]]
+    bases = bases.rename(columns={name: f"base_{name}" for name in ("num_launches", *TIMES)})
     found = []
-    for (_, workload), group in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
-        pairs = [(bases[_key(row)], row) for row in table_rows(from_one_rank_up(group)) if _key(row) in bases]
-        if any(not is_unknown(base.p50_s) and not is_unknown(row.p50_s) for base, row in pairs):
-            found.append(_comparison(workload, pairs, device))
+    for (mib, workload), group in rows[rows["bucket_cap_mb"] != base].groupby(["bucket_cap_mb", "workload"], sort=True):
+        pairs = from_one_rank_up(group).merge(bases, on=same)
+        if (pairs["p50_s"].notna() & pairs["base_p50_s"].notna()).any():
+            found.append(_comparison(workload, pairs, f"{base:g} MiB", f"{mib:g} MiB", device))
     return tuple(found)
 
 
-def _comparison(workload: str, pairs: list[tuple], device: str) -> Table:
-    base_mib, mib = (f"{row.bucket_cap_mb:g} MiB" for row in pairs[0])
-    known = [time for time in COMPARED if any(not is_unknown(getattr(row, time)) for pair in pairs for row in pair)]
-    known = known or ["p50_s"]  # too few samples for a higher percentile
-    heads = ["cell", "n"]
-    for name in (time.removesuffix("_s") for time in known):
-        heads += [f"{name}, {base_mib} (ms)", f"{name}, {mib} (ms)", "samples/s", f"Δ {name} (%)"]
-    body = []
-    for base, row in pairs:
-        texts = [row.name, f"{row.num_launches} vs. {base.num_launches}"]
-        for time in known:
-            before, after = getattr(base, time), getattr(row, time)
-            texts += [exact_ms(before), exact_ms(after), four(getattr(row, rate_column(time)))]
-            texts.append(UNKNOWN if is_unknown(before) or is_unknown(after) else percent(after / before - 1))
-        body.append(tuple(texts))
-    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (single steps; samples/s per {rank_word(device)} at {mib})"
-    return Table(caption, tuple(heads), tuple(body), sources=("percentiles",))
-
-
-def _key(row) -> tuple:
-    """Return what identifies a cell, without its bucket size. Unknown is a word here, since pd.NA equals nothing."""
-    values = (getattr(row, name) for name in WORKLOAD_AND_SHAPE if name != "bucket_cap_mb")
-    return tuple("unknown" if is_unknown(value) else value for value in values)
+def _comparison(workload: str, pairs: pd.DataFrame, base_mib: str, mib: str, device: str) -> Table:
+    known = [time for time in COMPARED if pairs[[time, f"base_{time}"]].notna().any(axis=None)]
+    columns = [NAME, PAIR_LAUNCHES]
+    for time in known or ["p50_s"]:  # too few samples for a higher percentile
+        column, change = TIME_COLUMNS[time], f"{NAMES[time]}_change_ratio"
+        pairs[change] = pairs[time] / pairs[f"base_{time}"] - 1
+        columns.append(replace(column, name=f"base_{time}", label=f"{column.label}, {base_mib}"))
+        columns.append(replace(column, label=f"{column.label}, {mib}"))
+        columns += [RATE_COLUMNS[time], Column(change, f"Δ {NAMES[time]}", shown_as="%", figures=2)]
+    caption = f"Bucket size {mib} vs. {base_mib}: {workload} (single steps; rate at {mib})"
+    return Table.of_columns(caption, columns, pairs, device, ("percentiles",))
 
 
 def section(data: ReportData) -> Section:

@@ -6,27 +6,23 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import interval_values
-from regatta.core.text import duration_tick, interval_heading, ratio_text
-from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, Column, Columns
+from regatta.core.text import ratio_text, thousands
+from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
 from regatta.report.findings import Finding, Value, of_cells, time_text
 from regatta.report.panels import (
+    LAUNCHES,
     Figure,
     Section,
     Table,
-    ends,
     how_to_read,
-    launches,
     make_figure,
     make_series,
-    microseconds,
     name_rows,
     panels,
-    text_of,
 )
 from regatta.report.plotting import Axis, Panel, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.store.records import MEMORY_BYTES
 from regatta.topics.base import (
     LaunchValues,
     ReportData,
@@ -37,44 +33,41 @@ from regatta.topics.base import (
     steps_by_cell,
     with_primary,
 )
-from regatta.topics.communication import error_text
-from regatta.topics.memory import size_columns
 
-PASSES = {"forward": "forward_s", "backward": "backward_s"}  # time_s, of both together, is not their sum
-# Columns of which the largest launch counts.
-LARGEST = (
-    *("parameter_bytes", "gradient_bytes", "saved_bytes", "peak_allocated_bytes"),
-    *("largest_output_error", "largest_input_gradient_error"),
-)
+TIME = {"shown_as": MICROSECONDS, "table": "layers", "interval": "interval", "note": SYNCHRONIZED}
 BOTH_PASSES = Column(
     *("time_s", "forward and backward"),
-    shown_as=MICROSECONDS,
+    **TIME,
     better="smaller",
-    interval="interval",
-    note=SYNCHRONIZED,
-    help="time of a forward and a backward pass, slowest rank",
+    help="forward and backward: mean over launches of `p50_s`, slowest rank",
     key="both_passes_us",
     is_shown=True,
     is_main=True,
 )
-BATCH_NORMS = Columns(
-    *described(axes_of("sync_batchnorm")),
-    BOTH_PASSES,
-    *(Column(f"{name}_s", interval="interval") for name in PASSES),
-    *(result_column(name, "memory" if name in MEMORY_BYTES else "values") for name in LARGEST),
+PASS = "means over launches of the columns of the same name. Means are not additive: `time_s` is not their sum"
+PASSES = tuple(result_column(f"{name}_s", "parts_ns", **TIME, help=PASS) for name in ("forward", "backward"))
+MAXIMUM = {"table": "layers", "help": "largest over launches"}
+LARGEST = (
+    *(
+        result_column(f"{name}_bytes", "memory", **MAXIMUM)
+        for name in ("parameter", "gradient", "saved", "peak_allocated")
+    ),
+    *(result_column(f"largest_{name}_error", **MAXIMUM) for name in ("output", "input_gradient")),
 )
+BATCH_NORMS = Columns(*described(axes_of("sync_batchnorm")), BOTH_PASSES, *PASSES, *LARGEST)
 
 
 def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
-    launches, rows = LaunchValues(measurements, LARGEST), []
+    largest, rows = [column.name for column in LARGEST], []
+    launches = LaunchValues(measurements, largest)
     ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
     means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
-    means |= {name: launch_means(ok, column) for name, column in PASSES.items()}
+    means |= {column.stem: launch_means(ok, column.name) for column in PASSES}
     for cell in cells_of(campaign, "sync_batchnorm"):
         times = {name: of_cells[cell["id"]] for name, of_cells in means.items()}
         row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": launches.num_launches(cell["id"])}
-        row |= {"interval": times["time"].kind} | {name: launches.largest(cell["id"], name) for name in LARGEST}
+        row |= {"interval": times["time"].kind} | {name: launches.largest(cell["id"], name) for name in largest}
         for name, found in times.items():
             row |= interval_values(name, "s", found)
         rows.append(row)
@@ -82,12 +75,11 @@ def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
 
 
 MOST_FINDINGS = 2
-MEMORY_COLUMNS = {
-    "allocator peak": "peak_allocated_bytes",
-    "saved for backward": "saved_bytes",
-    "gradients": "gradient_bytes",
-    "weights": "parameter_bytes",
-}
+LAYER = Column(
+    *("layer", "layer", TEXT),
+    text=lambda row: row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
+)
+FEATURES = Column("hidden", "features", WHOLE)
 
 
 def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]]) -> list[Figure]:
@@ -98,9 +90,10 @@ def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]
     rows = batch_norms.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
     rows = name_rows(rows, "sync_batchnorm", without=("hidden",))
     features = sorted(set(measured["hidden"]))
-    x = Axis("features", True, min(features), max(features), size_ticks(features, str, most=4))
-    all_times = [t for cell in measured["cell"] for t in medians[cell]]
-    y = Axis("forward and backward", True, min(all_times), max(all_times), show=duration_tick)
+    device = rows["device"].iloc[0]
+    x = Axis(FEATURES.heading(device), True, min(features), max(features), size_ticks(features, str, most=4))
+    all_times = [BOTH_PASSES.shown(t) for cell in measured["cell"] for t in medians[cell]]
+    y = Axis(BOTH_PASSES.heading(device), True, min(all_times), max(all_times), show=thousands)
     found = [
         (title, part)
         for _, of_shape in rows.groupby(["nodes", "gpus_per_node"], sort=True)
@@ -113,20 +106,15 @@ def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]
 
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
-    series = make_series(rows, "label", "hidden", lambda row: medians.get(row.cell, []), lambda row: row.time_s)
-    columns = {
-        "layer": lambda row: row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
-        "features": text_of("hidden", str),
-        "n": launches,
-        "total (µs)": text_of("time_s", microseconds),
-        f"{interval_heading(rows['interval'])} (µs)": lambda row: ends(row, "time", "s", microseconds),
-        "forward (µs)": text_of("forward_s", microseconds),
-        "backward (µs)": text_of("backward_s", microseconds),
-        **size_columns(rows, MEMORY_COLUMNS),
-        "output error": text_of("largest_output_error", error_text),
-        "input gradient error": text_of("largest_input_gradient_error", error_text),
-    }
-    table = Table.of(f"Time, memory and errors of {title}", columns, rows)
+    series = make_series(
+        rows,
+        "label",
+        "hidden",
+        lambda row: map(BOTH_PASSES.shown, medians.get(row.cell, [])),
+        lambda row: BOTH_PASSES.shown(row.time_s),
+    )
+    columns = (LAYER, FEATURES, LAUNCHES, *BATCH_NORMS.of_table("layers"))
+    table = Table.of_columns(f"Time, memory and errors of {title}", columns, rows, rows["device"].iloc[0])
     return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), table, "batch_norms")
 
 

@@ -3,82 +3,81 @@
 Definitions: docs/metrics.md.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
-from regatta.core.text import NOT_PLANNED, UNKNOWN, interval_heading, is_unknown, percent, plural, three
-from regatta.kit.columns import Column, Columns
+from regatta.core.text import plural
+from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, number_text
 from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text
-from regatta.report.panels import (
-    Figure,
-    Section,
-    Table,
-    ends,
-    how_to_read,
-    launches,
-    name_rows,
-    on_one_shape,
-    panels,
-    size_text,
-)
+from regatta.report.panels import LAUNCHES, Figure, Section, Table, how_to_read, name_rows, on_one_shape, panels
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import (
-    FLAG,
-    REAL,
-    TEXT,
-    WHOLE,
-    described,
-    interval_columns,
-    make_table,
-)
+from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
 from regatta.topics.comparison.tables import times_by_cell
-from regatta.topics.memory import MEMORY_PARTS, parts_table
+from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import compare_settings, fastest_text, fastest_values
 
 OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
 TOTAL = Column(
     *("total_s", "total time"),
+    table="outcome",
     better="smaller",
     interval="interval",
     note="sum of epochs",
-    help="sum over epochs of the time of the slowest rank",
+    help="sum over epochs of `epoch_s`, then the mean over launches. Excludes setup and reading the data",
     is_shown=True,
     is_main=True,
 )
-ACCURACY = Column(
-    *("accuracy_ratio", "accuracy"),
-    shown_as="%",
+EPOCH = {"table": "ranks", "better": "smaller"}
+EPOCH |= {"help": "median over epochs of `train_s` and `test_s` in each launch, then the median over launches"}
+THROUGHPUT = Column(
+    *("throughput_samples_per_s", "throughput"),
+    table="outcome",
     better="larger",
-    interval="interval",
-    help="share of the test samples that the trained model classifies correctly",
-    is_shown=True,
+    help="`train_samples` / `epoch_train_s`",
 )
+LAST_EPOCH = {"table": "outcome", "interval": "interval"}
+LAST_EPOCH |= {"help": "values of the last epoch: arithmetic mean over launches"}
+TRAIN_LOSS, TEST_LOSS = (
+    Column(f"{name}_loss", f"{name} loss", better="smaller", figures=4, **LAST_EPOCH) for name in ("train", "test")
+)
+ACCURACY = Column("accuracy_ratio", "accuracy", shown_as="%", better="larger", is_shown=True, **LAST_EPOCH)
 TRAINING_RUNS = Columns(
     *described(axes_of(BENCHMARK)),
     TOTAL,
-    *map(Column, ("epoch_train_s", "epoch_test_s")),
-    Column("throughput_samples_per_s", "throughput", better="larger", help="training samples / time of training"),
-    *(Column(name, interval="interval") for name in ("train_loss", "test_loss")),
-    ACCURACY,
-    Column("has_same_losses", type=FLAG),
+    *(Column(f"epoch_{name}_s", f"{name} time per epoch", **EPOCH) for name in ("train", "test")),
+    *(THROUGHPUT, TRAIN_LOSS, TEST_LOSS, ACCURACY),
+    Column(
+        *("has_same_losses", "", FLAG),
+        help="whether all launches have identical train and test losses in all epochs, to the last digit. Empty for a"
+        " single launch. On a CPU, false causes a warning in the report; on a GPU, differences are expected",
+    ),
     *MEMORY_PARTS,
 )
-TRAINING_RANKS = {
-    "cell": TEXT,
-    "rank": WHOLE,
-    "num_launches": WHOLE,
-    **interval_columns("total", "s"),
-    "accuracy_ratio": REAL,
-    **dict.fromkeys(RANK_BYTES, WHOLE),
-}
+RANK = Column("rank", "rank", WHOLE, help="the rank", text=lambda row: str(row.rank))
+RANK_ACCURACY = replace(
+    ACCURACY,
+    label="rank accuracy",
+    table="ranks",
+    interval="",
+    help="accuracy on the rank's share of the test images, after the last epoch: median over launches",
+    applies=lambda row: row.rank != "slowest",
+)
+TRAINING_RANKS = Columns(
+    Column("cell", type=TEXT, help="the cell"),
+    RANK,
+    Column("num_launches", type=WHOLE, help="number of launches with a valid record"),
+    replace(TOTAL, help="mean over launches of the rank's total"),
+    RANK_ACCURACY,
+    *(result_column(name, "memory", table="ranks", help="largest over launches") for name in RANK_BYTES),
+)
 
 
 def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
@@ -144,34 +143,13 @@ def _has_same_losses(launches: list[pd.DataFrame]) -> bool | None:
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
 MAX_RANKS = 16  # beyond this, a table has only the slowest; tables/training_ranks.csv has all
 MANY_EPOCHS = 6
-PEAKS = {"allocator peak": "peak_allocated_bytes", "process (RSS)": "peak_rss_bytes"}
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
 SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # named in the lead if all runs share them
 SYNTHETIC = "Synthetic images are generated from the seed; their accuracy does not transfer to CIFAR-100."
 
 
-def loss_text(loss: float | None) -> str:
-    """Return a loss with four decimals: strategies differ by less than three significant figures show."""
-    return UNKNOWN if is_unknown(loss) else f"{loss:.4f}"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A quantity of each epoch. column: of epochs.csv; factor: to the unit of the axis; show: in the table."""
-
-    kind: str
-    title: str
-    axis: str
-    column: str
-    factor: float = 1
-    show: Callable[[float], str] = loss_text
-
-
-CURVES = (
-    Curve("accuracy", "Accuracy", "accuracy (%)", "accuracy_ratio", factor=100, show="{:.1f}".format),
-    Curve("test-loss", "Loss", "test loss", "test_loss"),
-    Curve("epoch-time", "Epoch time", "epoch (s)", "epoch_s"),
-)
+RUN = Column("name", "run", TEXT)
+CURVES = (ACCURACY, TEST_LOSS, Column("epoch_s", "epoch time"))  # columns of epochs.csv
 
 
 def common_of_runs(runs: pd.DataFrame) -> str:
@@ -192,45 +170,25 @@ def training_tables(runs: pd.DataFrame) -> list[Table]:
     measured = rows[rows["num_launches"] > 0]
     if measured.empty:
         return []
-    word = interval_heading(rows["interval"])
-    columns = {
-        "run": lambda row: row.cell_name.full,
-        "n": launches,
-        "total (s)": lambda row: three(row.total_s),
-        f"{word} (s)": lambda row: ends(row, "total", "s"),
-        "images/s": lambda row: three(row.throughput_samples_per_s),
-        "train loss": lambda row: loss_text(row.train_loss),
-        "test loss": lambda row: loss_text(row.test_loss),
-        word: lambda row: ends(row, "test", "loss", loss_text),
-        "accuracy (%)": lambda row: percent(row.accuracy_ratio),
-        f"{word} (%)": lambda row: ends(row, "accuracy", "ratio", percent),
-    }
-    outcome = Table.of("Total time and final results", columns, rows, ("training_runs",))
-    memory = parts_table(measured, "run", "training_runs")
+    device, columns = rows["device"].iloc[0], (NAME, LAUNCHES, *TRAINING_RUNS.of_table("outcome"))
+    outcome = Table.of_columns("Total time and final results", columns, rows, device, ("training_runs",))
+    memory = parts_table(measured, "training_runs", device)
     return [outcome, memory] if memory else [outcome]
 
 
 def time_table(title: str, rows: pd.DataFrame, ranks: pd.DataFrame) -> Table:
     """Return time and memory of each run, and below those of its ranks."""
     ranks = ranks.merge(rows[["cell", "name", "num_planned", "interval"]], on="cell")
-    peaks = {head: column for head, column in PEAKS.items() if ranks[column].notna().any()}
-    word = f"{interval_heading(rows['interval'])} (s)"
-    heads = ("run", "rank", "n", "total (s)", word, "training (s/epoch)", "test (s/epoch)", "rank accuracy (%)")
-
-    def line(row, rank: str, train: str, test: str, accuracy: str) -> tuple[str, ...]:
-        sizes = (size_text(getattr(row, column)) for column in peaks.values())
-        times = three(row.total_s), ends(row, "total", "s"), train, test
-        return row.name, rank, launches(row), *times, accuracy, *sizes
-
-    lines = []
-    for row in rows.itertuples():
-        rank, accuracy = ("slowest", NOT_PLANNED) if row.world_size > 1 else ("0", percent(row.accuracy_ratio))
-        lines.append(line(row, rank, three(row.epoch_train_s), three(row.epoch_test_s), accuracy))
-        of_cell = ranks[ranks["cell"] == row.cell]
-        for of_rank in of_cell.itertuples() if 1 < len(of_cell) <= MAX_RANKS else ():
-            lines.append(line(of_rank, str(of_rank.rank), NOT_PLANNED, NOT_PLANNED, percent(of_rank.accuracy_ratio)))
+    ranks = ranks[ranks.groupby("cell")["rank"].transform("size").between(2, MAX_RANKS)]
+    is_one, order = rows["world_size"] == 1, {cell: place for place, cell in enumerate(rows["cell"])}
+    runs = rows.assign(rank=is_one.map({True: "0", False: "slowest"}), is_run=True)
+    shown = pd.concat([runs, ranks.assign(is_run=False)]).sort_values(
+        "cell", kind="stable", key=lambda cells: cells.map(order)
+    )
+    of_epoch = (replace(column, applies=lambda row: row.is_run) for column in TRAINING_RUNS.of_table("ranks"))
+    columns = (RUN, RANK, LAUNCHES, TOTAL, *of_epoch, *TRAINING_RANKS.of_table("ranks"))
     sources = ("training_runs", "training_ranks")
-    return Table(f"Time and memory of {title}, by rank", (*heads, *peaks), tuple(lines), sources=sources)
+    return Table.of_columns(f"Time and memory of {title}, by rank", columns, shown, rows["device"].iloc[0], sources)
 
 
 def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) -> list[Figure]:
@@ -249,41 +207,45 @@ def training_run_figures(tables: dict[str, pd.DataFrame], epochs: pd.DataFrame) 
     ]
 
 
-def _figure(curve: Curve, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
+def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame, tables: dict) -> Figure:
     shown = epochs[epochs["cell"].isin(rows["cell"])]
-    is_time = curve.kind == "epoch-time"
+    device, is_time = rows["device"].iloc[0], curve.name == "epoch_s"
     ticks = size_ticks(sorted(set(shown["epoch"])), lambda epoch: f"{epoch:g}")
-    low = 0 if curve.kind == "accuracy" else None
+    low = 0 if curve is ACCURACY else None
     dot = DOT if shown["epoch"].nunique() <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
-    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.axis, low=low), _series(curve, rows, shown), dot=dot)
+    panel = Panel(
+        Axis("epoch", ticks=ticks), Axis(curve.heading(device), low=low), _series(curve, rows, shown), dot=dot
+    )
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
-    figure_id, title = f"{curve.kind}-{number}", f"{curve.title}: {title}"
+    figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     drawing = draw(panel, figure_id, title)
     return Figure(figure_id, title, drawing.svg, table, "epochs", drawing.legend)
 
 
-def _series(curve: Curve, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
+def _series(curve: Column, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
     series = []
     for row in rows.itertuples():
-        known = epochs[(epochs["cell"] == row.cell) & epochs[curve.column].notna()]
+        known = epochs[(epochs["cell"] == row.cell) & epochs[curve.name].notna()]
         points = []
         for epoch, of_epoch in known.groupby("epoch"):
-            values = [curve.factor * value for value in of_epoch[curve.column].tolist()]
+            values = list(map(curve.shown, of_epoch[curve.name]))
             points.append(Point(float(epoch), tuple(values), fast_median(values)))
         if points:
             series.append(Series(row.label, tuple(points)))
     return tuple(series)
 
 
-def _epoch_table(curve: Curve, title: str, rows: pd.DataFrame, panel: Panel) -> Table:
+def _epoch_table(curve: Column, title: str, rows: pd.DataFrame, panel: Panel) -> Table:
     """Return the medians over launches at the ticks of the axis, for each line."""
     values = {(series.label, point.x): point.reported for series in panel.series for point in series.points}
-    columns = {"run": lambda row: row.name, "n": launches}
-    for epoch, text in panel.x.ticks:
-        columns[f"epoch {text}"] = lambda row, epoch=epoch: (
-            curve.show(values[row.label, epoch]) if (row.label, epoch) in values else UNKNOWN
-        )
-    return Table.of(f"{curve.axis.capitalize()} of {title}: median over launches", columns, rows)
+
+    def text(row, epoch: float) -> str:
+        return number_text(values.get((row.label, epoch)), figures=curve.figures)
+
+    epochs = (Column("", f"epoch {tick}", text=partial(text, epoch=epoch)) for epoch, tick in panel.x.ticks)
+    device = rows["device"].iloc[0]
+    caption = f"{curve.heading(device)} of {title}: median over launches"
+    return Table.of_columns(caption, (RUN, LAUNCHES, *epochs), rows, device)
 
 
 def section(data: ReportData) -> Section:

@@ -1,7 +1,5 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
-from dataclasses import replace
-
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
@@ -123,9 +121,9 @@ def model_tables(measurements: pd.DataFrame, device: str) -> tuple[Table, ...]:
     columns = (
         Column("model", "model", TEXT),
         Column("sample", "sample", TEXT, text=_sample_text),
-        replace(result_column("num_parameters"), shown_as="millions"),
+        result_column("num_parameters", shown_as="millions"),
         *map(result_column, DIMENSIONS),
-        replace(result_column("flops_per_sample"), shown_as="GFLOP"),
+        result_column("flops_per_sample", shown_as="GFLOP"),
     )
     return (Table.of_columns("Models", columns, models, device, sources=("measurements",)),)
 
