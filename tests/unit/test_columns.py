@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, number_text
+from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, number_text
 
 STEP = Column("step_s", "step time", shown_as="ms", better="smaller", interval="interval", is_shown=True)
 RATE = Column("throughput_samples_per_s", "throughput per {rank}", better="larger")
@@ -99,3 +99,20 @@ def test_a_row_that_cannot_have_a_value_shows_a_dash():
     assert inter_node.cell(row(nodes=1, inter_node_ratio=None)) == "–"
     assert inter_node.cell(row(nodes=2, inter_node_ratio=None)) == "n/a"
     assert inter_node.cell(row(nodes=2, inter_node_ratio=0.982)) == "0.982"
+
+
+def test_times_that_differ_much_have_the_unit_that_suits_each():
+    time = Column("time_s", "time, {other}", shown_as=EACH, interval="interval")
+    times = {"time_s": 1.32, "time_low_s": 1.1, "time_high_s": 1.57, "interval": "interval"}
+    assert (time.cell(row(**times)), time.ends(row(**times))) == ("1.32 s", "[1.10, 1.57] s")
+    single = row(time_s=0.0000373, time_low_s=None, time_high_s=None)
+    assert (time.cell(single), time.ends(single)) == ("37.3 µs", "n/a")
+    assert time.heading("cpu", other="bound {1}") == "Time, bound {1}"
+
+
+def test_ratios_have_three_decimals_and_differences_the_digits_of_their_interval():
+    ratio = Column("time_ratio", "ratio", interval="interval")
+    known = row(time_ratio=1.0374, time_low_ratio=1.0281, time_high_ratio=1.0468, interval="range")
+    assert (ratio.cell(known), ratio.ends(known)) == ("1.037", "(1.028 to 1.047)")
+    difference = Column("time_ratio", "difference", shown_as="%", minus=1, interval="interval")
+    assert (difference.cell(known), difference.ends(known)) == ("3.7", "(2.8 to 4.7)")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import train_cell
 
+from regatta.core.text import ratio_text
 from regatta.core.verdicts import Compared
 from regatta.topics.comparison.tables import (
     ALIKE,
@@ -30,7 +31,6 @@ from regatta.topics.comparison.texts import (
     interval_text,
     launches_text,
     margin_text,
-    ratio_text,
     verdict_text,
 )
 

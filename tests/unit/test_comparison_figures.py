@@ -52,8 +52,10 @@ def test_the_table_has_the_largest_effect_first_and_the_verdict_early():
         *("all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB"),
         *("all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB"),
     ]
-    assert table.columns == ("cell", "verdict", "ratio, bound / contained", "time, contained", "time, bound", "n")
-    assert table.rows[0][1:] == ("faster", "0.500 [0.489, 0.511]", "1.02 s", "510 ms", "5")
+    assert table.columns == (
+        *("Cell", "Verdict", "Time, bound", "Time, contained", "Ratio, bound / contained", "95 % interval", "n"),
+    )
+    assert table.rows[0][1:] == ("faster", "510 ms", "1.02 s", "0.500", "[0.489, 0.511]", "5")
     assert section.figures == ()
     assert section.state == ("4 pairs", "quiet")
     assert table.cells[0].startswith("collective-all_reduce-16384-")
@@ -289,8 +291,7 @@ def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped():
     assert "<script>" not in text
     assert "stack &#34;&gt;&lt;script&gt; vs. contained: change in time (%)" in text
     assert section.content["table"].columns[2:5] == (
-        *("ratio, compared / reference", "time, reference"),
-        "time, compared",
+        *("Time, compared", "Time, reference", "Ratio, compared / reference"),
     )
 
 
@@ -351,6 +352,6 @@ def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
 def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path):
     page = pages_of(tmp_path)[0]
     heads = re.findall('<th scope="col">(.*?)</th>', page)
-    assert heads[-6:] == ["cell", "verdict", "ratio, test / base", "time, base", "time, test", "n"]
+    assert heads[-6:] == ["Verdict", "Time, test", "Time, base", "Ratio, test / base", "95 % interval", "n"]
     assert "reference" not in page[page.index("<main>") : page.index("</main>")]  # below are the columns of the CSV
     assert page.index(">+50<") < page.index("largest effect first")

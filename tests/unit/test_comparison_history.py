@@ -78,12 +78,12 @@ def test_the_text_shows_what_left_the_margin_and_counts_the_rest(tmp_path, monke
 def test_the_figure_has_the_cell_that_changed_most_first_and_marks_the_change(tmp_path, drawing):
     history = history_of(tmp_path)
     (figure,) = history_figures(history)
-    assert 'aria-label="Cells over time: ratio to first campaign"' in figure.svg
+    assert 'aria-label="Cells over time: Ratio to first campaign"' in figure.svg
     assert "3*" in figure.svg
     assert [row[0] for row in figure.table.rows] == ["all-reduce · 1×2 processes · 16 KiB"] * 3 + [
         "all-reduce · 1×2 processes · 4 KiB"
     ] * 2
-    assert history_table(history).rows[2][3:] == ("1.32 s", "[1.10 s, 1.57 s]", "3", "1.200")
+    assert history_table(history).rows[2][3:] == ("3", "1.32 s", "[1.10, 1.57] s", "1.200")
     assert figure.svg == history_figures(history)[0].svg
 
 

@@ -255,7 +255,7 @@ def test_names_and_numbers_of_cells_distinguish_nodes(of_nodes):
     assert names[cell["id"]].parts["hosts"] == "n17"
     block = data_block(of_nodes)
     place = block["cells"]["id"].index(cell["id"])
-    assert 107 < block["cells"]["ratio_to_median_percent"][place] < 110
+    assert 7 < block["cells"]["difference_percent"][place] < 10
     assert len(block["facets"]["hosts"]["values"]) == 24
 
 

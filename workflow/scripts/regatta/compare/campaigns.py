@@ -15,13 +15,14 @@ from regatta.compare.fields import different_values, single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.statistics import interval_values
-from regatta.core.text import one_line
+from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
+from regatta.kit.columns import EACH, TEXT, WHOLE, Column, Columns
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, MEASUREMENTS, REAL, TEXT, WHOLE, interval_columns, make_table, read_csv
+from regatta.store.csv_files import CELL, MEASUREMENTS, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.topics.base import fallback_text, launch_means, primary_columns, with_primary
 from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
@@ -228,17 +229,29 @@ def read_imported(path: Path, stack: str | None, options: Options, scratch: Path
 
 # The same cells in several campaigns.
 
-HISTORY = {
-    "cell": TEXT,
-    **CELL,
-    "place": WHOLE,
-    "folder": TEXT,
-    "date_utc": TEXT,
-    "num_launches": WHOLE,
-    "interval": TEXT,
-    **interval_columns("time", "s"),
-    "ratio_to_first": REAL,
-}
+
+def _date_text(row) -> str:
+    return UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
+
+
+TO_FIRST = Column(
+    *("ratio_to_first", "ratio to first campaign"),
+    table="history",
+    text=lambda row: ratio_text(row.ratio_to_first),
+    help="time / time in the first campaign that has the cell",
+)
+HISTORY = Columns(
+    *(Column(name, type=kind) for name, kind in {"cell": TEXT, **CELL}.items()),
+    Column("place", type=WHOLE, help="number of the campaign, counted from 0"),
+    Column("folder", "campaign", TEXT, table="history", help="its results folder"),
+    Column("date_utc", "date", TEXT, table="history", text=_date_text, help="when the cell was first measured"),
+    Column("num_launches", "n", WHOLE, table="history", help="number of ok launches"),
+    Column("interval", type=TEXT, help="kind of the time's interval"),
+    Column(
+        "time_s", "time", shown_as=EACH, table="history", interval="interval", help="primary time, mean over launches"
+    ),
+    TO_FIRST,
+)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.compare.campaigns import CampaignResults, CampaignsCompared, History, largest_changes
+from regatta.compare.campaigns import HISTORY, TO_FIRST, CampaignResults, CampaignsCompared, History, largest_changes
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, interval_heading, is_unknown, percent, plural, ratio_text
+from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, percent, plural, ratio_text
 from regatta.report.page import load_template
-from regatta.report.panels import Figure, Section, Table, ends, full_names, make_figure
+from regatta.report.panels import CELL_NAME, Figure, Section, Table, full_names, make_figure
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
@@ -178,8 +178,8 @@ def _history_figure(history: History, cells: list[str], index: int) -> Figure:
     x = Axis("", low=-0.3, high=len(campaigns) - 0.7, ticks=ticks)
     series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
     title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
-    panel, table = Panel(x, Axis("ratio to first campaign"), series), history_table(history, cells)
-    return make_figure(f"history-{index + 1}", title, panel, table, "")
+    panel = Panel(x, Axis(TO_FIRST.heading(history.table["device"].iloc[0])), series)
+    return make_figure(f"history-{index + 1}", title, panel, history_table(history, cells), "")
 
 
 def _points(history: History, cell: str) -> tuple[Point, ...]:
@@ -196,16 +196,8 @@ def history_table(history: History, cells: list[str] | None = None) -> Table:
     names, table = _names(history), history.table
     order = cells or list(largest_changes(history).index)
     rows = pd.concat([table[table["cell"] == cell] for cell in order])
-    columns = {
-        "cell": lambda row: names[row.cell],
-        "campaign": lambda row: row.folder,
-        "date": lambda row: UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10],
-        "time": lambda row: duration(row.time_s),
-        interval_heading(table["interval"]): lambda row: ends(row, "time", "s", duration),
-        "n": lambda row: str(row.num_launches),
-        "ratio to first": lambda row: ratio_text(row.ratio_to_first),
-    }
-    return Table.of("Mean times over campaigns", columns, rows)
+    rows, columns = rows.assign(full_name=rows["cell"].map(names)), (CELL_NAME, *HISTORY.of_table("history"))
+    return Table.of_columns("Mean times over campaigns", columns, rows, rows["device"].iloc[0])
 
 
 def comparison_page(found: CampaignsCompared) -> str:

@@ -89,8 +89,13 @@ def duration(seconds: float | None) -> str:
     """Return seconds with the unit that suits them: 12.3 µs, 4.56 ms, 7.89 s."""
     if is_unknown(seconds):
         return UNKNOWN
-    factor, unit = next((scale for scale in SECOND_UNITS if seconds * scale[0] < 1000), (1, "s"))
+    factor, unit = time_scale(seconds)
     return f"{three(seconds * factor)} {unit}"
+
+
+def time_scale(seconds: float) -> tuple[float, str]:
+    """Return the unit that suits a time, after the number of them in a second."""
+    return next((scale for scale in SECOND_UNITS if seconds * scale[0] < 1000), (1, "s"))
 
 
 def long_duration(hours: float, beside_hours: float = 0) -> str:

@@ -6,8 +6,9 @@ step_high_s.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from regatta.core import text as texts
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, rank_word, ranks_word, ratio_text
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
@@ -27,6 +28,7 @@ UNITS = {
     "s": "s",
 }
 MICROSECONDS = "\N{MICRO SIGN}s"
+EACH = "each"  # as unit of times: each has the unit that suits it
 FACTORS = {
     ("s", "ms"): 1e3,
     ("s", MICROSECONDS): 1e6,
@@ -47,11 +49,12 @@ MOST_DECIMALS = 7  # smaller numbers have an exponent
 class Column:
     """A column of a CSV file, and how people read it.
 
-    label: without unit, as within a sentence; {rank}, {ranks} and {hours} stand for words that depend on the device.
-    Without a label the column is in the file only. shown_as: unit; default: that of the name. better: "smaller" or
-    "larger". interval: the column with the kind of its interval, empty if it has no ends. help: definition. note: how
-    it was timed. figures: significant ones without an interval. text: formats a row. applies: whether a row can have a
-    value; others show a dash. table: name, within its topic, of the table on the page that shows it.
+    label: without unit, as within a sentence; {rank}, {ranks} and {hours} stand for words that depend on the device,
+    others for words of a table. Without a label the column is in the file only. shown_as: unit; default: that of the
+    name. minus: subtracted from what is shown: 1 from a ratio shown as a difference. better: "smaller" or "larger".
+    interval: the column with the kind of its interval, empty if it has no ends. help: definition. note: how it was
+    timed. figures: significant ones without an interval. text: formats a row. applies: whether a row can have a value;
+    others show a dash. table: name, within its topic, of the table on the page that shows it.
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
     the time of a cell; of several, the first known one. group: in the drawer.
@@ -61,6 +64,7 @@ class Column:
     label: str = ""
     type: str = REAL
     shown_as: str = ""
+    minus: float = 0
     better: str = ""
     interval: str = ""
     help: str = ""
@@ -106,10 +110,15 @@ class Column:
     def is_number(self) -> bool:
         return self.type in (WHOLE, REAL)
 
-    def heading(self, device: str) -> str:
+    @property
+    def is_ratio(self) -> bool:
+        """Return whether people read it as a ratio, with the digits of one."""
+        return self.unit == "ratio" and not self.shown_as
+
+    def heading(self, device: str, **words: str) -> str:
         """Return the label with its unit: Step time (ms). Also for axes."""
-        words = {"rank": rank_word(device), "ranks": ranks_word(device), "hours": hours_word(device)}
-        unit = self.unit_text.format(**words)
+        words |= {"rank": rank_word(device), "ranks": ranks_word(device), "hours": hours_word(device)}
+        unit = "" if self.shown_as == EACH else self.unit_text.format(**words)
         text = self.label.format(**words)
         text = text[:1].upper() + text[1:] if len(text) > 1 else text
         return (f"{text} ({unit})" if text else unit) if unit else text
@@ -119,7 +128,7 @@ class Column:
 
     def shown(self, value: float | None) -> float | None:
         """Return a value of the file in the unit that people read; None if unknown."""
-        return None if is_unknown(value) else self.factor * float(value)
+        return None if is_unknown(value) else self.factor * (float(value) - self.minus)
 
     def of(self, row: object) -> tuple[float | None, float | None, float | None]:
         """Return value and ends of a row, in the unit that people read."""
@@ -135,24 +144,34 @@ class Column:
         value = getattr(row, self.name)
         if is_unknown(value) or not self.is_number:
             return UNKNOWN if is_unknown(value) else str(value)
+        if self.shown_as == EACH:
+            return self._in_its_unit(row, Column.cell)
         if self.type == WHOLE and self.factor == 1:
             return f"{value:,}"
-        if self.interval:
-            return number_text(*self.of(row), getattr(row, self.interval), self.figures)
-        is_ratio = self.unit == "ratio" and not self.shown_as
-        return ratio_text(value) if is_ratio else number_text(self.shown(value), figures=self.figures)
+        if self.is_ratio:
+            return ratio_text(value)
+        return number_text(*self.of(row), getattr(row, self.interval) if self.interval else "", self.figures)
 
     def ends(self, row: object) -> str:
         """Return the text of a row's range, as (low to high), or interval, as [low, high]."""
         if self.applies is not None and not self.applies(row):
             return NOT_PLANNED
+        if is_unknown(getattr(row, self.name)):
+            return UNKNOWN
+        if self.shown_as == EACH:
+            return self._in_its_unit(row, Column.ends)
         value, low, high = self.of(row)
-        if value is None or low is None or high is None:
+        if low is None or high is None:
             return UNKNOWN
         kind = getattr(row, self.interval)
         decimals = decimals_of(value, low, high, kind, self.figures)
-        low, high = fixed(low, decimals), fixed(high, decimals)
-        return f"({low} to {high})" if kind == "range" else f"[{low}, {high}]"
+        return texts.bracket(low, high, kind, ratio_text if self.is_ratio else lambda end: fixed(end, decimals))
+
+    def _in_its_unit(self, row: object, show: Callable) -> str:
+        """Return a text of a row in the unit that suits its time, followed by this unit."""
+        unit = texts.time_scale(getattr(row, self.name))[1]
+        text = show(replace(self, shown_as=unit), row)
+        return text if text == UNKNOWN else f"{text} {unit}"
 
 
 def number_text(
@@ -186,6 +205,11 @@ def fixed(value: float, decimals: int) -> str:
 def _exponent(value: float) -> int:
     """Return the decimal exponent of a value that is rounded to three significant figures; 0 of 0."""
     return int(f"{value:.2e}".partition("e")[2])
+
+
+def in_file(kind: str, text: str, *names: str) -> tuple[Column, ...]:
+    """Return columns of a file that the page does not show. kind: their type; text: their definition."""
+    return tuple(Column(name, type=kind, help=text) for name in names)
 
 
 CELL_ID = Column("cell", type=TEXT)  # in a file with one row for each cell

@@ -261,7 +261,7 @@ def _numbers(
 def _number(column: Column, places: Mapping, table: pd.DataFrame, texts: Mapping[str, Texts]) -> dict[str, list]:
     """Return the values of a number, and of the ends and kind of its interval if it has one."""
     found = {
-        end: _by_cell(table, name, places, lambda value: rounded(value, column.factor))
+        end: _by_cell(table, name, places, lambda value: rounded(column.shown(value)))
         for end, name in zip(INTERVAL_ENDS, column.names, strict=False)
     }
     if column.interval:

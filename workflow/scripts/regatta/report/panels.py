@@ -57,14 +57,17 @@ class Table:
 
     @classmethod
     def of_columns(
-        cls, caption: str, columns: Sequence[Column], rows: pd.DataFrame, device: str, sources: tuple[str, ...] = ()
+        cls, caption: str, columns: Sequence[Column], rows: pd.DataFrame, device: str, sources=(), **words: str
     ) -> "Table":
-        """Return a table with a line for each row: of each column that any row has, its value and its interval."""
+        """Return a table with a line for each row: of each column that any row has, its value and its interval.
+
+        words: of headings, besides those of the device.
+        """
         known = [column for column in columns if column.text or rows[column.name].notna().any()]
         has_several = sum(bool(column.interval) for column in known) > 1
         shown: dict[str, Callable[[object], str]] = {}
         for column in known:
-            shown[column.heading(device)] = column.cell
+            shown[column.heading(device, **words)] = column.cell
             if column.interval:
                 of = f" of {column.label}" if has_several else ""
                 shown[interval_heading(rows[column.interval]) + of] = column.ends

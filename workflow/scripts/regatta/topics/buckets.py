@@ -3,29 +3,21 @@
 import math
 from collections import Counter
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.text import (
-    UNKNOWN,
-    bracket,
-    interval_heading,
-    is_unknown,
-    natural,
-    percent,
-    plural,
-    ranks_word,
-    shape,
-)
+from regatta.core.text import UNKNOWN, interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
+from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.page import MARKS
-from regatta.report.panels import Section, milliseconds
+from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, interval_columns, make_table
 from regatta.store.records import one_line
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
@@ -33,6 +25,7 @@ from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
 from regatta.topics.percentiles import bucket_tables
+from regatta.topics.scaling.tables import STEP
 from regatta.topics.settings import GROUP, SETTINGS, Setting, cost_text, is_costly, settings_of, settings_table
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
@@ -45,21 +38,20 @@ SHOWN = ("interval", "num_launches", "num_planned")
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
 PREDICTED = ("predicted_bucket_mib", "predicted_low_mib", "predicted_high_mib")
-CELLS = (*GROUP, "cell", "bucket_cap_mb", "step_s", "step_low_s", "step_high_s")
-BUCKETS = {
-    **{name: CELL[name] for name in GROUP},
-    "num_buckets": WHOLE,
-    "best_bucket_cap_mb": REAL,
-    "best_step_s": REAL,
-    "indistinguishable_mb": TEXT,
-    "gradient_bytes": WHOLE,
-    "bandwidth_w_gb_per_s": REAL,
-    "call_o_s": REAL,
-    "source": TEXT,
-    **dict.fromkeys(PREDICTED, REAL),
-    "predicted_to_best_ratio": REAL,
-    "reason": TEXT,
-}
+CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
+BUCKETS = Columns(
+    *(Column(name, type=CELL[name]) for name in GROUP),
+    Column("num_buckets", type=WHOLE, help="number of measured bucket sizes"),
+    *in_file(REAL, "the fastest, and its `step_s`. Empty if fewer than two", "best_bucket_cap_mb", "best_step_s"),
+    *in_file(TEXT, "the others that may be the best, or `none`. Empty if undecided", "indistinguishable_mb"),
+    Column("gradient_bytes", type=WHOLE, help="s"),
+    *in_file(REAL, "w and o. Empty if neither source exists", "bandwidth_w_gb_per_s", "call_o_s"),
+    Column("source", type=TEXT, help="`all_reduce` or `bucketed`: see below"),
+    Column(PREDICTED[0], help="√(s w o) / 2²⁰, limited to s: a single bucket"),
+    *in_file(REAL, "prediction with the low ends of both w and o, and with the high ends", *PREDICTED[1:]),
+    Column("predicted_to_best_ratio", help="predicted over measured best"),
+    Column("reason", type=TEXT, help="why there is no prediction: see below"),
+)
 
 
 @dataclass(frozen=True)
@@ -210,7 +202,7 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
 def _skipped_cells(campaign: dict) -> list[dict]:
     """Return rows of the skipped cells with a bucket size: without numbers, with the reason."""
     skipped = [cell for cell in campaign["skipped"] if cell["spec"]["parameters"].get("bucket_cap_mb") is not None]
-    nothing = dict.fromkeys(("step_s", "step_low_s", "step_high_s", *SHOWN))
+    nothing = dict.fromkeys((*STEP.names, *SHOWN))
     return [
         {name: cell_row(cell).get(name) for name in CELLS} | nothing | {"reason": cell["reason"]} for cell in skipped
     ]
@@ -258,8 +250,8 @@ def _square(
     cost = cost_text(settings.get(cell["cell"]))
     near = best.get("indistinguishable_mb")
     is_best, is_near = size == best["best_bucket_cap_mb"], f"{size:g}" in (near or "").split(", ")
-    interval = bracket(cell["step_low_s"], cell["step_high_s"], cell["interval"], milliseconds)
-    note = f"{name}: step time {milliseconds(cell['step_s'])} ms, {interval_heading([cell['interval']])} {interval},"
+    row = SimpleNamespace(**cell)
+    note = f"{name}: {STEP.label} {STEP.cell(row)} ms, {interval_heading([cell['interval']])} {STEP.ends(row)},"
     note += f" n = {cell['num_launches']}/{cell['num_planned']}"
     if best["num_buckets"] < 2:
         note += "; no other size measured"

@@ -14,8 +14,9 @@ from regatta.core import moderation
 from regatta.core.best_settings import best_settings
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
+from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.report.findings import percent_number
-from regatta.store.csv_files import FLAG, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.store.csv_files import SHAPE_COLUMNS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
@@ -25,14 +26,16 @@ MOST_NEAR = 3  # cells within noise of the fastest that a finding names
 # Common fields of cells that differ only in bucket size, or only in algorithm.
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
 ALGORITHM = ("operation", "dtype", "message_bytes", "nodes", "gpus_per_node", "stack", "backend", "device")
-SETTINGS = {
-    "cell": TEXT,
-    "axis": TEXT,
-    "num_settings": WHOLE,
-    **dict.fromkeys(interval_columns("cost", "ratio"), REAL),
-    "may_be_best": FLAG,
-    "p_adjusted": REAL,
-}
+COST_ENDS = "simultaneous 95 % interval: that of a cell with the best of all others, at least 0"
+LEAST_P = "p of the row's most significant difference (Benjamini–Hochberg over rows of the axis); 1 if it excludes none"
+IS_BEST = "whether `cost_low_ratio` is 0. Of equal settings, one is excluded in at most 6 % of rows"
+SETTINGS = Columns(
+    *in_file(TEXT, "the cell, and what cells of its row differ in", "cell", "axis"),
+    Column("num_settings", type=WHOLE, help="cells of the row"),
+    Column("cost_ratio", help="geometric mean of the cell's primary times over that of the best cell, minus 1"),
+    *in_file(REAL, COST_ENDS, "cost_low_ratio", "cost_high_ratio"),
+    *(Column("may_be_best", type=FLAG, help=IS_BEST), Column("p_adjusted", help=LEAST_P)),
+)
 
 
 @dataclass(frozen=True)

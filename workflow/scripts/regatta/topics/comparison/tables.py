@@ -18,8 +18,9 @@ from regatta.core.names import cell_names
 from regatta.core.statistics import interval_values
 from regatta.core.text import is_unknown, plural, ratio_text
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, sign_test
+from regatta.kit.columns import EACH, FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, make_table
 from regatta.topics.base import with_primary
 
 
@@ -115,18 +116,39 @@ def _is_alike(a: dict, b: dict) -> bool:
 
 # One pair of cells. Columns of CELL describe `cell`, which differs from `reference` only in `axis`. Identical stacks
 # have the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
-COMPARISONS = {
-    **dict.fromkeys(("cell", "reference", "axis", "value", "reference_value"), TEXT),
-    **CELL,
-    **dict.fromkeys(("num_planned", "num_launches", "num_reference_launches"), WHOLE),
-    "is_paired": FLAG,
-    **dict.fromkeys(("time_s", "reference_time_s", "time_ratio", "time_low_ratio", "time_high_ratio"), REAL),
-    **dict.fromkeys(("interval", "test"), TEXT),
-    **dict.fromkeys(("p_value", "p_adjusted", "margin_ratio"), REAL),
-    **dict.fromkeys(("margin_source", "verdict"), TEXT),
-    "launches_needed": WHOLE,
-    **dict.fromkeys(("launch_correlation", "widening_ratio"), REAL),
-}
+MEAN_TIME = "geometric mean of the primary time over these launches"
+TEST = "the test, its two-sided p, and p corrected over all rows of the table (Benjamini–Hochberg)"
+SOURCES = "`campaign`, `default`, `noise floor of n A/A pairs`, or between campaigns `option`; empty for A/A pairs"
+WIDENING = (
+    "correlation of successive launches over rows with the same test, and how it widens the interval, if significant"
+)
+RATIO = Column(
+    *("time_ratio", "ratio, {other} / {reference}"),
+    table="pairs",
+    interval="interval",
+    help="ratio of the geometric means over these launches; if allocations are the unit, each is counted once",
+)
+COMPARISONS = Columns(
+    *in_file(TEXT, "the compared cell, and the reference: of two campaigns, that of base", "cell", "reference"),
+    Column("axis", type=TEXT, help="what they differ in; `campaign` between campaigns"),
+    *in_file(TEXT, "their values on the axis; between campaigns, the names of these", "value", "reference_value"),
+    *(Column(name, type=kind) for name, kind in CELL.items()),
+    Column("num_planned", type=WHOLE),
+    *in_file(WHOLE, "ok launches compared; if paired, number of pairs", "num_launches", "num_reference_launches"),
+    Column("is_paired", type=FLAG, help="whether launches that shared an allocation are compared pair by pair"),
+    Column("time_s", "time, {other}", shown_as=EACH, table="pairs", help=MEAN_TIME),
+    Column("reference_time_s", "time, {reference}", shown_as=EACH, table="pairs", help=MEAN_TIME),
+    RATIO,
+    Column("interval", type=TEXT, help="`single` with 1 launch on either side, `range` with 2, `interval` from 3"),
+    *(Column("test", type=TEXT, help=TEST), *in_file(REAL, TEST, "p_value", "p_adjusted")),
+    Column("margin_ratio", help="ratio - 1 up to which times are equivalent"),
+    Column("margin_source", type=TEXT, help=SOURCES),
+    Column("verdict", type=TEXT, help="see *Verdicts of a comparison*; `A/A` for identical stacks"),
+    Column(
+        "launches_needed", type=WHOLE, help="additional launches per side that would settle an inconclusive verdict"
+    ),
+    *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
+)
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
 FAR_NOISE = 2  # multiple of the noise floor beyond which an A/A pair is reported; at 1, one of 40 would be

@@ -10,10 +10,11 @@ from regatta.core import verdicts
 from regatta.core.benchmarks import all_axes
 from regatta.core.moderation import MIN_LAUNCHES, MOST_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
-from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ratio_text, size
+from regatta.core.text import UNKNOWN, is_unknown, percent, plural, size
 from regatta.core.verdicts import settled_direction
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.panels import Table
-from regatta.topics.comparison.tables import ALIKE, by_effect
+from regatta.topics.comparison.tables import ALIKE, COMPARISONS, RATIO, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
@@ -26,10 +27,7 @@ COMPARED = "Times: primary time of each benchmark, such as pipelined steps and c
 
 def interval_text(row) -> str:
     """Return a ratio with its interval, `1.021 [1.018, 1.024]`, or its range, `1.021 (1.010 to 1.030)`."""
-    if is_unknown(row.time_low_ratio):
-        return ratio_text(row.time_ratio)
-    interval = bracket(row.time_low_ratio, row.time_high_ratio, row.interval, ratio_text)
-    return f"{ratio_text(row.time_ratio)} {interval}"
+    return RATIO.cell(row) if is_unknown(row.time_low_ratio) else f"{RATIO.cell(row)} {RATIO.ends(row)}"
 
 
 def launches_text(row) -> str:
@@ -295,19 +293,18 @@ def finding_text(values: dict) -> str:
     return " ".join(texts)
 
 
+LABEL = Column("label", "cell", TEXT)
+VERDICT = Column("verdict", "verdict", TEXT, text=verdict_text)
+LAUNCHES = Column("num_launches", "n", WHOLE, text=launches_text)
+
+
 def comparison_table(
     title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
 ) -> Table:
     """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
-    reference, other = sides_text(labeled)
-    columns = {"cell": lambda row: row.label} | ({"verdict": verdict_text} if has_verdict else {})
-    columns |= {
-        f"ratio, {other} / {reference}": interval_text,
-        f"time, {reference}": lambda row: duration(row.reference_time_s),
-        f"time, {other}": lambda row: duration(row.time_s),
-        "n": launches_text,
-    }
-    return Table.of(title, columns, labeled, sources)
+    words = dict(zip(("reference", "other"), sides_text(labeled), strict=True))
+    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *COMPARISONS.of_table("pairs"), LAUNCHES)
+    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
 
 
 MOST_ROWS = 40  # of the table; the others are in comparisons.csv

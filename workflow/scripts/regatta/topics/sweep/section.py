@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.names import cell_names
-from regatta.core.text import bracket, interval_heading, is_unknown, natural, plural, three, times
+from regatta.core.text import bracket, is_unknown, natural, plural, three
 from regatta.core.verdicts import settled_direction
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
-from regatta.report.panels import Figure, Section, Table, launches, milliseconds, text_of
+from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import WIDTH_IN, Entry, new_canvas
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
@@ -22,7 +22,7 @@ from regatta.topics.comparison.heatmap import SCALE_END, difference_text
 from regatta.topics.comparison.tables import by_effect
 from regatta.topics.comparison.texts import margins_text
 from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
-from regatta.topics.sweep.tables import SWEEP, sweep_nodes_table, sweep_pairs_table
+from regatta.topics.sweep.tables import SWEEP, TIME_RATIO, WORDS, sweep_nodes_table, sweep_pairs_table
 
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
@@ -40,7 +40,6 @@ GROUPS = {
     "inconclusive": "Inconclusive",
     "equivalent": "Within the margin",
 }
-WORDS = {"equivalent": "within the margin"}  # verdicts that are shown in other words
 EN_DASH = "\N{EN DASH}"
 STYLES = {  # verdict -> color, marker
     "slower": (COLORS[1], "D"),
@@ -241,20 +240,9 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
     if rows.empty:
         return None
     workload = rows["workload"].iloc[0]
-    columns = {
-        noun: text_of("hosts", str),
-        "place": lambda row: f"{row.place}/{row.num_places}",
-        "n": launches,
-        "time (ms)": text_of("time_s", milliseconds),
-        "difference (%)": lambda row: difference_text(row.time_ratio),
-        f"{interval_heading(rows['interval'])} (%)": lambda row: bracket(
-            *(times(end, 1) and end - 1 for end in (row.time_low_ratio, row.time_high_ratio)),
-            row.interval,
-            percent_number,
-        ),
-        "verdict": lambda row: WORDS.get(row.verdict, row.verdict),
-    }
-    slowest_first = Table.of(f"{workload}: {noun}s, slowest first", columns, rows[::-1])
+    columns, device = (*SWEEP.of_table("ranking"), LAUNCHES), rows["device"].iloc[0]
+    caption = f"{workload}: {noun}s, slowest first"
+    slowest_first = Table.of_columns(caption, columns, rows[::-1], device, noun=noun)
     title = f"{noun.capitalize()}s: {workload}"
 
     def image() -> str:
@@ -267,10 +255,8 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
 
 def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
     """Draw estimates and intervals by place, with the names of the slowest. Dashed lines: the margin."""
-    percent = {
-        name: 100 * (rows[f"time{name}_ratio"].to_numpy(dtype=float, na_value=np.nan) - 1)
-        for name in ("", "_low", "_high")
-    }
+    percent, low, high = (np.array(of, float) for of in zip(*map(TIME_RATIO.of, table_rows(rows)), strict=True))
+    heading = TIME_RATIO.heading(rows["device"].iloc[0])
     places, verdicts = np.arange(1, len(rows) + 1), rows["verdict"].to_numpy()
     is_small, margin = len(rows) > 64, float(rows["margin_ratio"].iloc[0])
     names, cells = rows["hosts"].tolist(), []
@@ -282,26 +268,22 @@ def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
         for verdict, (color, marker) in STYLES.items():
             chosen = verdicts == verdict
             if chosen.any():
-                x, middle = places[chosen], percent[""][chosen]
+                x, middle = places[chosen], percent[chosen]
                 width, size = (0.8, 2.5) if is_small else (1.8, 5)
-                axes.vlines(
-                    x, percent["_low"][chosen], percent["_high"][chosen], color=color, linewidth=width, alpha=0.7
-                )
+                axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
                 style = {"marker": marker, "markersize": size, "color": color, "linestyle": "none"}
                 axes.plot(x, middle, **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
                 cells.append([cell or "" for cell in rows["cell"].fillna("")[chosen]])
-        for index in _named(percent[""], (verdicts == "slower") & rows["is_named"].to_numpy()):
+        for index in _named(percent, (verdicts == "slower") & rows["is_named"].to_numpy()):
             name = {"ha": "right", "va": "center", "fontsize": 8, "color": INK, "parse_math": False}
-            axes.annotate(
-                names[index], (places[index], percent[""][index]), (-6, 0), textcoords="offset points", **name
-            )
+            axes.annotate(names[index], (places[index], percent[index]), (-6, 0), textcoords="offset points", **name)
         axes.set_xlim(0.4, len(rows) + 0.6)
         axes.set_xlabel(f"{noun}s, fastest first")
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.locator_params(axis="y", nbins=6)
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-        canvas.text(0.01, 0.99, "difference in time (%)", va="top", fontsize=9)
-        return svg_of(canvas, f"{title}: difference in time (%) by place", cells)
+        canvas.text(0.01, 0.99, heading, va="top", fontsize=9)
+        return svg_of(canvas, f"{title}: {heading} by place", cells)
 
 
 def _named(percent: np.ndarray, is_slower: np.ndarray) -> list[int]:

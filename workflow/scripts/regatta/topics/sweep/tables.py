@@ -14,41 +14,56 @@ from regatta.core.moderation import median_of_others
 from regatta.core.statistics import fast_median, interval_values, over_launches
 from regatta.core.text import natural
 from regatta.core.verdicts import Compared, judge_all
-from regatta.kit.columns import CELL_ID, Column, Columns
+from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import CELL, make_table
 from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
-# pairs, whose time is the median over its pairs. place: 1 is the fastest of num_places.
+# pairs, whose time is the median over its pairs.
+JUDGED = "as in comparisons, paired by repeat, moderated over all nodes; p is corrected over the table"
+WORDS = {"equivalent": "within the margin"}  # verdicts that are shown in other words
 TIME = Column(
     *("time_s", "time"),
     shown_as="ms",
+    table="ranking",
     better="smaller",
     interval="interval",
-    help="primary time, mean over launches",
+    help="primary time of ok launches, as in comparisons: geometric mean over launches",
     is_shown=True,
     is_main=True,
 )
 TIME_RATIO = Column(
-    *("time_ratio", "time / median node or pair"),
+    *("time_ratio", "difference in time"),
     shown_as="%",
+    minus=1,
+    table="ranking",
     better="smaller",
     interval="interval",
-    help="mean over repeats of the ratio to the median of the other nodes or pairs of the same repeat",
-    key="ratio_to_median_percent",
+    help="geometric mean over repeats of the ratio to the median of the other nodes or pairs of the same repeat",
+    key="difference_percent",
     is_shown=True,
 )
+PLACE = Column(
+    *("place", "place", WHOLE),
+    table="ranking",
+    better="smaller",
+    help="1 is the fastest of `num_places`",
+    text=lambda row: f"{row.place}/{row.num_places}",
+)
+VERDICT = Column(
+    *("verdict", "verdict", TEXT), table="ranking", text=lambda row: WORDS.get(row.verdict, row.verdict), help=JUDGED
+)
 SWEEP = Columns(
-    Column("hosts", type=TEXT),
+    Column("hosts", "{noun}", TEXT, table="ranking", help="the node, or the two of a pair"),
     CELL_ID,
     *(Column(name, type=kind) for name, kind in CELL.items()),
-    *(Column(name, type=WHOLE) for name in ("num_planned", "num_launches", "num_pairs")),
-    *(TIME, TIME_RATIO),
-    *(Column(name, type=TEXT) for name in ("interval", "test")),
-    *map(Column, ("p_value", "p_adjusted", "margin_ratio")),
-    *(Column(name, type=TEXT) for name in ("margin_source", "verdict")),
-    *(Column(name, type=WHOLE) for name in ("launches_needed", "place", "num_places")),
+    *in_file(WHOLE, "", "num_planned", "num_launches"),
+    Column("num_pairs", type=WHOLE, help="of a node in a sweep of pairs: those with a result"),
+    *(TIME, TIME_RATIO, *in_file(TEXT, JUDGED, "interval", "test")),
+    *in_file(REAL, JUDGED, "p_value", "p_adjusted", "margin_ratio"),
+    *(Column("margin_source", type=TEXT, help=JUDGED), VERDICT, Column("launches_needed", type=WHOLE, help=JUDGED)),
+    *(PLACE, Column("num_places", type=WHOLE)),
 )
 
 Times = dict[int, float]  # repeat -> seconds
