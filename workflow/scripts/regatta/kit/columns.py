@@ -176,6 +176,11 @@ def _exponent(value: float) -> int:
     return int(f"{value:.2e}".partition("e")[2])
 
 
+def in_file(kind: str, text: str, *names: str) -> tuple[Column, ...]:
+    """Return columns of a file that the page does not show. kind: their type; text: their definition."""
+    return tuple(Column(name, type=kind, help=text) for name in names)
+
+
 CELL_ID = Column("cell", type=TEXT)  # in a file with one row for each cell
 
 

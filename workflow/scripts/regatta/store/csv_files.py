@@ -19,7 +19,7 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
-from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE, Column
+from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
@@ -110,25 +110,40 @@ EPOCHS = {
 }
 RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
 # Outliers among the tested iterations, by class. The class of the others is unknown.
-_CLASSES = ("num_spikes_all_ranks", "num_spikes_one_host", "num_spikes_one_rank")
-OUTLIERS = {**dict.fromkeys(("num_fenced", "num_spikes", *_CLASSES), WHOLE), "spike_cost_iterations": REAL}
+_FENCED = "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
+_SPIKES = (
+    "outliers in these iterations, in total and by class; equal in all rows of a launch, shape, stack and quantity"
+)
+_KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
+OUTLIERS = (
+    Column("num_fenced", "iterations", WHOLE, table="outliers", help=_FENCED),
+    *(Column(f"num_spikes{end}", of, WHOLE, table="outliers", help=_SPIKES) for end, of in _KINDS.items()),
+    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "spike_cost_iterations"),
+)
+SPIKES_OF_RANK = Column("num_spikes_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
+QUANTITY = "the times used"
+_LAG = "how much later the rank is than the median of the others: see below; below 0 if it is earlier"
+_SHOWN = "the record of the quantiles, in which the most frequent suspect (a rank, else a host) has its largest lag"
 # For each launch of several ranks, one row per quantity and rank that others waited for. cell, line: the quantiles'.
-WAITS = {
-    **{name: MEASUREMENTS[name] for name in ("launch", "repeat", "stack", "device")},
-    **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
-    "quantity": TEXT,
-    "rank": WHOLE,
-    "host": TEXT,
-    **dict.fromkeys(("num_records", "num_iterations", "num_last"), WHOLE),
-    **OUTLIERS,
-    **dict.fromkeys(("num_spikes_of_rank", "num_spikes_of_host", "num_suspect"), WHOLE),
-    **dict.fromkeys(("lag_s", "lag_ratio"), REAL),
-    "num_host_suspect": WHOLE,
-    **dict.fromkeys(("host_lag_s", "host_lag_ratio"), REAL),
-    "cell": TEXT,
-    "line": WHOLE,
-    **dict.fromkeys(("p5_s", "p50_s", "p95_s"), REAL),
-}
+OF_LAUNCH = ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
+WAITS = Columns(
+    *(Column(name, type=MEASUREMENTS[name]) for name in OF_LAUNCH),
+    *in_file(TEXT, QUANTITY, "quantity"),
+    Column("rank", "rank", WHOLE, table="strip", help="the rank"),
+    Column("host", "host", TEXT, table="strip", help="its host"),
+    *in_file(WHOLE, "records and iterations examined", "num_records", "num_iterations"),
+    *in_file(WHOLE, "iterations in which the rank alone was last", "num_last"),
+    *OUTLIERS,
+    SPIKES_OF_RANK,
+    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_spikes_of_host"),
+    *in_file(WHOLE, "records in which the rank was the suspect", "num_suspect"),
+    *in_file(REAL, _LAG, "lag_s", "lag_ratio"),
+    *in_file(WHOLE, "records in which its host was the suspect", "num_host_suspect"),
+    *in_file(REAL, "the same lags of its host", "host_lag_s", "host_lag_ratio"),
+    *in_file(TEXT, _SHOWN, "cell"),
+    *in_file(WHOLE, _SHOWN, "line"),
+    *(Column(f"{one}_s", one, table="strip", help="quantiles of the rank's times") for one in ("p5", "p50", "p95")),
+)
 # Each launch of the store, and each job that worked on a batch.
 LAUNCHES = {
     **dict.fromkeys(("batch", "launch", "stack"), TEXT),
