@@ -42,6 +42,8 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
         (Column("cost_hours_per_million_tokens", "Cost"), "cuda", "Cost (GPU hours per million tokens)"),
         (Column("wrapper_ratio", "DDP"), "cpu", "DDP"),
         (Column("bucket_cap_mb", "Bucket"), "cpu", "Bucket (MiB)"),
+        (Column("duration_s", "duration", text=lambda row: "2 min"), "cpu", "Duration"),
+        (Column("idle_gpu_hours", "idle"), "cpu", "Idle (process hours)"),
     ],
 )
 def test_headings_have_the_unit_and_the_words_of_the_device(column, device, heading):
