@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, number_text
+from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file, number_text
 
 STEP = Column("step_s", "step time", shown_as="ms", better="smaller", interval="interval", is_shown=True)
 RATE = Column("throughput_samples_per_s", "throughput per {rank}", better="larger")
@@ -30,6 +30,7 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
         "throughput_samples_per_s": REAL,
     }
     assert columns.declared[1] is STEP
+    assert Columns(*in_file(WHOLE, "those of it", "line", "rank")).definitions == [("`line`, `rank`", "those of it")]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,8 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
         (Column("cost_hours_per_million_tokens", "Cost"), "cuda", "Cost (GPU hours per million tokens)"),
         (Column("wrapper_ratio", "DDP"), "cpu", "DDP"),
         (Column("bucket_cap_mb", "Bucket"), "cpu", "Bucket (MiB)"),
+        (Column("duration_s", "duration", text=lambda row: "2 min"), "cpu", "Duration"),
+        (Column("idle_gpu_hours", "idle"), "cpu", "Idle (process hours)"),
     ],
 )
 def test_headings_have_the_unit_and_the_words_of_the_device(column, device, heading):

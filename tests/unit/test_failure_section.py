@@ -30,7 +30,7 @@ def failures(*rows, **columns):
     found = [dict(zip(names, row, strict=True)) for row in rows]
     for name, values in columns.items():
         found = [row | {name: value} for row, value in zip(found, values, strict=True)]
-    return make_table(found, FAILURES | PLACE)
+    return make_table(found, FAILURES | {name: MEASUREMENTS[name] for name in PLACE})
 
 
 def test_causes_that_differ_in_their_numbers_are_one():

@@ -247,7 +247,7 @@ def test_where_no_record_is_long_enough_the_counts_are_unknown_and_not_none():
     assert stragglers["num_spikes"].isna().all()
     assert stragglers["has_most_spikes"].isna().all()
     assert hosts["num_spikes_of_host"].isna().all()
-    assert outlier_texts(outlier_groups(stragglers)) == outlier_tables(outlier_groups(stragglers)) == []
+    assert outlier_texts(outlier_groups(stragglers)) == outlier_tables(outlier_groups(stragglers), "cpu") == []
 
 
 def test_a_host_has_its_own_spikes_and_those_of_its_ranks():
@@ -272,8 +272,8 @@ def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_m
 
 def test_the_report_shows_the_counts_and_the_rank_with_most():
     groups = outlier_groups(tables_of(launch_of(0, of_kinds(*MIXED)))[0])
-    (table,) = outlier_tables(groups)
-    assert table.columns[-5:-1] == ("all ranks", "one host", "one rank", "unclassified")
+    (table,) = outlier_tables(groups, "cpu")
+    assert table.columns[-5:-1] == ("All ranks", "One host", "One rank", "Unclassified")
     assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
     assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on b has 2 of 3")
     assert len(outlier_texts(groups)) == 1  # no rank has enough to be named
@@ -283,17 +283,17 @@ def test_few_outliers_have_no_table_and_a_rank_that_has_all_of_them_is_named():
     mine = [who for who in MIXED if who != (ONE_RANK, 0)]
     groups = outlier_groups(tables_of(launch_of(0, of_kinds(*mine), num_iterations=3000))[0])
     assert "rank 3 on b has 2 of 2" in outlier_texts(groups)[1]
-    assert outlier_tables(groups) == []
+    assert outlier_tables(groups, "cpu") == []
     assert costliest(groups).empty
     always = outlier_groups(tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
-    assert outlier_tables(always)[0].rows[0][-1] == "rank 3 on b has 5 of 5"  # as few, but no chance
+    assert outlier_tables(always, "cpu")[0].rows[0][-1] == "rank 3 on b has 5 of 5"  # as few, but no chance
 
 
 def test_outliers_are_a_finding_only_where_they_are_many_and_cost_time():
     def costs(num, excess, num_iterations=100):
         many = tuple(Outlier(7, excess, ALL_RANKS) for _ in range(num))
         return costliest(outlier_groups(tables_of(launch_of(0, many, num_iterations=num_iterations))[0]))[
-            "cost"
+            "cost_ratio"
         ].tolist()
 
     assert costs(2, 1.5) == [pytest.approx(0.03)]
@@ -304,7 +304,7 @@ def test_outliers_are_a_finding_only_where_they_are_many_and_cost_time():
 def test_where_no_outlier_was_seen_there_is_no_table():
     groups = outlier_groups(tables_of(launch_of(0, ()))[0])
     assert "100 iterations" in outlier_texts(groups)[0]
-    assert outlier_tables(groups) == []
+    assert outlier_tables(groups, "cpu") == []
 
 
 def warnings_of(*launches):

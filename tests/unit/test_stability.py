@@ -91,18 +91,18 @@ def test_each_cell_has_a_mark_in_the_color_of_its_stack(drawing):
     stacks = stack_hues(make_campaign(cells))
     assert [stacks[cell] for cell in ids] == [("one", 0), ("one", 0), ("two", 1), ("two", 1)]
     ranges = ranges_of(**dict(zip(ids, (0.01, 0.02, 0.5, None), strict=True)))
-    figure = variation_figure(ranges, stacks, {cell: cell for cell in ids})
+    figure = variation_figure(ranges, stacks, {cell: cell for cell in ids}, "cpu")
     assert sorted(re.findall(r'data-cell="([^"]*)"', figure.svg)) == sorted(ids[:3])
     assert [(entry.label, entry.css_color) for entry in figure.legend] == [
         ("one", "var(--hue-1)"),
         ("two", "var(--hue-2)"),
     ]
-    assert [row[2] for row in figure.table.rows] == ["50.0", "2.0", "1.0"]
+    assert [row[-1] for row in figure.table.rows] == ["50.0", "2.00", "1.00"]
     assert "logarithmic above 5" in figure.svg
-    within = variation_figure(ranges.iloc[:2], stacks, {cell: cell for cell in ids})
+    within = variation_figure(ranges.iloc[:2], stacks, {cell: cell for cell in ids}, "cpu")
     assert "logarithmic" not in within.svg
     assert within.legend == (), "one stack needs no legend"
-    assert variation_figure(ranges.iloc[3:], stacks, {}) is None
+    assert variation_figure(ranges.iloc[3:], stacks, {}, "cpu") is None
 
 
 def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
@@ -206,7 +206,7 @@ def test_a_hostile_stack_is_text_in_the_legend_alone(drawing):
     cells[0]["spec"]["stack"]["name"] = evil
     ids = [cell["id"] for cell in cells]
     figure = variation_figure(
-        ranges_of(**dict.fromkeys(ids, 0.1)), stack_hues(make_campaign(cells)), dict(zip(ids, ids, strict=True))
+        ranges_of(**dict.fromkeys(ids, 0.1)), stack_hues(make_campaign(cells)), dict(zip(ids, ids, strict=True)), "cpu"
     )
     assert "script" not in figure.svg
     assert "aaaa" not in figure.svg

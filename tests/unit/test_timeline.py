@@ -176,9 +176,9 @@ def test_idle_time_of_more_than_a_quarter_is_a_finding(end, num):
 def test_the_section_has_the_hours_of_idle_time_by_shape():
     shown = section(data_of([launch()], [job(0, 54)], device="cpu"))
     table, launches = shown.tables
-    assert launches.rows == (("0 s", BATCH, "host", "2×4", "n1, n2", "40 s", "3", "0"),)  # what a bar's title says
-    assert table.columns[2] == "Process hours"
-    assert table.rows == (("2×4", "1", "0.120", "28", "11", "5.6", "30", "26", "0.0311"),)
+    assert launches.rows == (("0 s", "40 s", BATCH, "host", "2×4", "n1, n2", "3", "0"),)  # what a bar's title says
+    assert table.columns[2] == "Allocated (process hours)"
+    assert table.rows == (("2×4", "1", "0.120", "27.8", "11.1", "5.56", "29.6", "25.9", "0.0311"),)
     assert shown.state[0] == "26 % idle"
     assert "1.9 process minutes" in shown.content["shares"]
 

@@ -19,6 +19,7 @@ from regatta.core.errors import run_script
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
 from regatta.core.text import hours_word, rank_word, ranks_word
+from regatta.store.csv_files import COLLECTED
 from regatta.store.launch_files import write_text
 from regatta.topics.catalog import TABLES
 
@@ -31,7 +32,7 @@ HEAD = "| key | type | unit | default | meaning |\n|---|---|---|---|---|"
 CAMPAIGN, CLUSTER = "## Campaign file", "## Cluster file"
 ROW = re.compile(r"^\| `([^`]+)` \|.*$", re.MULTILINE)
 ROWS = re.compile(r"(?:^\| `.*\n)+", re.MULTILINE)
-COLUMNS = re.compile(r"(<!-- columns: (\w+) -->\n\n)(?:\|.*\n)*")
+COLUMNS = re.compile(r"(<!-- columns: (\w+)(?: without ([\w ]+))? -->\n\n)(?:\|.*\n)*")
 NAMES = re.compile(r"(?<=<!-- names -->\n).*?(?=\n\n|\n\Z|\Z)", re.DOTALL)
 UNITS = {
     "_seconds": "s",
@@ -127,11 +128,16 @@ def with_tables(text: str) -> str:
 
 
 def with_columns(text: str) -> str:
-    """Return the text of docs/metrics.md with the definitions that columns declare, below `<!-- columns: TABLE -->`."""
+    """Return the text of docs/metrics.md with the definitions that columns declare, below `<!-- columns: TABLE -->`.
+
+    `<!-- columns: TABLE without OTHER OTHER -->`: those that other tables do not define.
+    """
+    declared = COLLECTED | {name: spec.columns for name, spec in TABLES.items()}
     words = {"rank": rank_word("cuda"), "ranks": ranks_word("cuda"), "hours": hours_word("cuda")}
 
     def table(found: re.Match) -> str:
-        lines = [f"| {names} | {help_text} |" for names, help_text in TABLES[found[2]].columns.definitions]
+        known = [definition for other in (found[3] or "").split() for definition in declared[other].definitions]
+        lines = [f"| {' | '.join(row)} |" for row in declared[found[2]].definitions if row not in known]
         return found[1] + "\n".join(["| column | definition |", "|---|---|", *lines, ""]).format(**words)
 
     return COLUMNS.sub(table, text)

@@ -39,7 +39,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Result:
-    """A field of a record. group: values, parts_ns, memory or checks. column: of `table`; None: in the record only."""
+    """A field of a record. group: values, parts_ns, memory or checks. column: of `table`; None: in the record only.
+
+    help: definition of the column.
+    """
 
     group: str
     name: str
@@ -51,6 +54,7 @@ class Result:
     better: str | None = None
     table: str = "measurements"
     column: str | None = None
+    help: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ UNITS = {
     "gb_per_s": "GB/s",
     "hours_per_million_samples": "{hours} per million samples",
     "hours_per_million_tokens": "{hours} per million tokens",
+    "gpu_hours": "{hours}",
     "ratio": "",
     "loss": "",
     "bytes": "B",
@@ -116,9 +117,9 @@ class Column:
         return self.unit == "ratio" and not self.shown_as
 
     def heading(self, device: str, **words: str) -> str:
-        """Return the label with its unit: Step time (ms). Also for axes."""
+        """Return the label with its unit, unless `text` says it: Step time (ms). Also for axes."""
         words |= {"rank": rank_word(device), "ranks": ranks_word(device), "hours": hours_word(device)}
-        unit = "" if self.shown_as == EACH else self.unit_text.format(**words)
+        unit = "" if self.text or self.shown_as == EACH else self.unit_text.format(**words)
         text = self.label.format(**words)
         text = text[:1].upper() + text[1:] if len(text) > 1 else text
         return (f"{text} ({unit})" if text else unit) if unit else text
@@ -226,6 +227,11 @@ class Columns(dict):
     def is_of_cells(self) -> bool:
         """Return whether the file has one row for each cell."""
         return CELL_ID in self.declared
+
+    def named(self, *names: str) -> list[Column]:
+        """Return the columns of these names, in their order."""
+        by_name = {column.name: column for column in self.declared}
+        return [by_name[name] for name in names]
 
     def of_table(self, table: str) -> list[Column]:
         """Return the columns that a table on the page shows."""

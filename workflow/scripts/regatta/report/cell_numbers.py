@@ -4,34 +4,29 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from regatta.kit.columns import TEXT, Column, Columns
+from regatta.kit.columns import CELL_ID, Column, Columns
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import MEMORY_BYTES
 
-RANGE_COLUMNS = Columns(
-    Column("cell", type=TEXT),
-    Column(
-        *("range_ratio", "between-launch range"),
-        shown_as="%",
-        better="smaller",
-        note="of pipelined times where recorded",
-        help="(maximum \N{MINUS SIGN} minimum) / median over launches of the pipelined time, else the median or total",
-        is_shown=True,
-    ),
+RANGE = Column(
+    *("range_ratio", "between-launch range"),
+    shown_as="%",
+    better="smaller",
+    note="of pipelined times where recorded",
+    help="(maximum \N{MINUS SIGN} minimum) / median over launches of the pipelined time, else the median or total",
+    table="variation",
+    is_shown=True,
 )
-BLOCKING_RANGE_COLUMNS = Columns(
-    Column("cell", type=TEXT),
-    Column(
-        *("range_ratio", "between-launch range of latency"),
-        shown_as="%",
-        better="smaller",
-        help="the same for the latency of blocking calls",
-        key="blocking_range_percent",
-    ),
+BLOCKING_RANGE = Column(
+    *("range_ratio", "between-launch range of latency"),
+    shown_as="%",
+    better="smaller",
+    help="the same for the latency of blocking calls",
+    key="blocking_range_percent",
 )
 DERIVED = {
-    "main_ranges": RANGE_COLUMNS,
-    "blocking_ranges": BLOCKING_RANGE_COLUMNS,
+    "main_ranges": Columns(CELL_ID, RANGE),
+    "blocking_ranges": Columns(CELL_ID, BLOCKING_RANGE),
     "peaks": Columns(*(result_column(name, "memory") for name in MEMORY_BYTES)),
 }
 SETTINGS_HELP = {
@@ -74,4 +69,4 @@ def _ranges(cells: pd.Series, seconds: pd.Series) -> pd.DataFrame:
         {"cell": cell, "range_ratio": (high - low) / median if num > 1 else None}
         for cell, num, median, low, high in found.itertuples(name=None)
     ]
-    return make_table(rows, RANGE_COLUMNS)
+    return make_table(rows, DERIVED["main_ranges"])

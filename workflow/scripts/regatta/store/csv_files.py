@@ -9,7 +9,7 @@ evaluate as a formula has a leading apostrophe, which reading removes.
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,8 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
-from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE, Column
+from regatta.core.text import shape
+from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
@@ -47,101 +48,166 @@ PUBLISHED_RESULTS = (
 )
 
 
-def _in_order(types: dict[str, str], published: tuple[str, ...]) -> dict[str, str]:
-    """Return column -> type with the published columns first."""
-    return {name: TYPES[types[name]] for name in [*published, *types] if name in types}
+def _in_order(names: Collection[str], published: tuple[str, ...]) -> list[str]:
+    """Return names with the published ones first."""
+    return [name for name in dict.fromkeys([*published, *names]) if name in names]
 
 
 # Columns that identify a cell, from its spec, with one per parameter of any benchmark. Used by every table.
 CELL = {
     "benchmark": TEXT,
-    **_in_order({name: axis.type for name, axis in all_axes().items()}, PUBLISHED_AXES),
+    **{name: TYPES[all_axes()[name].type] for name in _in_order(all_axes(), PUBLISHED_AXES)},
     **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
     **dict.fromkeys(("stack", "backend", "device"), TEXT),
 }
-# A time of a part is in ns in the record and in seconds in the table.
-_PARTS = _in_order(dict.fromkeys(result_columns("parts_ns"), "number"), PUBLISHED_RESULTS)
-_VALUES = _in_order({name: r.type for name, r in result_columns("values").items()}, PUBLISHED_RESULTS)
-MEASURED = {
-    "num_iterations": WHOLE,
-    "stop": TEXT,
-    "half_width_ratio": REAL,
-    "warmup_iterations": WHOLE,
-    "warmup_stop": TEXT,
-    "first_iteration_s": REAL,
-    **dict.fromkeys(("min_s", "p50_s", "p50_low_s", "p50_high_s", *PERCENTILES, "max_s", "mean_s", "std_s"), REAL),
-    "drift_ratio": REAL,
-    "has_drift": FLAG,
-    "effective_samples": REAL,
-    "num_outliers": WHOLE,
-    "window_step_s": REAL,
-    **_PARTS,
-}
-MEASUREMENTS = {
-    "cell": TEXT,
-    **CELL,
-    "repeat": WHOLE,
-    **dict.fromkeys(("status", "phase", "cause", "launch"), TEXT),
-    **dict.fromkeys(("line", "position"), WHOLE),
-    "hosts": TEXT,
-    **MEASURED,
-    **dict.fromkeys(MEMORY_BYTES, WHOLE),
-    "num_calls": _VALUES["num_calls"],
-    "other_ranks": WHOLE,
-    **dict.fromkeys(("other_processes_ratio", "steal_ratio", "throttled_ratio"), REAL),
-    "loaded_host": TEXT,
-    **_VALUES,
-    "gpu": TEXT,
-    "allow_tf32_matmul": FLAG,
-    "allow_tf32_cudnn": FLAG,
-    "elapsed_s": REAL,
-    "time_utc": TEXT,
-    "command": TEXT,
-}
+
+
+def result_column(name: str, group: str = "values", file: str = "measurements", **more: object) -> Column:
+    """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
+    result, kind = result_columns(group, file)[name], {}
+    if group == "memory":
+        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory", "table": "memory"}
+    elif group == "parts_ns":  # in ns in the record and in seconds in the table
+        kind = {"type": REAL, "shown_as": "ms"}
+    label = result.label if result.label[1:2].isupper() else result.label[0].lower() + result.label[1:]
+    kind = {"type": TYPES[result.type], "better": result.better or "", "help": result.help} | kind
+    return Column(name, **{"label": label} | kind | more)
+
+
+def _results(group: str, file: str = "measurements") -> list[Column]:
+    return [result_column(name, group, file) for name in _in_order(result_columns(group, file), PUBLISHED_RESULTS)]
+
+
+_DRIFT = "change of T_i over the launch, over the median of T_i, and whether it is significant; empty below 20 samples"
+MEASURED = Columns(
+    *in_file(WHOLE, "number of timed iterations", "num_iterations"),
+    *in_file(TEXT, "why sampling stopped; `precision` needs an interval within the target", "stop"),
+    *in_file(
+        REAL, "half the width of the interval of `p50_s`, over `p50_s`, when sampling stopped", "half_width_ratio"
+    ),
+    *in_file(WHOLE, "number of warm-up iterations", "warmup_iterations"),
+    *in_file(TEXT, "why the warm-up ended (steady or max_seconds)", "warmup_stop"),
+    *in_file(REAL, "first iteration of the warm-up, which no other iteration time includes", "first_iteration_s"),
+    *in_file(REAL, "minimum and median of T_i, the time of iteration i on its slowest rank", "min_s", "p50_s"),
+    *in_file(REAL, "95 % confidence interval of the median by order statistics [1]", "p50_low_s", "p50_high_s"),
+    *in_file(REAL, "quantile by linear interpolation; needs 11, 29, 59 and 299 samples", *PERCENTILES),
+    *in_file(REAL, "maximum of T_i", "max_s"),
+    *in_file(
+        REAL, "arithmetic mean of T_i, and standard deviation with m − 1; a mean hides the tail", "mean_s", "std_s"
+    ),
+    *in_file(REAL, _DRIFT, "drift_ratio"),
+    *in_file(FLAG, _DRIFT, "has_drift"),
+    *in_file(REAL, "effective sample size: m / autocorrelation time; empty below 20 samples", "effective_samples"),
+    *in_file(WHOLE, "samples beyond the outer fences; empty below 11 samples", "num_outliers"),
+    *in_file(
+        REAL, "time per step or call, back to back: the primary time of training steps and collectives", "window_step_s"
+    ),
+    *_results("parts_ns"),
+)
+_RECORD = "launch file, and line of the record in it, counted from 1"
+_OTHERS = "CPU share of processes other than the ranks during the cell, on the host with the most, `loaded_host`"
+MEASUREMENTS = Columns(
+    *in_file(TEXT, "id of the cell", "cell"),
+    *(Column(name, type=kind) for name, kind in CELL.items()),
+    *in_file(WHOLE, "number of the planned launch, from 0; empty for a skipped cell", "repeat"),
+    *in_file(TEXT, "as recorded, or `not_measured`: planned, but without a valid record in the store", "status"),
+    *in_file(TEXT, "where and why it is not ok", "phase", "cause"),
+    *in_file(TEXT, _RECORD, "launch"),
+    *in_file(WHOLE, _RECORD, "line"),
+    *in_file(WHOLE, "the cell's position in its launch, counted from 1", "position"),
+    *in_file(TEXT, "hosts of the launch, in the order of their ranks; empty if unknown", "hosts"),
+    *MEASURED.declared,
+    *map(result_column, MEMORY_BYTES, itertools.repeat("memory")),
+    *in_file(WHOLE, "ranks of other launches on the cell's hosts. Above 0, times are not comparable", "other_ranks"),
+    *in_file(REAL, _OTHERS, "other_processes_ratio"),
+    *in_file(REAL, "the same for CPU steal, and for CPU throttling by a cgroup", "steal_ratio", "throttled_ratio"),
+    *in_file(TEXT, "host with the largest share of other processes", "loaded_host"),
+    *_results("values"),
+    *in_file(TEXT, "name shared by all GPUs of the launch; empty on CPUs and if names differ", "gpu"),
+    *in_file(FLAG, "whether torch may use TF32 for fp32 matrix products", "allow_tf32_matmul"),
+    *in_file(FLAG, "whether torch may use TF32 for fp32 convolutions", "allow_tf32_cudnn"),
+    *in_file(
+        REAL, "time from the creation of the cell's process group to its record: cost, not performance", "elapsed_s"
+    ),
+    *in_file(TEXT, "when the record was written, and the command that measures the cell", "time_utc", "command"),
+)
 # For each ok record of train_run, one row per epoch (times of its slowest rank), and one per rank.
-_RECORD = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "launch", "line")}
-EPOCHS = {
-    **_RECORD,
-    "epoch": WHOLE,
-    **dict.fromkeys(("epoch_s", "train_s", "test_s"), REAL),
-    "train_samples": WHOLE,
-    **dict.fromkeys(("train_loss", "test_loss", "accuracy_ratio"), REAL),
-}
-RANKS = {**_RECORD, "rank": WHOLE, "total_s": REAL, "accuracy_ratio": REAL, **dict.fromkeys(RANK_BYTES, WHOLE)}
+_OF_RECORD = MEASUREMENTS.named("cell", "repeat", "launch", "line")
+EPOCHS = Columns(
+    *_OF_RECORD,
+    *in_file(WHOLE, "number of the epoch", "epoch"),
+    *in_file(REAL, "time of the epoch on its slowest rank, and its parts", "epoch_s", "train_s", "test_s"),
+    *_results("values", "epochs"),
+)
+RANKS = Columns(
+    *_OF_RECORD,
+    *in_file(WHOLE, "number of the rank", "rank"),
+    *in_file(REAL, "time of all epochs of the rank", "total_s"),
+    *_results("values", "ranks"),
+    *map(result_column, RANK_BYTES, itertools.repeat("memory")),
+)
 # Outliers among the tested iterations, by class. The class of the others is unknown.
-_CLASSES = ("num_spikes_all_ranks", "num_spikes_one_host", "num_spikes_one_rank")
-OUTLIERS = {**dict.fromkeys(("num_fenced", "num_spikes", *_CLASSES), WHOLE), "spike_cost_iterations": REAL}
+_FENCED = "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
+_SPIKES = (
+    "outliers in these iterations, in total and by class; equal in all rows of a launch, shape, stack and quantity"
+)
+_KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
+OUTLIERS = (
+    Column("num_fenced", "iterations", WHOLE, table="outliers", help=_FENCED),
+    *(Column(f"num_spikes{end}", of, WHOLE, table="outliers", help=_SPIKES) for end, of in _KINDS.items()),
+    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "spike_cost_iterations"),
+)
+SPIKES_OF_RANK = Column("num_spikes_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
+QUANTITY = "the times used"
+_LAG = "how much later the rank is than the median of the others: see below; below 0 if it is earlier"
+_SHOWN = "the record of the quantiles, in which the most frequent suspect (a rank, else a host) has its largest lag"
 # For each launch of several ranks, one row per quantity and rank that others waited for. cell, line: the quantiles'.
-WAITS = {
-    **{name: MEASUREMENTS[name] for name in ("launch", "repeat", "stack", "device")},
-    **dict.fromkeys(("nodes", "gpus_per_node", "world_size"), WHOLE),
-    "quantity": TEXT,
-    "rank": WHOLE,
-    "host": TEXT,
-    **dict.fromkeys(("num_records", "num_iterations", "num_last"), WHOLE),
-    **OUTLIERS,
-    **dict.fromkeys(("num_spikes_of_rank", "num_spikes_of_host", "num_suspect"), WHOLE),
-    **dict.fromkeys(("lag_s", "lag_ratio"), REAL),
-    "num_host_suspect": WHOLE,
-    **dict.fromkeys(("host_lag_s", "host_lag_ratio"), REAL),
-    "cell": TEXT,
-    "line": WHOLE,
-    **dict.fromkeys(("p5_s", "p50_s", "p95_s"), REAL),
-}
+OF_LAUNCH = ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
+WAITS = Columns(
+    *MEASUREMENTS.named(*OF_LAUNCH),
+    *in_file(TEXT, QUANTITY, "quantity"),
+    Column("rank", "rank", WHOLE, table="strip", help="the rank"),
+    Column("host", "host", TEXT, table="strip", help="its host"),
+    *in_file(WHOLE, "records and iterations examined", "num_records", "num_iterations"),
+    *in_file(WHOLE, "iterations in which the rank alone was last", "num_last"),
+    *OUTLIERS,
+    SPIKES_OF_RANK,
+    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_spikes_of_host"),
+    *in_file(WHOLE, "records in which the rank was the suspect", "num_suspect"),
+    *in_file(REAL, _LAG, "lag_s", "lag_ratio"),
+    *in_file(WHOLE, "records in which its host was the suspect", "num_host_suspect"),
+    *in_file(REAL, "the same lags of its host", "host_lag_s", "host_lag_ratio"),
+    *in_file(TEXT, _SHOWN, "cell"),
+    *in_file(WHOLE, _SHOWN, "line"),
+    *(Column(f"{one}_s", one, table="strip", help="quantiles of the rank's times") for one in ("p5", "p50", "p95")),
+)
 # Each launch of the store, and each job that worked on a batch.
-LAUNCHES = {
-    **dict.fromkeys(("batch", "launch", "stack"), TEXT),
-    **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE),
-    **dict.fromkeys(("hosts", "start_utc", "end_utc", "end"), TEXT),
-    **dict.fromkeys(("cells_s", "warmup_s", "measuring_s"), REAL),
-    **dict.fromkeys(("num_ok", "num_failed"), WHOLE),
-}
-JOBS = {
-    **dict.fromkeys(("batch", "job"), TEXT),
-    **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE),
-    **dict.fromkeys(("start_utc", "end_utc", "end"), TEXT),
-    "elapsed_s": REAL,
-}
+_LAUNCH_TIMES = "the supervisor's request to start the ranks, and the last line of the launch file"
+_JOB_TIMES = "first and last line of one job in `jobs.jsonl`; `end_utc` is empty if the job could not record its end"
+_SHAPE = "its shape: nodes, and ranks per node"
+LAUNCHES = Columns(
+    Column("batch", "batch", TEXT, table="launches", help="its batch"),
+    *in_file(TEXT, "the launch", "launch"),
+    Column("stack", "stack", TEXT, table="launches", help="its stack"),
+    Column(
+        "nodes", "shape", WHOLE, table="launches", text=lambda row: shape(row.nodes, row.gpus_per_node), help=_SHAPE
+    ),
+    *in_file(WHOLE, _SHAPE, "gpus_per_node"),
+    Column("hosts", "hosts", TEXT, table="launches", help="hosts in the order of their ranks; empty if unknown"),
+    *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),
+    *in_file(TEXT, "`complete` or `stopped`; empty if the ranks died", "end"),
+    *in_file(REAL, "sum of the elapsed times of its records, by the monotonic clock of rank 0", "cells_s"),
+    *in_file(REAL, "parts of `cells_s`: warm-up; samples and pipelined windows", "warmup_s", "measuring_s"),
+    Column("num_ok", "ok", WHOLE, table="launches", help="records with status ok; superseded ones count"),
+    Column("num_failed", "not ok", WHOLE, table="launches", help="records with any other status"),
+)
+JOBS = Columns(
+    *in_file(TEXT, "batch, and job that worked on it", "batch", "job"),
+    *in_file(WHOLE, _SHAPE, "nodes", "gpus_per_node"),
+    *in_file(TEXT, _JOB_TIMES, "start_utc", "end_utc"),
+    *in_file(TEXT, "kind of the last line of the job", "end"),
+    *in_file(REAL, "time between these lines by a clock that cannot be set; counts suspended time", "elapsed_s"),
+)
 # The tables that are read from the store, by the name of their file.
 COLLECTED = {
     "measurements": MEASUREMENTS,
@@ -169,18 +235,6 @@ def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
     kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
     kinds |= {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
     return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
-
-
-def result_column(name: str, group: str = "values", **more: object) -> Column:
-    """Return the column of a result of a record, as its benchmark declares it. group: that of the record."""
-    result, kind = result_columns(group)[name], {}
-    if group == "memory":
-        kind = {"shown_as": "MiB", "is_shown": name == "peak_allocated_bytes", "group": "memory", "table": "memory"}
-    elif group == "parts_ns":
-        kind = {"type": REAL, "shown_as": "ms"}
-    label = result.label if result.label[1:2].isupper() else result.label[0].lower() + result.label[1:]
-    kind = {"label": label, "type": TYPES[result.type], "better": result.better or ""} | kind
-    return Column(name, **kind | more)
 
 
 def interval_columns(name: str, unit: str) -> dict[str, str]:

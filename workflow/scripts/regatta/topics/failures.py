@@ -10,17 +10,21 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, natural, plural, rank_time, shape, status_text
+from regatta.kit.columns import TEXT, Columns, in_file
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.report.same_hosts import HOST, same_host
 from regatta.run.causes import log_excerpt, read_log_tail
-from regatta.store.csv_files import MEASUREMENTS, TEXT, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import after_now_text
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 
-FAILURES = {name: MEASUREMENTS[name] for name in ("cell", "repeat", "status", "phase", "cause", "launch")}
-FAILURES |= {"log": TEXT, "command": TEXT}
+FAILURES = Columns(
+    *MEASUREMENTS.named("cell", "repeat", "status", "phase", "cause", "launch"),
+    *in_file(TEXT, "log of the launch, relative to the results folder", "log"),
+    *MEASUREMENTS.named("command"),
+)
 LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
 
 
@@ -41,7 +45,7 @@ WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that repo
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
 MOST_NAMED = 3  # damaged places of the store in the warning
 MOST_HOSTS = 4  # of launches, if no cause names one; more are counted
-PLACE = {name: MEASUREMENTS[name] for name in ("nodes", "gpus_per_node", "stack")}
+PLACE = ("nodes", "gpus_per_node", "stack")
 
 
 def section(data: ReportData) -> Section:

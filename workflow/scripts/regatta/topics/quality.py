@@ -1,11 +1,14 @@
 """Whether measurements are precise: variation between launches, drift, autocorrelation, outliers. docs/metrics.md."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import DRIFT_P
 from regatta.core.text import natural, percent, plural, three
 from regatta.kit.columns import CELL_ID, Column, Columns
+from regatta.report.cell_numbers import RANGE
 from regatta.report.findings import Advice, Finding, Source, of_cells, of_runs, percent_number
 from regatta.store.csv_files import WHOLE, make_table
 from regatta.store.records import INCOMPLETE
@@ -18,15 +21,14 @@ CHANCE = 0.01  # chance of this many drifting measurements
 SLOW_FIRST_RATIO = 10  # a first iteration of more than this many medians is reported
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
 CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # confidence: good up to this share of varying cells, low above that
+_TIME = {"shown_as": "ms", "table": "variation"}
 LAUNCH_RANGES = Columns(
     CELL_ID,
-    Column("num_launches", type=WHOLE),
-    Column(
-        "median_s", "time", shown_as="ms", help="median over launches of the primary time", is_shown=True, is_main=True
-    ),
-    Column("min_s", help="smallest of the launches"),
-    Column("max_s", help="largest of the launches"),
-    Column("range_ratio", help="(max_s − min_s) / median_s; empty with one launch"),
+    Column("num_launches", type=WHOLE, help="ok launches with a primary time"),
+    Column("median_s", "time", help="median over launches of the primary time", is_shown=True, is_main=True, **_TIME),
+    Column("min_s", "fastest launch", help="smallest primary time of a launch", **_TIME),
+    Column("max_s", "slowest launch", help="largest primary time of a launch", **_TIME),
+    replace(RANGE, help="(`max_s` − `min_s`) / `median_s`; empty for one launch"),
 )
 
 

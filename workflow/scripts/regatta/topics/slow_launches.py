@@ -10,8 +10,9 @@ import pandas as pd
 
 from regatta.core.statistics import fast_median
 from regatta.core.text import natural, plural, shape
+from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Columns, in_file
 from regatta.report.findings import Advice, Finding, of_rows, of_runs, percent_number
-from regatta.store.csv_files import FLAG, REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows, with_primary
 
 SLOW_FACTOR = 1.5  # beyond the median of the cell's other launches; chance: tests/figures/slow_launch_errors.py
@@ -23,18 +24,19 @@ LOADED_LEAST_RATIO = 0.1  # share of such measurements outside slow launches; fe
 TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
 MOST_NAMED = 2  # in the summary
 LOADS = ("other_processes_ratio", "steal_ratio", "throttled_ratio")
-SLOW_LAUNCHES = {
-    "launch": TEXT,
-    "repeat": WHOLE,
-    "host": TEXT,
-    "nodes": WHOLE,
-    "gpus_per_node": WHOLE,
-    "stack": TEXT,
-    **dict.fromkeys(("num_cells", "num_slow"), WHOLE),
-    **dict.fromkeys(("median_ratio", "low_ratio", "high_ratio"), REAL),
-    "is_slow": FLAG,
-    **dict.fromkeys(LOADS, REAL),
-}
+_RATIOS = "time / median of the cell's other launches: median over cells; smallest and largest of the slow cells"
+SLOW_LAUNCHES = Columns(
+    *in_file(TEXT, "the launch; empty for a node", "launch"),
+    *in_file(WHOLE, "its repeat", "repeat"),
+    *in_file(TEXT, "the node; empty for a launch", "host"),
+    *MEASUREMENTS.named("nodes", "gpus_per_node", "stack"),
+    *in_file(WHOLE, "cells compared, and those in which it was slow", "num_cells", "num_slow"),
+    *in_file(REAL, _RATIOS, "median_ratio", "low_ratio", "high_ratio"),
+    *in_file(FLAG, "slow in more than half of the cells, and in at least three", "is_slow"),
+    *in_file(
+        REAL, "medians over the slow cells, over all if none is slow, of these columns of `measurements.csv`", *LOADS
+    ),
+)
 USED = ("cell", "launch", "repeat", "hosts", "nodes", "gpus_per_node", "stack", "loaded_host", "primary_s")
 
 

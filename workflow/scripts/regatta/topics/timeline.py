@@ -4,35 +4,51 @@ Tables timeline.csv and allocations.csv. Definitions: docs/metrics.md.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, hours_word, long_duration, natural, plural, rank_time, ranks_word, shape, three
+from regatta.core.text import UNKNOWN, is_unknown, long_duration, natural, plural, rank_time, ranks_word, shape
+from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.report.findings import Advice, Finding, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
-from regatta.store.csv_files import REAL, TEXT, WHOLE, make_table
+from regatta.store.csv_files import JOBS, LAUNCHES, make_table
 from regatta.store.launch_times import utc_seconds
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 from regatta.topics.gantt import chart, elapsed_text
 
 CLOCK_TOLERANCE_S = 5  # whole seconds, of clocks on different hosts: a launch may seem to start before its job
-_PLACE = {"hosts": TEXT, **dict.fromkeys(("nodes", "gpus_per_node"), WHOLE)}
-_TIMES = {**dict.fromkeys(("start_utc", "end_utc", "end"), TEXT), **dict.fromkeys(("start_s", "end_s"), REAL)}
-TIMELINE = {
-    **dict.fromkeys(("batch", "launch", "job", "stack"), TEXT),
-    **_PLACE,
-    **_TIMES,
-    **dict.fromkeys(("duration_s", "measuring_s", "warmup_s", "cells_s", "overhead_s"), REAL),
-    **dict.fromkeys(("num_ok", "num_failed"), WHOLE),
-}
-ALLOCATIONS = {
-    **dict.fromkeys(("batch", "job"), TEXT),
-    **_PLACE,
-    **_TIMES,
-    "num_launches": WHOLE,
-    **dict.fromkeys(("allocation_s", "measuring_s", "warmup_s", "cells_s", "launch_start_s", "idle_s"), REAL),
-    **dict.fromkeys(("gpu_hours", "idle_gpu_hours", "measuring_ratio", "clock_step_s"), REAL),
-}
+_START = "start and end, in seconds since the first launch of the results folder started"
+_SUM = "sum over its launches, each weighted by its share of the allocation's ranks: see below"
+_HOURS = "nodes × GPUs per node × `allocation_s` / 3600, and × `idle_s` / 3600; process hours on CPUs"
+
+
+def _elapsed(name: str) -> Callable[[object], str]:
+    return lambda row: UNKNOWN if is_unknown(getattr(row, name)) else elapsed_text(round(getattr(row, name)))
+
+
+_DURATION = "`end_utc` − `start_utc`, but at least `cells_s`: see below"
+TIMELINE = Columns(
+    Column("start_s", "start", table="launches", text=_elapsed("start_s"), help=_START),
+    *in_file(REAL, _START, "end_s"),
+    Column("duration_s", "duration", table="launches", text=_elapsed("duration_s"), help=_DURATION),
+    *in_file(REAL, "`duration_s` − `cells_s`: start of the ranks, placement check, time between cells", "overhead_s"),
+    *LAUNCHES.declared,
+    *in_file(TEXT, "job in which the launch ran", "job"),
+)
+ALLOCATIONS = Columns(
+    *JOBS.declared,
+    *in_file(TEXT, "hosts of its launches", "hosts"),
+    *in_file(REAL, _START, "start_s", "end_s"),
+    *in_file(WHOLE, "launches of the batch that started after this job and before the next", "num_launches"),
+    *in_file(REAL, "`end_utc` − `start_utc`, but at least the sum of its launches: see below", "allocation_s"),
+    *in_file(REAL, _SUM, "measuring_s", "warmup_s", "cells_s", "launch_start_s"),
+    *in_file(REAL, "`allocation_s` minus `cells_s` and `launch_start_s`", "idle_s"),
+    *in_file(REAL, _HOURS, "gpu_hours", "idle_gpu_hours"),
+    *in_file(REAL, "`measuring_s` / `allocation_s`", "measuring_ratio"),
+    *in_file(REAL, "by how much the clock was stepped during the job: see below. Positive is forward", "clock_step_s"),
+)
 
 
 def timeline_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +142,7 @@ def _allocation(attempt: dict) -> dict:
     nodes = next((row["nodes"] for row in place if row.get("nodes") is not None), None)
     gpus = next((row["gpus_per_node"] for row in place if row.get("gpus_per_node") is not None), None)
     hosts = sorted({host for row in launches for host in (row["hosts"] or "").split(", ") if host}, key=natural)
-    row = {name: attempt.get(name) for name in ("batch", "job", "elapsed_s", "clock_step_s", *_TIMES)}
+    row = {name: attempt.get(name) for name in (*JOBS, "start_s", "end_s", "clock_step_s")}
     row |= {"hosts": ", ".join(hosts) or None, "nodes": nodes, "gpus_per_node": gpus, "num_launches": len(launches)}
     shares = [_share(launch, nodes, gpus) for launch in launches]
     row |= {name: _weighted(launches, shares, name) for name in ("measuring_s", "warmup_s", "cells_s")}
@@ -161,19 +177,27 @@ def _weighted(launches: list[dict], shares: list[float], name: str) -> float:
 # The section.
 
 MAX_IDLE_RATIO = 0.25  # above this share of the allocated time, idle time is a finding
-# Parts of the allocated time: what they are called in the sentence and in the heading of the table.
-WORDS = {
-    "measuring": ("measuring", "Measuring"),
-    "warmup": ("warm-up", "Warm-up"),
-    "other": ("setup and checks", "Setup, checks"),
-    "launch_start": ("launch startup", "Launch startup"),
-    "idle": ("idle", "Idle"),
+# Parts of the allocated time, as in a sentence.
+PARTS = {
+    "measuring": "measuring",
+    "warmup": "warm-up",
+    "other": "setup and checks",
+    "launch_start": "launch startup",
+    "idle": "idle",
 }
+SHARES = (
+    Column("nodes", "shape", TEXT, text=lambda row: shape(row.nodes, row.gpus_per_node)),
+    Column("num", "allocations", WHOLE),
+    Column("total_gpu_hours", "allocated"),
+    *(Column(f"{part}_ratio", label, shown_as="%") for part, label in PARTS.items()),
+    Column("idle_gpu_hours", "idle"),
+)
 
 
 def section(data: ReportData) -> Section:
     """Return the chart of launches by host, and the shares of the allocated time, in total and by shape."""
-    launches = plain_rows(data.tables["timeline"], tuple(TIMELINE))
+    timeline = data.tables["timeline"]
+    launches = plain_rows(timeline, tuple(TIMELINE))
     allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
     if not launches:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
@@ -187,7 +211,8 @@ def section(data: ReportData) -> Section:
         "file": file_of("timeline"),
     }
     tables = (_shares_table(known, data.device),) if hours["total"] else ()
-    tables += (_launches_table(launches),)
+    table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
+    tables += (replace(table, is_words=True),)
     state = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     return Section(
         "timeline",
@@ -201,7 +226,7 @@ def section(data: ReportData) -> Section:
 
 def allocated_hours(allocations: list[dict]) -> dict[str, float]:
     """Return ranks x hours in total and by part, summed over allocations: shares are computed from these sums."""
-    found = dict.fromkeys(("total", *WORDS), 0.0)
+    found = dict.fromkeys(("total", *PARTS), 0.0)
     for row in allocations:
         hours = row["nodes"] * row["gpus_per_node"] / 3600
         found["total"] += row["gpu_hours"]
@@ -217,7 +242,7 @@ def shares_text(hours: dict[str, float], device: str) -> str:
     """Return `Allocated 12.4 GPU hours: 71 % measuring, ..., 8 % idle (0.99 GPU hours).`; empty if none is known."""
     if not hours["total"]:
         return ""
-    listed = ", ".join(f"{percent_number(hours[part] / hours['total'])} % {WORDS[part][0]}" for part in WORDS)
+    listed = ", ".join(f"{percent_number(hours[part] / hours['total'])} % {label}" for part, label in PARTS.items())
     return f"Allocated {rank_time(hours['total'], device)}: {listed} ({rank_time(hours['idle'], device)})."
 
 
@@ -225,31 +250,11 @@ def _shares_table(allocations: list[dict], device: str) -> Table:
     rows = []
     for (nodes, gpus), of in sorted(grouped(allocations, ("nodes", "gpus_per_node")).items()):
         hours = allocated_hours(of)
-        shares = (percent_number(hours[part] / hours["total"]) if hours["total"] else "n/a" for part in WORDS)
-        rows.append((shape(nodes, gpus), str(len(of)), three(hours["total"]), *shares, three(hours["idle"])))
-    heading = hours_word(device)
-    shares = (f"{word} (%)" for _, word in WORDS.values())
-    columns = ("Shape", "Allocations", heading[0].upper() + heading[1:], *shares, f"Idle {heading}")
+        row = {"nodes": nodes, "gpus_per_node": gpus, "num": len(of), "total_gpu_hours": hours["total"]}
+        row |= {f"{part}_ratio": hours[part] / hours["total"] if hours["total"] else None for part in PARTS}
+        rows.append(row | {"idle_gpu_hours": hours["idle"]})
     caption = f"Allocated time by shape (nodes \N{MULTIPLICATION SIGN} {ranks_word(device)} per node)"
-    return Table(caption, columns, tuple(rows), sources=("allocations",))
-
-
-def _launches_table(launches: list[dict]) -> Table:
-    """Return the launches in the order of their start: what a bar shows to a pointer."""
-    rows = [
-        (
-            UNKNOWN if row["start_s"] is None else elapsed_text(round(row["start_s"])),
-            row["batch"],
-            row["stack"],
-            shape(row["nodes"], row["gpus_per_node"]),
-            row["hosts"] or UNKNOWN,
-            UNKNOWN if row["duration_s"] is None else elapsed_text(round(row["duration_s"])),
-            *(UNKNOWN if row[num] is None else str(row[num]) for num in ("num_ok", "num_failed")),
-        )
-        for row in launches
-    ]
-    columns = ("Start", "Batch", "Stack", "Shape", "Hosts", "Duration", "Ok", "Not ok")
-    return Table("Launches", columns, tuple(rows), is_words=True, sources=("timeline",))
+    return Table.of_columns(caption, SHARES, pd.DataFrame(rows), device, ("allocations",))
 
 
 def _lead(launches: list[dict]) -> str:

@@ -5,13 +5,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import natural, percent, three
-from regatta.report.panels import Figure, Table, milliseconds, text_of
+from regatta.core.text import natural
+from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.report.cell_numbers import RANGE
+from regatta.report.panels import Figure, Table
 from regatta.report.plotting import DASHES, MARKERS, MAX_POINTS, WIDTH_IN, Entry, new_canvas, set_ticks
+from regatta.report.rows import table_rows
 from regatta.report.svg import CELL, COLORS, GREY, GRID, MARKS, svg_of
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import slowest_rank
-from regatta.topics.quality import DISAGREEMENT_RATIO
+from regatta.topics.quality import DISAGREEMENT_RATIO, LAUNCH_RANGES
 
 MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
@@ -38,24 +41,21 @@ def stack_hues(campaign: dict) -> dict[str, tuple[str, int]]:
     return {cell: (stack, places[stack]) for cell, stack in stacks.items()}
 
 
-def variation_figure(ranges: pd.DataFrame, stacks: dict[str, tuple[str, int]], names: dict[str, str]) -> Figure | None:
+def variation_figure(
+    ranges: pd.DataFrame, stacks: dict[str, tuple[str, int]], names: dict[str, str], device: str
+) -> Figure | None:
     """Return the strip with a mark for each cell; None if no cell has two launches. stacks: of `stack_hues`."""
     rows = most_variable(ranges)
     if rows.empty:
         return None
-    columns = {
-        "cell": lambda row: names[row.cell],
-        "launches": text_of("num_launches", str),
-        "range (%)": text_of("range_ratio", percent),
-        "median (ms)": text_of("median_s", milliseconds),
-        "min (ms)": text_of("min_s", milliseconds),
-        "max (ms)": text_of("max_s", milliseconds),
-    }
+    cell = Column("cell", "cell", TEXT, text=lambda row: names[row.cell])
+    columns = (cell, Column("num_launches", "launches", WHOLE), *LAUNCH_RANGES.of_table("variation"))
     first = f"; first {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else ""
-    table = Table.of(f"Variation between launches, largest first{first}", columns, rows.head(MOST_ROWS))
+    caption = f"Variation between launches, largest first{first}"
+    table = Table.of_columns(caption, columns, rows.head(MOST_ROWS), device)
     drawn = rows.head(MAX_POINTS)
     title = "Variation between launches"
-    svg = _draw_strip(drawn, stacks, f"{title}: range over median (%) by cell")
+    svg = _draw_strip(drawn, stacks, RANGE.heading(device), title)
     shown = sorted({stacks[cell] for cell in drawn["cell"]}, key=lambda stack: stack[1])
     legend = tuple(Entry(stack, COLORS[hue % len(COLORS)], marker=_marker(hue)) for stack, hue in shown)
     return Figure("variation", title, svg, table, "launch_ranges", legend if len(legend) > 1 else ())
@@ -65,10 +65,10 @@ def _marker(hue: int) -> str:
     return list(MARKERS)[hue % len(COLORS)]
 
 
-def _draw_strip(rows: pd.DataFrame, stacks: dict[str, tuple[str, int]], label: str) -> str:
+def _draw_strip(rows: pd.DataFrame, stacks: dict[str, tuple[str, int]], x_label: str, title: str) -> str:
     """Draw a row of marks for each stack. The axis is linear up to the limit and logarithmic above it."""
     order = sorted({stacks[cell][1] for cell in rows["cell"]}, reverse=True)
-    limit, largest = 100 * DISAGREEMENT_RATIO, 100 * float(rows["range_ratio"].max())
+    limit, largest = RANGE.shown(DISAGREEMENT_RATIO), RANGE.shown(rows["range_ratio"].max())
     high = max(1.15 * largest, 1.3 * limit)
     height_in = BELOW_IN + ROW_IN * len(order)
     with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": "variation"}) as canvas:
@@ -78,22 +78,20 @@ def _draw_strip(rows: pd.DataFrame, stacks: dict[str, tuple[str, int]], label: s
         set_ticks(axes.xaxis, [(tick, f"{tick:g}") for tick in TICKS if tick <= high])
         axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
         axes.axvline(limit, color=GREY, dashes=(4, 3), linewidth=1.2)
-        axes.set_xlabel(f"range / median (%){', logarithmic above ' + f'{limit:g}' if high > 2 * limit else ''}")
+        axes.set_xlabel(f"{x_label}{', logarithmic above ' + f'{limit:g}' if high > 2 * limit else ''}")
         axes.spines["left"].set_visible(False)
         cells = []
         for place, hue in enumerate(order):
-            of_stack = [(cell, 100 * ratio) for cell, ratio in _pairs(rows) if stacks[cell][1] == hue]
+            of_stack = [
+                (row.cell, RANGE.shown(row.range_ratio)) for row in table_rows(rows) if stacks[row.cell][1] == hue
+            ]
             places_pt = [float(axes.transData.transform((x, place))[0]) for _, x in of_stack]
             style = {"marker": _marker(hue), "markersize": MARK_PT, "linestyle": "none", "alpha": 0.75}
             style |= {"color": COLORS[hue % len(COLORS)], "markeredgewidth": 0}
             [plot] = axes.plot([x for _, x in of_stack], [place + offset for offset in swarm(places_pt)], **style)
             plot.set_gid(f"{MARKS}{place}")
             cells.append([cell for cell, _ in of_stack])
-        return svg_of(canvas, label, cells)
-
-
-def _pairs(rows: pd.DataFrame) -> list[tuple[str, float]]:
-    return list(zip(rows["cell"], rows["range_ratio"].astype(float), strict=True))
+        return svg_of(canvas, f"{title}: {x_label} by cell", cells)
 
 
 def swarm(places_pt: list[float], size_pt: float = MARK_PT, step: float = 0.16, most: float = 0.42) -> list[float]:
@@ -160,30 +158,31 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, samples: dict[int, np.nd
         Entry(f"launch {repeat + 1}", color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
         for place, repeat in enumerate(samples)
     ]
-    numbers = pd.DataFrame(
-        {"launch": repeat + 1, "num_samples": len(times), **_quantiles_ms(times)} for repeat, times in samples.items()
-    )
-    columns = {"launch": text_of("launch", str), "samples": text_of("num_samples", "{:,}".format)}
-    columns |= {f"{name.removesuffix('_ms')} (ms)": text_of(name, three) for name in numbers.columns[2:]}
-    svg = _draw_ecdf(figure_id, f"{title}: share of samples by time (ms)", cell, list(samples.values()), styles)
-    table = Table.of(f"Samples by launch, {title}", columns, numbers)  # as a landmark it needs a unique name
+    values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in samples.items()]
+    rows = pd.DataFrame(values, columns=[column.name for column in SAMPLES])
+    svg = _draw_ecdf(figure_id, title, cell, list(samples.values()), styles)
+    table = Table.of_columns(f"Samples by launch, {title}", SAMPLES, rows, "")  # as a landmark it needs a unique name
     return Figure(figure_id, title, svg, table, "launches/*.jsonl", tuple(styles))
 
 
-def _quantiles_ms(times: np.ndarray) -> dict[str, float]:
-    return {"min_ms": 1e3 * times.min(), "p50_ms": 1e3 * float(np.median(times)), "max_ms": 1e3 * times.max()}
+SAMPLES = (
+    Column("launch", "launch", WHOLE),
+    Column("num_samples", "samples", WHOLE),
+    *(Column(f"{name}_s", name, shown_as="ms") for name in ("min", "p50", "max")),
+)
+SAMPLE = Column("sample_s", "time", shown_as="ms")
 
 
-def _draw_ecdf(figure_id: str, label: str, cell: str, samples: list[np.ndarray], styles: list[Entry]) -> str:
+def _draw_ecdf(figure_id: str, title: str, cell: str, samples: list[np.ndarray], styles: list[Entry]) -> str:
     with new_canvas(ECDF_WIDTH_IN, ECDF_HEIGHT_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((0.13, 0.25, 0.82, 0.7))
         for times, style in zip(samples, styles, strict=True):
-            x, share = ecdf(1e3 * times)
+            x, share = ecdf(SAMPLE.factor * times)
             line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
             [drawn] = axes.step([x[0], *x], [0, *share], where="post", linewidth=1.6, **line)
             drawn.set_gid(f"{CELL}{cell}")
-        axes.set(ylim=(-0.02, 1.04), xlabel="time (ms)")
+        axes.set(ylim=(-0.02, 1.04), xlabel=SAMPLE.heading(""))
         set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
         axes.locator_params(axis="x", nbins=4)
         axes.grid(visible=True, color=GRID, linewidth=0.8)
-        return svg_of(canvas, label)
+        return svg_of(canvas, f"{title}: share of samples by {SAMPLE.heading('')}")

@@ -15,7 +15,7 @@ LIMIT = f"{100 * DISAGREEMENT_RATIO:g} %"
 def section(data: ReportData) -> Section:
     ranges = data.tables["launch_ranges"]
     stacks = stack_hues(data.campaign)
-    figure = variation_figure(ranges, stacks, data.names)
+    figure = variation_figure(ranges, stacks, data.names, data.device)
     ecdfs = _ecdfs(data, stacks) if figure else None
     return Section(
         "stability",

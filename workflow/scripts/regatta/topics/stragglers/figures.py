@@ -2,16 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, plural, shape, three
-from regatta.report.panels import Figure, Table, shown_in, text_of
+from regatta.core.text import UNKNOWN, is_unknown, plural, shape
+from regatta.kit.columns import MICROSECONDS, Column
+from regatta.report.panels import Figure, Table
 from regatta.report.plotting import WIDTH_IN, new_canvas
 from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
+from regatta.store.csv_files import WAITS
 from regatta.store.launch_files import read_one_line
+from regatta.topics.stragglers.tables import LAST
 from regatta.topics.stragglers.waits import (
     ALL_RANKS,
     COMPUTE,
@@ -31,7 +35,6 @@ WHAT = {
     COMPUTE: ("step without synchronization", "the straggler computes longest"),
     HOST_WAIT: ("wait for synchronization", "the straggler waits least"),
 }
-UNITS = ((1e-3, 1e6, "\N{MICRO SIGN}s"), (1, 1e3, "ms"), (float("inf"), 1, "s"))
 STRIP_IN, MAP_IN = 3.0, 2.9
 MOST_ITERATIONS = 120  # columns of the map; more are medians of neighbors
 MOST_NAMED_HOSTS = 8  # whose names fit above their bands
@@ -104,17 +107,14 @@ def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names:
 
 def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
     what, reading = WHAT[ranks["quantity"].iloc[0]]
-    factor, unit = _unit(float(ranks["p95_s"].max()))
-    columns = {
-        "rank": text_of("rank", str),
-        "host": lambda row: UNKNOWN if is_unknown(row.host) else row.host,
-        **{f"{name} ({unit})": text_of(f"{name}_s", shown_in(factor)) for name in ("p5", "p50", "p95")},
-        "last in (%)": lambda row: three(100 * row.num_last / row.num_iterations),
-    }
-    table = Table.of(f"{what.capitalize()} by rank, {record}; {reading}", columns, ranks)
+    quantity = Column("time_s", what, shown_as=_unit(float(ranks["p95_s"].max())))
+    rows = ranks.assign(last_ratio=ranks["num_last"] / ranks["num_iterations"])
+    shown = [replace(one, shown_as=quantity.shown_as) if one.unit else one for one in WAITS.of_table("strip")]
+    caption = f"{what.capitalize()} by rank, {record}; {reading}"
+    table = Table.of_columns(caption, (*shown, LAST), rows, ranks["device"].iloc[0])
     title = f"{'Stragglers: ' if late else ''}{what}, {place}"
     title = f"{title[0].upper()}{title[1:]}"
-    svg = _draw_strip(figure_id, ranks, late, factor, f"{what} ({unit})", title)
+    svg = _draw_strip(figure_id, ranks, late, quantity.factor, quantity.heading(""), title)
     return Figure(figure_id, title, svg, table, "waits")
 
 
@@ -159,23 +159,26 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     apart = (times_ns - np.median(times_ns, axis=0)) * 1e-9
     starts = np.arange(0, num_iterations, per_column)
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
-    factor, unit = _unit(float(np.quantile(np.abs(columns), 0.99)))
-    half = len(starts) // 2
-    halves = [factor * np.median(part, axis=1) for part in (columns[:, : max(half, 1)], columns[:, half:])]
-    body = tuple((str(rank), *map(three, pair)) for rank, pair in enumerate(zip(*halves, strict=True)))
+    unit, half = _unit(float(np.quantile(np.abs(columns), 0.99))), len(starts) // 2
+    difference, *halves = (
+        Column(f"{name.replace(' ', '_')}_s", name, shown_as=unit)
+        for name in ("difference", "first half", "second half")
+    )
+    parts = zip(halves, (columns[:, : max(half, 1)], columns[:, half:]), strict=True)
+    rows = pd.DataFrame({"rank": ranks["rank"].to_numpy()} | {one.name: np.median(part, axis=1) for one, part in parts})
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]
     outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
     found = "" if outliers is None else f"; {outliers_text(outliers, num_iterations, hosts)}"
-    heads = ("rank", f"first half ({unit})", f"second half ({unit})")
-    table = Table(f"Time relative to the median rank of the iteration, {record}{found}", heads, body)
+    caption, device = f"Time relative to the median rank of the iteration, {record}{found}", ranks["device"].iloc[0]
+    table = Table.of_columns(caption, (*WAITS.of_table("strip")[:1], *halves), rows, device)
     marks = [outlier.iteration for outlier in outliers or ()]
     title, source = f"Stragglers over iterations: {place}", f"launches/{ranks['launch'].iloc[0]}.jsonl"
-    svg = _draw_map(factor * columns, late, unit, num_iterations, marks, title)
+    svg = _draw_map(difference.factor * columns, late, difference.heading(device), num_iterations, marks, title)
     return Figure("straggler-map", title, svg, table, source)
 
 
 def _draw_map(
-    columns: np.ndarray, late: list[int], unit: str, num_iterations: int, outliers: list[int], title: str
+    columns: np.ndarray, late: list[int], difference: str, num_iterations: int, outliers: list[int], title: str
 ) -> str:
     reach = float(np.quantile(np.abs(columns), 0.99)) or 1.0
     with new_canvas(WIDTH_IN, MAP_IN, **{"svg.hashsalt": "straggler-map"}) as canvas:
@@ -195,12 +198,12 @@ def _draw_map(
         bar = canvas.colorbar(image, cax=canvas.add_axes((0.84, 0.18, 0.035, 0.7)))
         bar.outline.set_edgecolor(GREY)
         canvas.text(0.02, 0.985, "rank", va="top")
-        canvas.text(0.98, 0.985, f"difference ({unit})", va="top", ha="right")
-        return svg_of(canvas, f"{title}: difference from the median rank ({unit}) by rank and iteration")
+        canvas.text(0.98, 0.985, difference, va="top", ha="right")
+        return svg_of(canvas, f"{title}: {difference} from the median rank by rank and iteration")
 
 
-def _unit(largest_s: float) -> tuple[float, str]:
-    return next((factor, unit) for limit, factor, unit in UNITS if largest_s < limit)
+def _unit(largest_s: float) -> str:
+    return "s" if largest_s >= 1 else "ms" if largest_s >= 1e-3 else MICROSECONDS
 
 
 def outliers_text(outliers: Sequence[Outlier], num_iterations: int, hosts: Sequence[str | None]) -> str:

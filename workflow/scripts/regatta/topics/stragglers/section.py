@@ -7,8 +7,9 @@ import pandas as pd
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.statistics import OUTER_FENCE
 from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, shape, three
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.findings import Advice, Finding, of_rows, percent_number
-from regatta.report.panels import Section, Table, milliseconds, text_of
+from regatta.report.panels import Section, Table
 from regatta.store.csv_files import interval_columns
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison.tables import MARGIN, versus_of
@@ -17,6 +18,7 @@ from regatta.topics.stragglers.tables import (
     MOST_OF_RECORDS,
     STRAGGLER_HOSTS,
     STRAGGLERS,
+    place_text,
     straggler_hosts_table,
     stragglers_table,
 )
@@ -29,12 +31,9 @@ FINDING_RATIO = 0.01  # share of iterations and of their time; fewer or cheaper 
 # Behavior of the last rank, and the timed iterations.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
-COUNTS = {
-    "num_spikes_all_ranks": "all ranks",
-    "num_spikes_one_host": "one host",
-    "num_spikes_one_rank": "one rank",
-    "unknown": "unclassified",
-}
+_COUNTED = STRAGGLERS.of_table("outliers")
+_CLASSES = (*_COUNTED[2:], Column("unknown", "unclassified", WHOLE))  # the first two: iterations and all outliers
+COUNTS = {column.name: column.label for column in _CLASSES}
 CHECK = (
     "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
     " again without this host. Outliers raise means and high percentiles; medians are barely affected."
@@ -47,8 +46,8 @@ def section(data: ReportData) -> Section | None:
     if stragglers.empty:
         return None
     late, groups = persistent(hosts, stragglers), outlier_groups(stragglers)
-    outliers, none = outlier_tables(groups), none_text(stragglers, waits)
-    tables = (*late_tables(stragglers, hosts), *outliers)
+    outliers, none = outlier_tables(groups, data.device), none_text(stragglers, waits)
+    tables = (*late_tables(stragglers, hosts, data.device), *outliers)
     if late:
         worst = worst_of(stragglers, hosts)
         figures = tuple(straggler_figures(worst, waits, worst_times(worst, data.launches), data.names))
@@ -93,14 +92,21 @@ def persistent(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
 
 
 def _late_finding(table: str, row) -> Finding:
-    names = ("quantity", "num_suspect_launches", "num_launches", "lag_s", *interval_columns("lag", "ratio"))
-    values = {name: getattr(row, name) for name in names} | {"last_ratio": row.num_last / row.num_iterations}
+    names = (
+        "quantity",
+        "num_suspect_launches",
+        "num_launches",
+        "last_ratio",
+        "lag_s",
+        *interval_columns("lag", "ratio"),
+    )
+    values = {name: getattr(row, name) for name in names}
     source = of_rows(table, pd.DataFrame(index=[row.Index]))
     if table == "straggler_hosts":
         values |= {"host": row.host, "num_expected_launches": row.num_expected_launches}
         return Finding("straggler_host", values, (source,), anchor="stragglers")
     hosts = () if is_unknown(row.hosts) else tuple(row.hosts.split(" "))
-    values |= {"rank": row.rank, "hosts": hosts, "place": _place(row)}
+    values |= {"rank": row.rank, "hosts": hosts, "place": place_text(row)}
     return Finding("straggler_rank", values, (source,), anchor="stragglers")
 
 
@@ -135,10 +141,6 @@ def _classes_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{num:,} {'' if name == 'unknown' else 'on '}{COUNTS[name]}" for name, num in known.items())
 
 
-def _place(row) -> str:
-    return f"{shape(row.nodes, row.gpus_per_node)}, {row.stack}"
-
-
 def none_text(stragglers: pd.DataFrame, waits: pd.DataFrame) -> str:
     """Return the sentence without a persistent straggler: what was checked, and whether it could have been detected."""
     if stragglers.empty:
@@ -160,38 +162,24 @@ def can_detect(stragglers: pd.DataFrame) -> bool:
     return bool((stragglers["num_launches"] >= MIN_LAUNCHES).any())
 
 
-def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame) -> list[Table]:
+def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> list[Table]:
     """Return the ranks, and the hosts if there are several, that were the suspect of a launch."""
     found = []
-    tables = (("rank", stragglers, _rank_name, "stragglers"), ("host", hosts, lambda row: row.host, "straggler_hosts"))
-    for noun, table, name, source in tables:
+    for noun, table, name, columns in (
+        ("Rank", stragglers, "stragglers", STRAGGLERS),
+        ("Host", hosts, "straggler_hosts", STRAGGLER_HOSTS),
+    ):
         suspect = table[(table["num_suspect_launches"] > 0) | table["is_persistent"].fillna(False).astype(bool)]
         if len(suspect):
-            ordered = suspect.sort_values("lag_ratio", ascending=False, kind="stable")
-            caption = f"{noun.capitalize()}s that were last in most records of a launch{_first_of(len(ordered))}"
-            found.append(Table.of(caption, {noun: name} | LATE, ordered.head(MOST_ROWS), (source,)))
+            rows = suspect.sort_values("lag_ratio", ascending=False, kind="stable").assign(interval="interval")
+            caption = f"{noun}s that were last in most records of a launch{_first_of(len(rows))}"
+            shown = columns.of_table("late")
+            found.append(Table.of_columns(caption, shown, rows.head(MOST_ROWS), device, (name,)))
     return found
 
 
 def _first_of(num: int) -> str:
     return f" (first {MOST_ROWS} of {num})" if num > MOST_ROWS else ""
-
-
-def _rank_name(row) -> str:
-    hosts = UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(" ", ", ")
-    return f"rank {row.rank} on {hosts}, {_place(row)}"
-
-
-LATE = {
-    "Quantity": lambda row: row.quantity.replace("_", " "),
-    "Launches": lambda row: f"{row.num_suspect_launches}/{row.num_launches}",
-    "Last in (%)": lambda row: percent(row.num_last / row.num_iterations),
-    "Lag (ms)": lambda row: milliseconds(row.lag_s),
-    "Lag (%)": lambda row: percent(row.lag_ratio),
-    "95 % CI (%)": lambda row: bracket(row.lag_low_ratio, row.lag_high_ratio, "interval", percent),
-    "Corrected p": lambda row: UNKNOWN if is_unknown(row.p_adjusted) else three(row.p_adjusted),
-    "Verdict": text_of("verdict", str),
-}
 
 
 def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
@@ -208,19 +196,19 @@ def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
         unknown=first["num_spikes"] - first[list(COUNTS)[:-1]].sum(axis=1),
         rank=first["rank"].where(has_most),
         hosts=first["hosts"].where(has_most),
-        share=first["num_spikes"] / first["num_fenced"],
-        cost=first["spike_cost_iterations"] / first["num_fenced"],
-    ).sort_values(["share", "quantity"], ascending=[False, True], kind="stable")
+        share_ratio=first["num_spikes"] / first["num_fenced"],
+        cost_ratio=first["spike_cost_iterations"] / first["num_fenced"],
+    ).sort_values(["share_ratio", "quantity"], ascending=[False, True], kind="stable")
 
 
 def costliest(groups: pd.DataFrame) -> pd.DataFrame:
     """Return the group with the costliest outliers; no row if none costs enough to matter."""
-    found = groups[(groups["share"] > FINDING_RATIO) & (groups["cost"] > FINDING_RATIO)]
-    return found.sort_values("cost", ascending=False, kind="stable").head(1)
+    found = groups[(groups["share_ratio"] > FINDING_RATIO) & (groups["cost_ratio"] > FINDING_RATIO)]
+    return found.sort_values("cost_ratio", ascending=False, kind="stable").head(1)
 
 
 def _outlier_finding(row) -> Finding:
-    values = {"quantity": row.quantity, "place": _place(row), "cost_ratio": float(row.cost)}
+    values = {"quantity": row.quantity, "place": place_text(row), "cost_ratio": float(row.cost_ratio)}
     values |= {"num": int(row.num_spikes), "num_iterations": int(row.num_fenced)}
     values["by_class"] = {name: int(getattr(row, name)) for name in COUNTS}
     return Finding("outliers", values, (of_rows("stragglers", pd.DataFrame(index=[row.Index])),), anchor="stragglers")
@@ -243,7 +231,7 @@ def outlier_texts(groups: pd.DataFrame) -> list[str]:
     if not named:
         return [text]
     top = max(named, key=lambda row: row.num_spikes_of_rank)
-    return [text, f"Single rank: {_most(top)} ({WHAT[top.quantity]}, {_place(top)})."]
+    return [text, f"Single rank: {_most(top)} ({WHAT[top.quantity]}, {place_text(top)})."]
 
 
 def _is_named(row) -> bool:
@@ -258,22 +246,23 @@ def _most(row) -> str:
     return f"rank {row.rank}{on} has {row.num_spikes_of_rank} of {row.num_spikes_one_rank}"
 
 
-def outlier_tables(groups: pd.DataFrame) -> list[Table]:
+OUTLIER_COLUMNS = (
+    Column("place", "measured", TEXT, text=lambda row: f"{WHAT[row.quantity]}, {place_text(row)}"),
+    *_COUNTED[:2],
+    Column("share_ratio", "outliers", shown_as="%"),
+    Column("cost_ratio", "added time", shown_as="%"),
+    *_CLASSES,
+    Column("rank", "most frequent rank", TEXT, text=lambda row: UNKNOWN if is_unknown(row.rank) else _most(row)),
+)
+
+
+def outlier_tables(groups: pd.DataFrame, device: str) -> list[Table]:
     """Return the table of groups with outliers, the largest share first; none if all may be chance."""
     found = groups[groups["num_spikes"] > 0]
-    if not ((found["share"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
+    if not ((found["share_ratio"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
         return []
     caption = f"Outlier iterations{_first_of(len(found))}"
-    columns = {
-        "Measured": lambda row: f"{WHAT[row.quantity]}, {_place(row)}",
-        "Iterations": text_of("num_fenced", "{:,}".format),
-        "Outliers": text_of("num_spikes", "{:,}".format),
-        "Outliers (%)": lambda row: three(100 * row.share),
-        "Added time (%)": lambda row: three(100 * row.cost),
-        **{heading: text_of(column, "{:,}".format) for column, heading in COUNTS.items()},
-        "Most frequent rank": lambda row: UNKNOWN if is_unknown(row.rank) else _most(row),
-    }
-    return [Table.of(caption, columns, found.head(MOST_ROWS), ("stragglers",))]
+    return [Table.of_columns(caption, OUTLIER_COLUMNS, found.head(MOST_ROWS), device, ("stragglers",))]
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -287,7 +276,7 @@ def warnings(data: ReportData) -> list[Advice]:
         most = found.sort_values(column, ascending=False, kind="stable").head(1)
         for row in most.itertuples():
             num, total = getattr(row, column), getattr(row, of_all)
-            who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({_place(row)})"
+            who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({place_text(row)})"
             text = f"{who} caused {num} of {plural(total, 'outlier')} attributed to one"
             text += f" {'host or ' * (noun == 'host')}rank ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
             return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]

@@ -12,45 +12,72 @@ import pandas as pd
 
 from regatta.core import moderation
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
-from regatta.store.csv_files import CELL, FLAG, OUTLIERS, REAL, TEXT, WAITS, WHOLE, interval_columns, make_table
+from regatta.core.text import UNKNOWN, is_unknown, shape
+from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
+from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, SPIKES_OF_RANK, WAITS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import MARGIN
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
 MOST_OF_BLAMED = 0.5  # share of outliers of single ranks or hosts; a larger share identifies the cause
-_OF_HOSTS = ("num_fenced", "num_spikes_of_any_host", "num_spikes_of_host")
-
-_JUDGED = {
-    **dict.fromkeys(("num_launches", "num_suspect_launches", "num_records", "num_suspect_records"), WHOLE),
-    **dict.fromkeys(("num_iterations", "num_last"), WHOLE),
-    **dict.fromkeys(("p_value", "p_adjusted"), REAL),
-    "is_persistent": FLAG,
-    "lag_s": REAL,
-    **interval_columns("lag", "ratio"),
-    "verdict": TEXT,
-    "launch": TEXT,
-    "line": WHOLE,
-}
+_OF_HOSTS = ("num_spikes_of_any_host", "num_spikes_of_host")
+_OUTLIERS = tuple(column.name for column in (*OUTLIERS, SPIKES_OF_RANK))
 _PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
-STRAGGLERS = {
-    **{name: CELL[name] for name in _PLACE},
-    "quantity": TEXT,
-    "rank": WHOLE,
-    "hosts": TEXT,
-    **_JUDGED,
-    **OUTLIERS,
-    "num_spikes_of_rank": WHOLE,
-    "has_most_spikes": FLAG,
-}
-STRAGGLER_HOSTS = {
-    "host": TEXT,
-    "quantity": TEXT,
-    **_JUDGED,
-    "num_expected_launches": REAL,
-    "ranks": TEXT,
-    **dict.fromkeys(_OF_HOSTS, WHOLE),
-    "has_most_spikes": FLAG,
-}
+
+
+def place_text(row) -> str:
+    return f"{shape(row.nodes, row.gpus_per_node)}, {row.stack}"
+
+
+def _rank_text(row) -> str:
+    return f"rank {row.rank} on {UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(' ', ', ')}, {place_text(row)}"
+
+
+def _launches_text(row) -> str:
+    return f"{row.num_suspect_launches}/{row.num_launches}"
+
+
+LAST = Column("last_ratio", "last in", shown_as="%", table="late", help="`num_last` / `num_iterations`")
+_LAG = "mean over launches of the lag in `waits.csv`; its moderated 95 % interval from 3 launches"
+_P = "two-sided p of a lag of 0, and corrected over the table (Benjamini–Hochberg)"
+_VERDICT = "slow (persistent), faster (early), within the margin, or inconclusive: see below"
+_RECORD = "the record with quantiles in the launch with the largest lag; shown in the report"
+_HAS_MOST = "whether it caused more than half of the outliers of single ranks (a host: and of single hosts): see below"
+_LAUNCHES = "launches examined, and those in which the rank or host was the suspect"
+_COUNTS = "records examined and with it as the suspect; iterations examined and with it as the last"
+_JUDGED = (
+    Column("quantity", "quantity", TEXT, table="late", text=lambda row: row.quantity.replace("_", " "), help=QUANTITY),
+    Column("num_launches", type=WHOLE, help=_LAUNCHES),
+    Column("num_suspect_launches", "launches", WHOLE, table="late", text=_launches_text, help=_LAUNCHES),
+    *in_file(WHOLE, _COUNTS, "num_records", "num_suspect_records", "num_iterations", "num_last"),
+    LAST,
+    Column("lag_s", "lag", shown_as="ms", table="late", help=_LAG),
+    Column("lag_ratio", "lag", shown_as="%", interval="interval", table="late", help=_LAG),
+    Column("p_value", help=_P),
+    Column("p_adjusted", "corrected p", table="late", help=_P),
+    Column("verdict", "verdict", TEXT, table="late", help=_VERDICT),
+    Column("is_persistent", type=FLAG, help=_VERDICT),
+    *in_file(TEXT, _RECORD, "launch"),
+    *in_file(WHOLE, _RECORD, "line"),
+)
+STRAGGLERS = Columns(
+    *(Column(name, type=CELL[name]) for name in _PLACE),
+    Column("rank", "rank", WHOLE, table="late", text=_rank_text),
+    *in_file(TEXT, "hosts on which the rank ran", "hosts"),
+    *_JUDGED,
+    *OUTLIERS,
+    SPIKES_OF_RANK,
+    *in_file(FLAG, _HAS_MOST, "has_most_spikes"),
+)
+STRAGGLER_HOSTS = Columns(
+    Column("host", "host", TEXT, table="late", help="the host"),
+    *_JUDGED,
+    Column("num_expected_launches", help="expected number of launches in which the host is the suspect by chance"),
+    *in_file(TEXT, "its suspect ranks, with their records", "ranks"),
+    OUTLIERS[0],
+    *in_file(WHOLE, "outliers of one host or rank, and those of this host and its ranks", *_OF_HOSTS),
+    *in_file(FLAG, _HAS_MOST, "has_most_spikes"),
+)
 
 
 def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFrame:
@@ -64,7 +91,7 @@ def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFram
         hosts = sorted({row["host"] for row in launches if row["host"] is not None})
         judged = _summed(launches)
         place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
-        outliers = {name: _sum(row[name] for row in launches) for name in (*OUTLIERS, "num_spikes_of_rank")}
+        outliers = {name: _sum(row[name] for row in launches) for name in _OUTLIERS}
         rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
     num_tests = len(rows)
     for row in rows:
@@ -88,10 +115,10 @@ def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.Dat
         suspects = Counter(row["rank"] for row in found for _ in range(row["num_suspect"]))
         ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items())) or None
         expected = {"num_expected_launches": sum(shares), "ranks": ranks}
-        outliers = {name: _sum(row[name] for row in joined) for name in _OF_HOSTS}
+        outliers = {name: _sum(row[name] for row in joined) for name in ("num_fenced", *_OF_HOSTS)}
         rows.append({"host": host, "quantity": quantity} | _summed(joined) | expected | outliers)
         lags.append([row["lag_ratio"] for row in joined])
-        chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[1]] or 0)])
+        chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[0]] or 0)])
     for row, shares in zip(rows, chances, strict=True):
         row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], shares, len(rows))
     rows = judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
@@ -123,6 +150,7 @@ def _summed(launches: list[dict]) -> dict:
     row = {"num_launches": len(launches), "num_suspect_launches": len(suspect)}
     row |= {name: sum(launch[name] for launch in launches) for name in ("num_records", "num_iterations", "num_last")}
     row |= {"num_suspect_records": sum(launch["num_suspect"] for launch in launches)}
+    row |= {"last_ratio": row["num_last"] / row["num_iterations"]}
     known = [launch["lag_s"] for launch in launches if launch["lag_s"] is not None]
     row |= {"lag_s": float(np.mean(known)) if known else None}
     shown = [launch for launch in launches if launch["line"] is not None and launch["lag_ratio"] is not None]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regatta.core.statistics import outer_fences
-from regatta.store.csv_files import OUTLIERS
+from regatta.store.csv_files import OF_LAUNCH, OUTLIERS
 from regatta.store.records import slowest_rank, whole_times
 
 # No rank can leave one of these before every rank has arrived.
@@ -257,8 +257,6 @@ def _rise(times: np.ndarray, at: int) -> float:
 
 # The rows of waits.csv: one for each launch, quantity and rank.
 
-OF_LAUNCH = ("launch", "repeat", "stack", "device", "nodes", "gpus_per_node", "world_size")
-
 
 def wait_rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     """Return the rows of the records, each given with its row of measurements.csv, in the order of launches."""
@@ -308,7 +306,7 @@ def _outlier_counts(records: list[Waits]) -> dict:
     """Return the outliers by class and their cost in median iterations; None if no record could be checked."""
     checked = [waits for waits in records if waits.outliers is not None]
     if not checked:
-        return dict.fromkeys(OUTLIERS)
+        return {column.name: None for column in OUTLIERS}
     outliers = [outlier for waits in checked for outlier in waits.outliers]
     num = Counter(outlier.kind for outlier in outliers)
     return {
