@@ -49,6 +49,7 @@ def test_the_text_stays_within_twenty_lines_and_a_long_cause_is_cut():
     assert max(map(len, text.splitlines())) < 300
     for line in ("... and 6 more not ok", "... and 6 more slower", "... and 8 more faster", "not settled: "):
         assert f"\n  {line}" in text
+    assert "; largest ratio: " in text
 
 
 def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():

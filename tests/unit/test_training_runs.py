@@ -12,6 +12,7 @@ from synthetic_training import norm_cell, run_cell, run_record
 from regatta.store.collect import cell_row, read_collected, write_collected
 from regatta.store.csv_files import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.store.records import number, problem_of, training_of
+from regatta.topics import answer_results
 from regatta.topics.catalog import TOPICS, collect, make_tables
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs import (
@@ -246,9 +247,13 @@ def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp
         record["samples_ns"] = [[int(factor * ns) for ns in rank] for rank in record["samples_ns"]]
     cells = [OWN, DDP, ALONE, other]
     write_store(tmp_path, cells, records)
-    first, second = findings(analyse(tmp_path))
+    data = analyse(tmp_path)
+    first, second = findings(data)
     assert first.cells == (DDP["id"],)
     assert (first.values["num_candidates"], len(first.values["near"])) == (3, 1)
     assert "custom all-reduce" in first.values["near"][0]
     assert sentence(first).endswith(f"Fastest of 3 configurations: ddp; within noise: {first.values['near'][0]}.")
     assert (second.values["num_candidates"], "configurations" in sentence(second)) == (1, False)
+    line = answer_results.trainings(data)
+    assert line.values["total_s"] == first.values["total"].estimate
+    assert line.text.endswith(f"; within noise: {first.values['near'][0]}; first of 2 workloads")
