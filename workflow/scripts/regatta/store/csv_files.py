@@ -82,9 +82,7 @@ _DRIFT = "change of T_i over the launch, over the median of T_i, and whether it 
 MEASURED = Columns(
     *in_file(WHOLE, "number of timed iterations", "num_iterations"),
     *in_file(TEXT, "why sampling stopped; `precision` needs an interval within the target", "stop"),
-    *in_file(
-        REAL, "half the width of the interval of `p50_s`, over `p50_s`, when sampling stopped", "half_width_ratio"
-    ),
+    *in_file(REAL, "half the width of the interval of `p50_s`, over `p50_s`, at the end", "half_width_ratio"),
     *in_file(WHOLE, "number of warm-up iterations", "warmup_iterations"),
     *in_file(TEXT, "why the warm-up ended (steady or max_seconds)", "warmup_stop"),
     *in_file(REAL, "first iteration of the warm-up, which no other iteration time includes", "first_iteration_s"),
@@ -92,16 +90,12 @@ MEASURED = Columns(
     *in_file(REAL, "95 % confidence interval of the median by order statistics [1]", "p50_low_s", "p50_high_s"),
     *in_file(REAL, "quantile by linear interpolation; needs 11, 29, 59 and 299 samples", *PERCENTILES),
     *in_file(REAL, "maximum of T_i", "max_s"),
-    *in_file(
-        REAL, "arithmetic mean of T_i, and standard deviation with m − 1; a mean hides the tail", "mean_s", "std_s"
-    ),
+    *in_file(REAL, "arithmetic mean of T_i, and standard deviation with m − 1", "mean_s", "std_s"),
     *in_file(REAL, _DRIFT, "drift_ratio"),
     *in_file(FLAG, _DRIFT, "has_drift"),
     *in_file(REAL, "effective sample size: m / autocorrelation time; empty below 20 samples", "effective_samples"),
     *in_file(WHOLE, "samples beyond the outer fences; empty below 11 samples", "num_outliers"),
-    *in_file(
-        REAL, "time per step or call, back to back: the primary time of training steps and collectives", "window_step_s"
-    ),
+    *in_file(REAL, "time per step or call, back to back, in windows on the slowest rank", "window_step_s"),
     *_results("parts_ns"),
 )
 _RECORD = "launch file, and line of the record in it, counted from 1"
@@ -126,9 +120,7 @@ MEASUREMENTS = Columns(
     *in_file(TEXT, "name shared by all GPUs of the launch; empty on CPUs and if names differ", "gpu"),
     *in_file(FLAG, "whether torch may use TF32 for fp32 matrix products", "allow_tf32_matmul"),
     *in_file(FLAG, "whether torch may use TF32 for fp32 convolutions", "allow_tf32_cudnn"),
-    *in_file(
-        REAL, "time from the creation of the cell's process group to its record: cost, not performance", "elapsed_s"
-    ),
+    *in_file(REAL, "time from creating the process group to the record: cost, not performance", "elapsed_s"),
     *in_file(TEXT, "when the record was written, and the command that measures the cell", "time_utc", "command"),
 )
 # For each ok record of train_run, one row per epoch (times of its slowest rank), and one per rank.
@@ -148,9 +140,7 @@ RANKS = Columns(
 )
 # Outliers among the tested iterations, by class. The class of the others is unknown.
 _FENCED = "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
-_SPIKES = (
-    "outliers in these iterations, in total and by class; equal in all rows of a launch, shape, stack and quantity"
-)
+_SPIKES = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
 _KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
 OUTLIERS = (
     Column("num_fenced", "iterations", WHOLE, table="outliers", help=_FENCED),
@@ -185,13 +175,17 @@ WAITS = Columns(
 _LAUNCH_TIMES = "the supervisor's request to start the ranks, and the last line of the launch file"
 _JOB_TIMES = "first and last line of one job in `jobs.jsonl`; `end_utc` is empty if the job could not record its end"
 _SHAPE = "its shape: nodes, and ranks per node"
+
+
+def _shape_text(row) -> str:
+    return shape(row.nodes, row.gpus_per_node)
+
+
 LAUNCHES = Columns(
     Column("batch", "batch", TEXT, table="launches", help="its batch"),
     *in_file(TEXT, "the launch", "launch"),
     Column("stack", "stack", TEXT, table="launches", help="its stack"),
-    Column(
-        "nodes", "shape", WHOLE, table="launches", text=lambda row: shape(row.nodes, row.gpus_per_node), help=_SHAPE
-    ),
+    Column("nodes", "shape", WHOLE, table="launches", text=_shape_text, help=_SHAPE),
     *in_file(WHOLE, _SHAPE, "gpus_per_node"),
     Column("hosts", "hosts", TEXT, table="launches", help="hosts in the order of their ranks; empty if unknown"),
     *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),
@@ -209,14 +203,8 @@ JOBS = Columns(
     *in_file(REAL, "time between these lines by a clock that cannot be set; counts suspended time", "elapsed_s"),
 )
 # The tables that are read from the store, by the name of their file.
-COLLECTED = {
-    "measurements": MEASUREMENTS,
-    "epochs": EPOCHS,
-    "ranks": RANKS,
-    "waits": WAITS,
-    "launches": LAUNCHES,
-    "jobs": JOBS,
-}
+COLLECTED = {"measurements": MEASUREMENTS, "epochs": EPOCHS, "ranks": RANKS}
+COLLECTED |= {"waits": WAITS, "launches": LAUNCHES, "jobs": JOBS}
 
 
 # Columns of CELL in tables of one benchmark: where a cell ran, and the parameters of a training step.

@@ -20,11 +20,8 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import after_now_text
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 
-FAILURES = Columns(
-    *MEASUREMENTS.named("cell", "repeat", "status", "phase", "cause", "launch"),
-    *in_file(TEXT, "log of the launch, relative to the results folder", "log"),
-    *MEASUREMENTS.named("command"),
-)
+_LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")
+FAILURES = Columns(*MEASUREMENTS.named("cell", "repeat", "status", "phase", "cause", "launch", "command"), *_LOG)
 LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
 
 

@@ -33,9 +33,7 @@ SLOW_LAUNCHES = Columns(
     *in_file(WHOLE, "cells compared, and those in which it was slow", "num_cells", "num_slow"),
     *in_file(REAL, _RATIOS, "median_ratio", "low_ratio", "high_ratio"),
     *in_file(FLAG, "slow in more than half of the cells, and in at least three", "is_slow"),
-    *in_file(
-        REAL, "medians over the slow cells, over all if none is slow, of these columns of `measurements.csv`", *LOADS
-    ),
+    *in_file(REAL, "medians of these loads over the slow cells, over all if none is slow", *LOADS),
 )
 USED = ("cell", "launch", "repeat", "hosts", "nodes", "gpus_per_node", "stack", "loaded_host", "primary_s")
 

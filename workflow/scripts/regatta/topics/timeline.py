@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, long_duration, natural, plural, rank_time, ranks_word, shape
+from regatta.core.text import UNKNOWN, is_unknown, long_duration, natural, plural, rank_time, ranks_word
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.report.findings import Advice, Finding, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
@@ -178,15 +178,10 @@ def _weighted(launches: list[dict], shares: list[float], name: str) -> float:
 
 MAX_IDLE_RATIO = 0.25  # above this share of the allocated time, idle time is a finding
 # Parts of the allocated time, as in a sentence.
-PARTS = {
-    "measuring": "measuring",
-    "warmup": "warm-up",
-    "other": "setup and checks",
-    "launch_start": "launch startup",
-    "idle": "idle",
-}
+PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and checks"}
+PARTS |= {"launch_start": "launch startup", "idle": "idle"}
 SHARES = (
-    Column("nodes", "shape", TEXT, text=lambda row: shape(row.nodes, row.gpus_per_node)),
+    *LAUNCHES.named("nodes"),
     Column("num", "allocations", WHOLE),
     Column("total_gpu_hours", "allocated"),
     *(Column(f"{part}_ratio", label, shown_as="%") for part, label in PARTS.items()),

@@ -160,10 +160,8 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     starts = np.arange(0, num_iterations, per_column)
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
     unit, half = _unit(float(np.quantile(np.abs(columns), 0.99))), len(starts) // 2
-    difference, *halves = (
-        Column(f"{name.replace(' ', '_')}_s", name, shown_as=unit)
-        for name in ("difference", "first half", "second half")
-    )
+    names = ("difference", "first half", "second half")
+    difference, *halves = (Column(f"{name}_s", name, shown_as=unit) for name in names)
     parts = zip(halves, (columns[:, : max(half, 1)], columns[:, half:]), strict=True)
     rows = pd.DataFrame({"rank": ranks["rank"].to_numpy()} | {one.name: np.median(part, axis=1) for one, part in parts})
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]

@@ -92,15 +92,8 @@ def persistent(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
 
 
 def _late_finding(table: str, row) -> Finding:
-    names = (
-        "quantity",
-        "num_suspect_launches",
-        "num_launches",
-        "last_ratio",
-        "lag_s",
-        *interval_columns("lag", "ratio"),
-    )
-    values = {name: getattr(row, name) for name in names}
+    names = ("quantity", "num_suspect_launches", "num_launches", "last_ratio", "lag_s")
+    values = {name: getattr(row, name) for name in (*names, *interval_columns("lag", "ratio"))}
     source = of_rows(table, pd.DataFrame(index=[row.Index]))
     if table == "straggler_hosts":
         values |= {"host": row.host, "num_expected_launches": row.num_expected_launches}
@@ -165,10 +158,8 @@ def can_detect(stragglers: pd.DataFrame) -> bool:
 def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> list[Table]:
     """Return the ranks, and the hosts if there are several, that were the suspect of a launch."""
     found = []
-    for noun, table, name, columns in (
-        ("Rank", stragglers, "stragglers", STRAGGLERS),
-        ("Host", hosts, "straggler_hosts", STRAGGLER_HOSTS),
-    ):
+    tables = (("Rank", stragglers, STRAGGLERS, "stragglers"), ("Host", hosts, STRAGGLER_HOSTS, "straggler_hosts"))
+    for noun, table, columns, name in tables:
         suspect = table[(table["num_suspect_launches"] > 0) | table["is_persistent"].fillna(False).astype(bool)]
         if len(suspect):
             rows = suspect.sort_values("lag_ratio", ascending=False, kind="stable").assign(interval="interval")
