@@ -8,7 +8,7 @@ step_high_s.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, rank_word, ranks_word, ratio_text
+from regatta.core.text import NOT_PLANNED, UNKNOWN, bracket, hours_word, is_unknown, rank_word, ranks_word, ratio_text
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 INTERVAL_ENDS = ("", "_low", "_high")  # in the name of a number with its range or interval
@@ -18,6 +18,7 @@ UNITS = {
     "tokens_per_s": "tokens/s",
     "tflop_per_s": "TFLOP/s",
     "gb_per_s": "GB/s",
+    "s_per_sqrt_byte": "s/√B",
     "hours_per_million_samples": "{hours} per million samples",
     "hours_per_million_tokens": "{hours} per million tokens",
     "ratio": "",
@@ -146,8 +147,7 @@ class Column:
             return UNKNOWN
         kind = getattr(row, self.interval)
         decimals = decimals_of(value, low, high, kind, self.figures)
-        low, high = fixed(low, decimals), fixed(high, decimals)
-        return f"({low} to {high})" if kind == "range" else f"[{low}, {high}]"
+        return bracket(low, high, kind, lambda end: fixed(end, decimals))
 
 
 def number_text(
