@@ -19,6 +19,7 @@ UNITS = {
     "tokens_per_s": "tokens/s",
     "tflop_per_s": "TFLOP/s",
     "gb_per_s": "GB/s",
+    "s_per_sqrt_byte": "s/√B",
     "hours_per_million_samples": "{hours} per million samples",
     "hours_per_million_tokens": "{hours} per million tokens",
     "gpu_hours": "{hours}",

@@ -14,7 +14,6 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
-from regatta.kit.columns import Columns
 from regatta.kit.findings import RESULT
 from regatta.report import cells, page
 from regatta.report.findings import Advice
@@ -113,11 +112,7 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
 
 
 TABLES = _tables_of(TOPICS)
-COLUMNS_OF_CELLS = {
-    name: spec.columns
-    for name, spec in TABLES.items()
-    if isinstance(spec.columns, Columns) and spec.columns.is_of_cells
-}
+COLUMNS_OF_CELLS = {name: spec.columns for name, spec in TABLES.items() if spec.columns.is_of_cells}
 check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 

@@ -11,7 +11,8 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, size, three
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.kit.columns import MICROSECONDS, TEXT, WHOLE, Column, Columns
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import LaunchValues, grouped, plain_rows
 from regatta.topics.fits.least_squares import (
@@ -35,16 +36,38 @@ WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
 
 LIBRARY = "torch"  # the algorithm of the communication library; imported tools have none
 MODEL = ("operation", "algorithm", "dtype", *SHAPE_COLUMNS)
-COMMUNICATION_MODELS = {
-    **{name: CELL[name] for name in MODEL},
-    **dict.fromkeys(("num_sizes", "min_bytes", "max_bytes", "num_launches"), WHOLE),
-    "interval": TEXT,
-    **interval_columns("latency_a", "s"),
-    **interval_columns("sqrt_c", "s_per_sqrt_byte"),
-    **interval_columns("bandwidth_b", "gb_per_s"),
-    **dict.fromkeys(("half_bandwidth_bytes", "max_residual_ratio", "rms_log_residual"), REAL),
-    **dict.fromkeys(("left_out", "refusal"), TEXT),
+PARAMETER = {
+    "table": "models",
+    "interval": "interval",
+    "help": "a, c and B, an algorithm bandwidth, and their intervals",
 }
+PARAMETERS = (
+    Column("latency_a_s", "latency a", shown_as=MICROSECONDS, better="smaller", **PARAMETER),
+    Column("sqrt_c_s_per_sqrt_byte", "c", **PARAMETER),
+    Column("bandwidth_b_gb_per_s", "algorithm bandwidth B", better="larger", **PARAMETER),
+)
+HALF_BANDWIDTH = Column(
+    *("half_bandwidth_bytes", "size at B/2"),
+    shown_as="MiB",
+    table="models",
+    help="message size at which S/T is B/2: B² (c + √(c² + 4a/B))² / 4; without c, that is a B. The report calls an"
+    " operation *latency-bound* below and *bandwidth-bound* above this size. Empty unless a and B are both known",
+)
+SIZES = "number of measured sizes, smallest and largest"
+DEVIATION = "largest relative deviation between model and measured time (0.1 is 10 %); root mean square of"
+DEVIATION += " ln(model/measured)"
+COMMUNICATION_MODELS = Columns(
+    *(Column(name, type=CELL[name]) for name in MODEL),
+    Column("num_sizes", "sizes", WHOLE, table="models", help=SIZES),
+    *(Column(name, type=WHOLE, help=SIZES) for name in ("min_bytes", "max_bytes")),
+    Column("num_launches", "n", WHOLE, table="models", help="number of launches with all sizes"),
+    Column("interval", type=TEXT, help="kind of the intervals"),
+    *(*PARAMETERS, HALF_BANDWIDTH),
+    Column("max_residual_ratio", "largest deviation", shown_as="%", table="models", help=DEVIATION),
+    Column("rms_log_residual", help=DEVIATION),
+    Column("left_out", type=TEXT, help="why a parameter is empty"),
+    Column("refusal", type=TEXT, help="why nothing was fitted; only sizes and launches are then filled"),
+)
 
 
 @dataclass(frozen=True)
@@ -205,5 +228,4 @@ def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
     numbers = {term: [found[term] for found in (values, low, high)] for term in values}
     seconds_per_gb = [found[BANDWIDTH] * BYTES_PER_GB for found in (values, high, low)]
     numbers[BANDWIDTH] = [1 / seconds if seconds else None for seconds in seconds_per_gb]
-    names = {LATENCY: ("latency_a", "s"), SQRT: ("sqrt_c", "s_per_sqrt_byte"), BANDWIDTH: ("bandwidth_b", "gb_per_s")}
-    return {term: dict(zip(interval_columns(*names[term]), numbers[term], strict=True)) for term in numbers}
+    return {term: dict(zip(PARAMETERS[term].names, numbers[term], strict=True)) for term in numbers}

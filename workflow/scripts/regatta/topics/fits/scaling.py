@@ -13,7 +13,8 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, three
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, STEP_COLUMNS, TEXT, WHOLE, interval_columns, make_table
+from regatta.kit.columns import TEXT, WHOLE, Column, Columns
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table
 from regatta.topics.base import grouped, plain_rows, steps_by_cell
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
@@ -40,19 +41,52 @@ MAX_PREDICTION_ERROR = 0.25  # predictions whose interval reaches further are re
 SHAPE = ("nodes", "gpus_per_node", "world_size")
 CURVE = tuple(name for name in (*STEP_COLUMNS, *SHAPE_COLUMNS) if name not in SHAPE)
 POINT = (*CURVE, "cell", "nodes", "world_size", "step_s", "step_low_s", "step_high_s")
-SCALING_MODELS = {
-    **{name: CELL[name] for name in CURVE},
-    **dict.fromkeys(("num_sizes", "min_world_size", "max_world_size", "num_launches"), WHOLE),
-    **dict.fromkeys(("interval", "scaling_model"), TEXT),
-    **interval_columns("x1", "samples_per_s"),
-    **interval_columns("sigma", "ratio"),
-    **interval_columns("kappa", "ratio"),
-    **dict.fromkeys(("peak_world_size", "max_residual_ratio", "rms_log_residual"), REAL),
-    **dict.fromkeys(("amdahl_aicc", "usl_aicc", "amdahl_lack_of_fit_p", "usl_lack_of_fit_p"), REAL),
-    "extrapolated_world_size": WHOLE,
-    **interval_columns("extrapolated", "samples_per_s"),
-    "refusal": TEXT,
-}
+FITTED = "X₁, σ, κ. X₁ is the fitted value, even if one {rank} was not measured. κ is empty for Amdahl"
+PARAMETER = {"interval": "interval", "help": FITTED, "better": "smaller"}
+SHARE = PARAMETER | {"shown_as": "%", "table": "laws"}
+X1 = Column("x1_samples_per_s", **PARAMETER | {"better": "larger"})
+SIGMA, KAPPA = Column("sigma_ratio", "contention σ", **SHARE), Column("kappa_ratio", "coherency κ", **SHARE)
+END = "twice the largest n, where predictions end; X there and its interval (see *Predictions*). Empty if refused"
+BEYOND = {"table": "laws", "help": END}
+PREDICTED = Column("extrapolated_samples_per_s", "prediction", interval="prediction_interval", **BEYOND)
+SIZES = "number of measured world sizes, smallest and largest"
+DEVIATION = "largest relative deviation of X(n) from `throughput_samples_per_s`; root mean square of ln(model/measured)"
+AICC = "corrected Akaike criterion. Needs 5 (Amdahl) and 6 sizes (USL), three more than the model has parameters"
+LACK = "p-value of the lack-of-fit test below. Empty if no size has two launches, or for as many parameters as sizes"
+SCALING_MODELS = Columns(
+    *(Column(name, type=CELL[name]) for name in CURVE),
+    *(Column(name, type=WHOLE, help=SIZES) for name in ("num_sizes", "min_world_size")),
+    Column(
+        *("max_world_size", "fitted {ranks}", WHOLE),
+        table="laws",
+        text=lambda row: f"{row.min_world_size} to {row.max_world_size}",
+        help=SIZES,
+    ),
+    Column("num_launches", "n", WHOLE, table="laws", help="launches of the size with the fewest"),
+    Column("interval", type=TEXT, help="kind of the intervals"),
+    Column(
+        *("scaling_model", "law", TEXT),
+        table="laws",
+        text=lambda row: NAMES[row.scaling_model],
+        help="`amdahl` or `usl`: the accepted model with the lower AICc. Without AICc, the one with fewer parameters",
+    ),
+    *(X1, SIGMA, KAPPA),
+    Column(
+        "peak_world_size",
+        help="n with the maximum USL throughput, √((1 − σ)/κ). Empty beyond twice the largest n, or beyond the largest"
+        " if the prediction is refused",
+    ),
+    Column("max_residual_ratio", "largest deviation", shown_as="%", table="laws", help=DEVIATION),
+    Column("rms_log_residual", help=DEVIATION),
+    *(Column(f"{name}_aicc", help=AICC) for name in NAMES),
+    *(Column(f"{name}_lack_of_fit_p", help=LACK) for name in NAMES),
+    Column("extrapolated_world_size", "predicted {ranks}", WHOLE, **BEYOND),
+    PREDICTED,
+    Column(
+        *("refusal", "", TEXT),
+        help="why no model is accepted (then `scaling_model` is empty), or why an accepted model has no prediction",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -182,9 +216,9 @@ def _parameters(model: str, points: Points, fits: dict[str, LogFit]) -> dict:
         limit = percent(MAX_PREDICTION_ERROR)
         refusal = f"its interval (Amdahl or USL) reaches {percent(error)} % from the value, limit {limit} %"
     row = {"interval": kind, "extrapolated_world_size": beyond}
-    names = (("x1", "samples_per_s"), ("extrapolated", "samples_per_s"), ("sigma", "ratio"), ("kappa", "ratio"))
-    for (name, unit), value, low, high in zip(names, values, lows, highs, strict=False):  # Amdahl's has no kappa
-        row |= dict(zip(interval_columns(name, unit), (value, low, high), strict=True))
+    columns = (X1, PREDICTED, SIGMA, KAPPA)
+    for column, value, low, high in zip(columns, values, lows, highs, strict=False):  # Amdahl's has no kappa
+        row |= dict(zip(column.names, (value, low, high), strict=True))
     if refusal:
         row = {name: value for name, value in row.items() if not name.startswith("extrapolated_")}
         row["refusal"] = f"no prediction for {plural(beyond, 'rank')}: {refusal}"

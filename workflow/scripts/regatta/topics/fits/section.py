@@ -3,83 +3,59 @@
 The page has the parameters of accepted models; the cell drawer states why a curve has no model or no prediction.
 """
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from regatta.core.names import cell_names
-from regatta.core.text import UNKNOWN, bracket, duration, is_unknown, percent, plural, ranks_word, three, times
+from regatta.core.text import duration, is_unknown, percent, plural, ranks_word, three
+from regatta.kit.columns import TEXT, Column
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table, full_names, size_text
 from regatta.topics.bandwidth import BUS_FACTOR
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
 from regatta.topics.fits import collectives, scaling
 
+NAME = Column("name", "configuration", TEXT)
+BUS_BANDWIDTH = Column("busbw_gb_per_s", "B as bus bandwidth", better="larger")
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
 SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
-def scaling_table(models: pd.DataFrame, device: str) -> Table | None:
+def scaling_table(models: pd.DataFrame) -> Table | None:
     """Return the accepted scaling laws, those of most ranks first; None without any."""
     rows = models[models["scaling_model"].notna()]
     rows = rows.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
-    columns = {
-        "configuration": lambda row: row.name,
-        "law": lambda row: scaling.NAMES[row.scaling_model],
-        f"{ranks_word(device)} fitted": lambda row: f"{row.min_world_size} to {row.max_world_size}",
-        "n": lambda row: str(row.num_launches),
-        "contention σ (%)": lambda row: percent(row.sigma_ratio),
-        "σ interval (%)": lambda row: bracket(row.sigma_low_ratio, row.sigma_high_ratio, row.interval, percent),
-        "coherency κ (%)": lambda row: three(times(row.kappa_ratio, 100)),
-        "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
-        "predicted samples/s": lambda row: three(row.extrapolated_samples_per_s),
-        f"predicted at ({ranks_word(device)})": lambda row: (
-            UNKNOWN if is_unknown(row.extrapolated_world_size) else str(row.extrapolated_world_size)
-        ),
-        "prediction interval": lambda row: bracket(
-            row.extrapolated_low_samples_per_s, row.extrapolated_high_samples_per_s, "interval"
-        ),
-    }
+    rows = rows.assign(prediction_interval="interval")
+    columns = scaling.SCALING_MODELS.of_table("laws")
     return _table("Scaling models", columns, rows, models, "train_step", "scaling_models")
 
 
 def communication_table(models: pd.DataFrame) -> Table | None:
     """Return the accepted communication models, those of most ranks first; None without any."""
     rows = models[models["refusal"].isna()].sort_values("world_size", ascending=False, kind="stable")
-    columns = {
-        "configuration": lambda row: row.name,
-        "sizes": lambda row: str(row.num_sizes),
-        "n": lambda row: str(row.num_launches),
-        "latency a": lambda row: duration(row.latency_a_s),
-        "a interval": lambda row: bracket(row.latency_a_low_s, row.latency_a_high_s, row.interval, duration),
-        "bandwidth B (algbw, GB/s)": lambda row: three(row.bandwidth_b_gb_per_s),
-        "B interval": lambda row: bracket(row.bandwidth_b_low_gb_per_s, row.bandwidth_b_high_gb_per_s, row.interval),
-        "B as bus bandwidth (GB/s)": lambda row: three(_as_bus_bandwidth(row)),
-        "size at B/2": lambda row: size_text(times(row.half_bandwidth_bytes, 1)),
-        "largest deviation (%)": lambda row: percent(row.max_residual_ratio),
-    }
+    factors = [BUS_FACTOR.get(operation) for operation in rows["operation"]]  # unknown for operations of other tools
+    factors = [factor and factor(n) for factor, n in zip(factors, rows["world_size"], strict=True)]
+    rows = rows.assign(busbw_gb_per_s=rows["bandwidth_b_gb_per_s"] * pd.array(factors, dtype="Float64"))
+    columns = (*collectives.COMMUNICATION_MODELS.of_table("models"), BUS_BANDWIDTH)
     title = "Latency\N{EN DASH}bandwidth models"
     return _table(title, columns, rows, models, "collective", "communication_models")
 
 
-def _as_bus_bandwidth(row) -> float | None:
-    """Return the fitted bandwidth as bus bandwidth; None for an operation of another tool, which has no factor."""
-    factor = BUS_FACTOR.get(row.operation)
-    return None if factor is None else times(row.bandwidth_b_gb_per_s, factor(row.world_size))
-
-
 def _table(
-    title: str, columns: dict, rows: pd.DataFrame, models: pd.DataFrame, benchmark: str, source: str
+    title: str, columns: Sequence[Column], rows: pd.DataFrame, models: pd.DataFrame, benchmark: str, source: str
 ) -> Table | None:
     if rows.empty:
         return None
     title += f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else ""
-    named = pd.DataFrame(named_rows(rows.head(MOST_ROWS), models, benchmark))
-    return Table.of(title, columns, named, (source,))
+    named = named_rows(rows.head(MOST_ROWS), models, benchmark)
+    return Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (source,))
 
 
-def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> list[dict]:
+def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd.DataFrame:
     """Return chosen rows with the `name` that each curve has among all models of its table."""
     names = pd.Series(full_names(models, benchmark), index=models.index, dtype=object)
-    return chosen.assign(name=names[chosen.index]).to_dict("records")
+    return chosen.assign(name=names[chosen.index])
 
 
 def section(data: ReportData) -> Section:
@@ -92,7 +68,7 @@ def section(data: ReportData) -> Section:
         )
         if len(tables[name])
     ]
-    found = scaling_table(tables["scaling_models"], data.device), communication_table(tables["communication_models"])
+    found = scaling_table(tables["scaling_models"]), communication_table(tables["communication_models"])
     shown = tuple(filter(None, found))
     reasons = "If a curve has no model or no prediction, the drawer of its cells gives the reason."
     lead = f"Fitted: {' and '.join(counts)}. {reasons}" if shown else ""
@@ -134,7 +110,7 @@ def _scaling_law(data: ReportData) -> list[Finding]:
         return []
     order = ["max_world_size", "extrapolated_world_size"]
     first = fitted.sort_values(order, ascending=False, kind="stable").head(1)
-    [row] = named_rows(first, models, "train_step")
+    [row] = named_rows(first, models, "train_step").to_dict("records")
     is_predicted = not is_unknown(row["extrapolated_world_size"])
     values = {
         "name": row["name"],

@@ -3,12 +3,12 @@
 import pandas as pd
 
 from regatta.core.statistics import Estimate
-from regatta.core.text import bracket, duration, three
+from regatta.kit.columns import TEXT, Column, Columns
 from regatta.report.panels import (
+    LAUNCHES,
     Figure,
     Section,
     Table,
-    launches,
     make_figure,
     make_series,
     name_rows,
@@ -17,22 +17,23 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, REAL, SHAPE_COLUMNS, TEXT, WHOLE, make_table
+from regatta.store.csv_files import described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means
 
 PARAMETERS = ("num_workers", "batch_size", "sample_bytes", "num_batches")
-DATA_LOADING = {
-    "cell": TEXT,
-    **{name: CELL[name] for name in (*PARAMETERS, *SHAPE_COLUMNS)},
-    "num_planned": WHOLE,
-    "num_launches": WHOLE,
-    "interval": TEXT,
-    "throughput_samples_per_s": REAL,
-    "throughput_low_samples_per_s": REAL,
-    "throughput_high_samples_per_s": REAL,
-    "bandwidth_gb_per_s": REAL,
-    "first_batch_s": REAL,
-}
+THROUGHPUT = Column(
+    *("throughput_samples_per_s", "throughput"),
+    table="throughput",
+    better="larger",
+    interval="interval",
+    help="samples of an epoch on all ranks / mean over launches of the slowest rank's time",
+)
+DATA_LOADING = Columns(
+    *described(PARAMETERS),
+    THROUGHPUT,
+    Column("bandwidth_gb_per_s", "bandwidth", table="throughput", better="larger", help="the same in bytes"),
+    result_column("first_batch_s", "parts_ns", table="throughput", help="median over launches of the first batch"),
+)
 
 
 def data_loading_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -68,11 +69,13 @@ def section(data: ReportData) -> Section:
     measured = rows[rows["throughput_samples_per_s"].notna()]
     named = name_rows(measured, "dataloader", without=("num_workers",))
     found = panels(named, title=on_one_shape)
-    figures = tuple(_figure(f"data-loading-{i}", *panel, data.ok) for i, panel in enumerate(found, start=1))
+    figures = tuple(
+        _figure(f"data-loading-{i}", *panel, data.ok, data.device) for i, panel in enumerate(found, start=1)
+    )
     return Section("data-loading", "Data loading", "No data loading was measured.", figures=figures)
 
 
-def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) -> Figure:
+def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame, device: str) -> Figure:
     def throughputs(row) -> list[float]:
         samples = row.world_size * row.batch_size * row.num_batches
         return [samples / seconds for seconds in ok.loc[ok["cell"] == row.cell, "p50_s"].dropna()]
@@ -80,24 +83,14 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame) ->
     series = make_series(rows, "label", "num_workers", throughputs, lambda row: row.throughput_samples_per_s)
     workers = sorted(set(rows["num_workers"]))
     x = Axis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
-    panel = Panel(x, Axis("samples/s", low=0), series)
-    return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows), "data_loading")
+    panel = Panel(x, Axis(THROUGHPUT.heading(device), low=0), series)
+    return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows, device), "data_loading")
 
 
-def _table(title: str, rows: pd.DataFrame) -> Table:
-    body = tuple(
-        (
-            f"{row.num_workers} workers, {row.label}".replace("\n", " "),
-            launches(row),
-            three(row.throughput_samples_per_s),
-            bracket(row.throughput_low_samples_per_s, row.throughput_high_samples_per_s, row.interval),
-            three(row.bandwidth_gb_per_s),
-            duration(row.first_batch_s),
-        )
-        for row in rows.itertuples()
-    )
-    heads = ("loader", "n", "samples/s", "range or 95 % CI", "GB/s", "first batch")
-    return Table(f"Throughput of all ranks: {title}", heads, body)
+def _table(title: str, rows: pd.DataFrame, device: str) -> Table:
+    loaders = [f"{row.num_workers} workers, {row.label}".replace("\n", " ") for row in rows.itertuples()]
+    columns = (Column("loader", "loader", TEXT), LAUNCHES, *DATA_LOADING.of_table("throughput"))
+    return Table.of_columns(f"Throughput of all ranks: {title}", columns, rows.assign(loader=loaders), device)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
