@@ -292,7 +292,7 @@ def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path):
     assert trend.dates == ["2026-11-01", "2026-11-09", "2026-11-21"]
     column = trend.columns[0]
     assert (column.title, column.cell) == ("Bus bandwidth (GB/s)", "all-reduce · 1×2 processes · 16 KiB")
-    assert texts(column) == [None, "4.00, n = 1", "2.00 (1.60 to 2.50), n = 3"]
+    assert texts(column) == [None, "4.00, n = 1", "2.0 (1.6 to 2.5), n = 3"]
     assert [value and value.bar_percent for value in column.values] == [None, 100.0, 50.0]
 
 
@@ -317,10 +317,10 @@ def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path):
     write_campaign(tmp_path / "b", [*times, (other, [1.0])], "02", scaling=[*rows, (other, rows[1][1])])
     [trend] = trends_of(tmp_path).trends
     assert [column.title for column in trend.columns] == [
-        "Scaling efficiency (%)", "Throughput (samples/s)", "Largest change in time"
+        "Efficiency (%)", "Throughput (samples/s)", "Largest change in time"
     ]  # fmt: skip
     assert "1×2" in trend.columns[0].cell
-    assert texts(trend.columns[0]) == ["37.0 [30.0, 40.0], n = 6"] * 2
+    assert texts(trend.columns[0]) == ["37 [30, 40], n = 6"] * 2
     assert texts(trend.columns[1]) == ["200 (190 to 210), n = 6"] * 2
 
 

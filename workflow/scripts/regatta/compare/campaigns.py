@@ -240,6 +240,9 @@ TO_FIRST = Column(
     text=lambda row: ratio_text(row.ratio_to_first),
     help="time / time in the first campaign that has the cell",
 )
+TIME = Column(
+    *("time_s", "time"), shown_as=EACH, table="history", interval="interval", help="primary time, mean over launches"
+)
 HISTORY = Columns(
     *(Column(name, type=kind) for name, kind in {"cell": TEXT, **CELL}.items()),
     Column("place", type=WHOLE, help="number of the campaign, counted from 0"),
@@ -247,10 +250,7 @@ HISTORY = Columns(
     Column("date_utc", "date", TEXT, table="history", text=_date_text, help="when the cell was first measured"),
     Column("num_launches", "n", WHOLE, table="history", help="number of ok launches"),
     Column("interval", type=TEXT, help="kind of the time's interval"),
-    Column(
-        "time_s", "time", shown_as=EACH, table="history", interval="interval", help="primary time, mean over launches"
-    ),
-    TO_FIRST,
+    *(TIME, TO_FIRST),
 )
 
 

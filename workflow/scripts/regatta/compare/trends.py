@@ -4,20 +4,30 @@ import contextlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.campaigns import History, history_of_cells, largest_changes, match_key, read_campaign, stack_sides
+from regatta.compare.campaigns import (
+    TIME,
+    TO_FIRST,
+    History,
+    history_of_cells,
+    largest_changes,
+    match_key,
+    read_campaign,
+    stack_sides,
+)
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.text import bracket, duration, is_unknown, one_line, percent, ratio_text, three
+from regatta.core.text import UNKNOWN, is_unknown, one_line
+from regatta.kit.columns import Column
 from regatta.report.panels import full_names
 from regatta.store.csv_files import interval_columns, read_csv
 from regatta.store.launch_files import read_file
-from regatta.topics.communication import COLLECTIVES
-from regatta.topics.scaling.tables import SCALING
+from regatta.topics.bandwidth import BUSBW, COLLECTIVES
+from regatta.topics.scaling.tables import EFFICIENCY, SCALING, THROUGHPUT
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
@@ -36,7 +46,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Column:
+class KeyFigure:
     """One key figure. cell: name of the cell that it is measured on. values: one per campaign, None if unknown."""
 
     title: str
@@ -52,7 +62,7 @@ class Trend:
     folders: list[Path]
     dates: list[str]
     changes: list[list[str] | None]
-    columns: list[Column]
+    columns: list[KeyFigure]
     is_shared: list[bool]  # whether a campaign has a cell in common with the one before
     num_older: int
 
@@ -148,68 +158,46 @@ def _changes(history: History, place: int) -> list[str] | None:
     return texts[:MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
 
 
-def _efficiency(row) -> tuple[float, str]:
-    ends = row.efficiency_low_ratio, row.efficiency_high_ratio
-    return row.efficiency_ratio, _text(row.efficiency_ratio, *ends, row.efficiency_interval, row.num_launches, percent)
+def _text(column: Column, row) -> str:
+    text = " ".join(text for text in (column.cell(row), column.ends(row)) if text != UNKNOWN)
+    return f"{text}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row.num_launches}"
 
 
-def _throughput(row) -> tuple[float, str]:
-    rate, ends = row.throughput_samples_per_s, (row.throughput_low_samples_per_s, row.throughput_high_samples_per_s)
-    return rate, _text(rate, *ends, row.interval, row.num_launches)
-
-
-def _bus_bandwidth(row) -> tuple[float, str]:
-    """Return the bus bandwidth of pipelined calls with the range or interval from its time.
-
-    Tables of earlier versions also have these columns; there, busbw_gb_per_s is that of blocking calls.
-    """
-    rate, low_s, high_s = row.pipelined_busbw_gb_per_s, row.pipelined_low_s, row.pipelined_high_s
-    ends = (None, None) if is_unknown(low_s) else (rate * row.pipelined_s / high_s, rate * row.pipelined_s / low_s)
-    return rate, _text(rate, *ends, row.interval, row.num_launches)
-
-
-def _time(row) -> tuple[float, str]:
-    text = _text(row.time_s, row.time_low_s, row.time_high_s, row.interval, row.num_launches, duration)
-    return row.time_s, f"{text}, ratio to first {ratio_text(row.ratio_to_first)}"
-
-
-def _text(value, low, high, kind, num: int, show: Callable = three) -> str:
-    ends = "" if is_unknown(low) or is_unknown(high) else f" {bracket(low, high, kind, show)}"
-    return f"{show(value)}{ends}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{num}"
-
-
-EFFICIENCY = (*interval_columns("efficiency", "ratio"), "efficiency_interval")
-BUS_BANDWIDTH = ("pipelined_busbw_gb_per_s", *interval_columns("pipelined", "s"))
+# The columns that tables of earlier versions have too, where busbw_gb_per_s is that of blocking calls.
+BANDWIDTH = replace(BUSBW, name="pipelined_busbw_gb_per_s", interval="interval")
 OF_ALL = ("cell", "world_size", "num_launches", "interval")
-# Title, table, its schema, the columns read besides OF_ALL, and the number and text of a row.
+# Table, its schema, the columns read besides OF_ALL, and the column of the key figure.
 FIGURES = (
-    ("Scaling efficiency (%)", "scaling", SCALING, EFFICIENCY, _efficiency),
-    ("Throughput (samples/s)", "scaling", SCALING, interval_columns("throughput", "samples_per_s"), _throughput),
-    ("Bus bandwidth (GB/s)", "collectives", COLLECTIVES, BUS_BANDWIDTH, _bus_bandwidth),
+    ("scaling", SCALING, (*EFFICIENCY.names, EFFICIENCY.interval), replace(EFFICIENCY, applies=None)),
+    ("scaling", SCALING, THROUGHPUT.names, THROUGHPUT),
+    ("collectives", COLLECTIVES, (BANDWIDTH.name, *interval_columns("pipelined", "s")), BANDWIDTH),
 )
 
 
-def _columns(history: History, keys: list[Keys]) -> Iterator[Column]:
+def _columns(history: History, keys: list[Keys]) -> Iterator[KeyFigure]:
     """Yield each key figure that two or more campaigns have for the same cell, then the time that changed most."""
     cells = history.table.drop_duplicates("cell")
     names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
     name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
-    for title, table, schema, names_of_columns, value_of in FIGURES:
+    device = history.table["device"].iloc[0]
+    for table, schema, names_of_columns, column in FIGURES:
         columns = {name: schema[name] for name in (*OF_ALL, *names_of_columns)}
         found: dict[str, dict[int, tuple[int, float, str]]] = {}  # key -> place -> world size, number, text
         for place, campaign in enumerate(history.campaigns):
             key_of = {cell: key for key, cell in keys[place].items()}
             for row in _rows(campaign.folder / "tables" / f"{table}.csv", columns):
                 key = key_of.get(row.cell)
-                if key in name_of and not is_unknown(row.world_size) and (value := _known(value_of, row)):
+                if key in name_of and not is_unknown(row.world_size) and (value := _known(column, row)):
                     found.setdefault(key, {})[place] = (row.world_size, *value)
         often = {key: values for key, values in found.items() if len(values) > 1}
         if often:
             key = max(often, key=lambda key: (*_priority(often[key]), key))
-            yield _column(title, name_of[key], {place: value[1:] for place, value in often[key].items()}, len(keys))
+            values = {place: value[1:] for place, value in often[key].items()}
+            yield _column(column.heading(device), name_of[key], values, len(keys))
     cell = largest_changes(history).index[0]
     rows = history.table[history.table["cell"] == cell]
-    times = {row.place: _time(row) for row in rows.itertuples()}
+    texts = [f"{_text(TIME, row)}, ratio to first {TO_FIRST.cell(row)}" for row in rows.itertuples()]
+    times = dict(zip(rows["place"], zip(rows["time_s"], texts, strict=True), strict=True))
     yield _column("Largest change in time", names[cell], times, len(keys))
 
 
@@ -217,12 +205,16 @@ def _rows(path: Path, columns: dict[str, str]) -> Iterator:
     """Yield the rows of a table; none if it is missing, a pipe or damaged."""
     with contextlib.suppress(UserError):
         if path.is_file():
-            yield from read_csv(path, columns).itertuples()
+            table = read_csv(path, columns)
+            if BANDWIDTH.name in columns:  # its range or interval is that of its time
+                for end, time in zip(BANDWIDTH.names[1:], ("pipelined_high_s", "pipelined_low_s"), strict=True):
+                    table[end] = table[BANDWIDTH.name] * table["pipelined_s"] / table[time]
+            yield from table.itertuples()
 
 
-def _known(value_of: Callable, row) -> tuple[float, str] | None:
+def _known(column: Column, row) -> tuple[float, str] | None:
     try:
-        number, text = value_of(row)
+        number, text = getattr(row, column.name), _text(column, row)
         return (float(number), text) if not is_unknown(number) and math.isfinite(number) and number >= 0 else None
     except (TypeError, ValueError, ZeroDivisionError):  # unknown, or not a possible value
         return None
@@ -236,7 +228,7 @@ def _priority(values: dict[int, tuple[int, float, str]]) -> tuple[int, int, int,
     return max(values), values[max(values)][0], len(values), min(number for _, number, _ in values.values())
 
 
-def _column(title: str, cell: str, found: dict[int, tuple[float, str]], num: int) -> Column:
+def _column(title: str, cell: str, found: dict[int, tuple[float, str]], num: int) -> KeyFigure:
     largest = max(number for number, _ in found.values()) or 1.0
     values = {place: Value(number, text, 100 * number / largest) for place, (number, text) in found.items()}
-    return Column(title, cell, [values.get(place) for place in range(num)])
+    return KeyFigure(title, cell, [values.get(place) for place in range(num)])
