@@ -107,7 +107,7 @@ def test_a_row_that_cannot_have_a_value_shows_a_dash():
 def test_times_that_differ_much_have_the_unit_that_suits_each():
     time = Column("time_s", "time, {other}", shown_as=EACH, interval="interval")
     times = {"time_s": 1.32, "time_low_s": 1.1, "time_high_s": 1.57, "interval": "interval"}
-    assert (time.cell(row(**times)), time.ends(row(**times))) == ("1.32 s", "[1.10, 1.57] s")
+    assert (time.cell(row(**times)), time.ends(row(**times))) == ("1.3 s", "[1.1, 1.6] s")
     single = row(time_s=0.0000373, time_low_s=None, time_high_s=None)
     assert (time.cell(single), time.ends(single)) == ("37.3 µs", "n/a")
     assert time.heading("cpu", other="bound {1}") == "Time, bound {1}"

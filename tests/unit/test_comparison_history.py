@@ -83,7 +83,7 @@ def test_the_figure_has_the_cell_that_changed_most_first_and_marks_the_change(tm
     assert [row[0] for row in figure.table.rows] == ["all-reduce · 1×2 processes · 16 KiB"] * 3 + [
         "all-reduce · 1×2 processes · 4 KiB"
     ] * 2
-    assert history_table(history).rows[2][3:] == ("3", "1.32 s", "[1.10, 1.57] s", "1.200")
+    assert history_table(history).rows[2][3:] == ("3", "1.3 s", "[1.1, 1.6] s", "1.200")
     assert figure.svg == history_figures(history)[0].svg
 
 

@@ -63,7 +63,8 @@ def test_a_table_that_is_too_long_ends_between_two_cells_and_says_how_many_rows_
     cells += [train_cell("resnet50", 1, 1, "ddp", batch_size=b) for b in range(1, 8)]
     rows = [cell_row(cell) | {"repeat": 0, "status": "ok", "window_step_s": 0.1} for cell in cells]
     campaign, measurements = make_campaign(cells, repeats=1), make_table(rows, MEASUREMENTS)
-    table = baseline_tables(efficiencies_table(campaign, measurements), scaling_table(campaign, measurements))[0]
+    efficiencies = efficiencies_table(campaign, measurements)
+    table = baseline_tables(efficiencies, scaling_table(campaign, measurements), "cuda")[0]
     # 7 cells of 1 node have 2 baselines each, those of 2, 4 and 8 nodes 3: 77 rows, of which 13 cells of 3 fit into 40.
     assert table.caption.endswith("; 39 of 77 rows")
     assert len(table.rows) == 39

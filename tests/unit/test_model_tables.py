@@ -107,7 +107,7 @@ def test_each_accepted_law_is_a_row_the_highest_throughput_first():
         "32",
     )
     assert float(first["Contention σ (%)"]) == pytest.approx(2.0, abs=0.1)
-    assert float(first["Prediction (samples/s)"].replace(",", "")) == pytest.approx(80 * 32 / 1.62, rel=0.01)
+    assert float(first["Prediction (samples/s)"].replace(",", "")) == pytest.approx(80 * 32 / 1.62, rel=0.02)
 
 
 def test_a_law_of_single_launches_has_an_interval_of_residuals():

@@ -270,7 +270,7 @@ X_LABEL = r"    x-label: Workers per rank"
             "lacks num_batches of benchmark",
         ),
         (TOPIC, without("TOPIC = "), ANALYSE, "topics.dataloader' has no attribute 'TOPIC'"),
-        (TOPIC, without('    "bandwidth_gb_per_s": REAL'), ("analyse",), "bandwidth_gb_per_s is not a column"),
+        (TOPIC, without(r'    Column\("bandwidth_gb_per_s"'), ("analyse",), "bandwidth_gb_per_s is not a column"),
     ],
 )
 def test_a_missing_piece_of_a_benchmark_is_named(benchmark, file, change, words, message):
