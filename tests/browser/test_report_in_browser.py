@@ -72,7 +72,7 @@ def test_no_row_of_the_bucket_sizes_is_nearly_empty_on_a_phone(browser, report):
         "[...document.querySelectorAll('#bucket tr')].map(r => r.getBoundingClientRect().height)"
     )
     assert len(heights) > 4
-    assert 0 < min(heights) <= max(heights) <= 120
+    assert 0 < min(heights) <= max(heights) <= 140  # headings of six short lines
 
 
 VISIBLE_FITS = "[...document.querySelectorAll('.fit')].filter(e => getComputedStyle(e).visibility == 'visible')"
@@ -115,7 +115,7 @@ def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, repor
     listed = (
         "[...document.querySelectorAll('#timeline table')].find(t => t.caption?.textContent.startsWith('Launches ('))"
     )
-    batches = browser.evaluate(f"new Set([...{listed}.tBodies[0].rows].map(r => r.cells[1].textContent)).size")
+    batches = browser.evaluate(f"new Set([...{listed}.tBodies[0].rows].map(r => r.cells[2].textContent)).size")
     assert 0 < bars <= batches
 
 
