@@ -330,8 +330,8 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
         (
             "Tables",
             "n: valid launches / planned launches; in comparisons, launches of the cell vs. those of its reference."
-            " n/a: unknown. –: not planned or not applicable. Digits follow the interval: half its width is rounded to one"
-            " digit, to two if it begins with 1. Without an interval, and for ranges: three significant figures;"
+            " n/a: unknown. –: not planned or not applicable. Digits follow the interval: half its width is rounded to"
+            " one digit, to two if it begins with 1. Without an interval, and for ranges: three significant figures;"
             " ratios: three decimals. The CSV files have full precision.",
         ),
     ]
