@@ -11,7 +11,6 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import (
     UNKNOWN,
-    bracket,
     interval_heading,
     is_unknown,
     plural,
@@ -19,7 +18,6 @@ from regatta.core.text import (
     shape,
     size,
     three,
-    times,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
@@ -347,24 +345,6 @@ def divided(figures: list[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple
         tuple(figure for figure, is_one in zip(figures, is_kind, strict=True) if is_one == wanted)
         for wanted in (True, False)
     )
-
-
-def shown_in(factor: float) -> Callable[[float | None], str]:
-    """Return a function that formats a value times a factor, such as seconds in milliseconds."""
-    return lambda value: three(times(value, factor))
-
-
-milliseconds = shown_in(1e3)
-
-
-def text_of(column: str, show: Callable) -> Callable[[object], str]:
-    """Return a function that formats a column of a table's row."""
-    return lambda row: show(getattr(row, column))
-
-
-def ends(row, name: str, unit: str, show: Callable[[float], str] = three, kind: str = "interval") -> str:
-    """Return the range or interval of `<name>_<unit>` of a table's row. kind: the column that says which it is."""
-    return bracket(*(getattr(row, f"{name}_{end}_{unit}") for end in ("low", "high")), getattr(row, kind), show)
 
 
 def size_text(num_bytes: float | None) -> str:
