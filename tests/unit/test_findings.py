@@ -201,7 +201,7 @@ def check_bucket(data, finding):
 
 def check_exposed(data, finding):
     rows = data.tables["strategies"]
-    assert finding.values["share_ratio"] == rows["exposed_share_ratio"].max()
+    assert finding.values["share_ratio"].estimate == rows["exposed_share_ratio"].max()
 
 
 def check_bandwidth(data, finding):
@@ -253,6 +253,12 @@ def check_training(data, finding):
     assert finding.values["accuracy"].estimate == row.accuracy_ratio
 
 
+def check_training_line(data, finding):
+    row = row_of(data, "training_runs", finding.cells[0])
+    assert (finding.values["total_s"].estimate, finding.values["epochs"]) == (row.total_s, row.epochs)
+    assert finding.values["accuracy_ratio"].estimate == row.accuracy_ratio
+
+
 def check_batch_norm(data, finding):
     own, torch = (row_of(data, "batch_norms", cell) for cell in finding.cells)
     assert finding.values["time_ratio"] == pytest.approx(own.time_s / torch.time_s)
@@ -302,6 +308,7 @@ CHECKS = {
     "outliers": check_outliers,
     "comparisons": check_comparisons,
     "training": check_training,
+    "training_runs": check_training_line,
     "batch_norm": check_batch_norm,
     "scaling_law": check_scaling_law,
     "crossover_size": check_crossover_size,

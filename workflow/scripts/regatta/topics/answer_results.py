@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from regatta.core.text import duration, plural, three
-from regatta.kit.findings import Value
+from regatta.kit.findings import SUMMARY, Value
 from regatta.report.findings import Finding, percent_number
 from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData, Topic, grouped, plain_rows
@@ -15,8 +15,8 @@ from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.fits.section import crossover_sizes, crossover_text
-from regatta.topics.scaling import section as scaling_section
-from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, near_text, settings_of
+from regatta.topics.scaling import section as scaling
+from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
@@ -42,8 +42,14 @@ def join_names(names: list[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
 
 
-def scaling(data: ReportData) -> AnswerLine | None:
-    return next((line_of(scaling_section.TOPIC, finding) for finding in scaling_section.TOPIC.findings(data)), None)
+def summary_of(topic: Topic) -> Callable[[ReportData], AnswerLine | None]:
+    """Return a function that returns the line of a topic, if it has one."""
+
+    def line(data: ReportData) -> AnswerLine | None:
+        found = (finding for finding in topic.findings(data) if topic.kind_of(finding).rank == SUMMARY)
+        return next((line_of(topic, finding) for finding in found), None)
+
+    return line
 
 
 def line_of(topic: Topic, finding: Finding) -> AnswerLine:
@@ -54,11 +60,6 @@ def line_of(topic: Topic, finding: Finding) -> AnswerLine:
     for name, value in finding.values.items():
         values |= value.by_name(name) if isinstance(value, Value) else {name: value}
     return AnswerLine(kind.line or kind.name, lead, text, finding.anchor or topic.id, values)
-
-
-def first_text(num_workloads: int) -> str:
-    """Return that the line is on one of several workloads; empty for one."""
-    return f"; first of {num_workloads} workloads" if num_workloads > 1 else ""
 
 
 def bucket(data: ReportData) -> AnswerLine | None:
@@ -184,19 +185,6 @@ def collectives(data: ReportData) -> AnswerLine | None:
     return AnswerLine("communication", f"Communication: {lead}", "; ".join(texts), "communication", values)
 
 
-def trainings(data: ReportData) -> AnswerLine | None:
-    """Return time and accuracy of the fastest training run of the first workload. Workloads are not compared."""
-    found = training_runs.findings(data)
-    for finding in found[:1]:
-        total, accuracy = (finding.values[name].estimate for name in ("total", "accuracy"))
-        lead = f"Training: {plural(finding.values['epochs'], 'epoch')} in {duration(total)}"
-        values = {"total_s": total, "accuracy_ratio": accuracy, "epochs": finding.values["epochs"]}
-        text = f"test accuracy {percent_number(accuracy)} %; {finding.values['name']}{near_text(finding.values)}"
-        text += first_text(len(found))
-        return AnswerLine("training_runs", lead, text, "training-runs", values)
-    return None
-
-
 def nodes(data: ReportData) -> AnswerLine | None:
     """Return the slow or failed nodes of a sweep, and slow pairs that no slow node explains."""
     tables = sweep.tables_of(data)
@@ -242,5 +230,5 @@ def _named(hosts: str, effect: dict | None) -> str:
 
 GROUP_WORDS = {"failed": "failed", "missing": "without result", "inconclusive": "inconclusive"}
 RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (
-    *(nodes, scaling, bucket, compared, collectives, trainings),
+    *(nodes, summary_of(scaling.TOPIC), bucket, compared, collectives, summary_of(training_runs.TOPIC)),
 )
