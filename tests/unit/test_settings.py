@@ -133,8 +133,8 @@ def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp
                     line |= {"status": "failed", "phase": "measure", "cause": "boom"}
         write_lines(path, lines)
     data = analyse(folder)
-    finding, other = communication.findings(data)
+    _, finding, other = communication.findings(data)
     assert other.values["near"] == ()
     assert "ring" in data.names[finding.cells[0]]
     assert sorted(finding.values["near"]) == ["butterfly", "halving_doubling"]
-    assert ". Highest mean of 6 cells; within noise, or undecided: " in communication.sentence(finding)
+    assert ". Highest mean of 6 cells; within noise, or undecided: " in communication.TOPIC.text_of(finding)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from regatta.core.text import duration, plural, three
+from regatta.core.text import plural
 from regatta.kit.findings import SUMMARY, Value
 from regatta.report.findings import Finding, percent_number
 from regatta.topics import communication, training_runs
@@ -14,7 +14,6 @@ from regatta.topics.base import ReportData, Topic, grouped, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
-from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.scaling import section as scaling
 from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
@@ -165,26 +164,6 @@ def compared(data: ReportData) -> AnswerLine | None:
     return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
 
 
-def collectives(data: ReportData) -> AnswerLine | None:
-    """Return the highest mean bus bandwidth at the largest shape of the first operation, else its lowest latency."""
-    found = [finding.values for finding in communication.findings(data)]
-    found = [values for values in found if values["operation"] == found[0]["operation"]]
-    if not found:
-        return None
-    best = max(found, key=lambda values: values.get("busbw_gb_per_s", -values["time"].estimate))
-    time, rate = best["time"], best.get("busbw_gb_per_s")
-    values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
-    values |= {"latency_bound_below_bytes": None}
-    num = sum(values["num_candidates"] for values in found)  # of all stacks
-    texts = [text for text in (best["name"], communication.rank_text(best | {"num_candidates": num})) if text]
-    for crossover in (finding.values for finding in crossover_sizes(data)):
-        if (crossover["operation"], crossover["world_size"]) == (best["operation"], best["world_size"]):
-            values["latency_bound_below_bytes"] = [crossover["low_bytes"], crossover["high_bytes"]]
-            texts.append(crossover_text(crossover))
-    lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
-    return AnswerLine("communication", f"Communication: {lead}", "; ".join(texts), "communication", values)
-
-
 def nodes(data: ReportData) -> AnswerLine | None:
     """Return the slow or failed nodes of a sweep, and slow pairs that no slow node explains."""
     tables = sweep.tables_of(data)
@@ -230,5 +209,12 @@ def _named(hosts: str, effect: dict | None) -> str:
 
 GROUP_WORDS = {"failed": "failed", "missing": "without result", "inconclusive": "inconclusive"}
 RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (
-    *(nodes, summary_of(scaling.TOPIC), bucket, compared, collectives, summary_of(training_runs.TOPIC)),
+    *(
+        nodes,
+        summary_of(scaling.TOPIC),
+        bucket,
+        compared,
+        summary_of(communication.TOPIC),
+        summary_of(training_runs.TOPIC),
+    ),
 )
