@@ -15,7 +15,7 @@ from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.scaling import section as scaling
-from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, settings_of
+from regatta.topics.settings import GROUP, Setting, cost_text, highest_cost, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
@@ -86,7 +86,9 @@ def bucket(data: ReportData) -> AnswerLine | None:
     values |= {"undecided_mb": undecided}
     num_sizes = len({cell["bucket_cap_mb"] for cell in measured})
     if is_tested and not undecided and len(chosen) == num_sizes and values["num_best"] == num:
-        return AnswerLine("bucket", "Bucket size: all within noise", unknown, "bucket", values)
+        cost = highest_cost([cell["cell"] for cells in tested for cell in cells], settings)
+        word = f"equal within {cost['equal']}" if "equal" in cost else f"uncertain, up to {cost['upper']} slower"
+        return AnswerLine("bucket", f"Bucket size: {word}", unknown, "bucket", values)
     texts = (
         [] if values["num_best"] == num else [f"fastest or within noise for {values['num_best']} of {num} workloads"]
     )

@@ -21,6 +21,7 @@ from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
+EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
 FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
 _FASTEST = "Fastest of {compared:configuration}: {fastest}"
 FASTEST = (  # the part of a kind that names the fastest cell and those that may be as fast
@@ -137,6 +138,17 @@ def fastest_values(best: str, cells: list[str], settings: dict[str, Setting], na
         "near": tuple(names[cell].unlike(names[best]) for cell in others if is_near[cell]),
         "num_undecided": sum(one.may_be_best is None for one in others.values()),
     }
+
+
+def highest_cost(cells: Iterable[str], settings: dict[str, Setting]) -> dict[str, float | str]:
+    """Return the highest end of the intervals of all costs, rounded up, as `equal` if settings are equal within
+    EQUAL_RATIO, else as `upper`; neither without an interval. That no difference was shown does not make them equal."""
+    ends = [settings[cell].high for cell in cells if cell in settings and settings[cell].high is not None]
+    if not ends:
+        return {}
+    digits = 0 if max(ends) >= 0.0995 else 1
+    shown = math.ceil(100 * max(ends) * 10**digits - 1e-9) / 10**digits
+    return {"equal" if max(ends) <= EQUAL_RATIO else "upper": f"{shown:g} %"}
 
 
 def cost_text(setting: Setting | None) -> str:
