@@ -208,7 +208,9 @@ def test_a_size_that_one_workload_in_eight_excludes_by_chance_stays_in_the_answe
     line = lines_of(folder)["bucket"]
     assert line.values["bucket_cap_mb"] == [1.0, 25.0]
     assert (line.values["num_best"], line.values["num"]) == (8, 8)
-    assert line.lead == "Bucket size: all within noise"
+    # No difference was shown, nor that there is none: the highest end of the intervals is above 5 %.
+    ends = settings["cost_high_ratio"].max()
+    assert line.lead == f"Bucket size: uncertain, up to {math.ceil(1000 * ends) / 10:g} % slower"
 
 
 SHIFT = 0.043

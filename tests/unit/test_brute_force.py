@@ -489,5 +489,5 @@ def test_the_largest_share_of_exposed_communication(case):
             shares[row["cell"]].append(
                 (float(row["whole_step_s"]) - float(row["no_sync_s"])) / float(row["whole_step_s"])
             )
-    found = [finding.values["share_ratio"] for finding in case.found["exposed"]]
+    found = [finding.values["share_ratio"].estimate for finding in case.found["exposed"]]
     assert found == ([pytest.approx(max(sum(of) / len(of) for of in shares.values()), rel=1e-6)] if shares else [])

@@ -201,13 +201,14 @@ def check_bucket(data, finding):
 
 def check_exposed(data, finding):
     rows = data.tables["strategies"]
-    assert finding.values["share_ratio"] == rows["exposed_share_ratio"].max()
+    assert finding.values["share_ratio"].estimate == rows["exposed_share_ratio"].max()
 
 
 def check_bandwidth(data, finding):
     row = row_of(data, "collectives", finding.cells[0])
-    assert finding.values["busbw_gb_per_s"] == row.busbw_gb_per_s
-    assert finding.values["time"].estimate == row.time_s
+    value, time = finding.values["busbw_gb_per_s"], finding.values.get("time") or finding.values["time_s"]
+    assert (value.estimate, time.estimate) == (row.busbw_gb_per_s, row.time_s)
+    assert (value.low, value.high) in ((row.busbw_low_gb_per_s, row.busbw_high_gb_per_s), (None, None))
 
 
 def check_not_ok(data, finding):
@@ -253,6 +254,12 @@ def check_training(data, finding):
     assert finding.values["accuracy"].estimate == row.accuracy_ratio
 
 
+def check_training_line(data, finding):
+    row = row_of(data, "training_runs", finding.cells[0])
+    assert (finding.values["total_s"].estimate, finding.values["epochs"]) == (row.total_s, row.epochs)
+    assert finding.values["accuracy_ratio"].estimate == row.accuracy_ratio
+
+
 def check_batch_norm(data, finding):
     own, torch = (row_of(data, "batch_norms", cell) for cell in finding.cells)
     assert finding.values["time_ratio"] == pytest.approx(own.time_s / torch.time_s)
@@ -295,6 +302,7 @@ CHECKS = {
     "bucket_noise": check_bucket,
     "exposed": check_exposed,
     "bandwidth": check_bandwidth,
+    "communication": check_bandwidth,
     "not_ok": check_not_ok,
     "noisy": check_noisy,
     "straggler_rank": check_straggler,
@@ -302,6 +310,7 @@ CHECKS = {
     "outliers": check_outliers,
     "comparisons": check_comparisons,
     "training": check_training,
+    "training_runs": check_training_line,
     "batch_norm": check_batch_norm,
     "scaling_law": check_scaling_law,
     "crossover_size": check_crossover_size,

@@ -16,6 +16,7 @@ TIME = Column("time_s", "time", shown_as="ms", interval="interval")
         (Value(EFFICIENCY, 0.87, 0.81, 0.93, "interval", 3), "87 % (95 % CI 81–93 %)"),  # half 6
         (Value(EFFICIENCY, 0.87, 0.867, 0.873, "interval", 3), "87.0 % (95 % CI 86.7–87.3 %)"),  # half 0.3
         (Value(TIME, 0.01234, num_launches=1), "12.3 ms (1 launch)"),
+        (Value(TIME, 2.34e-5, 2.3e-5, 2.4e-5, "range", 2), "23.4 µs (range 23.0–24.0 µs, 2 launches)"),
     ],
 )
 def test_a_value_says_its_interval_and_how_many_launches_it_rests_on(value, text):

@@ -235,9 +235,10 @@ def test_findings_say_the_percentage_and_the_section_the_links_with_their_source
     data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4), nccl_cell(2**30, 2, 4, "all_gather")])
     found = communication.findings(data)
     [row, _] = data.tables["collectives"].sort_values("operation", ascending=False).itertuples()
-    assert found[0].cells == (row.cell,)  # all-reduce comes first
-    assert found[0].values["peak_ratio"] == pytest.approx(row.busbw_gb_per_s / 175)
-    assert f"({100 * row.busbw_gb_per_s / 175:.0f} % of peak)" in communication.sentence(found[0])
+    assert [finding.kind for finding in found] == ["communication", "bandwidth", "bandwidth"]
+    assert found[1].cells == (row.cell,)  # all-reduce comes first
+    assert found[1].values["peak_ratio"].estimate == pytest.approx(row.busbw_gb_per_s / 175)
+    assert f"({100 * row.busbw_gb_per_s / 175:.1f} % of peak)" in communication.TOPIC.text_of(found[1])
     lead = communication.section(data).lead
     assert f"450 GB/s from a GPU to the others of its node ({GPU}, source: {SOURCE})" in lead
     assert f"100 GB/s per node ({GPU}, source: {SOURCE})" in lead
@@ -263,7 +264,7 @@ def test_a_bandwidth_above_the_peak_is_a_warning():
 
 def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):
     data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4)], gpu="another")
-    assert "peak_ratio" not in communication.findings(data)[0].values
+    assert "peak_ratio" not in communication.findings(data)[1].values
     assert GPU not in communication.section(data).lead
 
 

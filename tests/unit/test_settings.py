@@ -10,7 +10,7 @@ from synthetic import LAPTOP, analyse, collective_cell, make_campaign, write_lin
 
 from regatta.core import best_settings as core
 from regatta.topics import communication
-from regatta.topics.settings import compare_settings, is_costly
+from regatta.topics.settings import Setting, compare_settings, highest_cost, is_costly
 
 GROUPS = dict.fromkeys("abcdefghij", "train_step")
 
@@ -133,8 +133,16 @@ def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp
                     line |= {"status": "failed", "phase": "measure", "cause": "boom"}
         write_lines(path, lines)
     data = analyse(folder)
-    finding, other = communication.findings(data)
+    _, finding, other = communication.findings(data)
     assert other.values["near"] == ()
     assert "ring" in data.names[finding.cells[0]]
     assert sorted(finding.values["near"]) == ["butterfly", "halving_doubling"]
-    assert ". Highest mean of 6 cells; within noise, or undecided: " in communication.sentence(finding)
+    assert ". Highest mean of 6 cells; within noise, or undecided: " in communication.TOPIC.text_of(finding)
+
+
+def test_settings_are_equal_only_if_the_highest_end_of_their_intervals_is_small():
+    """That no difference was shown does not make them equal."""
+    small, large = Setting(2, 0.01, 0.0, 0.0201, True, 1.0), Setting(2, 0.2, 0.0, 0.452, True, 1.0)
+    assert highest_cost(["a"], {"a": small, "b": large}) == {"equal": "2.1 %"}  # rounded up
+    assert highest_cost(["a", "b", "c"], {"a": small, "b": large}) == {"upper": "46 %"}
+    assert highest_cost(["a"], {"a": Setting(2)}) == {}

@@ -14,12 +14,12 @@ from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
 from regatta.store.launch_times import utc_seconds
 from regatta.topics.gantt import chart, elapsed_text, make_axis, state_of
 from regatta.topics.timeline import (
+    TOPIC,
     allocated_hours,
     allocations_table,
     findings,
     overlaps,
     section,
-    sentence,
     shares_text,
     timeline_table,
     warnings,
@@ -169,8 +169,8 @@ def test_idle_time_of_more_than_a_quarter_is_a_finding(end, num):
         assert finding.values["idle_hours"] == pytest.approx(8 * 14 / 3600)
         assert finding.values["allocated_hours"] == pytest.approx(8 * 54 / 3600)
         assert finding.sources[0].rows == ("row 1",)
-        assert "26 %" in sentence(finding)
-        assert "1.9 GPU minutes" in sentence(finding)
+        assert "26 %" in TOPIC.text_of(finding)
+        assert "1.9 GPU minutes" in TOPIC.text_of(finding)
 
 
 def test_the_section_has_the_hours_of_idle_time_by_shape():

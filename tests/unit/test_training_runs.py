@@ -16,10 +16,10 @@ from regatta.topics import answer_results
 from regatta.topics.catalog import TOPICS, collect, make_tables
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs import (
+    TOPIC,
     TRAINING_RANKS,
     TRAINING_RUNS,
     findings,
-    sentence,
     training_run_figures,
     warnings,
 )
@@ -248,12 +248,13 @@ def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp
     cells = [OWN, DDP, ALONE, other]
     write_store(tmp_path, cells, records)
     data = analyse(tmp_path)
-    first, second = findings(data)
+    _, first, second = findings(data)
     assert first.cells == (DDP["id"],)
     assert (first.values["num_candidates"], len(first.values["near"])) == (3, 1)
     assert "custom all-reduce" in first.values["near"][0]
-    assert sentence(first).endswith(f"Fastest of 3 configurations: ddp; within noise: {first.values['near'][0]}.")
-    assert (second.values["num_candidates"], "configurations" in sentence(second)) == (1, False)
-    line = answer_results.trainings(data)
+    assert TOPIC.text_of(first).endswith(f"Fastest of 3 configurations: ddp; within noise: {first.values['near'][0]}.")
+    assert second.values["num_candidates"] == 1
+    assert "configurations" not in TOPIC.text_of(second)
+    line = answer_results.summary_of(TOPIC)(data)
     assert line.values["total_s"] == first.values["total"].estimate
     assert line.text.endswith(f"; within noise: {first.values['near'][0]}; first of 2 workloads")

@@ -5,9 +5,9 @@ A topic lists its kinds in one table. Section, summary, warnings, terminal and a
 
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from regatta.core.text import is_unknown, plural
+from regatta.core.text import is_unknown, plural, time_scale
 from regatta.kit.columns import INTERVAL_ENDS, Column, decimals_of, fixed
 
 SUMMARY, RESULT = "summary", "result"  # ranks: on the first screen; in the section of its topic
@@ -49,9 +49,12 @@ class Value:
 
         form: "number" for 37 %, "ends" for what stands in parentheses.
         """
-        shown = [self.column.shown(end) for end in (self.estimate, self.low, self.high)]
+        column = self.column
+        if column.unit == "s":  # a sentence stands alone, so a time has the unit that suits it
+            column = replace(column, shown_as=time_scale(self.estimate)[1])
+        shown = [column.shown(end) for end in (self.estimate, self.low, self.high)]
         decimals = decimals_of(*shown, self.kind)
-        unit = f" {unit}" if (unit := self.column.unit_text) else ""
+        unit = f" {unit}" if (unit := column.unit_text) else ""
         number = f"{fixed(shown[0], decimals)}{unit}"
         inside = plural(self.num_launches, "launch", "launches")
         if shown[1] is not None:

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from regatta.core.text import duration, plural, three
-from regatta.kit.findings import Value
+from regatta.core.text import plural
+from regatta.kit.findings import SUMMARY, Value
 from regatta.report.findings import Finding, percent_number
 from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData, Topic, grouped, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.comparison.heatmap import difference_text
 from regatta.topics.comparison.texts import margins_text, significant_text
-from regatta.topics.fits.section import crossover_sizes, crossover_text
-from regatta.topics.scaling import section as scaling_section
-from regatta.topics.settings import GROUP, Setting, cost_text, is_costly, near_text, settings_of
+from regatta.topics.scaling import section as scaling
+from regatta.topics.settings import GROUP, Setting, cost_text, highest_cost, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
 
 MOST_NAMES = 3  # models, operations or stacks named in one line
@@ -42,8 +41,14 @@ def join_names(names: list[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(shown) < len(names) else "")
 
 
-def scaling(data: ReportData) -> AnswerLine | None:
-    return next((line_of(scaling_section.TOPIC, finding) for finding in scaling_section.TOPIC.findings(data)), None)
+def summary_of(topic: Topic) -> Callable[[ReportData], AnswerLine | None]:
+    """Return a function that returns the line of a topic, if it has one."""
+
+    def line(data: ReportData) -> AnswerLine | None:
+        found = (finding for finding in topic.findings(data) if topic.kind_of(finding).rank == SUMMARY)
+        return next((line_of(topic, finding) for finding in found), None)
+
+    return line
 
 
 def line_of(topic: Topic, finding: Finding) -> AnswerLine:
@@ -54,11 +59,6 @@ def line_of(topic: Topic, finding: Finding) -> AnswerLine:
     for name, value in finding.values.items():
         values |= value.by_name(name) if isinstance(value, Value) else {name: value}
     return AnswerLine(kind.line or kind.name, lead, text, finding.anchor or topic.id, values)
-
-
-def first_text(num_workloads: int) -> str:
-    """Return that the line is on one of several workloads; empty for one."""
-    return f"; first of {num_workloads} workloads" if num_workloads > 1 else ""
 
 
 def bucket(data: ReportData) -> AnswerLine | None:
@@ -86,7 +86,9 @@ def bucket(data: ReportData) -> AnswerLine | None:
     values |= {"undecided_mb": undecided}
     num_sizes = len({cell["bucket_cap_mb"] for cell in measured})
     if is_tested and not undecided and len(chosen) == num_sizes and values["num_best"] == num:
-        return AnswerLine("bucket", "Bucket size: all within noise", unknown, "bucket", values)
+        cost = highest_cost([cell["cell"] for cells in tested for cell in cells], settings)
+        word = f"equal within {cost['equal']}" if "equal" in cost else f"uncertain, up to {cost['upper']} slower"
+        return AnswerLine("bucket", f"Bucket size: {word}", unknown, "bucket", values)
     texts = (
         [] if values["num_best"] == num else [f"fastest or within noise for {values['num_best']} of {num} workloads"]
     )
@@ -164,39 +166,6 @@ def compared(data: ReportData) -> AnswerLine | None:
     return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
 
 
-def collectives(data: ReportData) -> AnswerLine | None:
-    """Return the highest mean bus bandwidth at the largest shape of the first operation, else its lowest latency."""
-    found = [finding.values for finding in communication.findings(data)]
-    found = [values for values in found if values["operation"] == found[0]["operation"]]
-    if not found:
-        return None
-    best = max(found, key=lambda values: values.get("busbw_gb_per_s", -values["time"].estimate))
-    time, rate = best["time"], best.get("busbw_gb_per_s")
-    values = {"time_s": time.estimate, "busbw_gb_per_s": rate, "num_launches": time.num_launches}
-    values |= {"latency_bound_below_bytes": None}
-    num = sum(values["num_candidates"] for values in found)  # of all stacks
-    texts = [text for text in (best["name"], communication.rank_text(best | {"num_candidates": num})) if text]
-    for crossover in (finding.values for finding in crossover_sizes(data)):
-        if (crossover["operation"], crossover["world_size"]) == (best["operation"], best["world_size"]):
-            values["latency_bound_below_bytes"] = [crossover["low_bytes"], crossover["high_bytes"]]
-            texts.append(crossover_text(crossover))
-    lead = f"{three(rate)} GB/s bus bandwidth" if rate else f"{duration(time.estimate)} per call"
-    return AnswerLine("communication", f"Communication: {lead}", "; ".join(texts), "communication", values)
-
-
-def trainings(data: ReportData) -> AnswerLine | None:
-    """Return time and accuracy of the fastest training run of the first workload. Workloads are not compared."""
-    found = training_runs.findings(data)
-    for finding in found[:1]:
-        total, accuracy = (finding.values[name].estimate for name in ("total", "accuracy"))
-        lead = f"Training: {plural(finding.values['epochs'], 'epoch')} in {duration(total)}"
-        values = {"total_s": total, "accuracy_ratio": accuracy, "epochs": finding.values["epochs"]}
-        text = f"test accuracy {percent_number(accuracy)} %; {finding.values['name']}{near_text(finding.values)}"
-        text += first_text(len(found))
-        return AnswerLine("training_runs", lead, text, "training-runs", values)
-    return None
-
-
 def nodes(data: ReportData) -> AnswerLine | None:
     """Return the slow or failed nodes of a sweep, and slow pairs that no slow node explains."""
     tables = sweep.tables_of(data)
@@ -242,5 +211,12 @@ def _named(hosts: str, effect: dict | None) -> str:
 
 GROUP_WORDS = {"failed": "failed", "missing": "without result", "inconclusive": "inconclusive"}
 RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (
-    *(nodes, scaling, bucket, compared, collectives, trainings),
+    *(
+        nodes,
+        summary_of(scaling.TOPIC),
+        bucket,
+        compared,
+        summary_of(communication.TOPIC),
+        summary_of(training_runs.TOPIC),
+    ),
 )

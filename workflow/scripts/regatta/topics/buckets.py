@@ -11,7 +11,8 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.text import UNKNOWN, interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.kit.findings import RESULT, Kind, Value
+from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.page import MARKS
 from regatta.report.panels import Section
@@ -26,7 +27,16 @@ from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
 from regatta.topics.percentiles import bucket_tables
 from regatta.topics.scaling.tables import STEP
-from regatta.topics.settings import GROUP, SETTINGS, Setting, cost_text, is_costly, settings_of, settings_table
+from regatta.topics.settings import (
+    GROUP,
+    SETTINGS,
+    Setting,
+    cost_text,
+    highest_cost,
+    is_costly,
+    settings_of,
+    settings_table,
+)
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # minimum for fitting a line
@@ -275,6 +285,32 @@ def section(data: ReportData) -> Section | None:
     return Section("bucket", "Bucket size", template="settings.html.j2", content=content, state=state)
 
 
+KINDS = (
+    Kind(
+        *("bucket_cost", RESULT),
+        lead=(
+            "Bucket size: {name} is {cost} % slower than {best} MiB, the highest mean cost of {num_rows} workloads and"
+            " shapes.",
+            "Bucket size: {name} is {cost} % {ends} slower than {best} MiB.",
+            "Bucket size: {name} is {cost} % slower than {best} MiB.",
+        ),
+        parts=("Pipelined step time: {step} vs. {best_step}.",),
+    ),
+    Kind(
+        *("bucket_noise", RESULT),
+        lead=(
+            "Bucket size: equal within {equal}.",
+            "Bucket size: uncertain, up to {upper} slower.",
+            "Bucket size: uncertain, one launch.",
+        ),
+        parts=(
+            "Unknown in {num_unknown} of {num_pairs:pair}: one launch.",
+            "Largest difference between pipelined step times: {cost} % ({name}, vs. {best} MiB).",
+        ),
+    ),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the finding on the largest cost of a bucket size, or that all sizes may be the best."""
     rows = table_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]))
@@ -303,34 +339,20 @@ def _largest_difference(rows: list, settings: dict[str, Setting], names: dict[st
         "cost_ratio": worst.step_s / best.step_s - 1,
         "cost_low_ratio": found and found.low,
         "cost_high_ratio": found and found.high,
-        "best_step": Value.of(best, "step", "s"),
-        "step": Value.of(worst, "step", "s"),
+        "best_step": Value.of(best, STEP),
+        "step": Value.of(worst, STEP),
         "num_pairs": len(pairs),
         "num_rows": len({best.cell for best, _ in pairs}),
         "num_apart": len(apart),
         "num_unknown": sum(row.cell not in settings or settings[row.cell].cost is None for _, row in pairs),
     }
+    words: dict[str, object] = {"cost": percent_number(values["cost_ratio"]), "best": f"{best.bucket_cap_mb:g}"}
+    # The interval is of one row: that of the highest cost of several misses the truth more often.
+    words |= {"num_rows": values["num_rows"] if values["num_rows"] > 1 else None, "ends": cost_text(found).strip()}
+    words |= highest_cost([row.cell for group in by_group.values() for row in group], settings)
     sources = (of_cells("scaling", [worst.cell, best.cell]),)
-    return Finding("bucket_cost" if apart else "bucket_noise", values, sources, (worst.cell, best.cell), "bucket")
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    cost, ends, rank = percent_number(values["cost_ratio"]), "", ""
-    if values["num_rows"] > 1:  # the interval is of one row: that of the highest cost misses the truth more often
-        rank = f", the highest mean cost of {values['num_rows']} workloads and shapes"
-    elif values["cost_low_ratio"] is not None:
-        ends = f" [{percent_number(values['cost_low_ratio'])}, {percent_number(values['cost_high_ratio'])}]"
-    if finding.kind == "bucket_noise":
-        num, known = values["num_pairs"], values["num_pairs"] - values["num_unknown"]
-        partly = f"within noise in {known} of {num} pairs, unknown in the others (one launch)"
-        lead = "all within noise" if known == num else partly
-        largest = f"{cost} % ({values['name']}, vs. {values['best_mb']:g} MiB)"
-        return f"Bucket size: {lead}; largest difference between pipelined step times {largest}."
-    return (
-        f"Bucket size: {values['name']} is {cost} %{ends} slower than {values['best_mb']:g} MiB{rank}. Pipelined step"
-        f" time: {time_text(values['step'])} vs. {time_text(values['best_step'])}."
-    )
+    kind = "bucket_cost" if apart else "bucket_noise"
+    return Finding(kind, values, sources, (worst.cell, best.cell), "bucket", words)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -359,4 +381,4 @@ TABLES = {
         lambda _, tables: settings_table(tables["scaling"], tables["collectives"], tables["measurements"]),
     ),
 }
-TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, methods=methods, kinds=KINDS)

@@ -8,7 +8,8 @@ import pandas as pd
 from regatta.core.names import PLACE
 from regatta.core.text import NOT_PLANNED, duration, is_unknown, plural, shape, size, thousands, three
 from regatta.kit.columns import TEXT, Column
-from regatta.report.findings import Advice, Finding, Value, of_cells, percent_number, time_text
+from regatta.kit.findings import RESULT, SUMMARY, Kind, Template, Value
+from regatta.report.findings import Advice, Finding, of_cells, percent_number
 from regatta.report.panels import (
     LAUNCHES,
     Figure,
@@ -25,9 +26,19 @@ from regatta.report.panels import (
 )
 from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
 from regatta.report.rows import table_rows
-from regatta.topics.bandwidth import BUSBW, BYTES_PER_GB, COLLECTIVES, LATENCY, collectives_table, links_of
+from regatta.topics.bandwidth import (
+    BUSBW,
+    BYTES_PER_GB,
+    CALL,
+    COLLECTIVES,
+    LATENCY,
+    PEAK_SHARE,
+    collectives_table,
+    links_of,
+)
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, plain_rows, steps_by_cell, values_by_cell
 from regatta.topics.fits.collectives import MODEL, communication_curve
+from regatta.topics.fits.section import crossover_sizes, crossover_text
 from regatta.topics.settings import ALGORITHM, is_costly, settings_of
 
 MOST_FINDINGS = 2
@@ -244,11 +255,42 @@ def links_text(data: ReportData) -> str:
     return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
+def _ranked(word: str) -> Template:
+    """Return the part on how many cells were compared, and which algorithms may be as fast."""
+    near, rank = "ithin noise, or undecided: {near}.", f"{word} mean of {{compared}} cells"
+    return f"{rank}; w{near}", f"{rank}.", f"W{near}"
+
+
+SUMMARY_PARTS = ("within noise, or undecided: {near}", "{crossover}")
+KINDS = (
+    Kind(
+        *("communication", SUMMARY),
+        lead="Communication: {busbw_gb_per_s:number} bus bandwidth ({busbw_gb_per_s:ends})",
+        parts=("{name}", "highest mean of {compared} cells", *SUMMARY_PARTS),
+    ),
+    Kind(
+        *("communication_latency", SUMMARY),
+        lead="Communication: {time_s} per call",
+        parts=("{name}", "lowest mean of {compared} cells", *SUMMARY_PARTS),
+        line="communication",
+    ),
+    Kind(
+        *("bandwidth", RESULT),
+        lead=(
+            "{name}: {busbw_gb_per_s:number} bus bandwidth ({peak_ratio:number} of peak), {time} per call.",
+            "{name}: {busbw_gb_per_s:number} bus bandwidth, {time} per call.",
+        ),
+        parts=(_ranked("Highest"),),
+    ),
+    Kind("latency", RESULT, "{name}: {time} per call.", (_ranked("Lowest"),)),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the highest mean bus bandwidth at the largest shape of each operation and stack, all-reduce first.
 
     Without any bandwidth, the lowest time per call. Operations and stacks are not compared; of cells that differ in
-    their algorithm alone, `near` has those that may be as fast.
+    their algorithm alone, `near` has those that may be as fast. The summary has the first operation.
     """
     rows = data.tables["collectives"]
     rows = rows[rows["time_s"].notna()]
@@ -261,42 +303,44 @@ def findings(data: ReportData) -> list[Finding]:
         group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
         best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
-        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, "time", "s")}
+        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, CALL)}
         values |= {"world_size": int(best.world_size), "num_candidates": len(largest)}
-        rates = ("busbw_gb_per_s", "peak_ratio")
-        values |= {name: float(getattr(best, name)) for name in rates if not is_unknown(getattr(best, name))}
+        numbers = (BUSBW, PEAK_SHARE)
+        values |= {one.name: Value.of(best, one) for one in numbers if not is_unknown(getattr(best, one.name))}
         others = [row.cell for row in table_rows(rows) if row.cell != best.cell and _is_like(row, best)]
         others = [cell for cell in others if not is_costly(settings.get(cell))]
         values["near"] = tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in others)
-        source = of_cells("collectives", [best.cell])
-        found.append(Finding("bandwidth" if len(known) else "latency", values, (source,), (best.cell,)))
+        source, words = of_cells("collectives", [best.cell]), {"compared": len(largest) if len(largest) > 1 else None}
+        kind = "bandwidth" if len(known) else "latency"
+        found.append(Finding(kind, values, (source,), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
-    return found[:MOST_FINDINGS]
+    return [*_summary(data, found), *found[:MOST_FINDINGS]]
+
+
+def _summary(data: ReportData, found: list[Finding]) -> list[Finding]:
+    """Return the highest bandwidth, else the lowest time, of all stacks of the first operation; none without any."""
+    of_first = [one for one in found if one.values["operation"] == found[0].values["operation"]]
+    if not of_first:
+        return []
+    is_bandwidth = found[0].kind == "bandwidth"
+    column, sign = (BUSBW.name, 1) if is_bandwidth else ("time", -1)
+    best = max(of_first, key=lambda one: sign * one.values[column].estimate)
+    num, time = sum(one.values["num_candidates"] for one in of_first), best.values["time"]
+    values = {"time_s": time, BUSBW.name: best.values.get(BUSBW.name), "num_launches": time.num_launches}
+    values["latency_bound_below_bytes"] = None
+    words = {"name": best.values["name"], "near": best.values["near"], "compared": num if num > 1 else None}
+    for crossover in (finding.values for finding in crossover_sizes(data)):
+        if all(crossover[name] == best.values[name] for name in ("operation", "world_size")):
+            values["latency_bound_below_bytes"] = [crossover["low_bytes"], crossover["high_bytes"]]
+            words["crossover"] = crossover_text(crossover)
+    kind = "communication" if is_bandwidth else "communication_latency"
+    return [Finding(kind, values, best.sources, best.cells, words=words)]
 
 
 def _is_like(row, best) -> bool:
     """Return whether two cells differ at most in their algorithm."""
     pairs = [(getattr(row, name), getattr(best, name)) for name in ALGORITHM]
     return all(is_unknown(a) and is_unknown(b) if is_unknown(a) or is_unknown(b) else a == b for a, b in pairs)
-
-
-def rank_text(values: dict) -> str:
-    """Return of how many cells it is the highest mean, and which algorithms may be as fast. values: of a finding."""
-    num, near = values["num_candidates"], ", ".join(values["near"])
-    word = "highest" if "busbw_gb_per_s" in values else "lowest"
-    texts = [f"{word} mean of {num} cells"] if num > 1 else []
-    return "; ".join([*texts, *([f"within noise, or undecided: {near}"] if near else [])])
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    rank = rank_text(values)
-    rank = rank and f" {rank[:1].upper()}{rank[1:]}."
-    if finding.kind == "latency":
-        return f"{values['name']}: {time_text(values['time'])} per call.{rank}"
-    of_peak = f" ({percent_number(values['peak_ratio'])} % of peak)" if "peak_ratio" in values else ""
-    rate = f"{three(values['busbw_gb_per_s'])} GB/s bus bandwidth{of_peak}"
-    return f"{values['name']}: {rate}, {time_text(values['time'])} per call.{rank}"
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -331,4 +375,6 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 TABLES = {
     "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("communication", "Communication", TABLES, section, findings, sentence, warnings, methods)
+TOPIC = Topic(
+    *("communication", "Communication", TABLES, section, findings), warnings=warnings, methods=methods, kinds=KINDS
+)

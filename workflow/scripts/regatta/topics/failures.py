@@ -11,6 +11,7 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, natural, plural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Columns, in_file
+from regatta.kit.findings import RESULT, Kind
 from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
@@ -108,6 +109,14 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
     return [("Time lost", text)]
 
 
+KINDS = (
+    Kind(
+        *("not_ok", RESULT),
+        lead="Incomplete: {num} of {num_planned:planned measurement} have no valid result ({listed}).",
+    ),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the finding on planned measurements without a valid record."""
     planned = data.measurements[data.measurements["repeat"].notna()]
@@ -116,16 +125,9 @@ def findings(data: ReportData) -> list[Finding]:
         return []
     values = {"num": len(bad), "num_planned": len(planned), "by_status": dict(bad["status"].value_counts())}
     sources = (of_runs("failures", bad), Source("measurements.csv", what="all rows with a repeat"))
-    return [Finding("not_ok", values, sources, tuple(bad["cell"].unique()))]
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
     counts = {"not_started" if status == "skipped" else status: num for status, num in values["by_status"].items()}
     listed = ", ".join(f"{num} {status_text(status)}" for status, num in sorted(counts.items()))
-    return (
-        f"Incomplete: {values['num']} of {values['num_planned']} planned measurements have no valid result ({listed})."
-    )
+    return [Finding("not_ok", values, sources, tuple(bad["cell"].unique()), words={"listed": listed})]
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -291,4 +293,10 @@ def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | 
 
 
 TABLES = {"failures": TableSpec(FAILURES, lambda _, tables: failures_table(tables["measurements"]))}
-TOPIC = Topic("failures", "Failures", TABLES, section, findings, sentence, warnings, methods, is_of_sweeps=True)
+TOPIC = Topic(
+    *("failures", "Failures", TABLES, section, findings),
+    warnings=warnings,
+    methods=methods,
+    is_of_sweeps=True,
+    kinds=KINDS,
+)

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.statistics import Estimate, fast_median, interval_values
-from regatta.core.text import duration
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
-from regatta.report.findings import Finding, Value, of_cells, percent_number, time_text
+from regatta.kit.findings import RESULT, Kind, Value
+from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import (
     LAUNCHES,
     Figure,
@@ -167,6 +167,18 @@ def section(data: ReportData) -> Section:
     return Section("strategies", "Gradient communication", empty, lead, tuple(figures))
 
 
+KINDS = (
+    Kind(
+        *("exposed", RESULT),
+        lead=(
+            "Exposed communication: {share_ratio:number} of the step ({name}; highest mean of {num_cells} cells).",
+            "Exposed communication: {share_ratio:number} of the step ({name}; mean over launches).",
+        ),
+        parts=("Exposed: {exposed}; step: {step:number}.",),
+    ),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the cell with the highest mean share of exposed communication in the step."""
     rows = data.tables["strategies"].dropna(subset=["exposed_share_ratio", "exposed_s"])
@@ -175,21 +187,12 @@ def findings(data: ReportData) -> list[Finding]:
     worst = max(rows.itertuples(), key=lambda row: row.exposed_share_ratio)
     values = {
         "name": data.names[worst.cell],
-        "share_ratio": float(worst.exposed_share_ratio),
-        "exposed": Value.of(worst, "exposed", "s"),
-        "step_s": float(worst.whole_step_s),
-        "num_cells": len(rows),
+        "share_ratio": Value.of(worst, EXPOSED_SHARE),
+        "exposed": Value.of(worst, EXPOSED),
+        "step": Value.of(worst, PARTS[0]),
+        "num_cells": len(rows) if len(rows) > 1 else None,
     }
     return [Finding("exposed", values, (of_cells("strategies", [worst.cell]),), (worst.cell,), "strategies")]
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    of_cells = f"highest mean of {values['num_cells']} cells" if values["num_cells"] > 1 else "mean over launches"
-    return (
-        f"Exposed communication: {percent_number(values['share_ratio'])} % of the step ({values['name']}; {of_cells})."
-        f" Exposed: {time_text(values['exposed'])}; step: {duration(values['step_s'])}."
-    )
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -209,4 +212,6 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 TABLES = {
     "strategies": TableSpec(STRATEGIES, lambda campaign, tables: strategies_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("gradient_communication", "Gradient communication", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic(
+    *("gradient_communication", "Gradient communication", TABLES, section, findings), methods=methods, kinds=KINDS
+)

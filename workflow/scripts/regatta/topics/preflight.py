@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
+from regatta.kit.findings import RESULT, Kind
 from regatta.report.findings import PREFLIGHT, Advice, Finding, Source
 from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named
@@ -25,6 +26,9 @@ def section(data: ReportData) -> Section | None:
     return Section("preflight", "Preflight", template="preflight.html.j2", content=content, state=state)
 
 
+KINDS = (Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the finding on stacks that failed the preflight."""
     stacks = data.preflight["stacks"] if data.preflight else []
@@ -32,12 +36,8 @@ def findings(data: ReportData) -> list[Finding]:
     if not failed:
         return []
     source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
-    return [Finding("preflight_failed", {"stacks": failed, "num_stacks": len(stacks)}, (source,))]
-
-
-def sentence(finding: Finding) -> str:
-    stacks, num = finding.values["stacks"], finding.values["num_stacks"]
-    return f"Preflight: {len(stacks)} of {plural(num, 'stack')} failed ({', '.join(stacks)})."
+    values = {"stacks": failed, "num_stacks": len(stacks), "num_failed": len(failed)}
+    return [Finding("preflight_failed", values, (source,))]
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -141,4 +141,4 @@ def _network(verdict: dict) -> list[str]:
     return _known(verdict["network"], provider, otherwise=UNKNOWN)
 
 
-TOPIC = Topic("preflight", "Preflight", {}, section, findings, sentence, warnings, is_of_sweeps=True)
+TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), warnings=warnings, is_of_sweeps=True, kinds=KINDS)

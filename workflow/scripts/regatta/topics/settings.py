@@ -21,8 +21,15 @@ from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
+EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
 FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
-MOST_NEAR = 3  # cells within noise of the fastest that a finding names
+_FASTEST = "Fastest of {compared:configuration}: {fastest}"
+FASTEST = (  # the part of a kind that names the fastest cell and those that may be as fast
+    f"{_FASTEST}; within noise: {{near}}; {{num_undecided}} undecided: one launch.",
+    f"{_FASTEST}; within noise: {{near}}.",
+    f"{_FASTEST}; {{num_undecided}} undecided: one launch.",
+    f"{_FASTEST}.",
+)
 # Common fields of cells that differ only in bucket size, or only in algorithm.
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
 ALGORITHM = ("operation", "dtype", "message_bytes", "nodes", "gpus_per_node", "stack", "backend", "device")
@@ -118,7 +125,7 @@ def is_costly(setting: Setting | None) -> bool:
 
 
 def fastest_values(best: str, cells: list[str], settings: dict[str, Setting], names: dict[str, CellName]) -> dict:
-    """Return the values of `fastest_text`. cells: that were compared, with the best.
+    """Return the values of FASTEST; compared is unknown for a single cell. cells: compared, with the best.
 
     near: those that may be the fastest, also in the light of all rows together. Undecided ones are counted.
     """
@@ -127,23 +134,21 @@ def fastest_values(best: str, cells: list[str], settings: dict[str, Setting], na
     return {
         "fastest": names[best].say(*names[best].series),
         "num_candidates": len(cells),
+        "compared": len(cells) if others else None,
         "near": tuple(names[cell].unlike(names[best]) for cell in others if is_near[cell]),
         "num_undecided": sum(one.may_be_best is None for one in others.values()),
     }
 
 
-def near_text(values: dict) -> str:
-    """Return which other cells may be the fastest: "; within noise: bucket 1 MiB"; empty if none may."""
-    near, undecided = values["near"], values["num_undecided"]
-    text = f"; within noise: {', '.join(near) if len(near) <= MOST_NEAR else f'{len(near)} others'}" if near else ""
-    return f"{text}; {undecided} undecided: one launch" if undecided else text
-
-
-def fastest_text(values: dict) -> str:
-    """Return a sentence on the cell with the lowest time and those that may be as fast; empty for a single cell."""
-    if values["num_candidates"] < 2:
-        return ""
-    return f" Fastest of {values['num_candidates']} configurations: {values['fastest']}{near_text(values)}."
+def highest_cost(cells: Iterable[str], settings: dict[str, Setting]) -> dict[str, float | str]:
+    """Return the highest end of the intervals of all costs, rounded up, as `equal` if settings are equal within
+    EQUAL_RATIO, else as `upper`; neither without an interval. That no difference was shown does not make them equal."""
+    ends = [settings[cell].high for cell in cells if cell in settings and settings[cell].high is not None]
+    if not ends:
+        return {}
+    digits = 0 if max(ends) >= 0.0995 else 1
+    shown = math.ceil(100 * max(ends) * 10**digits - 1e-9) / 10**digits
+    return {"equal" if max(ends) <= EQUAL_RATIO else "upper": f"{shown:g} %"}
 
 
 def cost_text(setting: Setting | None) -> str:

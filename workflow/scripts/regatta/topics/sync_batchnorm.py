@@ -8,7 +8,8 @@ from regatta.core.names import PLACE
 from regatta.core.statistics import interval_values
 from regatta.core.text import ratio_text, thousands
 from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
-from regatta.report.findings import Finding, Value, of_cells, time_text
+from regatta.kit.findings import RESULT, Kind, Value
+from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import (
     LAUNCHES,
     Figure,
@@ -127,6 +128,18 @@ def section(data: ReportData) -> Section:
     return Section("batch-norms", "Synchronized batch norm", empty, lead, tuple(figures))
 
 
+KINDS = (
+    Kind(
+        *("batch_norm", RESULT),
+        lead=(
+            "Custom SyncBatchNorm takes {least}\N{EN DASH}{most}× as long as torch.nn.SyncBatchNorm.",
+            "Custom SyncBatchNorm takes {least}× as long as torch.nn.SyncBatchNorm.",
+        ),
+        parts=("Largest difference: {name}, {time} vs. {torch_time}.",),
+    ),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return where the custom layer differs most from torch's on the same input, one for each shape and stack."""
     rows = data.tables["batch_norms"].dropna(subset="time_s")
@@ -152,21 +165,14 @@ def _comparison(rows: pd.DataFrame, names: dict[str, str]) -> Finding | None:
         "time_ratio": ratios[most],
         "least_ratio": min(ratios),
         "most_ratio": max(ratios),
-        "time": Value.of(custom, "time", "s"),
-        "torch_time": Value.of(torch, "time", "s"),
+        "time": Value.of(custom, BOTH_PASSES),
+        "torch_time": Value.of(torch, BOTH_PASSES),
         "num_inputs": len(ratios),
     }
+    least, most = ratio_text(values["least_ratio"]), ratio_text(values["most_ratio"])
+    words = {"least": least, "most": most if most != least else None}
     pair = (custom.cell, torch.cell)
-    return Finding("batch_norm", values, (of_cells("batch_norms", pair),), pair, "batch-norms")
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    ends = "\N{EN DASH}".join(dict.fromkeys(ratio_text(values[name]) for name in ("least_ratio", "most_ratio")))
-    return (
-        f"Custom SyncBatchNorm takes {ends}× as long as torch.nn.SyncBatchNorm. Largest difference:"
-        f" {values['name']}, {time_text(values['time'])} vs. {time_text(values['torch_time'])}."
-    )
+    return Finding("batch_norm", values, (of_cells("batch_norms", pair),), pair, "batch-norms", words)
 
 
 def methods(campaign: dict) -> list[tuple[str, str]]:
@@ -184,4 +190,4 @@ def methods(campaign: dict) -> list[tuple[str, str]]:
 TABLES = {
     "batch_norms": TableSpec(BATCH_NORMS, lambda campaign, tables: batch_norms_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, methods=methods, kinds=KINDS)

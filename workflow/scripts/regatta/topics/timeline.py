@@ -11,6 +11,7 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, long_duration, natural, plural, rank_time, ranks_word
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.findings import RESULT, Kind
 from regatta.report.findings import Advice, Finding, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table
@@ -274,6 +275,14 @@ def _unknown_text(num_unknown: int, num: int) -> str:
     return f"Start or end of {which} not recorded: excluded from these shares, idle time unknown."
 
 
+KINDS = (
+    Kind(
+        *("idle_allocations", RESULT),
+        lead="Allocations idle for {share} % of their time: {idle} of {allocated} in {num:allocation}.",
+    ),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the finding on idle allocations, if they are idle for more than MAX_IDLE_RATIO of their time."""
     table = data.tables["allocations"]
@@ -284,16 +293,9 @@ def findings(data: ReportData) -> list[Finding]:
     by_idle = known.sort_values("idle_gpu_hours", ascending=False, kind="stable")
     values = {"idle_hours": hours["idle"], "allocated_hours": hours["total"], "num": len(known), "device": data.device}
     values["idle_ratio"] = hours["idle"] / hours["total"]
-    return [Finding("idle_allocations", values, (of_rows("allocations", by_idle),))]
-
-
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    idle, allocated = (rank_time(values[name], values["device"]) for name in ("idle_hours", "allocated_hours"))
-    return (
-        f"Allocations idle for {percent_number(values['idle_ratio'])} % of their time: {idle} of {allocated} in"
-        f" {plural(values['num'], 'allocation')}."
-    )
+    words = {name: rank_time(values[f"{name}_hours"], data.device) for name in ("idle", "allocated")}
+    words["share"] = percent_number(values["idle_ratio"])
+    return [Finding("idle_allocations", values, (of_rows("allocations", by_idle),), words=words)]
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -372,4 +374,10 @@ TABLES = {
     "timeline": TableSpec(TIMELINE, lambda _, tables: timeline_table(tables["launches"], tables["jobs"])),
     "allocations": TableSpec(ALLOCATIONS, lambda _, tables: allocations_table(tables["launches"], tables["jobs"])),
 }
-TOPIC = Topic("timeline", "Timeline", TABLES, section, findings, sentence, warnings, methods, is_of_sweeps=True)
+TOPIC = Topic(
+    *("timeline", "Timeline", TABLES, section, findings),
+    warnings=warnings,
+    methods=methods,
+    is_of_sweeps=True,
+    kinds=KINDS,
+)

@@ -13,7 +13,8 @@ from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import plural
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, number_text
-from regatta.report.findings import Advice, Finding, Value, of_cells, percent_text, time_text
+from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.report.findings import Advice, Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table, how_to_read, name_rows, on_one_shape, panels
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
@@ -22,8 +23,9 @@ from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
-from regatta.topics.settings import compare_settings, fastest_text, fastest_values
+from regatta.topics.settings import FASTEST, compare_settings, fastest_values
 
+ANCHOR = "training-runs"
 OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
 TOTAL = Column(
     *("total_s", "total time"),
@@ -256,8 +258,28 @@ def section(data: ReportData) -> Section:
     return Section("training-runs", "Training runs", empty, lead, figures, tuple(training_tables(runs)))
 
 
+KINDS = (
+    Kind(
+        *("training_runs", SUMMARY),
+        lead="Training: {epochs:epoch} in {total_s}",
+        parts=(
+            *("test accuracy {accuracy_ratio}", "{name}", "within noise: {near}"),
+            *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads"),
+        ),
+    ),
+    Kind(
+        *("training", RESULT),
+        lead="{name}: {epochs:epoch} in {total}, test accuracy {accuracy}.",
+        parts=(FASTEST,),
+    ),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
-    """Return accuracy and time of the fastest run of each workload, and which others may be as fast."""
+    """Return accuracy and time of the fastest run of each workload, and which others may be as fast.
+
+    The line of the summary is on the first workload: workloads are not compared.
+    """
     runs, groups = data.tables["training_runs"], []
     for _, group in runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
@@ -270,19 +292,21 @@ def findings(data: ReportData) -> list[Finding]:
         values = {
             "name": data.names[fastest.cell],
             "epochs": int(fastest.epochs),
-            "total": Value.of(fastest, "total", "s"),
-            "accuracy": Value.of(fastest, "accuracy", "ratio"),
+            "total": Value.of(fastest, TOTAL),
+            "accuracy": Value.of(fastest, ACCURACY),
             **fastest_values(fastest.cell, compared, settings, data.cell_names),
         }
         source = of_cells("training_runs", [fastest.cell, *compared])
-        found.append(Finding("training", values, (source,), (fastest.cell,), "training-runs"))
-    return found
+        found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
+    return [*map(_summary, found[:1], [len(found)]), *found]
 
 
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    text = f"{values['name']}: {plural(values['epochs'], 'epoch')} in {time_text(values['total'])}"
-    return f"{text}, test accuracy {percent_text(values['accuracy'])}.{fastest_text(values)}"
+def _summary(first: Finding, num_workloads: int) -> Finding:
+    values = {"total_s": first.values["total"], "accuracy_ratio": first.values["accuracy"]}
+    words = {name: first.values[name] for name in ("name", "near", "num_undecided")}
+    words["num_workloads"] = num_workloads if num_workloads > 1 else None
+    values["epochs"] = first.values["epochs"]
+    return Finding("training_runs", values, first.sources, first.cells, ANCHOR, words)
 
 
 def warnings(data: ReportData) -> list[Advice]:
@@ -327,4 +351,6 @@ TABLES = {
         TRAINING_RANKS, lambda campaign, tables: training_ranks_table(campaign, tables["ranks"])
     ),
 }
-TOPIC = Topic("training_runs", "Training runs", TABLES, section, findings, sentence, warnings, methods)
+TOPIC = Topic(
+    *("training_runs", "Training runs", TABLES, section, findings), warnings=warnings, methods=methods, kinds=KINDS
+)

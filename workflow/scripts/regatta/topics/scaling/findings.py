@@ -12,14 +12,13 @@ from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.figures import Threads, best_of_largest, candidates, is_wide
 from regatta.topics.scaling.tables import EFFICIENCY, PARTS, THROUGHPUT, is_baseline
-from regatta.topics.settings import Setting, compare_settings, fastest_values
+from regatta.topics.settings import FASTEST, Setting, compare_settings, fastest_values
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 PART_LABELS = {part.name: part.label for part in PARTS}
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
-CONFIGURATIONS = "Fastest of {compared:configuration}: {fastest}"
 KINDS = (
     Kind(
         *("scaling", SUMMARY),
@@ -54,12 +53,7 @@ KINDS = (
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
         parts=(
             "Losses: {losses} points.",
-            (
-                CONFIGURATIONS + "; within noise: {near}; {num_undecided} undecided: one launch.",
-                CONFIGURATIONS + "; within noise: {near}.",
-                CONFIGURATIONS + "; {num_undecided} undecided: one launch.",
-                CONFIGURATIONS + ".",
-            ),
+            FASTEST,
         ),
     ),
     Kind(
@@ -157,8 +151,7 @@ def _efficiency(
     sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
     kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
     kind = "baseline_suspect" if value.estimate > SUSPECT_RATIO and kind == "efficiency" else kind
-    words = {"compared": len(chosen) if len(chosen) > 1 else None}
-    return Finding(kind, values, sources, (best.cell, best.baseline), words=words)
+    return Finding(kind, values, sources, (best.cell, best.baseline))
 
 
 def _workload(name: CellName) -> str:
