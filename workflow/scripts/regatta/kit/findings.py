@@ -11,6 +11,9 @@ from regatta.core.text import is_unknown, plural, time_scale
 from regatta.kit.columns import INTERVAL_ENDS, Column, decimals_of, fixed
 
 SUMMARY, RESULT = "summary", "result"  # ranks: on the first screen; in the section of its topic
+# Ranks of warnings, worst first. LOW and FAIR invalidate a comparison of their cells and name the confidence that is
+# left; NOTE does not.
+LOW, FAIR, NOTE = WARNINGS = "low", "fair", "note"
 MOST_NAMES = 3  # of a list in a sentence
 Template = str | tuple[str, ...]
 
@@ -67,7 +70,8 @@ class Value:
 class Kind:
     """A kind of findings. lead: the statement. parts: sentences that qualify it. advice: what to do.
 
-    line: of the summary, its id in answer.json; default: the name.
+    next_step: the same in a few words for the summary, with the command. line: of the summary, its id in answer.json;
+    default: the name. help: what it means, under Methods by `term`.
 
     A template is a text with names of values, as str.format has them: a list is joined, a whole number takes its noun
     as format ("{num:launch/launches}"). Of several alternatives the first counts whose values are all known. A part is
@@ -79,11 +83,14 @@ class Kind:
     lead: Template
     parts: tuple[Template, ...] = ()
     advice: Template = ""
+    next_step: Template = ""
     line: str = ""
+    term: str = ""
+    help: str = ""
 
     def __post_init__(self) -> None:
-        if self.rank not in (SUMMARY, RESULT):
-            raise ValueError(f"kind '{self.name}': rank '{self.rank}' is none of {SUMMARY}, {RESULT}")
+        if self.rank not in (ranks := (SUMMARY, RESULT, *WARNINGS)):
+            raise ValueError(f"kind '{self.name}': rank '{self.rank}' is none of {', '.join(ranks)}")
 
     def words(self, values: Mapping[str, object]) -> tuple[str, str]:
         """Return the statement, and what qualifies it: sentences, or in the summary phrases."""

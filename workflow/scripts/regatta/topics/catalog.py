@@ -14,7 +14,7 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
-from regatta.kit.findings import RESULT
+from regatta.kit.findings import RESULT, WARNINGS, filled
 from regatta.report import cells, page
 from regatta.report.findings import Advice
 from regatta.report.panels import Section, with_images
@@ -207,7 +207,9 @@ def _terms(data: ReportData) -> list[tuple[str, str]]:
     found = primary_text(data.ok["benchmark"], primary_columns(data.measurements))
     text = "The time of a launch from which efficiency, bandwidth, intervals, comparisons and sweeps derive."
     primary = [("Primary time", f"{text} {found}.")] if found else []
-    return [*primary, *(term for topic in topics_of(data.campaign) for term in topic.methods(data.campaign))]
+    topics = topics_of(data.campaign)
+    defined = [(kind.term, kind.help) for topic in topics for kind in topic.kinds if kind.help]
+    return [*primary, *defined, *(term for topic in topics for term in topic.methods(data.campaign))]
 
 
 def _unchecked(problems: dict) -> list[tuple[str, str]]:
@@ -267,7 +269,18 @@ def write_report(data: ReportData, path: Path) -> None:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    return [advice for topic in topics_of(data.campaign) for advice in topic.warnings(data)]
+    """Return the warnings, in the page's order."""
+    found = [_of_kinds(topic, data) + topic.warnings(data) for topic in topics_of(data.campaign)]
+    return [advice for of_topic in found for advice in of_topic]
+
+
+def _of_kinds(topic: Topic, data: ReportData) -> list[Advice]:
+    kinds = [(finding, topic.kind_of(finding)) for finding in topic.findings(data)]
+    return [
+        Advice(topic.text_of(of), filled(kind.advice, of.values | of.words), of.sources, of.values, of.cells)
+        for of, kind in kinds
+        if kind and kind.rank in WARNINGS
+    ]
 
 
 def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
