@@ -145,7 +145,7 @@ def test_the_fastest_training_run_of_each_workload(runs):
         for shown, of_launches in ((value, totals), (finding.values["accuracy"], accuracies)):
             if len(of_launches) == 2:
                 assert (shown.low, shown.high) == pytest.approx((min(of_launches), max(of_launches)), rel=1e-6)
-            assert shown.kind == {1: "none", 2: "range"}.get(len(of_launches), "interval")
+            assert shown.kind == {1: "single", 2: "range"}.get(len(of_launches), "interval")
     if by_epochs:
         first = case.found["training"][0].values["total"].estimate
         assert case.lines["training_runs"].values["total_s"] == first

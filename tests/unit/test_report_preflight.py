@@ -104,7 +104,7 @@ def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     assert warnings(report_data({}, measurements[:1], preflight=preflight)) == []
     assert warnings(report_data({}, measurements)) == []
     (finding,) = findings(report_data({}, measurements, preflight=preflight))
-    assert finding.values == {"stacks": ("contained", "host"), "num_stacks": 3}
+    assert finding.values == {"stacks": ("contained", "host"), "num_stacks": 3, "num_failed": 2}
 
 
 def test_a_preflight_on_cpus_has_no_gpus():

@@ -13,7 +13,8 @@ from regatta.core.errors import UserError
 from regatta.core.files import is_held
 from regatta.launchers import slurm
 from regatta.run.run_files import RunFiles
-from regatta.run.run_state import RunWatcher, rough_duration, run_state, state_text
+from regatta.core.text import span_text
+from regatta.run.run_state import RunWatcher, run_state, state_text
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_rate_and_time_left_come_from_the_records_of_this_run(folder):
     folder.launch(f"{A}-l000-a00", 0, *((cell, "ok", 50.0, 300) for cell in IDS))
     state = folder.state()
     assert state.measurements_per_hour == pytest.approx(14.4)
-    assert state.seconds_left == pytest.approx(2000)
+    assert state.seconds_left == pytest.approx((2000, 2000))
     assert state.rank_hours_spent == pytest.approx(1000 * 2 / 3600)
     assert state.rank_hours_left == pytest.approx(8 * 50 * 2 * (2000 / 400) / 3600)  # with the same share of overhead
     assert state_text(state) == (
@@ -177,13 +178,15 @@ def test_rate_and_time_left_come_from_the_records_of_this_run(folder):
 
 
 def test_cells_without_a_record_are_scaled_as_those_that_were_measured(folder):
-    """Planned at a limit of 10 s; two cells took 5 s. The other two are expected to take 5 s, too."""
+    """Planned at a limit of 10 s; three cells took 4, 5 and 6 s. The fourth is expected to take 4 to 6 s."""
     folder.batch(A, launches(0, 1, 2))
     folder.plan(A, seconds=10.0)
     folder.lock(".lock", ago=100)
     folder.job(A, "started", 100)
-    folder.launch(f"{A}-l000-a00", 0, (IDS[0], "ok", 5.0, 50), (IDS[1], "ok", 5.0, 40), ago=90)
-    assert folder.state().seconds_left == pytest.approx(10 * 5.0 * 100 / 10)
+    folder.launch(f"{A}-l000-a00", 0, *zip(IDS[:2], ["ok"] * 2, [4.0, 5.0], [50, 45], strict=True), ago=90)
+    assert folder.state().seconds_left is None  # too few records
+    folder.append(f"{A}-l000-a00", record(IDS[2], "ok", elapsed_s=6.0, ago=40))
+    assert folder.state().seconds_left == pytest.approx([(2 * 15 + 3 * seconds) * 100 / 15 for seconds in (4, 6)])
 
 
 def test_records_of_an_earlier_run_do_not_count_for_the_rate(folder):
@@ -351,10 +354,17 @@ def test_hostile_text_stays_on_its_line(folder):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.2, "about 1 s"), (42.4, "about 42 s"), (1980, "about 33 min"), (9000, "about 2.5 hours"), (727200, "about 200 hours")],
-)  # fmt: skip
+    [
+        *(((0.2, 0.3), "about 1.0 s"), ((42.4, 42.4), "about 42 s"), ((1980, 1985), "about 33 min")),
+        *(
+            ((600, 2940), "10\N{EN DASH}49 min"),
+            ((1800, 9000), "0.50\N{EN DASH}2.5 hours"),
+            ((727200,) * 2, "about 200 hours"),
+        ),
+    ],
+)
 def test_an_estimate_has_two_digits(seconds, text):
-    assert rough_duration(seconds) == text
+    assert span_text(*seconds) == text
 
 
 def test_the_line_counts_in_thousands(folder):
