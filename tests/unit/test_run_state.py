@@ -11,9 +11,9 @@ from synthetic_run import CELLS, IDS, NOW, A, B, C, Folder, launches, record
 
 from regatta.core.errors import UserError
 from regatta.core.files import is_held
+from regatta.core.text import span_text
 from regatta.launchers import slurm
 from regatta.run.run_files import RunFiles
-from regatta.core.text import span_text
 from regatta.run.run_state import RunWatcher, run_state, state_text
 
 
