@@ -31,7 +31,7 @@ CHUNK = 50  # campaigns at once, so that arrays stay in the cache
 PAIRINGS = (True, False)
 FALSE_CAMPAIGNS = {0.0: (2.5, 2.5, 2.5), 0.6: (3.5, 3, 3), 0.9: (4, 3, 3)}  # greatest, %, by share and launches
 GATE_LAUNCHES, GATE_SCATTERS, GATE_EFFECTS = (1, 2, 3, 5, 6, 10), (0.02, 0.10, 0.20), (0.10, 0.15, 0.20)
-QUICK, FULL = 50, 2_000  # campaigns per entry
+QUICK, FULL = 50, 10_000  # campaigns per entry
 
 
 @dataclass(frozen=True)
