@@ -22,12 +22,12 @@ def progress(stream, now, total=20):
 def test_the_line_counts_measurements_and_says_the_time_left():
     now = [50.0]
     line = progress(io.StringIO(), now)
-    assert line.line(1, None) == "1x2: 0/20 measured, 1m00s left, launch 1/6: starting"  # 20 of 3 s expected
+    assert line.line(1, None) == "1x2: 0/20 measured, 1m00s left, 1 of 6 launches: starting"  # 20 of 3 s expected
     now[0] = 90.0
     for status in ("ok", "timeout", "ok", "ok"):
         line.recorded(status)
     # 40 s for 4: 10 s each, 16 left
-    assert line.line(2, "cell") == "1x2: 4/20 measured (3 ok, 1 timed out), 2m40s left, launch 2/6: cell"
+    assert line.line(2, "cell") == "1x2: 4/20 measured (3 ok, 1 timed out), 2m40s left, 2 of 6 launches: cell"
 
 
 def test_the_time_left_never_rises_within_a_cell():
@@ -90,7 +90,7 @@ def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
     line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
-    words = ("launch 3 of 6", "repeat 1", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
+    words = ("3 of 6", "launch 2", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
     assert [word for word in words if word not in line] == []
     assert "\n" not in line
     assert "early" not in launch_line(run, 2, request, watch, None, 12.4)

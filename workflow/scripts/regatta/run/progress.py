@@ -67,7 +67,7 @@ class Progress:
         statuses = f" ({counts_text(self.counts)})" if self.counts else ""
         return (
             f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}, {self.time_left()},"
-            f" launch {launch_number}/{self.num_launches}: {cell or 'starting'}"
+            f" {launch_number} of {self.num_launches} launches: {cell or 'starting'}"
         )
 
     def time_left(self) -> str:
