@@ -121,12 +121,14 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:
+    cells = planned_cells(plan)
+    names = names_of(cells)
     rows = [
-        [p.status, p.cell.id, len(p.repeats), p.reason] for p in sorted(plan.cells, key=lambda p: p.status != "todo")
+        ["done" if c.state == "not_ok" else c.state, names[c.cell.id].full, len(c.repeats), c.reason, c.cell.id]
+        for c in sorted(cells, key=lambda c: c.state != "todo")
     ]
-    rows += [["skipped", cell.id, 0, reason] for cell, reason in plan.matrix.skipped]
     shown = rows if max_cells is None else rows[:max_cells]
-    text = table(["status", "cell", "launches", "why"], shown) if shown else "no cells"
+    text = table(["status", "cell", "launches", "why", "id"], shown) if shown else "no cells"
     return text + (f"\n... and {len(rows) - len(shown)} more in plan.txt" if len(shown) < len(rows) else "")
 
 
