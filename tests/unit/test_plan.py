@@ -211,7 +211,10 @@ def test_plan_txt_lists_all_cells_and_the_terminal_some(tmp_path):
 
 
 def test_cells_that_differ_only_in_batch_size_have_different_names_in_plan_txt(tmp_path):
-    entry = {"benchmark": "train_step", "parameters": {"model": ["resnet18"], "batch_size": [8, 16], "strategy": ["ddp"]}}
+    entry = {
+        "benchmark": "train_step",
+        "parameters": {"model": ["resnet18"], "batch_size": [8, 16], "strategy": ["ddp"]},
+    }
     made = plan(tmp_path, small(shapes=[{"nodes": [1], "gpus_per_node": [2]}], benchmarks=[entry]))
     rows = [line for line in plan_text(made).splitlines() if line.startswith("todo ")]
     for cell in made.matrix.cells:

@@ -1,13 +1,15 @@
 """The progress line of a batch."""
 
 import io
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
+from regatta.report.page import marked_status
 from regatta.run.batch import Run, launch_line
 from regatta.run.causes import Cause
-from regatta.run.progress import Progress
+from regatta.run.progress import Progress, counts_text
 
 
 class Terminal(io.StringIO):
@@ -83,6 +85,11 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
     line.show(1, None)
     assert not line.is_terminal
     line.close()
+
+
+def test_a_record_of_a_launch_that_was_skipped_is_not_started():
+    assert counts_text(Counter({"ok": 3, "skipped": 2})) == "3 ok, 2 not started"
+    assert marked_status("skipped").endswith(" skipped")  # on the page, of a cell that is not planned
 
 
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):

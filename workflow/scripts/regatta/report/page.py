@@ -211,7 +211,9 @@ def status_counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def marked_status(status: str, phase: str | None = None) -> str:
-    return f"{MARKS.get(status, BAD_MARK)} {status_text(status, phase)}"
+    """Return a status of `shown_status` with its mark."""
+    text = status if status == "skipped" else status_text(status, phase)
+    return f"{MARKS.get(status, BAD_MARK)} {text}"
 
 
 # Provenance: what ran where.
