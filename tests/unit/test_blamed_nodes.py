@@ -162,7 +162,7 @@ def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys):
     assert call().count("why") == 2
     with pytest.raises(UserError, match=r"n9 is not avoided\..*n1, n2"):
         call("n9")
-    assert "n1 is used again" in call("n1")
+    assert "readmitted: n1" in call("n1")
     assert list(blamed_nodes(tmp_path)) == ["n2"]
     call("--all")
     assert blamed_nodes(tmp_path) == {}

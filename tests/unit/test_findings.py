@@ -285,13 +285,29 @@ def check_crossover_size(data, finding):
 
 def check_idle(data, finding):
     rows = data.tables["allocations"].dropna(subset="gpu_hours")
+    if rows.empty:
+        assert "idle_hours" not in finding.values
+        return
     assert finding.values["idle_hours"] == pytest.approx(rows["idle_gpu_hours"].sum())
     assert finding.values["allocated_hours"] == pytest.approx(rows["gpu_hours"].sum())
     assert finding.values["idle_ratio"] == pytest.approx(rows["idle_gpu_hours"].sum() / rows["gpu_hours"].sum())
 
 
+def check_launches(data, finding):
+    assert finding.values["num"] == len(data.tables["timeline"])
+
+
+def check_stacks(data, finding):
+    num_ok = data.ok["stack"].value_counts()
+    assert finding.values["stacks"] == {name: num_ok[name] for name in finding.values["stacks"]}
+    assert set(finding.cells) == set(data.ok.loc[data.ok["stack"].isin(finding.values["stacks"]), "cell"])
+
+
 CHECKS = {
-    "idle_allocations": check_idle,
+    "launches": check_launches,
+    "unreliable_stacks": check_stacks,
+    "unchecked_stacks": check_stacks,
+    "allocated_time": check_idle,
     "efficiency": check_efficiency,
     "efficiency_uncertain": check_efficiency,
     "baseline_suspect": check_efficiency,

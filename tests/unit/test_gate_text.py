@@ -110,7 +110,7 @@ def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_be
     assert regression.get("type") == "regression"
     assert "takes 2.078 times as long" in regression.get("message")  # (2 x 2.1 x 2.2 / 1.0302) ** (1 / 3)
     assert (failure.get("type"), failure.get("message")) == ("not ok", "1 of 3 timed out: it broke")
-    assert failure.text == "repeat 1: timed out: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
+    assert failure.text == "launch 2: timed out: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
     assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"
     assert cases[skipped["id"]].get("time") is None
 

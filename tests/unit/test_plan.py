@@ -210,6 +210,19 @@ def test_plan_txt_lists_all_cells_and_the_terminal_some(tmp_path):
     assert "... and 40 more in plan.txt" in shown
 
 
+def test_cells_that_differ_only_in_batch_size_have_different_names_in_plan_txt(tmp_path):
+    entry = {
+        "benchmark": "train_step",
+        "parameters": {"model": ["resnet18"], "batch_size": [8, 16], "strategy": ["ddp"]},
+    }
+    made = plan(tmp_path, small(shapes=[{"nodes": [1], "gpus_per_node": [2]}], benchmarks=[entry]))
+    rows = [line for line in plan_text(made).splitlines() if line.startswith("todo ")]
+    for cell in made.matrix.cells:
+        rows = [row.replace(cell.id, "") for row in rows]
+    assert len(rows) == len(made.cells) == len(set(rows)) >= 2
+    assert {size for size in ("8", "16") if any(f" {size} " in f"{row} " for row in rows)} == {"8", "16"}
+
+
 def test_what_is_to_do_is_listed_first(tmp_path, play):
     play(collectives(4, 8))
     text = plan_text(plan(tmp_path, collectives(4, 16, 8)))

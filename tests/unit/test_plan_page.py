@@ -197,10 +197,14 @@ def test_reasons_are_grouped_and_counted(partial):
     change = "changed: parameters.message_bytes"
     assert groups == {
         "todo": [
-            ("new", 10, [("repeats 0, 1, 2", 10)]),
-            ("launches missing", 4, [("1 of 3 launches missing; repeat 2", 4)]),
-            (change, 2, [(f"{change} 16777216 -> 8388608; repeats 0, 1, 2", 2)]),
-            ("previously failed", 2, [("previously failed (node failure: cause of node_failure); repeats 0, 1, 2", 2)]),
+            ("new", 10, [("launches 1, 2, 3", 10)]),
+            ("launches missing", 4, [("1 of 3 launches missing; launch 3", 4)]),
+            (change, 2, [(f"{change} 16777216 -> 8388608; launches 1, 2, 3", 2)]),
+            (
+                "previously failed",
+                2,
+                [("previously failed (node failure: cause of node_failure); launches 1, 2, 3", 2)],
+            ),
         ],
         "done": [("3 ok", 4, [("", 4)])],
         "not_ok": [("not ok", 2, [("2 ok, 1 not ok (failed: cause of failed); --forcerun measure retries them", 2)])],
@@ -255,7 +259,7 @@ def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
     groups = dict(groups_of(planned_cells(partly_finished(tmp_path, is_retry=True))))
     requested = [g for g in groups["todo"] if g["kind"] == "retry requested"]
     assert [(g["num"], g["parts"][0][0]) for g in requested] == [
-        (2, "retry requested: previously failed (failed: cause of failed); repeat 1")
+        (2, "retry requested: previously failed (failed: cause of failed); launch 2")
     ]
     assert "not_ok" not in groups
 
@@ -283,7 +287,7 @@ def test_batches_stand_in_their_order_with_their_stacks_in_turn(partial):
     assert len(found) == 2
     # On 1x1: three cells of the new model in repeats 0 and 1, and in 2 what the old one lacks too.
     turns_of_first = (
-        "0: host (3 cells), tuned (3 cells) 1: tuned (3 cells), host (3 cells) 2: host (4 cells), tuned (4 cells)"
+        "1: host (3 cells), tuned (3 cells) 2: tuned (3 cells), host (3 cells) 3: host (4 cells), tuned (4 cells)"
     )
     assert turns_of_first in text
 
@@ -293,9 +297,9 @@ def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_coun
         return {"repeat": repeat, "stack": stack, "num_cells": num_cells}
 
     launches = [launch(r, s, 2) for r in range(3) for s in ("ab" if r % 2 == 0 else "ba")]
-    assert turns(launches) == [("0, 2", "a (2 cells), b (2 cells)"), ("1", "b (2 cells), a (2 cells)")]
-    assert turns([launch(0, "ab"[i % 2], 1) for i in range(9)]) == [("0", "a (5 launches), b (4 launches)")]
-    assert turns([launch(4, "a", 1)]) == [("4", "a (1 cell)")]
+    assert turns(launches) == [("1, 3", "a (2 cells), b (2 cells)"), ("2", "b (2 cells), a (2 cells)")]
+    assert turns([launch(0, "ab"[i % 2], 1) for i in range(9)]) == [("1", "a (5 launches), b (4 launches)")]
+    assert turns([launch(4, "a", 1)]) == [("5", "a (1 cell)")]
 
 
 def test_bars_are_in_percent_of_the_longest_of_their_column():

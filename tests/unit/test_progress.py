@@ -1,13 +1,15 @@
 """The progress line of a batch."""
 
 import io
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
+from regatta.report.page import marked_status
 from regatta.run.batch import Run, launch_line
 from regatta.run.causes import Cause
-from regatta.run.progress import Progress
+from regatta.run.progress import Progress, counts_text
 
 
 class Terminal(io.StringIO):
@@ -23,7 +25,7 @@ def test_the_time_left_is_an_interval_from_two_launches_on():
     now = [50.0]
     line = progress(Terminal(), now)
     line.recorded("ok")
-    assert line.line(1, None) == "1x2: 1/20 measured (1 ok), launch 1/6: starting"
+    assert line.line(1, None) == "1x2: 1/20 measured (1 ok), 1 of 6 launches: starting"
     line.show(1, "cell")
     for number, seconds in ((2, 100.0), (3, 120.0)):
         assert line.seconds_left() is None
@@ -89,12 +91,17 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
     line.close()
 
 
+def test_a_record_of_a_launch_that_was_skipped_is_not_started():
+    assert counts_text(Counter({"ok": 3, "skipped": 2})) == "3 ok, 2 not started"
+    assert marked_status("skipped").endswith(" skipped")  # on the page, of a cell that is not planned
+
+
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
     run = Run(tmp_path, {"launches": [{"stack": "host"}] * 6}, {})
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
     line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
-    words = ("launch 3 of 6", "repeat 1", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
+    words = ("3 of 6", "launch 2", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
     assert [word for word in words if word not in line] == []
     assert "\n" not in line
     assert "early" not in launch_line(run, 2, request, watch, None, 12.4)

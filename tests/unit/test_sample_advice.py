@@ -70,14 +70,14 @@ def test_warnings_name_the_worst_and_how_many():
     ok = table_of(GOOD, UNKNOWN, ("c", 2, 100, 0.05, True, 9.0, 6), ("d", 3, 200, -0.125, True, 8.0, 40))
     drift = drifting(ok, NAMES)
     assert drift.values == {"num": 2, "num_tested": 3, "num_rising": 1, "largest": -0.125}
-    assert drift.sources[0].rows[0] == "d, repeat 3"
-    assert "cell d, repeat 3" in drift.found
+    assert drift.sources[0].rows[0] == "d, launch 4"
+    assert "cell d, launch 4" in drift.found
     alike = autocorrelated(ok, NAMES)
     assert alike.values == {"num": 2, "num_known": 3, "least_effective_samples": 8.0}
-    assert alike.sources[0].rows[0] == "d, repeat 3"
+    assert alike.sources[0].rows[0] == "d, launch 4"
     outliers = outlying(ok, NAMES)
     assert outliers.values == {"num": 2, "num_known": 3, "num_outliers": 47, "num_samples": 400}
-    assert outliers.sources[0].rows == ("d, repeat 3", "c, repeat 2")
+    assert outliers.sources[0].rows == ("d, launch 4", "c, launch 3")
 
 
 def test_as_many_drifts_as_chance_explains_are_no_warning():

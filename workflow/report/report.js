@@ -609,7 +609,7 @@ function cellDetails(block, cell, [first, end], open) {
     reason && make("p", { class: "cause" }, reason),
     warning && make("p", { class: "badge" }, "⚠ ", make("a", { href: "#warnings" }, warning)),
     numberTable(block, cell, "results", "Results", open),
-    distribution(all.map((launch) => quantilesOf(launches, launch)), all.map((launch) => launches.repeat[launch])),
+    distribution(all.map((launch) => quantilesOf(launches, launch))),
     launchTable(block, all),
     causes(block, all),
     numberTable(block, cell, "memory", "Memory per rank"),
@@ -678,7 +678,7 @@ function quantilesOf(launches, launch) {
   return Object.fromEntries(["min", "p50", ...UPPER, "max"].map((name) => [name, timeOf(launches, name, launch)]));
 }
 
-function distribution(quantiles, repeats) {
+function distribution(quantiles) {
   const width = 330;
   const drawn = strips(quantiles, width);
   if (!drawn) return null;
@@ -693,7 +693,7 @@ function distribution(quantiles, repeats) {
   }
   drawn.rows.forEach((row, index) => {
     const y = 22 * index + 11;
-    draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `repeat ${repeats[index]}`);
+    draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `launch ${index + 1}`);
     if (!row) return draw("text", { x: left + 4, y: y + 4 }, "n/a");
     draw("line", { x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y });
     if (row.bar) draw("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 });
@@ -722,11 +722,11 @@ function launchTable(block, all) {
     const record = make("span", { class: "id" }, link ? [link, ` line ${launches.line[launch]}`] : "n/a", hosts && ` on ${hosts}`);
     const values = times.map((name) => timeOf(launches, name, launch)).map((value) => three(value && value * factor, 4));
     const status = make("span", {}, texts.statuses[launches.status[launch]]);
-    return [String(launches.repeat[launch]), status, ...values, record];
+    return [String(launches.repeat[launch] + 1), status, ...values, record];
   });
   const heads = times.map((name) => `${name === "window" ? "pipelined" : name} (${unit})`);
   const caption = `${times[0] === "window" ? "Pipelined: in windows. " : ""}Quantiles: synchronized samples`;
-  return part("Launches", tableOf(caption, ["repeat", "status", ...heads, "record"], rows));
+  return part("Launches", tableOf(caption, ["launch", "status", ...heads, "record"], rows));
 }
 
 /** Return why launches are not ok, with hosts and log of each. */
@@ -738,7 +738,7 @@ function causes(block, all) {
     const cause = make("p", { class: "cause" }, texts.causes[launches.cause[launch]]);
     const hosts = others && make("p", {}, `Hosts: ${files.hosts[launches.file[launch]]}. ${others}`);
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log));
-    return make("li", {}, `repeat ${launches.repeat[launch]}: ${texts.statuses[launches.status[launch]]}`, cause, hosts, link);
+    return make("li", {}, `launch ${launches.repeat[launch] + 1}: ${texts.statuses[launches.status[launch]]}`, cause, hosts, link);
   };
   const items = all.filter((launch) => launches.cause[launch] !== null).map(itemOf);
   return items.length ? part("Failures", make("ul", { class: "plain" }, items)) : null;

@@ -337,4 +337,4 @@ def _add_testcase(suite: ET.Element, gate: Gate, cell: JudgedCell) -> None:
 def _failure(failure: dict) -> str:
     status = status_text(failure["status"], failure["phase"])
     log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
-    return f"repeat {failure['repeat']}: {status}: {failure['cause'] or 'unknown cause'}{log}"
+    return f"launch {failure['repeat'] + 1}: {status}: {failure['cause'] or 'unknown cause'}{log}"

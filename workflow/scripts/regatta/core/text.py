@@ -8,7 +8,7 @@ SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
 NEGATIVE = re.compile(r"(?<![\w.\])-])-(?=\d)")  # the hyphen of a negative number, none within a name or a range
 # Words for statuses and phases of records; other statuses are shown unchanged.
-STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
+STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement", "skipped": "not started"}
 PHASE_WORDS = {
     "launch": "during launch",
     "placement": "during the placement check",

@@ -139,7 +139,7 @@ def of_rows(table: str, rows: pd.DataFrame, key: tuple[str, ...] = ()) -> Source
 
 
 def of_runs(table: str, rows: pd.DataFrame, first: object = None) -> Source:
-    """Return some rows of measurements.csv or failures.csv, one per cell and repeat. first: index of the first one."""
+    """Return some rows of measurements.csv or failures.csv, one per cell and launch. first: index of the first one."""
     if first is not None:
         rows = pd.concat([rows.loc[[first]], rows.drop(first)])
-    return Source(file_of(table), tuple(f"{row.cell}, repeat {row.repeat}" for row in rows.itertuples()))
+    return Source(file_of(table), tuple(f"{row.cell}, launch {row.repeat + 1}" for row in rows.itertuples()))

@@ -71,7 +71,7 @@ class Progress:
         left = f", {span_text(*seconds)} left" if (seconds := self.seconds_left()) else ""
         return (
             f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}{left},"
-            f" launch {launch_number}/{self.num_launches}: {cell or 'starting'}"
+            f" {launch_number} of {self.num_launches} launches: {cell or 'starting'}"
         )
 
     def seconds_left(self) -> tuple[float, float] | None:

@@ -13,6 +13,7 @@ from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_t
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
 from regatta.store.csv_files import interval_columns
+from regatta.topics import slow_launches
 from regatta.topics.answer_results import RESULTS, AnswerLine, join_names
 from regatta.topics.base import ReportData, once_per_report, plain_rows
 from regatta.topics.comparison import section as comparison
@@ -20,7 +21,6 @@ from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
-from regatta.topics.slow_launches import summary, timeouts_on_busy_machine
 from regatta.topics.stragglers.section import can_detect, persistent
 from regatta.topics.timeline import allocated_hours
 
@@ -116,8 +116,9 @@ def failed(data: ReportData) -> AnswerLine:
         where = f"on {hosts[0][0]}" if len(hosts) == 1 and hosts[0][1] == len(largest["items"]) else ""
         shared = shared_text([item["cell"] for item in largest["items"]], data.cell_names)
         what = ", ".join(filter(None, (what, shared, where)))
-    beside, of_timeouts = timeouts_on_busy_machine(data)
-    texts, values = [what, beside, missing, *costs], values | of_timeouts
+    of_load = {f.kind: f for f in slow_launches.findings(data) if f.kind == "loaded_timeouts"}
+    beside = [slow_launches.TOPIC.text_of(finding).removesuffix(".") for finding in of_load.values()]
+    texts, values = [what, *beside, missing, *costs], values | {kind: f.values for kind, f in of_load.items()}
     lead = f"Failed: {num_failed:,} of {len(planned):,}"
     return AnswerLine("failed", lead, "; ".join(filter(None, texts)), "failures", values)
 
@@ -172,7 +173,11 @@ def confidence(data: ReportData) -> AnswerLine | None:
         word = "good"
     else:
         word = "fair"
-    texts, of_load = summary(data)
+    disturbed = [finding for finding in slow_launches.findings(data) if finding.kind != "loaded_timeouts"]
+    slow = [finding.values for finding in disturbed if finding.kind != "loaded_measurements"]
+    of_load = {"slow_launches": slow} if slow else {}
+    of_load |= {finding.kind: finding.values for finding in disturbed if finding.kind == "loaded_measurements"}
+    texts = [slow_launches.TOPIC.text_of(finding).removesuffix(".") for finding in disturbed]
     texts += [
         f"{num} of {plural(len(ratios), 'cell')} {'varies' if num == 1 else 'vary'} by more than"
         f" {100 * DISAGREEMENT_RATIO:g} %"

@@ -166,53 +166,9 @@ def compared(data: ReportData) -> AnswerLine | None:
     return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
 
 
-def nodes(data: ReportData) -> AnswerLine | None:
-    """Return the slow or failed nodes of a sweep, and slow pairs that no slow node explains."""
-    tables = sweep.tables_of(data)
-    if not tables:
-        return None
-    _, noun, rows = tables[0]
-    groups, found = sweep.counts_of(data, rows), sweep.findings(data)
-    of_nodes = [finding.values for finding in found if finding.values["noun"] == "node"]
-    slower = [values for values in of_nodes if values["verdict"] == "slower"]
-    num_slower, num = len(set(rows.loc[rows["verdict"] == "slower", "hosts"])), rows["hosts"].nunique()
-    texts = [join_names([f"{of_node['hosts']} {sweep.effect_text(of_node)}" for of_node in slower])] if slower else []
-    pairs = [v for v in (finding.values for finding in found) if v["noun"] == "pair" and v["verdict"] == "slower"]
-    slow_pairs = [of_pair["hosts"].replace(", ", "\N{EN DASH}") for of_pair in pairs]
-    texts += [f"slow pairs: {join_names(slow_pairs)}"] if pairs else []
-    effects = {hosts: sweep.effect_of(part) for hosts, part in rows[rows["time_ratio"].notna()].groupby("hosts")}
-    uncertain = [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects]
-    named = groups | {"inconclusive": [_named(hosts, effects.get(hosts)) for hosts in groups["inconclusive"]]}
-    texts += [f"{GROUP_WORDS[name]}: {join_names(named[name])}" for name in GROUP_WORDS if named[name]]
-    skipped = sweep.skipped_hosts(data)
-    texts += [f"{len(skipped)} skipped"] if skipped else []
-    values = {
-        "num_nodes": num,
-        "num_slower": num_slower,
-        "nodes": groups,
-        "skipped": skipped,
-        "largest": slower[:1],
-        "inconclusive": uncertain[:MOST_NAMES],
-        "pairs": pairs[:1],
-    }
-    num_settled = num - sum(len(groups[name]) for name in GROUP_WORDS)
-    if num_slower or num_settled:
-        lead = (
-            f"{num_slower or 'None'} of {plural(num if num_slower else num_settled, noun)} slower than the median node"
-        )
-    else:
-        lead = "Slow nodes: uncertain"
-    return AnswerLine("nodes", lead, "; ".join(texts), "sweep", values)
-
-
-def _named(hosts: str, effect: dict | None) -> str:
-    return hosts if effect is None else f"{hosts} {sweep.effect_text(effect)}"
-
-
-GROUP_WORDS = {"failed": "failed", "missing": "without result", "inconclusive": "inconclusive"}
 RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (
     *(
-        nodes,
+        summary_of(sweep.TOPIC),
         summary_of(scaling.TOPIC),
         bucket,
         compared,

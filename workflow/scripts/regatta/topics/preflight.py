@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
-from regatta.kit.findings import RESULT, Kind
-from regatta.report.findings import PREFLIGHT, Advice, Finding, Source
+from regatta.kit.findings import LOW, NOTE, RESULT, Kind
+from regatta.report.findings import PREFLIGHT, Finding, Source
 from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named
 from regatta.topics.base import ReportData, Topic
@@ -26,46 +26,45 @@ def section(data: ReportData) -> Section | None:
     return Section("preflight", "Preflight", template="preflight.html.j2", content=content, state=state)
 
 
-KINDS = (Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),)
+KINDS = (
+    Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),
+    Kind(
+        *("unreliable_stacks", LOW, "Failed preflight: {num:stack} with results ({listed})."),
+        advice="The results may come from different software or a different network than planned. Fix the problems"
+        " listed under Preflight. If they affected the measurements, measure again under a new campaign name.",
+        next_step="fix the problems under Preflight; measure again under a new `name`",
+    ),
+    Kind(
+        *("unchecked_stacks", NOTE, "No preflight: {num:stack} with results ({listed})."),
+        advice="Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
+        " comparing them.",
+    ),
+)
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the finding on stacks that failed the preflight."""
-    stacks = data.preflight["stacks"] if data.preflight else []
-    failed = tuple(one_line(stack["stack"]) for stack in stacks if not stack["verdict"]["ok"])
-    if not failed:
-        return []
-    source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
-    values = {"stacks": failed, "num_stacks": len(stacks), "num_failed": len(failed)}
-    return [Finding("preflight_failed", values, (source,))]
-
-
-def warnings(data: ReportData) -> list[Advice]:
-    """Return warnings on stacks with results that the preflight failed, or did not check."""
+    """Return the findings on stacks that failed the preflight, and on those with results that it did not pass."""
     if data.preflight is None:
         return []
-    num_ok = data.ok["stack"].dropna().map(one_line).value_counts().sort_index()
-    verdicts = {one_line(stack["stack"]): stack["verdict"]["ok"] for stack in data.preflight["stacks"]}
+    verdicts: dict[str, bool] = {}
+    for stack in data.preflight["stacks"]:  # once for each node type
+        name = one_line(stack["stack"])
+        verdicts[name] = stack["verdict"]["ok"] and verdicts.get(name, True)
+    failed = tuple(name for name, is_ok in verdicts.items() if not is_ok)
+    values = {"stacks": failed, "num_stacks": len(verdicts), "num_failed": len(failed)}
+    source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
+    found = [Finding("preflight_failed", values, (source,))] if failed else []
+    stacks = data.ok["stack"].dropna().map(one_line)
     sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))
-    found = []
-    for verdict, text, advice in (
-        (
-            False,
-            "{} with results failed the preflight",
-            "The results may come from different software or a different network than planned. Fix the problems listed"
-            " under Preflight. If they affected the measurements, measure again under a new campaign name.",
-        ),
-        (
-            None,
-            "The preflight did not check {} with results",
-            "Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
-            " comparing them.",
-        ),
-    ):
-        stacks = {name: num for name, num in num_ok.items() if verdicts.get(name) is verdict}
-        listed = ", ".join(f"{name} ({plural(num, 'ok measurement')})" for name, num in stacks.items())
-        text = f"{text.format(plural(len(stacks), 'stack'))}: {listed}."
-        found += [Advice(text, advice, sources, {"stacks": stacks})] if stacks else []
+    for kind, verdict in (("unreliable_stacks", False), ("unchecked_stacks", None)):
+        rows = stacks[[verdicts.get(name) is verdict for name in stacks]]
+        counts = {name: int(num) for name, num in rows.value_counts().sort_index().items()}
+        words = {
+            "num": len(counts),
+            "listed": [f"{name}: {plural(num, 'measurement')}" for name, num in counts.items()],
+        }
+        cells = tuple(data.ok.loc[rows.index, "cell"].unique())
+        found += [Finding(kind, {"stacks": counts}, sources, cells, "warnings", words)] if counts else []
     return found
 
 
@@ -141,4 +140,4 @@ def _network(verdict: dict) -> list[str]:
     return _known(verdict["network"], provider, otherwise=UNKNOWN)
 
 
-TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), warnings=warnings, is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, kinds=KINDS)

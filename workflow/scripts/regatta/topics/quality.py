@@ -159,7 +159,7 @@ def _cells(rows: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _run(row: pd.Series, names: dict[str, str]) -> str:
-    return f"{names[row['cell']]}, repeat {row['repeat']}"
+    return f"{names[row['cell']]}, launch {row['repeat'] + 1}"
 
 
 def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:

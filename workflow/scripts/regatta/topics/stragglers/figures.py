@@ -63,7 +63,7 @@ def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None, n
     late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
-    record = f"{names[first['cell']]}, repeat {first['repeat']}"
+    record = f"{names[first['cell']]}, launch {first['repeat'] + 1}"
     found = [_strip("straggler-strip", ranks, late, place, record)]
     if times_ns is not None:
         found.append(_map(times_ns, ranks, late, place, record))
@@ -101,7 +101,7 @@ def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names:
             quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
             ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
             place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
-            return _strip("rank-times", ranks, [], place, f"{names[record.cell]}, repeat {record.repeat}")
+            return _strip("rank-times", ranks, [], place, f"{names[record.cell]}, launch {record.repeat + 1}")
     return None
 
 

@@ -21,7 +21,7 @@ from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs.
-JUDGED = "as in comparisons, paired by repeat, moderated over all nodes; p is corrected over the table"
+JUDGED = "as in comparisons, paired by launch, moderated over all nodes; p is corrected over the table"
 WORDS = {"equivalent": "within the margin"}  # verdicts that are shown in other words
 TIME = Column(
     *("time_s", "time"),
@@ -29,7 +29,8 @@ TIME = Column(
     table="ranking",
     better="smaller",
     interval="interval",
-    help="primary time of ok launches, as in comparisons: geometric mean over launches",
+    help="primary time of ok launches, as in comparisons: geometric mean over launches; of a node in a sweep of pairs,"
+    " the median over its pairs",
     is_shown=True,
     is_main=True,
 )
@@ -40,7 +41,8 @@ TIME_RATIO = Column(
     table="ranking",
     better="smaller",
     interval="interval",
-    help="geometric mean over repeats of the ratio to the median of the other nodes or pairs of the same repeat",
+    help="geometric mean over launches of the ratio to the median of the other nodes or pairs in the launch of the same"
+    " number; to that of all, if fewer than four",
     key="difference_percent",
     is_shown=True,
 )
