@@ -235,7 +235,7 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
     for name, kept in (("ResNet-18", 0.5), ("ResNet-50", 0.82)):
         losses = dict(rows[name]["losses"])
         assert rows[name]["kept"] == pytest.approx(kept)
-        assert losses["wrapper_ratio"] == pytest.approx(0)
+        assert losses["ddp_ratio"] == pytest.approx(0)
         assert losses["intra_node_ratio"] == pytest.approx(0.1)
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 

@@ -230,44 +230,45 @@ def test_counts_are_summed_up_by_launch_rank_and_host():
     rows = wait_rows([launch_of(0, of_kinds(*MIXED)), launch_of(0, ()), launch_of(0, None, num_iterations=9)])
     assert [row["num_records"] for row in rows] == [3] * 4
     assert [row["num_iterations"] for row in rows] == [209] * 4
-    assert [row["num_fenced"] for row in rows] == [200] * 4  # the record of 9 iterations has no fence
-    counts = [[row[f"num_spikes{kind}"] for kind in ("", "_all_ranks", "_one_host", "_one_rank")] for row in rows]
+    assert [row["num_iterations_checked"] for row in rows] == [200] * 4  # the record of 9 iterations has no fence
+    counts = [[row[f"num_outliers{kind}"] for kind in ("", "_all_ranks", "_one_host", "_one_rank")] for row in rows]
     assert counts == [[11, 6, 1, 3]] * 4
-    assert [row["num_spikes_of_rank"] for row in rows] == [1, 0, 0, 2]
-    assert [row["num_spikes_of_host"] for row in rows] == [0, 0, 1, 1]
-    assert rows[0]["spike_cost_iterations"] == pytest.approx(11 * 0.5)
+    assert [row["num_outliers_of_rank"] for row in rows] == [1, 0, 0, 2]
+    assert [row["num_outliers_of_host"] for row in rows] == [0, 0, 1, 1]
+    assert rows[0]["outlier_cost_iterations"] == pytest.approx(11 * 0.5)
 
 
 def test_where_no_record_is_long_enough_the_counts_are_unknown_and_not_none():
     rows = wait_rows([launch_of(0, None)])
-    assert {rows[0][name] for name in ("num_fenced", "num_spikes", "num_spikes_of_rank", "num_spikes_of_host")} == {
-        None
-    }
+    assert {
+        rows[0][name]
+        for name in ("num_iterations_checked", "num_outliers", "num_outliers_of_rank", "num_outliers_of_host")
+    } == {None}
     stragglers, hosts = tables_of(launch_of(0, None))
-    assert stragglers["num_spikes"].isna().all()
-    assert stragglers["has_most_spikes"].isna().all()
-    assert hosts["num_spikes_of_host"].isna().all()
+    assert stragglers["num_outliers"].isna().all()
+    assert stragglers["has_most_outliers"].isna().all()
+    assert hosts["num_outliers_of_host"].isna().all()
     assert outlier_texts(outlier_groups(stragglers)) == outlier_tables(outlier_groups(stragglers), "cpu") == []
 
 
-def test_a_host_has_its_own_spikes_and_those_of_its_ranks():
+def test_a_host_has_its_own_outliers_and_those_of_its_ranks():
     stragglers, hosts = tables_of(launch_of(0, of_kinds(*MIXED)), launch_of(1, of_kinds((ONE_RANK, 2))))
-    assert stragglers["num_spikes_of_rank"].tolist() == [1, 0, 1, 2]
-    assert set(stragglers["num_spikes_one_rank"]) == {4}
-    assert hosts["num_spikes_of_host"].tolist() == [1, 4]
-    assert set(hosts["num_spikes_of_any_host"]) == {5}
-    assert set(hosts["num_fenced"]) == {200}
+    assert stragglers["num_outliers_of_rank"].tolist() == [1, 0, 1, 2]
+    assert set(stragglers["num_outliers_one_rank"]) == {4}
+    assert hosts["num_outliers_of_host"].tolist() == [1, 4]
+    assert set(hosts["num_outliers_of_any_host"]) == {5}
+    assert set(hosts["num_iterations_checked"]) == {200}
 
 
-def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_make_so_many():
+def test_one_has_most_outliers_if_more_than_half_are_its_own_and_chance_does_not_make_so_many():
     # 4 ranks, 4 rows: five of rank 3 have a chance of (1/4)^5, times 4 is 0.0039; four would have 0.0156.
     # 2 hosts, 2 rows: five on b have (1/2)^5 x 2 = 0.0625; eight would have 0.0078.
     for num, rank_has, host_has in ((4, False, False), (5, True, False), (8, True, True)):
         stragglers, hosts = tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * num)))
-        assert stragglers["has_most_spikes"].tolist() == [False, False, False, rank_has]
-        assert hosts["has_most_spikes"].tolist() == [False, host_has]
+        assert stragglers["has_most_outliers"].tolist() == [False, False, False, rank_has]
+        assert hosts["has_most_outliers"].tolist() == [False, host_has]
     half = of_kinds(*[(ONE_RANK, 3)] * 20, *[(ONE_RANK, 0)] * 10, *[(ONE_RANK, 1)] * 10)
-    assert not tables_of(launch_of(0, half))[0]["has_most_spikes"].any()
+    assert not tables_of(launch_of(0, half))[0]["has_most_outliers"].any()
 
 
 def test_the_report_shows_the_counts_and_the_rank_with_most():
@@ -333,7 +334,7 @@ def test_outliers_of_a_record_are_listed_by_class():
     assert "host" not in outliers_text(of_kinds((ONE_RANK, 1)), 60, (None,) * 4)
 
 
-def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
+def test_planted_outliers_go_from_the_store_to_the_report(tmp_path):
     """In each of 6 launches of 2 x 4: in the first collective 2 outliers of all ranks, and 1 in which all wait for rank 5."""
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
     for path in (folder / "launches").glob("*.jsonl"):
@@ -347,11 +348,11 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
     stragglers = stragglers_table(collected["waits"])
     groups = outlier_groups(stragglers)
     calls = groups[groups["quantity"] == IN_COLLECTIVE].iloc[0]
-    assert calls["num_fenced"] == 6 * 2 * 60
-    assert calls["num_spikes_all_ranks"] >= 12
-    assert (calls["num_spikes_of_rank"], calls["rank"], calls["hosts"]) == (6, 5, "node001")
-    assert calls["num_spikes_one_rank"] == 8  # two are of the exponential scatter
-    assert calls["spike_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
+    assert calls["num_iterations_checked"] == 6 * 2 * 60
+    assert calls["num_outliers_all_ranks"] >= 12
+    assert (calls["num_outliers_of_rank"], calls["rank"], calls["hosts"]) == (6, 5, "node001")
+    assert calls["num_outliers_one_rank"] == 8  # two are of the exponential scatter
+    assert calls["outlier_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
     text = make_report(folder).read_text(encoding="utf-8")
     assert "rank 5 on node001 has 6 of 8" in text
     assert (

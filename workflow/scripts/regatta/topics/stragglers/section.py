@@ -178,17 +178,17 @@ def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
 
     rank, hosts: unknown if no rank has more than half of them.
     """
-    checked = stragglers[stragglers["num_fenced"].notna()].sort_values(
-        "num_spikes_of_rank", ascending=False, kind="stable"
+    checked = stragglers[stragglers["num_iterations_checked"].notna()].sort_values(
+        "num_outliers_of_rank", ascending=False, kind="stable"
     )
     first = checked.drop_duplicates(["nodes", "gpus_per_node", "stack", "device", "quantity"])
-    has_most = 2 * first["num_spikes_of_rank"] > first["num_spikes_one_rank"]
+    has_most = 2 * first["num_outliers_of_rank"] > first["num_outliers_one_rank"]
     return first.assign(
-        unknown=first["num_spikes"] - first[list(COUNTS)[:-1]].sum(axis=1),
+        unknown=first["num_outliers"] - first[list(COUNTS)[:-1]].sum(axis=1),
         rank=first["rank"].where(has_most),
         hosts=first["hosts"].where(has_most),
-        share_ratio=first["num_spikes"] / first["num_fenced"],
-        cost_ratio=first["spike_cost_iterations"] / first["num_fenced"],
+        share_ratio=first["num_outliers"] / first["num_iterations_checked"],
+        cost_ratio=first["outlier_cost_iterations"] / first["num_iterations_checked"],
     ).sort_values(["share_ratio", "quantity"], ascending=[False, True], kind="stable")
 
 
@@ -200,20 +200,20 @@ def costliest(groups: pd.DataFrame) -> pd.DataFrame:
 
 def _outlier_finding(row) -> Finding:
     values = {"quantity": row.quantity, "place": place_text(row), "cost_ratio": float(row.cost_ratio)}
-    values |= {"num": int(row.num_spikes), "num_iterations": int(row.num_fenced)}
+    values |= {"num": int(row.num_outliers), "num_iterations": int(row.num_iterations_checked)}
     values["by_class"] = {name: int(getattr(row, name)) for name in COUNTS}
     return Finding("outliers", values, (of_rows("stragglers", pd.DataFrame(index=[row.Index])),), anchor="stragglers")
 
 
 def outlier_texts(groups: pd.DataFrame) -> list[str]:
     """Return the sentences on all groups together; none if nothing was checked."""
-    num_iterations, num = int(groups["num_fenced"].sum()), int(groups["num_spikes"].sum())
+    num_iterations, num = int(groups["num_iterations_checked"].sum()), int(groups["num_outliers"].sum())
     if not num_iterations:
         return []
     if not num:
         return [f"No outliers in {num_iterations:,} iterations."]
     listed = _classes_text({column: int(groups[column].sum()) for column in COUNTS})
-    cost = groups["spike_cost_iterations"].sum() / num_iterations
+    cost = groups["outlier_cost_iterations"].sum() / num_iterations
     text = (
         f"{num:,} outliers in {num_iterations:,} iterations ({percent(num / num_iterations)} %; {listed}); they add"
         f" {'less than 0.1' if cost < 0.001 else percent_number(cost)} % to the total time."
@@ -221,20 +221,20 @@ def outlier_texts(groups: pd.DataFrame) -> list[str]:
     named = [row for row in groups.itertuples() if _is_named(row)]
     if not named:
         return [text]
-    top = max(named, key=lambda row: row.num_spikes_of_rank)
+    top = max(named, key=lambda row: row.num_outliers_of_rank)
     return [text, f"Single rank: {_most(top)} ({WHAT[top.quantity]}, {place_text(top)})."]
 
 
 def _is_named(row) -> bool:
     """Return whether a rank has more outliers of single ranks than chance explains, or all of several."""
-    has_all = row.num_spikes_of_rank == row.num_spikes_one_rank > 1
-    return has_all or (not is_unknown(row.has_most_spikes) and bool(row.has_most_spikes))
+    has_all = row.num_outliers_of_rank == row.num_outliers_one_rank > 1
+    return has_all or (not is_unknown(row.has_most_outliers) and bool(row.has_most_outliers))
 
 
 def _most(row) -> str:
     hosts = [] if is_unknown(row.hosts) else row.hosts.split(" ")
     on = f" on {hosts[0]}" if len(hosts) == 1 else f" on {len(hosts)} hosts" if hosts else ""
-    return f"rank {row.rank}{on} has {row.num_spikes_of_rank} of {row.num_spikes_one_rank}"
+    return f"rank {row.rank}{on} has {row.num_outliers_of_rank} of {row.num_outliers_one_rank}"
 
 
 OUTLIER_COLUMNS = (
@@ -249,8 +249,8 @@ OUTLIER_COLUMNS = (
 
 def outlier_tables(groups: pd.DataFrame, device: str) -> list[Table]:
     """Return the table of groups with outliers, the largest share first; none if all may be chance."""
-    found = groups[groups["num_spikes"] > 0]
-    if not ((found["share_ratio"] > FINDING_RATIO) | found["has_most_spikes"].fillna(False).astype(bool)).any():
+    found = groups[groups["num_outliers"] > 0]
+    if not ((found["share_ratio"] > FINDING_RATIO) | found["has_most_outliers"].fillna(False).astype(bool)).any():
         return []
     caption = f"Outlier iterations{_first_of(len(found))}"
     return [Table.of_columns(caption, OUTLIER_COLUMNS, found.head(MOST_ROWS), device, ("stragglers",))]
@@ -259,17 +259,19 @@ def outlier_tables(groups: pd.DataFrame, device: str) -> list[Table]:
 def warnings(data: ReportData) -> list[Advice]:
     """Return the warning on the host, else the rank, that caused most outliers of a single one."""
     for name, noun, of_all in (
-        ("straggler_hosts", "host", "num_spikes_of_any_host"),
-        ("stragglers", "rank", "num_spikes_one_rank"),
+        ("straggler_hosts", "host", "num_outliers_of_any_host"),
+        ("stragglers", "rank", "num_outliers_one_rank"),
     ):
-        column, table = f"num_spikes_of_{noun}", data.tables[name]
-        found = table[table["has_most_spikes"].fillna(False).astype(bool)]
+        column, table = f"num_outliers_of_{noun}", data.tables[name]
+        found = table[table["has_most_outliers"].fillna(False).astype(bool)]
         most = found.sort_values(column, ascending=False, kind="stable").head(1)
         for row in most.itertuples():
             num, total = getattr(row, column), getattr(row, of_all)
             who = f"Host {row.host}" if noun == "host" else f"Rank {row.rank} ({place_text(row)})"
             text = f"{who} caused {num} of {plural(total, 'outlier')} attributed to one"
-            text += f" {'host or ' * (noun == 'host')}rank ({row.num_fenced:,} {WHAT[row.quantity]} checked)."
+            text += (
+                f" {'host or ' * (noun == 'host')}rank ({row.num_iterations_checked:,} {WHAT[row.quantity]} checked)."
+            )
             return [Advice(text, CHECK, (of_rows(name, most),), {"num": num, "num_of_one": total})]
     return []
 

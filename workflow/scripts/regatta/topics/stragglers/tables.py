@@ -14,14 +14,14 @@ from regatta.core import moderation
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
-from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, SPIKES_OF_RANK, WAITS, make_table
+from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, OUTLIERS_OF_RANK, WAITS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import MARGIN
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
 MOST_OF_BLAMED = 0.5  # share of outliers of single ranks or hosts; a larger share identifies the cause
-_OF_HOSTS = ("num_spikes_of_any_host", "num_spikes_of_host")
-_OUTLIERS = tuple(column.name for column in (*OUTLIERS, SPIKES_OF_RANK))
+_OF_HOSTS = ("num_outliers_of_any_host", "num_outliers_of_host")
+_OUTLIERS = tuple(column.name for column in (*OUTLIERS, OUTLIERS_OF_RANK))
 _PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
 
 
@@ -66,8 +66,8 @@ STRAGGLERS = Columns(
     *in_file(TEXT, "hosts on which the rank ran", "hosts"),
     *_JUDGED,
     *OUTLIERS,
-    SPIKES_OF_RANK,
-    *in_file(FLAG, _HAS_MOST, "has_most_spikes"),
+    OUTLIERS_OF_RANK,
+    *in_file(FLAG, _HAS_MOST, "has_most_outliers"),
 )
 STRAGGLER_HOSTS = Columns(
     Column("host", "host", TEXT, table="late", help="the host"),
@@ -76,7 +76,7 @@ STRAGGLER_HOSTS = Columns(
     *in_file(TEXT, "its suspect ranks, with their records", "ranks"),
     OUTLIERS[0],
     *in_file(WHOLE, "outliers of one host or rank, and those of this host and its ranks", *_OF_HOSTS),
-    *in_file(FLAG, _HAS_MOST, "has_most_spikes"),
+    *in_file(FLAG, _HAS_MOST, "has_most_outliers"),
 )
 
 
@@ -95,8 +95,8 @@ def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFram
         rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
     num_tests = len(rows)
     for row in rows:
-        shares = [1 / row["world_size"]] * (row["num_spikes_one_rank"] or 0)
-        row["has_most_spikes"] = _has_most(row["num_spikes_of_rank"], shares, num_tests)
+        shares = [1 / row["world_size"]] * (row["num_outliers_one_rank"] or 0)
+        row["has_most_outliers"] = _has_most(row["num_outliers_of_rank"], shares, num_tests)
     return make_table(judged_lags(rows, lags, [row["quantity"] for row in rows], margin), STRAGGLERS)
 
 
@@ -115,12 +115,12 @@ def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.Dat
         suspects = Counter(row["rank"] for row in found for _ in range(row["num_suspect"]))
         ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items())) or None
         expected = {"num_expected_launches": sum(shares), "ranks": ranks}
-        outliers = {name: _sum(row[name] for row in joined) for name in ("num_fenced", *_OF_HOSTS)}
+        outliers = {name: _sum(row[name] for row in joined) for name in ("num_iterations_checked", *_OF_HOSTS)}
         rows.append({"host": host, "quantity": quantity} | _summed(joined) | expected | outliers)
         lags.append([row["lag_ratio"] for row in joined])
         chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[0]] or 0)])
     for row, shares in zip(rows, chances, strict=True):
-        row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], shares, len(rows))
+        row["has_most_outliers"] = _has_most(row["num_outliers_of_host"], shares, len(rows))
     rows = judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
     return make_table(sorted(rows, key=lambda row: (row["host"], row["quantity"])), STRAGGLER_HOSTS)
 
@@ -136,8 +136,10 @@ def _joined(ranks: list[dict]) -> dict:
     first = ranks[0]
     row = first | {"num_last": sum(rank["num_last"] for rank in ranks), "num_suspect": first["num_host_suspect"]}
     row |= {name: first[f"host_{name}"] for name in ("lag_s", "lag_ratio")}
-    row["num_spikes_of_any_host"] = _sum(first[f"num_spikes_one_{kind}"] for kind in ("host", "rank"))
-    row["num_spikes_of_host"] = _sum([first["num_spikes_of_host"], *(rank["num_spikes_of_rank"] for rank in ranks)])
+    row["num_outliers_of_any_host"] = _sum(first[f"num_outliers_one_{kind}"] for kind in ("host", "rank"))
+    row["num_outliers_of_host"] = _sum(
+        [first["num_outliers_of_host"], *(rank["num_outliers_of_rank"] for rank in ranks)]
+    )
     return row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * first["num_records"]}
 
 
