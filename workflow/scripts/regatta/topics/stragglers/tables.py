@@ -14,7 +14,7 @@ from regatta.core import moderation
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
-from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, OUTLIERS_OF_RANK, WAITS, make_table
+from regatta.store.csv_files import CELL, OUTLIERS, OUTLIERS_OF_RANK, QUANTITY, WAITS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import MARGIN
 
@@ -22,14 +22,14 @@ MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is
 MOST_OF_BLAMED = 0.5  # share of outliers of single ranks or hosts; a larger share identifies the cause
 _OF_HOSTS = ("num_outliers_of_any_host", "num_outliers_of_host")
 _OUTLIERS = tuple(column.name for column in (*OUTLIERS, OUTLIERS_OF_RANK))
-_PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
+PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
 
 
 def place_text(row) -> str:
     return f"{shape(row.nodes, row.gpus_per_node)}, {row.stack}"
 
 
-def _rank_text(row) -> str:
+def rank_text(row) -> str:
     return f"rank {row.rank} on {UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(' ', ', ')}, {place_text(row)}"
 
 
@@ -45,14 +45,17 @@ _RECORD = "the record with quantiles in the launch with the largest lag; shown i
 _HAS_MOST = "whether it caused more than half of the outliers of single ranks (a host: and of single hosts): see below"
 _LAUNCHES = "launches examined, and those in which the rank or host was the suspect"
 _COUNTS = "records examined and with it as the suspect; iterations examined and with it as the last"
+LAG = (
+    Column("lag_s", "lag", shown_as="ms", table="late", help=_LAG),
+    Column("lag_ratio", "lag", shown_as="%", interval="interval", table="late", help=_LAG),
+)
 _JUDGED = (
     Column("quantity", "quantity", TEXT, table="late", text=lambda row: row.quantity.replace("_", " "), help=QUANTITY),
     Column("num_launches", type=WHOLE, help=_LAUNCHES),
     Column("num_suspect_launches", "launches", WHOLE, table="late", text=_launches_text, help=_LAUNCHES),
     *in_file(WHOLE, _COUNTS, "num_records", "num_suspect_records", "num_iterations", "num_last"),
     LAST,
-    Column("lag_s", "lag", shown_as="ms", table="late", help=_LAG),
-    Column("lag_ratio", "lag", shown_as="%", interval="interval", table="late", help=_LAG),
+    *LAG,
     Column("p_value", help=_P),
     Column("p_adjusted", "corrected p", table="late", help=_P),
     Column("verdict", "verdict", TEXT, table="late", help=_VERDICT),
@@ -61,8 +64,8 @@ _JUDGED = (
     *in_file(WHOLE, _RECORD, "line"),
 )
 STRAGGLERS = Columns(
-    *(Column(name, type=CELL[name]) for name in _PLACE),
-    Column("rank", "rank", WHOLE, table="late", text=_rank_text),
+    *(Column(name, type=CELL[name]) for name in PLACE),
+    Column("rank", "rank", WHOLE, table="late", text=rank_text),
     *in_file(TEXT, "hosts on which the rank ran", "hosts"),
     *_JUDGED,
     *OUTLIERS,
@@ -86,11 +89,11 @@ def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFram
     margin: lag, as a share of the iteration, up to which a rank is not slow.
     """
     rows, lags = [], []
-    for key, launches in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
+    for key, launches in grouped(_launch_rows(waits), (*PLACE, "quantity", "rank")).items():
         lags.append([row["lag_ratio"] for row in launches])
         hosts = sorted({row["host"] for row in launches if row["host"] is not None})
         judged = _summed(launches)
-        place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
+        place = dict(zip((*PLACE, "quantity", "rank"), key, strict=True))
         outliers = {name: _sum(row[name] for row in launches) for name in _OUTLIERS}
         rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
     num_tests = len(rows)
@@ -127,7 +130,7 @@ def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.Dat
 
 def _launch_rows(waits: pd.DataFrame) -> list[dict]:
     """Return the rows of waits.csv with `is_suspect`: whether the rank is the suspect of its launch."""
-    rows = plain_rows(waits.sort_values([*_PLACE, "quantity", "rank", "launch"], kind="stable"), tuple(WAITS))
+    rows = plain_rows(waits.sort_values([*PLACE, "quantity", "rank", "launch"], kind="stable"), tuple(WAITS))
     return [row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * row["num_records"]} for row in rows]
 
 
