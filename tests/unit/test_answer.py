@@ -235,7 +235,7 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
     for name, kept in (("ResNet-18", 0.5), ("ResNet-50", 0.82)):
         losses = dict(rows[name]["losses"])
         assert rows[name]["kept"] == pytest.approx(kept)
-        assert losses["wrapper_ratio"] == pytest.approx(0)
+        assert losses["ddp_ratio"] == pytest.approx(0)
         assert losses["intra_node_ratio"] == pytest.approx(0.1)
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
@@ -358,31 +358,29 @@ def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats
 
 
 @pytest.mark.parametrize(
-    ("shape", "late", "repeats", "text", "straggler"),
+    ("shape", "late", "repeats", "straggler"),
     [
-        ((2, 4), {5: 0.1}, 6, "slow node: node001 (lag ", "node001"),  # it arrives when its rank 5 does
-        ((4, 2), {2: 0.1, 3: 0.1}, 6, "slow node: node001 (lag ", "node001"),
-        ((1, 4), {3: 0.1}, 6, "slow rank: 3 on node000 (lag ", 3),
-        ((2, 4), {}, 6, "no slow node or rank found", None),
-        ((1, 2), {1: 0.1}, 3, "slow rank: 1 on node000 (lag ", 1),
-        ((1, 2), {1: 0.2}, 2, "too few launches to detect a slow node or rank", None),
+        ((2, 4), {5: 0.1}, 6, "node001"),  # it arrives when its rank 5 does
+        ((4, 2), {2: 0.1, 3: 0.1}, 6, "node001"),
+        ((1, 4), {3: 0.1}, 6, 3),
+        ((2, 4), {}, 6, None),
+        ((1, 2), {1: 0.1}, 3, 1),
+        ((1, 2), {1: 0.2}, 2, None),
     ],
 )
-def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats, text, straggler):
+def test_the_confidence_names_a_slow_node_or_rank(tmp_path, shape, late, repeats, straggler):
     line = lines_of(write_waits(tmp_path / "r", shape, late, repeats))["confidence"]
-    assert text in line.text
     found = json.loads(json.dumps(line.values["straggler"]))
     assert (found and (found["host"] or found["rank"])) == straggler
     if straggler:
         # The others wait for the late rank: 10 % of the undisturbed time, or 9 % of the lengthened one.
-        assert 0.08 < found["lag_ratio"] < 0.11
+        assert 0.08 < found["lag_low_ratio"] < found["lag_ratio"] < found["lag_high_ratio"] < 0.12
 
 
 def test_one_rank_has_no_stragglers(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none")]
     line = lines_of(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))["confidence"]
     assert line.values["straggler"] is None
-    assert "straggler" not in line.text
 
 
 def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):

@@ -24,9 +24,10 @@ from synthetic import (
     write_results,
 )
 
+from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 from regatta.core.text import one_line
-from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv, to_csv, write_csv
+from regatta.store.csv_files import MEASUREMENTS, RENAMED, WAITS, make_table, read_csv, to_csv, write_csv
 from regatta.store.records import ARRAYS, measured, violation
 from regatta.topics.catalog import collect as collect_all
 
@@ -260,6 +261,20 @@ def test_the_word_na_stays_a_word(tmp_path):
     write_csv(table, tmp_path / "m.csv")
     assert row["cause"] == "NA"
     assert "NA" in set(read_csv(tmp_path / "m.csv", MEASUREMENTS)["cause"].dropna())
+
+
+def test_tables_with_the_former_names_of_columns_are_read(tmp_path):
+    write_csv(make_table([{"rank": 3, "num_outliers": 7}], WAITS), tmp_path / "waits.csv")
+    head, row = (tmp_path / "waits.csv").read_text().splitlines()
+    for old, new in RENAMED.items():
+        head = head.replace(new, old)
+    assert "num_spikes_of_rank" in head
+    (tmp_path / "waits.csv").write_text(f"{head}\n{row}\n")
+    found = read_csv(tmp_path / "waits.csv", WAITS)
+    assert (found["rank"].item(), found["num_outliers"].item()) == (3, 7)
+    (tmp_path / "waits.csv").write_text(f"{head.replace(',rank', ',place')}\n{row}\n")
+    with pytest.raises(UserError, match="rank"):
+        read_csv(tmp_path / "waits.csv", WAITS)
 
 
 def test_the_order_of_files_and_keys_does_not_change_a_byte(tmp_path):

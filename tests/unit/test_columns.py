@@ -40,7 +40,7 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
         (RATE, "cuda", "Throughput per GPU (samples/s)"),
         (RATE, "cpu", "Throughput per process (samples/s)"),
         (Column("cost_hours_per_million_tokens", "Cost"), "cuda", "Cost (GPU hours per million tokens)"),
-        (Column("wrapper_ratio", "DDP"), "cpu", "DDP"),
+        (Column("ddp_ratio", "DDP"), "cpu", "DDP"),
         (Column("bucket_cap_mb", "Bucket"), "cpu", "Bucket (MiB)"),
         (Column("duration_s", "duration", text=lambda row: "2 min"), "cpu", "Duration"),
         (Column("idle_gpu_hours", "idle"), "cpu", "Idle (process hours)"),

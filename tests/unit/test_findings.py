@@ -228,12 +228,21 @@ def check_straggler(data, finding):
     table = data.tables[finding.sources[0].file.removeprefix("tables/").removesuffix(".csv")]
     row = table.loc[int(finding.sources[0].rows[0].removeprefix("row ")) - 1]
     assert row["is_persistent"]
-    assert finding.values["lag_ratio"] == row["lag_ratio"]
+    assert finding.values["lag_ratio"].estimate == row["lag_ratio"]
 
 
 def check_outliers(data, finding):
     values = finding.values
     assert sum(values["by_class"].values()) == values["num"] <= values["num_iterations"]
+
+
+def check_no_straggler(data, finding):
+    assert not data.tables["stragglers"]["is_persistent"].any()
+    assert 0 <= finding.values["num_checked"] <= finding.values["num_ok"] == len(data.ok)
+
+
+def check_outliers_of_one(data, finding):
+    assert 2 * finding.values["num"] > finding.values["num_of_one"]
 
 
 def check_comparisons(data, finding):
@@ -323,7 +332,9 @@ CHECKS = {
     "noisy": check_noisy,
     "straggler_rank": check_straggler,
     "straggler_host": check_straggler,
+    "no_straggler": check_no_straggler,
     "outliers": check_outliers,
+    "outliers_of_one": check_outliers_of_one,
     "comparisons": check_comparisons,
     "training": check_training,
     "training_runs": check_training_line,
@@ -337,7 +348,12 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     """A kind without a check would pass unnoticed."""
     kinds = {finding.kind for name in WRITERS for _, finding in findings_of(analyse_campaign(name)[1])}
     # test_model_figures.py has the law, test_answer.py the throughput of a baseline.
-    assert set(CHECKS) - kinds <= {"efficiency_uncertain", "scaling_law", "best_throughput_of_baseline"}
+    assert set(CHECKS) - kinds <= {
+        "efficiency_uncertain",
+        "scaling_law",
+        "best_throughput_of_baseline",
+        "outliers_of_one",
+    }
     assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "latency", "shared_hosts"}
 
 
@@ -345,7 +361,7 @@ def test_sections_of_a_campaign_name_the_tables_that_they_draw(analysed):
     _, data = analysed
     for topic in TOPICS:
         section = topic.section(data) if topic.section else None
-        shown = {"warnings"} | ({section.id} if section and section.has_content else set())
+        shown = {"warnings", topic.part_of} | ({section.id} if section and section.has_content else set())
         assert {finding.anchor or topic.id for finding in topic.findings(data)} <= shown, "a dead link"
         for figure in section.figures if section else ():
             assert figure.source in {*TABLES, *COLLECTED} or figure.source.startswith("launches/"), figure.id

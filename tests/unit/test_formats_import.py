@@ -40,7 +40,7 @@ def test_two_nodes_of_four_gpus_have_the_known_efficiency(tmp_path, model, none_
     row = scaling_of(tables, model)["ddp", 2, 4]
     assert round(100 * row.efficiency_ratio, 1) == none_percent
     assert round(100 * row.intra_node_ratio * row.inter_node_ratio, 1) == wrapped_percent
-    assert (round(row.wrapper_ratio, 3), round(row.intra_node_ratio, 3), round(row.inter_node_ratio, 3)) == parts
+    assert (round(row.ddp_ratio, 3), round(row.intra_node_ratio, 3), round(row.inter_node_ratio, 3)) == parts
     assert (row.num_launches, row.interval, row.num_planned) == (1, "single", 1)
     assert row.throughput_samples_per_s == pytest.approx(8 * {"resnet50": 1233.5, "resnet101": 706.5}[model], rel=1e-5)
 

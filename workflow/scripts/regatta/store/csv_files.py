@@ -139,15 +139,25 @@ RANKS = Columns(
     *map(result_column, RANK_BYTES, itertools.repeat("memory")),
 )
 # Outliers among the tested iterations, by class. The class of the others is unknown.
-_FENCED = "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
-_SPIKES = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
+_CHECKED = (
+    "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
+)
+_COUNTS = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
 _KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
 OUTLIERS = (
-    Column("num_fenced", "iterations", WHOLE, table="outliers", help=_FENCED),
-    *(Column(f"num_spikes{end}", of, WHOLE, table="outliers", help=_SPIKES) for end, of in _KINDS.items()),
-    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "spike_cost_iterations"),
+    Column("num_iterations_checked", "iterations", WHOLE, table="outliers", help=_CHECKED),
+    *(Column(f"num_outliers{end}", of, WHOLE, table="outliers", help=_COUNTS) for end, of in _KINDS.items()),
+    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "outlier_cost_iterations"),
 )
-SPIKES_OF_RANK = Column("num_spikes_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
+OUTLIERS_OF_RANK = Column("num_outliers_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
+# Former names of columns, or how these began: tables of an older version are read too.
+RENAMED = {
+    "wrapper_ratio": "ddp_ratio",
+    "num_fenced": "num_iterations_checked",
+    "num_spikes": "num_outliers",
+    "has_most_spikes": "has_most_outliers",
+    "spike_cost_iterations": "outlier_cost_iterations",
+}
 QUANTITY = "the times used"
 _LAG = "how much later the rank is than the median of the others: see below; below 0 if it is earlier"
 _SHOWN = "the record of the quantiles, in which the most frequent suspect (a rank, else a host) has its largest lag"
@@ -161,8 +171,8 @@ WAITS = Columns(
     *in_file(WHOLE, "records and iterations examined", "num_records", "num_iterations"),
     *in_file(WHOLE, "iterations in which the rank alone was last", "num_last"),
     *OUTLIERS,
-    SPIKES_OF_RANK,
-    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_spikes_of_host"),
+    OUTLIERS_OF_RANK,
+    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_outliers_of_host"),
     *in_file(WHOLE, "records in which the rank was the suspect", "num_suspect"),
     *in_file(REAL, _LAG, "lag_s", "lag_ratio"),
     *in_file(WHOLE, "records in which its host was the suspect", "num_host_suspect"),
@@ -313,7 +323,10 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     Raises UserError if it is missing, damaged, or of a different version; it can be rebuilt from the store.
     """
     try:
-        text = io.StringIO(path.read_bytes().decode("utf-8"))
+        head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
+        for former, name in RENAMED.items():
+            head = head.replace(former, name)
+        text = io.StringIO(f"{head}{end}{rows}")
         table = pd.read_csv(text, dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent

@@ -10,22 +10,21 @@ from dataclasses import replace
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import PLACE, CellName
 from regatta.core.text import plural, rank_time, rank_word, ranks_word, status_text
+from regatta.kit.findings import FAIR
 from regatta.report.findings import percent_number
 from regatta.report.page import shown_status
-from regatta.store.csv_files import interval_columns
 from regatta.topics import slow_launches
-from regatta.topics.answer_results import RESULTS, AnswerLine, join_names
+from regatta.topics.answer_results import RESULTS, AnswerLine, join_names, line_of
 from regatta.topics.base import ReportData, once_per_report, plain_rows
 from regatta.topics.comparison import section as comparison
 from regatta.topics.failures import groups_of, lost_time
 from regatta.topics.machines import shared_host_findings
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.quality import CELLS_GOOD_RATIO, CELLS_LOW_RATIO, DISAGREEMENT_RATIO
-from regatta.topics.stragglers.section import can_detect, persistent
+from regatta.topics.stragglers import section as stragglers
 from regatta.topics.timeline import allocated_hours
 
 MOST_LINES = 6
-MOST_HOSTS = 2  # of a slow rank
 LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
 
 
@@ -166,10 +165,11 @@ def confidence(data: ReportData) -> AnswerLine | None:
         return None
     num_launches, num = data.campaign["repeats"], int((ratios > DISAGREEMENT_RATIO).sum())
     shared = [finding.values for finding in shared_host_findings(data)]
+    late = [line_of(stragglers.TOPIC, f) for f in stragglers.findings(data) if stragglers.TOPIC.kind_of(f).rank == FAIR]
     share, num_in_blocks = num / len(ratios) if len(ratios) else None, len(comparison.in_blocks(data))
     if share is None or share > CELLS_LOW_RATIO or shared:
         word = "low"
-    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES and not num_in_blocks:
+    elif share <= CELLS_GOOD_RATIO and num_launches >= MIN_LAUNCHES and not (num_in_blocks or late):
         word = "good"
     else:
         word = "fair"
@@ -189,38 +189,8 @@ def confidence(data: ReportData) -> AnswerLine | None:
     if 1 < num_launches < MIN_LAUNCHES:
         texts.append(f"{plural(num_launches, 'launch', 'launches')}: ranges, not confidence intervals")
     texts += ["compared sides not interleaved in time"] if num_in_blocks else []
-    late, late_text = straggler_of(data)
-    texts += [late_text] if late_text else []
+    texts += [line.lead.removesuffix(".") for line in late]
     texts += [f"{v['num']} of {v['num_ok']} measurements shared a host with ranks of another launch" for v in shared]
-    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | late | of_load
+    values = {"word": word, "num_varying": num, "num_cells": len(ratios), "num_launches": num_launches} | of_load
+    values["straggler"] = late[0].values if late else None
     return AnswerLine("confidence", f"Confidence: {word}", "; ".join(texts), "stability", values)
-
-
-def straggler_of(data: ReportData) -> tuple[dict, str]:
-    """Return values and text of the worst persistent straggler, or that none was found or launches are too few.
-
-    Hosts take precedence: operators replace nodes, not ranks.
-    """
-    stragglers = data.tables["stragglers"]
-    late = persistent(data.tables["straggler_hosts"], stragglers)
-    if not late:
-        if stragglers.empty:
-            return {"straggler": None}, ""
-        if not can_detect(stragglers):
-            return {"straggler": None}, "too few launches to detect a slow node or rank"
-        groups = stragglers.groupby(["nodes", "gpus_per_node", "stack", "device", "quantity"], dropna=False)
-        num = int(groups["num_records"].first().sum())
-        return {"straggler": None}, f"no slow node or rank found ({num:,} of {len(data.ok):,} measurements checked)"
-    hosts = {finding.values["host"] for finding in late if "host" in finding.values}
-    ranks = {(v["rank"], v["hosts"]) for v in (finding.values for finding in late) if "rank" in v}
-    worst = late[0].values
-    values = {"host": worst.get("host"), "rank": int(worst["rank"]) if "rank" in worst else None}
-    values |= {name: float(worst[name]) for name in interval_columns("lag", "ratio")} | {"quantity": worst["quantity"]}
-    on = f" on {', '.join(worst['hosts'])}" if "rank" in worst and 0 < len(worst["hosts"]) <= MOST_HOSTS else ""
-    is_one = len(hosts or ranks) == 1
-    word = f"slow {'node' if hosts else 'rank'}{'' if is_one else 's'}"
-    who = f"{word}: {worst['host']}" if hosts else f"{word}: {worst['rank']}{on}"
-    more = "" if is_one else f" and {len(hosts or ranks) - 1} more"
-    return {
-        "straggler": values
-    }, f"{who}{more} ({'' if is_one else 'worst '}lag {percent_number(worst['lag_ratio'])} % of iteration time)"

@@ -1,7 +1,5 @@
 """The worst straggler drawn: times of all ranks of one record by host, and rank by rank over its iterations."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,14 +15,10 @@ from regatta.store.csv_files import WAITS
 from regatta.store.launch_files import read_one_line
 from regatta.topics.stragglers.tables import LAST
 from regatta.topics.stragglers.waits import (
-    ALL_RANKS,
     COMPUTE,
     HOST_WAIT,
     IN_COLLECTIVE,
-    ONE_HOST,
-    ONE_RANK,
     QUANTILES,
-    Outlier,
     outliers_of,
     waiting_times,
 )
@@ -52,22 +46,20 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]) -> list[Figure]:
+def straggler_figures(
+    worst, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]
+) -> tuple[Figure, ...]:
     """Return the strip of one record, and its map if its times could be read.
 
     worst: see `worst_of`. names: those of cells.
     """
-    if worst is None:
-        return []
     ranks = waits[(waits["launch"] == worst.launch) & (waits["quantity"] == worst.quantity)].sort_values("rank")
     late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
     first = ranks.iloc[0]
     place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
     record = f"{names[first['cell']]}, launch {first['repeat'] + 1}"
-    found = [_strip("straggler-strip", ranks, late, place, record)]
-    if times_ns is not None:
-        found.append(_map(times_ns, ranks, late, place, record))
-    return found
+    strip = _strip("straggler-strip", ranks, late, place, record)
+    return (strip,) if times_ns is None else (strip, _map(times_ns, ranks, late, place, record))
 
 
 def worst_times(worst, launches: Path) -> np.ndarray | None:
@@ -87,8 +79,8 @@ def _rank_times(launch: str, line: int, launches: Path) -> tuple[str, np.ndarray
         return "", None
 
 
-def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]) -> Figure | None:
-    """Return the strip of the first record on most ranks whose times show who was last; None without one.
+def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]) -> tuple[Figure, ...]:
+    """Return the strip of the first record on most ranks whose times show who was last; empty without one.
 
     For campaigns without a straggler, whose waits.csv has no quantiles.
     """
@@ -101,8 +93,8 @@ def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names:
             quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
             ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
             place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
-            return _strip("rank-times", ranks, [], place, f"{names[record.cell]}, launch {record.repeat + 1}")
-    return None
+            return (_strip("rank-times", ranks, [], place, f"{names[record.cell]}, launch {record.repeat + 1}"),)
+    return ()
 
 
 def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
@@ -166,7 +158,7 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     rows = pd.DataFrame({"rank": ranks["rank"].to_numpy()} | {one.name: np.median(part, axis=1) for one, part in parts})
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]
     outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
-    found = "" if outliers is None else f"; {outliers_text(outliers, num_iterations, hosts)}"
+    found = "" if outliers is None else f"; {plural(len(outliers), 'outlier')} in {num_iterations:,} iterations"
     caption, device = f"Time relative to the median rank of the iteration, {record}{found}", ranks["device"].iloc[0]
     table = Table.of_columns(caption, (*WAITS.of_table("strip")[:1], *halves), rows, device)
     marks = [outlier.iteration for outlier in outliers or ()]
@@ -202,20 +194,3 @@ def _draw_map(
 
 def _unit(largest_s: float) -> str:
     return "s" if largest_s >= 1 else "ms" if largest_s >= 1e-3 else MICROSECONDS
-
-
-def outliers_text(outliers: Sequence[Outlier], num_iterations: int, hosts: Sequence[str | None]) -> str:
-    """Return the outliers of one record: `3 outliers in 60 iterations: 1 of all ranks, 2 of rank 1 on host n2`."""
-    if not outliers:
-        return f"no outliers in {plural(num_iterations, 'iteration')}"
-    parts = []
-    for (kind, who), num in sorted(Counter((o.kind, o.who) for o in outliers).items(), key=_order):
-        on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
-        names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
-        parts.append(f"{num} {names.get(kind, 'unclassified')}")
-    return f"{plural(len(outliers), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
-
-
-def _order(counted: tuple[tuple, int]) -> tuple:
-    (kind, who), num = counted
-    return [ALL_RANKS, ONE_HOST, ONE_RANK, None].index(kind), -num, str(who)
