@@ -416,8 +416,11 @@ def write_laptop(folder: Path) -> Path:
     return folder
 
 
-def analyse(folder: Path):
-    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
+def analyse(folder: Path, collected: dict | None = None):
+    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of.
+
+    collected: tables instead of those of the store.
+    """
     from regatta.store.collect import read_collected, write_collected
     from regatta.store.frozen_files import read_frozen
     from regatta.store.launch_files import write_json
@@ -425,8 +428,8 @@ def analyse(folder: Path):
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
-    collected, problems = collect(campaign, folder / "launches")
-    write_collected(collected, folder / "measurements.csv")
+    found, problems = collect(campaign, folder / "launches")
+    write_collected(collected or found, folder / "measurements.csv")
     write_json(folder / "problems.json", problems)
     collected = read_collected(folder / "measurements.csv")
     write_tables(make_tables(campaign, collected), folder / "tables")
