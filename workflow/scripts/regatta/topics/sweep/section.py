@@ -22,7 +22,6 @@ from regatta.report.svg import MARKS as MARKS_ID
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison.heatmap import SCALE_END, difference_text
 from regatta.topics.comparison.tables import by_effect
-from regatta.topics.comparison.texts import margins_text
 from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
 from regatta.topics.sweep.tables import PLACE, SWEEP, TIME_RATIO, VERDICT, WORDS, sweep_nodes_table, sweep_pairs_table
 
@@ -238,7 +237,7 @@ def section(data: ReportData) -> Section | None:
     ]
     _, noun, rows = tables[-1]
     num_slower = len(counts_of(data, tables[0][2])["slower"])
-    margins = margins_text(sorted({float(margin) for margin in rows["margin_ratio"]}))
+    margins = " or ".join(f"{100 * margin:g} %" for margin in sorted(set(rows["margin_ratio"])))
     return Section(
         "sweep",
         "Nodes" if noun == "node" else "Nodes and pairs",
