@@ -242,7 +242,7 @@ def test_ticks_are_round_times_since_the_first_start():
 
 def chart_of(launches, jobs=()):
     timeline, allocations = tables_of(launches, list(jobs))
-    return chart(rows_of(timeline), rows_of(allocations), "cuda")
+    return chart(rows_of(timeline.assign(repeat=range(len(timeline)))), rows_of(allocations), "cuda")
 
 
 def test_a_row_is_a_host_with_its_launches_and_its_allocation():
@@ -256,7 +256,7 @@ def test_a_row_is_a_host_with_its_launches_and_its_allocation():
     _, allocated, bars = found["rows"][1]
     assert allocated == [(0, 100)]
     assert [(bar["left"], bar["width"]) for bar in bars] == [(0, 40), (60, 40)]
-    for word in (BATCH, "stack host", "2×4 GPUs", "40 s", "0 ok, 3 failed"):
+    for word in (BATCH, "launch 2", "stack host", "2×4 GPUs", "40 s", "0 ok, 3 failed"):
         assert word in bars[1]["text"]
 
 

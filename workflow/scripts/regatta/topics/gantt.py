@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from regatta.core.text import natural, plural, rank_word, ranks_word, shape, three
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape, three
 
 MAX_ROWS, MAX_BARS = 30, 1500  # of the chart; the rest is summarized, so that the page stays small
 MAX_BREAKS, BREAK_PERCENT = 10, 2.0
@@ -113,8 +113,8 @@ def elapsed_text(seconds: float) -> str:
 def chart(launches: list[dict], allocations: list[dict], device: str) -> dict | None:
     """Return the chart for its template, or None without a launch whose times are known.
 
-    launches, allocations: rows of timeline.csv and allocations.csv. Rows are hosts, or batches if the campaign ran on
-    one host or hosts are unknown.
+    launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Rows are hosts, or batches if the
+    campaign ran on one host or hosts are unknown.
     """
     launches = [row for row in launches if row["duration_s"] is not None]
     if not launches:
@@ -189,7 +189,8 @@ def state_of(row: dict) -> str:
 
 def _bar(row: dict, axis: Axis, device: str) -> dict:
     left, width = axis.span(row["start_s"], row["end_s"])
-    where = f"{row['batch']}, stack {row['stack']}, {_place_text(row, device)}"
+    number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
+    where = f"{row['batch']}{number}, stack {row['stack']}, {_place_text(row, device)}"
     counts = f"{row['num_ok']} ok, {row['num_failed']} failed"
     text = f"{where}: {elapsed_text(round(row['duration_s']))}, {counts}"
     failed = 100 * row["num_failed"] / (row["num_ok"] + row["num_failed"]) if state_of(row) == "some" else None

@@ -11,6 +11,7 @@ from regatta.run.preflight_verdict import libraries_named
 from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
+PATHS = ("image", *SHOWN_LIBRARIES)
 MOST_HOSTS = 4
 
 Row = tuple[str, list[list[str]], bool]  # name, the lines of each stack's cell, whether they are paths
@@ -83,61 +84,43 @@ def _stack(stack: dict) -> dict:
 
 def preflight_rows(preflight: dict) -> list[Row]:
     """Return the rows of the table on a preflight's result (docs/contracts.md), without those that are empty."""
-    stacks = preflight["stacks"]
-    verdicts = [stack["verdict"] for stack in stacks] if "nccl" in preflight["backends"] else []
-    rows = [
-        ("kind", [[one_line(stack["kind"])] for stack in stacks], False),
-        ("image", [_known(stack["image"], stack["image_id"]) for stack in stacks], True),
-        *_rows_of_ranks(stacks),
-        ("NCCL", [_known(v["nccl"], otherwise=UNKNOWN) for v in verdicts], False),
-        ("network", [_network(v) for v in verdicts], False),
-        ("NCCL plugin", [_known(v["plugin"]) for v in verdicts], False),
-        ("transports", [_known(*v["transports"], otherwise=UNKNOWN) for v in verdicts], False),
-        *((name, [_paths(name, stack["seen"]) for stack in stacks], True) for name in SHOWN_LIBRARIES),
-    ]
+    columns = [_lines(stack, "nccl" in preflight["backends"]) for stack in preflight["stacks"]]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [(name, [column[name] for column in columns], name in PATHS) for name in names]
     return [row for row in rows if any(cell not in ([NOT_PLANNED], [UNKNOWN]) for cell in row[1])]
 
 
-def _rows_of_ranks(stacks: list[dict]) -> list[Row]:
-    """Return the rows on the report of the ranks: n/a if they wrote none."""
-    names = ("ranks", "GPUs", "backends", "torch", "driver")
-    cells = [_report_cells(stack["seen"]) if stack["seen"] else [[UNKNOWN]] * len(names) for stack in stacks]
-    return [(name, [of_stack[index] for of_stack in cells], False) for index, name in enumerate(names)]
-
-
-def _report_cells(report: dict) -> list[list[str]]:
-    ranks = report["ranks"]
-    hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
-    named = ", ".join(hosts[:MOST_HOSTS]) + (", ..." if len(hosts) > MOST_HOSTS else "")
-    gpus = Counter(one_line(gpu.get("name")) for gpu in report["environment"]["gpus"])
-    return [
-        [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", named],
-        [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in sorted(gpus.items())] or ["none"],
-        _known(*(f"{tried['backend']} {'ok' if tried['ok'] else 'failed'}" for tried in report["backends"])),
-        *(_known(*sorted({str(rank[key]) for rank in ranks if rank[key] is not None})) for key in ("torch", "driver")),
-    ]
+def _lines(stack: dict, has_nccl: bool) -> dict[str, list[str]]:
+    """Return the lines of each cell of a stack; what its ranks report is n/a if they wrote none."""
+    verdict, report, ranks = stack["verdict"], stack["seen"], (stack["seen"] or {"ranks": []})["ranks"]
+    found = {"kind": _known(stack["kind"]), "image": _known(stack["image"], stack["image_id"])}
+    found |= {name: [UNKNOWN] for name in ("ranks", "GPUs", "backends", "torch", "driver")}
+    if report:
+        hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
+        named = ", ".join(hosts[:MOST_HOSTS]) + (", ..." if len(hosts) > MOST_HOSTS else "")
+        found["ranks"] = [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", named]
+        gpus = sorted(Counter(one_line(gpu.get("name")) for gpu in report["environment"]["gpus"]).items())
+        found["GPUs"] = [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in gpus] or ["none"]
+        tried = (f"{one['backend']} {'ok' if one['ok'] else 'failed'}" for one in report["backends"])
+        found["backends"] = _known(*tried)
+        for key in ("torch", "driver"):
+            found[key] = _known(*sorted({str(rank[key]) for rank in ranks if rank[key] is not None}))
+    if has_nccl:
+        provider = f"provider {verdict['provider']}" if verdict["provider"] else None
+        found["NCCL"] = _known(verdict["nccl"], otherwise=UNKNOWN)
+        found["network"] = _known(verdict["network"], provider, otherwise=UNKNOWN)
+        found["NCCL plugin"] = _known(verdict["plugin"])
+        found["transports"] = _known(*verdict["transports"], otherwise=UNKNOWN)
+    for name in SHOWN_LIBRARIES:
+        libraries = (library for rank in ranks for library in libraries_named(name, rank["libraries"]))
+        paths = sorted({f"{library['origin']}: {library['path']}" for library in libraries})
+        found[name] = _known(*paths) if report else [UNKNOWN]
+    return found
 
 
 def _known(*values: object, otherwise: str = NOT_PLANNED) -> list[str]:
     """Return the lines of a cell: the known values, or `otherwise`."""
     return [one_line(value) for value in values if value is not None] or [otherwise]
-
-
-def _paths(name: str, report: dict | None) -> list[str]:
-    """Return origin and path of a library on the ranks."""
-    if report is None:
-        return [UNKNOWN]
-    found = {
-        f"{library['origin']}: {library['path']}"
-        for rank in report["ranks"]
-        for library in libraries_named(name, rank["libraries"])
-    }
-    return _known(*sorted(found))
-
-
-def _network(verdict: dict) -> list[str]:
-    provider = f"provider {verdict['provider']}" if verdict["provider"] else None
-    return _known(verdict["network"], provider, otherwise=UNKNOWN)
 
 
 TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, kinds=KINDS)

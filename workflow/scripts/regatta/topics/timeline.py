@@ -199,7 +199,9 @@ def section(data: ReportData) -> Section:
     if timeline.empty:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
     allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
-    gantt = chart(plain_rows(timeline, tuple(TIMELINE)), allocations, data.device)
+    repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
+    launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
+    gantt = chart(launches, allocations, data.device)
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
     tables, state = (replace(table, is_words=True),), plural(len(timeline), "launch", "launches")
     if known:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,6 @@ from regatta.report.svg import MARKS as MARKS_ID
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison.heatmap import SCALE_END, difference_text
 from regatta.topics.comparison.tables import by_effect
-from regatta.topics.comparison.texts import margins_text
 from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
 from regatta.topics.sweep.tables import PLACE, SWEEP, TIME_RATIO, VERDICT, WORDS, sweep_nodes_table, sweep_pairs_table
 
@@ -67,17 +67,13 @@ def failed_hosts(data: ReportData) -> dict[str, int]:
 
     A node of a sweep of pairs counts as failed if none of its measurements is ok: one broken node fails all its pairs.
     """
-    statuses, num_failed, num_ok = statuses_by_cell(data.measurements), Counter(), Counter()
+    statuses, num_failed, is_ok = statuses_by_cell(data.measurements), Counter(), set()
     for cell in data.campaign["cells"]:
         counts, hosts = statuses[cell["id"]], cell["spec"]["hosts"]
-        bad = _num_failed(counts)
         for name in {", ".join(hosts), *hosts}:
-            num_failed[name] += bad
-            num_ok[name] += counts["ok"]
-    is_of_pairs = data.campaign["sweep"] == "pairs"
-    return {
-        name: num for name, num in num_failed.items() if num and not (is_of_pairs and ", " not in name and num_ok[name])
-    }
+            num_failed[name] += _num_failed(counts)
+        is_ok |= set(hosts) if counts["ok"] and len(hosts) > 1 else set()
+    return {name: num for name, num in num_failed.items() if num and name not in is_ok}
 
 
 def _num_failed(counts: Counter) -> int:
@@ -190,7 +186,7 @@ def _effect_text(values: dict) -> str:
 def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     """Return how many nodes are slow or failed, and which. outside: findings on nodes and pairs."""
     table, _, rows = tables_of(data)[0]
-    groups, failed = counts_of(data, rows), failed_hosts(data)
+    groups, failed, skipped = counts_of(data, rows), failed_hosts(data), data.campaign["skipped"]
     measured = by_effect(rows[rows["time_ratio"].notna()]).groupby("hosts", sort=False)
     effects = {hosts: effect_of(part) for hosts, part in measured}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
@@ -204,7 +200,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "num_checked": sum(hosts_of[cell] <= settled for cell in data.ok["cell"]),
         "num_planned": int(data.measurements["repeat"].notna().sum()),
         "nodes": groups,
-        "skipped": skipped_hosts(data),
+        "skipped": {", ".join(c["spec"]["hosts"]): c["reason"] for c in skipped if "hosts" in c["spec"]},
         "largest": [f.values for f in outside if f.values["hosts"] in slower][:1],
         "inconclusive": [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects][:MOST_NAMES],
         "pairs": [pair.values for pair in pairs[:1]],
@@ -241,7 +237,7 @@ def section(data: ReportData) -> Section | None:
     ]
     _, noun, rows = tables[-1]
     num_slower = len(counts_of(data, tables[0][2])["slower"])
-    margins = margins_text(sorted({float(margin) for margin in rows["margin_ratio"]}))
+    margins = " or ".join(f"{100 * margin:g} %" for margin in sorted(set(rows["margin_ratio"])))
     return Section(
         "sweep",
         "Nodes" if noun == "node" else "Nodes and pairs",
@@ -261,11 +257,6 @@ def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     return (part for _, part in rows.groupby("workload", sort=False))
 
 
-def skipped_hosts(data: ReportData) -> dict[str, str]:
-    """Return the nodes and pairs that the plan skipped, such as drained ones, each with the reason."""
-    return {", ".join(c["spec"]["hosts"]): c["reason"] for c in data.campaign["skipped"] if "hosts" in c["spec"]}
-
-
 def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure | None:
     """Return the ranking of one workload, fastest first, with the interval of each node or pair."""
     rows = rows[rows["time_ratio"].notna()].sort_values("place", kind="stable")
@@ -276,13 +267,9 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
     caption = f"{workload}: {noun}s, slowest first"
     slowest_first = Table.of_columns(caption, columns, rows[::-1], device, noun=noun)
     title = f"{noun.capitalize()}s: {workload}"
-
-    def image() -> str:
-        return _draw(figure_id, title, noun, rows)
-
     used = [verdict for verdict in STYLES if (rows["verdict"] == verdict).any()]
     legend = tuple(Entry(WORDS.get(name, name), STYLES[name][0], marker=STYLES[name][1]) for name in used)
-    return Figure(figure_id, title, image, slowest_first, table, legend)
+    return Figure(figure_id, title, partial(_draw, figure_id, title, noun, rows), slowest_first, table, legend)
 
 
 def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
@@ -290,8 +277,8 @@ def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
     percent, low, high = (np.array(of, float) for of in zip(*map(TIME_RATIO.of, table_rows(rows)), strict=True))
     heading = TIME_RATIO.heading(rows["device"].iloc[0])
     places, verdicts = np.arange(1, len(rows) + 1), rows["verdict"].to_numpy()
-    is_small, margin = len(rows) > 64, float(rows["margin_ratio"].iloc[0])
-    names, cells = rows["hosts"].tolist(), []
+    names, cells, margin = rows["hosts"].tolist(), [], float(rows["margin_ratio"].iloc[0])
+    width, size = (0.8, 2.5) if len(rows) > 64 else (1.8, 5)
     with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((0.15, 0.19, 0.8, 0.68))
         for limit in (margin, 1 / (1 + margin) - 1):
@@ -300,11 +287,9 @@ def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
         for verdict, (color, marker) in STYLES.items():
             chosen = verdicts == verdict
             if chosen.any():
-                x, middle = places[chosen], percent[chosen]
-                width, size = (0.8, 2.5) if is_small else (1.8, 5)
-                axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
+                axes.vlines(places[chosen], low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
                 style = {"marker": marker, "markersize": size, "color": color, "linestyle": "none"}
-                axes.plot(x, middle, **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
+                axes.plot(places[chosen], percent[chosen], **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
                 cells.append([cell or "" for cell in rows["cell"].fillna("")[chosen]])
         for index in _named(percent, verdicts == "slower"):
             name = {"ha": "right", "va": "center", "fontsize": 8, "color": INK, "parse_math": False}
@@ -354,8 +339,7 @@ def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | 
     if row is None:
         return None
     cells = () if is_unknown(row.cell) else (row.cell,)
-    of_node = Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
-    counts = statuses[row.cell] if cells else of_node
+    counts = statuses[row.cell] if cells else Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
     name = f"{row.hosts}: {row.workload}"
     if is_unknown(row.time_ratio) and not is_unknown(row.time_s):
         return Square("n/a", None, "inconclusive", cells, f"{name}: nothing to compare with")
@@ -366,10 +350,9 @@ def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | 
     bad = _num_failed(counts) if cells else 0
     state = f"{row.verdict}{' partial' if bad else ''}"
     note += f"; {bad} of {plural(counts.total(), 'measurement')} not ok" if bad else ""
-    if 1 / limit <= ratio <= limit:
-        return Square(difference_text(ratio), None, state, cells, note)
-    level = abs(math.log(ratio)) / math.log(SCALE_END)
-    return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below")
+    level = None if 1 / limit <= ratio <= limit else abs(math.log(ratio)) / math.log(SCALE_END)
+    side = "" if level is None else "above" if ratio > 1 else "below"
+    return Square(difference_text(ratio), level, state, cells, note, side)
 
 
 def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:

@@ -118,17 +118,10 @@ def _nodes_of_pairs(pairs: list[Member]) -> list[Member]:
     found = []
     for host, of_host in of_node.items():
         row = of_host[0].row | {"cell": None, "num_pairs": sum(bool(pair.times) for pair in of_host)}
-        found.append(Member((host,), row, _medians(of_host)))
+        repeats = sorted({repeat for pair in of_host for repeat in pair.times})
+        times = {n: fast_median([pair.times[n] for pair in of_host if n in pair.times]) for n in repeats}
+        found.append(Member((host,), row, times))
     return found
-
-
-def _medians(members: list[Member]) -> Times:
-    """Return the median over members for each repeat that any of them has."""
-    by_repeat: dict[int, list[float]] = defaultdict(list)
-    for member in members:
-        for repeat, seconds in member.times.items():
-            by_repeat[repeat].append(seconds)
-    return {repeat: fast_median(values) for repeat, values in sorted(by_repeat.items())}
 
 
 def _ranked(
