@@ -128,7 +128,7 @@ def test_the_drawer_opens_from_a_row_by_keyboard(browser, page):
     assert text(browser, TITLE) == "ResNet-18 · 1×1 process · no DDP"
     body = text(browser, "#drawer-body")
     assert re.search(r"Step time \(ms\)pipelined: [^\d]*113\[110, 115\]", body)
-    for words in ("Efficiency (%)100", "Samples by launch", "Peak resident memory", "time per iteration (ms)"):
+    for words in ("Efficiency (%)100", "Iterations by launch", "Peak resident memory", "time per iteration (ms)"):
         assert words in body
     heads = "[...document.querySelectorAll('#drawer th[scope=col]')].map(e => e.textContent)"
     assert "pipelined (ms)" in browser.evaluate(heads)

@@ -236,6 +236,11 @@ def check_outliers(data, finding):
     assert sum(values["by_class"].values()) == values["num"] <= values["num_iterations"]
 
 
+def check_launch_ranges(data, finding):
+    ratios = data.tables["launch_ranges"]["range_ratio"].dropna()
+    assert finding.values["num_over"] == int((ratios > 0.05).sum()) <= finding.values["num_known"] == len(ratios)
+
+
 def check_no_straggler(data, finding):
     assert not data.tables["stragglers"]["is_persistent"].any()
     assert 0 <= finding.values["num_checked"] <= finding.values["num_ok"] == len(data.ok)
@@ -332,6 +337,7 @@ CHECKS = {
     "noisy": check_noisy,
     "straggler_rank": check_straggler,
     "straggler_host": check_straggler,
+    "launch_ranges": check_launch_ranges,
     "no_straggler": check_no_straggler,
     "outliers": check_outliers,
     "outliers_of_one": check_outliers_of_one,

@@ -126,7 +126,7 @@ def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path):
 def test_a_table_without_samples_cannot_become_a_report(tmp_path):
     run_import(tmp_path / "c", "ddp-2x8-v100.txt")
     write_analysed(tmp_path / "c")
-    with pytest.raises(UserError, match=r"has no samples by rank, .* Use --format csv"):
+    with pytest.raises(UserError, match=r"has no iterations by rank, .* Use --format csv"):
         FORMAT["pytorch-json"].write(read_results_folder(tmp_path / "c", {}))
 
 

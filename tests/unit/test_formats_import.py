@@ -8,7 +8,7 @@ import os
 import pandas as pd
 import pytest
 from formats_files import ALL, FILES, NEEDS, TIME, analysed, collected, read, run_import, run_script, text_of
-from synthetic import make_report
+from synthetic import make_report, report_data
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
@@ -401,8 +401,8 @@ def test_an_error_on_the_command_line_is_one_message(tmp_path):
 
 
 def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
-    from regatta.topics.memory import memory_tables
+    from regatta.topics.memory import section
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")
-    assert memory_tables(tables["memory"], "cpu") is None
+    assert not section(report_data({"device": "cpu"}, None, memory=tables["memory"])).has_content

@@ -6,7 +6,7 @@ from synthetic import collective_cell, make_campaign, report_data, train_cell
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.gradient_communication import TOPIC, findings, strategies_table, strategy_figures
-from regatta.topics.memory import memory_table, memory_tables
+from regatta.topics.memory import memory_table, section
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
 LAUNCHES = [
@@ -75,10 +75,11 @@ def test_memory_is_the_largest_over_launches():
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
     _, memory, _ = tables((cell, launches))
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    shown = memory_tables(memory, "cpu")
-    assert shown.columns == ("Cell", "Saved for backward (MiB)", "Peak resident memory (MiB)")
+    data = report_data({"device": "cpu"}, None, memory=memory)
+    [shown] = section(data).tables
+    assert shown.columns == ("Cell", "Saved for backward (B)", "Peak resident memory (B)")
     assert [row[0] for row in shown.rows] == ["ResNet-18 · 1×2 processes"]
-    assert memory_tables(memory[:0], "cpu") is None
+    assert not section(report_data({"device": "cpu"}, None, memory=memory[:0])).has_content
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range():

@@ -686,7 +686,7 @@ function distribution(quantiles) {
   const left = 60;
   const svg = make("svg", { viewBox: `0 0 ${width + left + 20} ${height + 36}`, role: "img", class: "strips" });
   const draw = (...parts) => svg.append(make(...parts));
-  svg.setAttribute("aria-label", `Samples by launch (${drawn.unit}); numbers: table of launches`);
+  svg.setAttribute("aria-label", `Iterations by launch (${drawn.unit}); numbers: table of launches`);
   for (const { x, text } of drawn.ticks) {
     draw("line", { class: "grid-line", x1: left + x, x2: left + x, y1: 0, y2: height });
     draw("text", { x: left + x, y: height + 15, "text-anchor": "middle" }, text);
@@ -705,7 +705,7 @@ function distribution(quantiles) {
     ? "Line: minimum to maximum. Tick: median. Bar: median to the largest known of p75, p90, p95, p99."
     : "Tick: median.";
   const clipped = drawn.rows.some((row) => row?.isClipped) ? " ›: the maximum is beyond the axis." : "";
-  return part("Samples by launch", svg, quiet(`Synchronized samples. ${key}${clipped}`));
+  return part("Iterations by launch", svg, quiet(`Synchronized iterations. ${key}${clipped}`));
 }
 
 function launchTable(block, all) {
@@ -725,7 +725,7 @@ function launchTable(block, all) {
     return [String(launches.repeat[launch] + 1), status, ...values, record];
   });
   const heads = times.map((name) => `${name === "window" ? "pipelined" : name} (${unit})`);
-  const caption = `${times[0] === "window" ? "Pipelined: in windows. " : ""}Quantiles: synchronized samples`;
+  const caption = `${times[0] === "window" ? "Pipelined: in windows. " : ""}Quantiles: synchronized iterations`;
   return part("Launches", tableOf(caption, ["launch", "status", ...heads, "record"], rows));
 }
 

@@ -325,7 +325,7 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
             " Ratios of cells: the same of the difference of logarithms. 2 launches: the range from minimum to maximum,"
             " written (a to b). Within a launch (measurements.csv): order statistics,"
             f" z = {Z_95}, with"
-            f" {MIN_SAMPLES_INTERVAL} or more samples.",
+            f" {MIN_SAMPLES_INTERVAL} or more iterations.",
         ),
         *of_topics,
         *_imported(campaign),
@@ -392,7 +392,7 @@ def _imported(campaign: dict) -> list[tuple[str, str]]:
     )
     notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
     text = (
-        "Another program measured these results, so the terms above do not apply. Without samples, throughput and"
+        "Another program measured these results, so the terms above do not apply. Without iterations, throughput and"
         " efficiency come from the printed median, else the mean (column stop of measurements.csv). Such a value counts"
         f" as one launch and has no interval. Record times are import times. Files: {listed}."
     )

@@ -78,7 +78,9 @@ def _results(group: str, file: str = "measurements") -> list[Column]:
     return [result_column(name, group, file) for name in _in_order(result_columns(group, file), PUBLISHED_RESULTS)]
 
 
-_DRIFT = "change of T_i over the launch, over the median of T_i, and whether it is significant; empty below 20 samples"
+_DRIFT = (
+    "change of T_i over the launch, over the median of T_i, and whether it is significant; empty below 20 iterations"
+)
 MEASURED = Columns(
     *in_file(WHOLE, "number of timed iterations", "num_iterations"),
     *in_file(TEXT, "why sampling stopped; `precision` needs an interval within the target", "stop"),
@@ -88,13 +90,13 @@ MEASURED = Columns(
     *in_file(REAL, "first iteration of the warm-up, which no other iteration time includes", "first_iteration_s"),
     *in_file(REAL, "minimum and median of T_i, the time of iteration i on its slowest rank", "min_s", "p50_s"),
     *in_file(REAL, "95 % confidence interval of the median by order statistics [1]", "p50_low_s", "p50_high_s"),
-    *in_file(REAL, "quantile by linear interpolation; needs 11, 29, 59 and 299 samples", *PERCENTILES),
+    *in_file(REAL, "quantile by linear interpolation; needs 11, 29, 59 and 299 iterations", *PERCENTILES),
     *in_file(REAL, "maximum of T_i", "max_s"),
     *in_file(REAL, "arithmetic mean of T_i, and standard deviation with m − 1", "mean_s", "std_s"),
     *in_file(REAL, _DRIFT, "drift_ratio"),
     *in_file(FLAG, _DRIFT, "has_drift"),
-    *in_file(REAL, "effective sample size: m / autocorrelation time; empty below 20 samples", "effective_samples"),
-    *in_file(WHOLE, "samples beyond the outer fences; empty below 11 samples", "num_outliers"),
+    *in_file(REAL, "effective sample size: m / autocorrelation time; empty below 20 iterations", "effective_samples"),
+    *in_file(WHOLE, "iterations beyond the outer fences; empty below 11 iterations", "num_outliers"),
     *in_file(REAL, "time per step or call, back to back, in windows on the slowest rank", "window_step_s"),
     *_results("parts_ns"),
 )
@@ -201,7 +203,7 @@ LAUNCHES = Columns(
     *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),
     *in_file(TEXT, "`complete` or `stopped`; empty if the ranks died", "end"),
     *in_file(REAL, "sum of the elapsed times of its records, by the monotonic clock of rank 0", "cells_s"),
-    *in_file(REAL, "parts of `cells_s`: warm-up; samples and pipelined windows", "warmup_s", "measuring_s"),
+    *in_file(REAL, "parts of `cells_s`: warm-up; iterations and pipelined windows", "warmup_s", "measuring_s"),
     Column("num_ok", "ok", WHOLE, table="launches", help="records with status ok; superseded ones count"),
     Column("num_failed", "not ok", WHOLE, table="launches", help="records with any other status"),
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, plural, shape
-from regatta.kit.columns import MICROSECONDS, Column
+from regatta.kit.columns import Column
 from regatta.report.panels import Figure, Table
 from regatta.report.plotting import WIDTH_IN, new_canvas
 from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
@@ -99,7 +99,7 @@ def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names:
 
 def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
     what, reading = WHAT[ranks["quantity"].iloc[0]]
-    quantity = Column("time_s", what, shown_as=_unit(float(ranks["p95_s"].max())))
+    quantity = Column("time_s", what).fitted(float(ranks["p95_s"].max()))
     rows = ranks.assign(last_ratio=ranks["num_last"] / ranks["num_iterations"])
     shown = [replace(one, shown_as=quantity.shown_as) if one.unit else one for one in WAITS.of_table("strip")]
     caption = f"{what.capitalize()} by rank, {record}; {reading}"
@@ -151,9 +151,9 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     apart = (times_ns - np.median(times_ns, axis=0)) * 1e-9
     starts = np.arange(0, num_iterations, per_column)
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
-    unit, half = _unit(float(np.quantile(np.abs(columns), 0.99))), len(starts) // 2
+    largest, half = float(np.quantile(np.abs(columns), 0.99)), len(starts) // 2
     names = ("difference", "first half", "second half")
-    difference, *halves = (Column(f"{name}_s", name, shown_as=unit) for name in names)
+    difference, *halves = (Column(f"{name}_s", name).fitted(largest) for name in names)
     parts = zip(halves, (columns[:, : max(half, 1)], columns[:, half:]), strict=True)
     rows = pd.DataFrame({"rank": ranks["rank"].to_numpy()} | {one.name: np.median(part, axis=1) for one, part in parts})
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]
@@ -190,7 +190,3 @@ def _draw_map(
         canvas.text(0.02, 0.985, "rank", va="top")
         canvas.text(0.98, 0.985, difference, va="top", ha="right")
         return svg_of(canvas, f"{title}: {difference} from the median rank by rank and iteration")
-
-
-def _unit(largest_s: float) -> str:
-    return "s" if largest_s >= 1 else "ms" if largest_s >= 1e-3 else MICROSECONDS

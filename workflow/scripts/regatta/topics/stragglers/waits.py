@@ -32,7 +32,7 @@ class Suspect:
     """The rank (number) or host (name) that was last more often than chance explains, and by more than LAG_RATIO.
 
     lag_s: median over iterations of its delay behind the median of the other ranks (or hosts, each by its last rank);
-    lag_ratio: the lag divided by the median of the slowest rank's samples.
+    lag_ratio: the lag divided by the median of the slowest rank's iterations.
     """
 
     who: int | str
@@ -60,7 +60,7 @@ class Waits:
 
     num_last: iterations in which each rank was last alone; ties do not count. hosts: one per rank, None if unknown.
     lags_s: how much later each rank is than the median of the others; negative if earlier. host_lags_s: the same of
-    hosts, each by its last rank; empty with a single host. iteration_s: median of the slowest rank's samples.
+    hosts, each by its last rank; empty with a single host. iteration_s: median of the slowest rank's iterations.
     suspect, suspect_host: None if there is none; suspect_host also with a single host. quantiles_s: for each rank
     those of QUANTILES; None without a suspect. outliers: None if the record is too short, or does not contain whole
     iterations.
