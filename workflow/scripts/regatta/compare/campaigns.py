@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,18 +13,17 @@ from regatta.campaign.matrix import canonical_json
 from regatta.compare.fields import different_values, single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
-from regatta.core.statistics import interval_values
-from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text
+from regatta.core.text import one_line
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
-from regatta.kit.columns import EACH, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import TEXT
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, MEASUREMENTS, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.base import fallback_text, launch_means, primary_columns, with_primary
-from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
+from regatta.topics.base import fallback_text, primary_columns
+from regatta.topics.comparison.section import Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
@@ -198,11 +196,6 @@ def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, T
     return None if other["id"] in times[1] else "no ok launch in test"
 
 
-def times_of(launches: Times) -> list[float]:
-    """Return the times of the launches of one cell, by repeat."""
-    return [launches[repeat][1] for repeat in sorted(launches)]
-
-
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
     """Yield each stack that both campaigns name, with its two sides."""
     for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in base.campaign["cells"]):
@@ -225,99 +218,3 @@ def read_imported(path: Path, stack: str | None, options: Options, scratch: Path
     import_files([path], folder, stack, options)
     results = read_campaign(folder)
     return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": one_line(path.name)})
-
-
-# The same cells in several campaigns.
-
-
-def _date_text(row) -> str:
-    return UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
-
-
-TO_FIRST = Column(
-    *("ratio_to_first", "ratio to first campaign"),
-    table="history",
-    text=lambda row: ratio_text(row.ratio_to_first),
-    help="time / time in the first campaign that has the cell",
-)
-TIME = Column(
-    *("time_s", "time"), shown_as=EACH, table="history", interval="interval", help="primary time, mean over launches"
-)
-HISTORY = Columns(
-    *(Column(name, type=kind) for name, kind in {"cell": TEXT, **CELL}.items()),
-    Column("place", type=WHOLE, help="number of the campaign, counted from 0"),
-    Column("folder", "campaign", TEXT, table="history", help="its results folder"),
-    Column("date_utc", "date", TEXT, table="history", text=_date_text, help="when the cell was first measured"),
-    Column("num_launches", "n", WHOLE, table="history", help="number of ok launches"),
-    Column("interval", type=TEXT, help="kind of the time's interval"),
-    *(TIME, TO_FIRST),
-)
-
-
-@dataclass(frozen=True)
-class History:
-    """Cells over campaigns.
-
-    campaigns: ordered by their first records, or as given if one is undated. table: HISTORY, where `place`
-    counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
-    before. times: (cell, place) -> of each launch. num_once: number of cells in only one campaign.
-    """
-
-    campaigns: list[CampaignResults]
-    table: pd.DataFrame
-    changes: list[list[Difference]]
-    times: dict[tuple[str, int], list[float]]
-    num_once: int
-
-    def has_changed(self, place: int) -> bool:
-        """Return whether the environment differs from that of the campaign before, as far as both are known."""
-        return any(not change.name.startswith(NOT_KNOWN) for change in self.changes[place])
-
-
-def history_of_cells(campaigns: list[CampaignResults]) -> History:
-    """Return the history of the cells that have ok launches in two or more campaigns.
-
-    Raises UserError if there is no such cell. Cells of different benchmark versions are different cells.
-    """
-    if all(campaign.first_time_utc for campaign in campaigns):
-        campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)
-    found: dict[str, list[tuple[int, dict]]] = {}
-    columns, means, launches = primary_columns(*(campaign.measurements for campaign in campaigns)), [], []
-    for place, campaign in enumerate(campaigns):
-        launches.append(times_by_cell(campaign.measurements, columns))
-        means.append(launch_means(with_primary(campaign.measurements, columns), "primary_s"))
-        for cell in campaign.campaign["cells"]:
-            if cell["id"] in launches[place]:
-                key = match_key(cell["spec"]) + canonical_json(cell["spec"]["version"])
-                found.setdefault(key, []).append((place, cell))
-    often = [entries for entries in found.values() if len(entries) > 1]
-    if not often:
-        folders = ", ".join(str(campaign.folder) for campaign in campaigns)
-        raise UserError(f"{folders}: no cell was measured in more than one. Specify campaigns that share cells.")
-    rows, values, dates = [], {}, [_dates(campaign) for campaign in campaigns]
-    for entries in often:
-        last, (first, cell) = entries[-1][1], entries[0]
-        first_s = means[first][cell["id"]].mean
-        for place, cell in entries:
-            values[last["id"], place] = times_of(launches[place][cell["id"]])
-            time = means[place][cell["id"]]
-            row = {"place": place, "folder": str(campaigns[place].folder), "date_utc": dates[place].get(cell["id"])}
-            row |= {"num_launches": time.num, "interval": time.kind, "ratio_to_first": time.mean / first_s}
-            rows.append(cell_row(last) | row | interval_values("time", "s", time))
-    changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
-    table = with_hosts(make_table(rows, HISTORY), [cell for entries in often for _, cell in entries])
-    return History(campaigns, table, changes, values, len(found) - len(often))
-
-
-def largest_changes(history: History) -> pd.Series:
-    """Return the largest ratio of each cell to its first time, up or down, in descending order."""
-    ratio = history.table["ratio_to_first"].astype(float)
-    size = ratio.where(ratio >= 1, 1 / ratio).groupby(history.table["cell"], sort=False).max()
-    return size.sort_values(ascending=False, kind="stable")
-
-
-def _dates(results: CampaignResults) -> dict[str, str]:
-    """Return when each cell was first measured; empty if the campaign is undated."""
-    rows = results.measurements
-    ok = rows[(rows["status"] == "ok") & rows["time_utc"].notna()]
-    return ok.groupby("cell")["time_utc"].agg(min).to_dict() if results.first_time_utc else {}

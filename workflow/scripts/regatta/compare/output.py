@@ -1,16 +1,15 @@
-"""Output of compare.py: a text for the terminal and a page like the report, for comparisons and histories."""
+"""Output of compare.py: a text for the terminal and a page like the report."""
 
 import itertools
 from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.compare.campaigns import HISTORY, TO_FIRST, CampaignResults, CampaignsCompared, History, largest_changes
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, percent, plural, ratio_text
+from regatta.core.text import UNKNOWN, duration, percent, plural
 from regatta.report.page import load_template
-from regatta.report.panels import CELL_NAME, Figure, Section, Table, full_names, make_figure
-from regatta.report.plotting import Axis, Panel, Point, Series
+from regatta.report.panels import Section, Table, full_names
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
@@ -18,7 +17,6 @@ from regatta.topics.comparison.tables import by_effect, is_within_margin
 
 SHOWN = 10  # cells of a list
 NAMED = 4  # differences of environment in the answer
-CHANGED = "*"  # marks a campaign whose environment differs from that of the previous one
 NO_ENVIRONMENTS = "Environments unknown: no launch files."
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than"
@@ -120,86 +118,6 @@ def _texts(row) -> tuple[str, ...]:
     return row.full_name, *times, texts.interval_text(row), texts.launches_text(row), texts.verdict_text(row)
 
 
-def history_text(history: History, margin: float, shows_all: bool = False) -> str:
-    """Return the text on cells over time: campaigns with what changed, then a row for each cell.
-
-    margin: cells that never left it are only counted. shows_all: no row is folded.
-    """
-    lines = []
-    for place, campaign in enumerate(history.campaigns):
-        lines.append(f"{_heading(history, place)}  {(campaign.first_time_utc or UNKNOWN)[:10]}  {campaign.folder}")
-        lines += [f"     note: {note}" for note in campaign.notes]
-        lines += [f"     {difference_text(change, 'before', 'since')}" for change in history.changes[place]]
-    changes, names = largest_changes(history), _names(history)
-    moved = changes if shows_all else changes[changes > 1 + margin]
-    lines += ["", f"Mean time, and ratio to the first campaign. {CHANGED}: environment changed."]
-    heads = ("cell", *(_heading(history, place).strip() for place in range(len(history.campaigns))))
-    times = {
-        (row.cell, row.place): f"{duration(row.time_s)} ({ratio_text(row.ratio_to_first)})"
-        for row in history.table.itertuples()
-    }
-    rows = [
-        (names[cell], *(times.get((cell, place), NOT_PLANNED) for place in range(len(history.campaigns))))
-        for cell in moved.index
-    ]
-    lines += aligned([heads, *rows], num_left=1) if rows else ["No cell changed by more than the margin."]
-    if len(changes) > len(moved):
-        folded = plural(len(changes) - len(moved), "cell")
-        lines += ["", f"Not shown, within {percent(margin)} % of the first campaign: {folded}. --all shows them."]
-    if history.num_once:
-        lines += ["", f"Measured in only one campaign: {plural(history.num_once, 'cell')}."]
-    return "\n".join(lines) + "\n"
-
-
-def _heading(history: History, place: int) -> str:
-    """Return the number of a campaign, counted from 1, marked where its environment changed."""
-    return f"{place + 1}{CHANGED if history.has_changed(place) else ''}".ljust(2)
-
-
-def _names(history: History) -> dict[str, str]:
-    cells = history.table.drop_duplicates("cell")
-    return dict(zip(cells["cell"], full_names(cells), strict=True))
-
-
-MOST_LINES, MOST_PANELS = 4, 3  # limits that fit long names; all cells are in the table
-
-
-def history_figures(history: History) -> list[Figure]:
-    """Return the cells that changed most, MOST_LINES to a figure: times as ratios of the first."""
-    order = list(largest_changes(history).index)
-    chosen = [order[begin : begin + MOST_LINES] for begin in range(0, len(order), MOST_LINES)][:MOST_PANELS]
-    return [_history_figure(history, cells, index) for index, cells in enumerate(chosen)]
-
-
-def _history_figure(history: History, cells: list[str], index: int) -> Figure:
-    names, campaigns = _names(history), history.campaigns
-    dates = [(campaign.first_time_utc or "")[2:10] for campaign in campaigns]
-    ticks = tuple((place, f"{date}\n{_heading(history, place).strip()}") for place, date in enumerate(dates))
-    x = Axis("", low=-0.3, high=len(campaigns) - 0.7, ticks=ticks)
-    series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
-    title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
-    panel = Panel(x, Axis(TO_FIRST.heading(history.table["device"].iloc[0])), series)
-    return make_figure(f"history-{index + 1}", title, panel, history_table(history, cells), "")
-
-
-def _points(history: History, cell: str) -> tuple[Point, ...]:
-    rows = history.table[history.table["cell"] == cell]
-    first = float(rows["time_s"].iloc[0])
-    return tuple(
-        Point(int(row.place), tuple(t / first for t in history.times[cell, int(row.place)]), float(row.ratio_to_first))
-        for row in rows.itertuples()
-    )
-
-
-def history_table(history: History, cells: list[str] | None = None) -> Table:
-    """Return the numbers of some cells or of all, the largest change first."""
-    names, table = _names(history), history.table
-    order = cells or list(largest_changes(history).index)
-    rows = pd.concat([table[table["cell"] == cell] for cell in order])
-    rows, columns = rows.assign(full_name=rows["cell"].map(names)), (CELL_NAME, *HISTORY.of_table("history"))
-    return Table.of_columns("Mean times over campaigns", columns, rows, rows["device"].iloc[0])
-
-
 def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: answer, differences of environment, ratios, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
@@ -230,26 +148,6 @@ def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str, str]]:
         yield "environment", lead, f"{', '.join(names[:NAMED])}{more}"
     else:
         yield "environment", "No environment difference was recorded", ""
-
-
-def history_page(history: History) -> str:
-    """Return a page on cells over time, with what changed in their environment."""
-    campaigns = history.campaigns
-    facts = [(f"Campaign {place + 1}", _fact(campaign)) for place, campaign in enumerate(campaigns)]
-    tables = (
-        environment_table(f"Changes before campaign {place + 1}", history.changes[place], str(a.folder), str(b.folder))
-        for place, (a, b) in enumerate(itertools.pairwise(campaigns), start=1)
-    )
-    num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
-    cells = plural(history.table["cell"].nunique(), "cell")
-    lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}"
-    lead += f" ({CHANGED})." if num_changes else "."
-    lead += " Points: individual launches. Line: means. Below 1: faster than in the first campaign."
-    empty = "No environment change was recorded."
-    environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
-    over_time = Section("history", "Cells over time", figures=tuple(history_figures(history)))
-    parts = [(over_time, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
-    return _render("Cells over time", lead, facts, ("history.csv", to_csv(history.table)), parts)
 
 
 def _render(
