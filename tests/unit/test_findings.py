@@ -308,7 +308,8 @@ CHECKS = {
     "straggler_rank": check_straggler,
     "straggler_host": check_straggler,
     "outliers": check_outliers,
-    "comparisons": check_comparisons,
+    "equal": check_comparisons,
+    "verdicts": check_comparisons,
     "training": check_training,
     "training_runs": check_training_line,
     "batch_norm": check_batch_norm,
@@ -322,7 +323,18 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     kinds = {finding.kind for name in WRITERS for _, finding in findings_of(analyse_campaign(name)[1])}
     # test_model_figures.py has the law, test_answer.py the throughput of a baseline.
     assert set(CHECKS) - kinds <= {"efficiency_uncertain", "scaling_law", "best_throughput_of_baseline"}
-    assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "latency", "shared_hosts"}
+    assert kinds - set(CHECKS) <= {
+        *("lowest", "preflight_failed", "throughput", "latency", "shared_hosts"),
+        *(
+            "one_is_slower",
+            "both_ways",
+            "uncertain",
+            "too_few_launches",
+            "not_interleaved",
+            "open_pairs",
+            "alike_differ",
+        ),
+    }
 
 
 def test_sections_of_a_campaign_name_the_tables_that_they_draw(analysed):

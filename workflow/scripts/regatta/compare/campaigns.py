@@ -116,6 +116,10 @@ class CampaignsCompared:
     fields: list[str]
     fallback: str = ""
 
+    @property
+    def has_environments(self) -> bool:
+        return bool(self.base.headers and self.test.headers)
+
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
 

@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 
 from regatta.compare.campaigns import match_key
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
-from regatta.core.verdicts import Compared, Verdict, judge_all, verdict_text
+from regatta.core.text import natural, nodes_text, percent, plural, status_text, three
+from regatta.core.verdicts import Compared, Verdict, judge_all
 from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
-from regatta.topics.comparison.tables import sides_of, times_by_cell
+from regatta.topics.comparison.tables import sides_of, times_by_cell, verdict_values
+from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
 ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
@@ -209,17 +211,18 @@ def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Ve
 SHOWN = 4  # cells of a kind, so that the whole text stays within 20 lines
 SHOWN_FASTER = 2
 CAUSE_LENGTH = 160
-LEAST_P = 0.001  # smaller values are shown as p < 0.001
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
 def gate_text(gate: Gate, results: Path) -> str:
     """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is."""
-    slower, faster, unclear = (gate.with_verdict(word) for word in ("slower", "faster", "inconclusive"))
-    lines = [headline(gate)]
-    lines += _some("not ok", [f"{cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
-    lines += _some("slower", [f"{cell.id}: {comparison_text(cell)}" for cell in slower], SHOWN)
-    lines += _some("faster", [f"{cell.id}: {comparison_text(cell)}" for cell in faster[::-1]], SHOWN_FASTER)
+    lines, unclear = [headline(gate)], gate.with_verdict("inconclusive")
+    lines += _some("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
+    for word, cells, num in (
+        ("slower", gate.with_verdict("slower"), SHOWN),
+        ("faster", gate.with_verdict("faster")[::-1], SHOWN_FASTER),
+    ):
+        lines += _some(word, [f"{cell.id}: {_verdict(gate, cell)}" for cell in cells], num)
     if unclear:
         num, slowest = plural(len(unclear), "cell"), f"{unclear[0].id}: {_verdict(gate, unclear[0])}"
         lines.append(f"  not settled: {num} (do not fail the gate); largest ratio: {slowest}")
@@ -262,29 +265,14 @@ def headline(gate: Gate) -> str:
 
 
 def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
-    yield from (f"  {kind}: {item}" for item in items[:num])
+    yield from (f"  {item}" for item in items[:num])
     if len(items) > num:
         yield f"  ... and {len(items) - num} more {kind}"
 
 
-def comparison_text(cell: JudgedCell) -> str:
-    """Return `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`, or
-    `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
-    ratio, p_value = cell.comparison.ratio, cell.comparison.p_adjusted
-    texts = [f"takes {ratio_text(ratio.mean)} times as long"]
-    if ratio.low is not None:
-        texts.append(f"{ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}")
-    if p_value is not None:
-        texts.append(f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}")
-    texts.append(f"{plural(len(cell.pair.test), 'launch', 'launches')} ({len(cell.pair.base)} before)")
-    return ", ".join([*texts, "screened"] if p_value is None else texts)
-
-
 def _verdict(gate: Gate, cell: JudgedCell) -> str:
-    """Return the verdict with its numbers: `slower: takes 1.230 times as long, ...`."""
-    found, ratio, margin = cell.comparison, cell.comparison.ratio, gate.margin_of(cell)
-    word = verdict_text(found.word, ratio.low, ratio.high, ratio.kind, found.p_adjusted, margin)
-    return f"{word}: {comparison_text(cell)}"
+    nums = {"num_launches": len(cell.pair.test), "num_reference_launches": len(cell.pair.base)}
+    return row_text(SimpleNamespace(margin_ratio=gate.margin_of(cell), **nums, **verdict_values(cell.comparison)))
 
 
 def _cause(cell: JudgedCell) -> str:

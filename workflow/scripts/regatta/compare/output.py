@@ -6,22 +6,18 @@ from collections.abc import Iterator
 import pandas as pd
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import UNKNOWN, duration, percent, plural
+from regatta.core.text import UNKNOWN, duration, plural
+from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.report.panels import Section, Table, full_names
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
-from regatta.topics.comparison.tables import by_effect, is_within_margin
+from regatta.topics.comparison.tables import is_within_margin
 
 SHOWN = 10  # cells of a list
-NAMED = 4  # differences of environment in the answer
-NO_ENVIRONMENTS = "Environments unknown: no launch files."
 HOW_TO_READ = (
-    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than"
-    f" {MIN_LAUNCHES} launches."
-    " n: launches, test vs. base."
+    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
 
 Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
@@ -33,11 +29,10 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     names = _names_of_all(found)
     rows = rows.assign(full_name=names[COMPARED])
     listed = rows if shows_all else rows[~is_within]
-    lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
-    lines += ["", f"{texts.counts_text(rows)} (margin {percent(found.margin)} %)."]
-    shift = texts.direction_text(texts.direction(texts.judged_rows(rows)))
-    lines += [f"Overall, {shift}."] if shift else []
-    lines += _limits(rows)
+    lines = [*_side("base", found.base), *_side("test", found.test), ""]
+    lines += [f"{lead}{f'; {text}' if text else ''}" for _, lead, text in statements(found)]
+    differences = found.environment if found.has_environments else []
+    lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in differences]
     lines += [f"Note: {found.fallback}."] if found.fallback else []
     if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
@@ -57,11 +52,6 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         lines += ["", f"{reason}: {plural(len(cells), 'cell')}", *(f"  {name}" for name in cells[:most])]
         lines += [f"  ... and {len(cells) - most} more"] if len(cells) > most else []
     return "\n".join(lines) + "\n"
-
-
-def _limits(rows: pd.DataFrame) -> list[str]:
-    """Return sentences about variation that the intervals exclude, and about what widens them."""
-    return [text for text in (texts.allocations_text(rows), texts.correlation_text(rows)) if text]
 
 
 COMPARED = "compared"
@@ -94,12 +84,15 @@ def _size(side: CampaignResults) -> str:
     return f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
 
 
-def _environment_lines(found: CampaignsCompared) -> list[str]:
-    if not (found.base.headers and found.test.headers):
-        return [NO_ENVIRONMENTS]
-    if not found.environment:
-        return ["No environment difference was recorded."]
-    return ["Environment differences:", *(f"  {difference_text(d, 'in base', 'in test')}" for d in found.environment)]
+def statements(found: CampaignsCompared) -> list[tuple[str, str, str]]:
+    """Return anchor, lead and text of each finding: what differs in times, the verdicts, and in environments."""
+    judged = texts.with_labels(texts.judged_rows(found.comparisons))
+    known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
+    is_known = found.has_environments
+    words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
+    findings = [*texts.compared_findings(judged), Finding("environment", words, (), (), "environment")]
+    of_findings = [(f.anchor, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
+    return [(anchor, f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text) for anchor, lead, text in of_findings]
 
 
 def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:
@@ -123,40 +116,10 @@ def comparison_page(found: CampaignsCompared) -> str:
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
-    csv, lead = ("comparisons.csv", to_csv(found.comparisons)), " ".join([texts.COMPARED, *_limits(found.comparisons)])
-    return _render(title, lead, facts, csv, parts, list(_answer(found)))
-
-
-def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str, str]]:
-    """Yield anchor, lead and text of at most four lines: verdicts, direction, largest effect, environment."""
-    judged = texts.judged_rows(found.comparisons)
-    slower, _, others = texts.counts_text(found.comparisons).partition(", ")
-    yield "comparisons", slower, f"{others} (margin {percent(found.margin)} %)"
-    if shift := texts.direction(judged):
-        lead, _, numbers = texts.direction_text(shift).partition(" (")
-        yield "comparisons", f"Overall, {lead}", numbers.removesuffix(")")
-    for row in by_effect(texts.with_labels(judged)).head(1).itertuples():
-        text = f"ratio {texts.interval_text(row)}: {texts.verdict_text(row)}"
-        yield "comparisons", f"Largest effect: {row.label}", text
-    differences = [difference for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
-    if not (found.base.headers and found.test.headers):
-        yield "environment", "Environments unknown", "no launch files"
-    elif differences:
-        names = [difference.name for difference in differences]
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        lead = plural(len(names), "environment difference")
-        yield "environment", lead, f"{', '.join(names[:NAMED])}{more}"
-    else:
-        yield "environment", "No environment difference was recorded", ""
-
-
-def _render(
-    title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part], answer: list[tuple[str, str, str]] = ()
-) -> str:
-    """csv: file name and text of all numbers, for download. answer: anchor, lead and text of each line."""
+    csv = "comparisons.csv", to_csv(found.comparisons)
     contents = [(section.id, section.title) for section, _ in parts]
-    words = {"title": title, "lead": lead, "facts": facts, "contents": contents, "answer": answer}
-    return load_template("compare.html.j2").render(words, csv=csv, parts=parts)
+    words = {"title": title, "lead": texts.COMPARED, "facts": facts, "contents": contents}
+    return load_template("compare.html.j2").render(words, answer=statements(found), csv=csv, parts=parts)
 
 
 def _fact(side: CampaignResults) -> str:
@@ -165,10 +128,9 @@ def _fact(side: CampaignResults) -> str:
 
 
 def _environment_part(found: CampaignsCompared) -> Part:
-    is_known = found.base.headers and found.test.headers
-    empty = "No difference was recorded." if is_known else NO_ENVIRONMENTS
     table = environment_table("Environment differences", found.environment, "base", "test")
-    return Section("environment", "Environment", empty, tables=(table,) if table else ()), ()
+    empty = next(lead for anchor, lead, _ in statements(found) if anchor == "environment")
+    return Section("environment", "Environment", f"{empty}.", tables=(table,) if table else ()), ()
 
 
 def _comparisons_part(found: CampaignsCompared) -> Part:
