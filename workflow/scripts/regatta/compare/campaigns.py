@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.fields import different_values, single_differences
+from regatta.compare.fields import single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
@@ -27,13 +27,13 @@ from regatta.topics.comparison.section import Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
-NEEDED_BY_GATE = ("cell", "status", "p50_s")
-NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
+NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
 PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in benchmark_names())
-USED_IF_PRESENT = ("benchmark", "repeat", "launch", *PRIMARY_TIMES)
+USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
 MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name, and hosts
 
 MOST_FIELDS = 5  # in a message
+BASE, TEST = "only in base", "only in test"  # reasons for which a cell has no counterpart
 
 
 def match_key(spec: dict) -> str:
@@ -61,17 +61,11 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
     )
 
 
-def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
-    """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
-    frozen, measurements = check_baseline_campaign(results)
-    return read_frozen(frozen), _read_columns(measurements, NEEDED_BY_GATE)
-
-
-def _read_columns(measurements: Path, needed: tuple[str, ...]) -> pd.DataFrame:
+def _read_columns(measurements: Path) -> pd.DataFrame:
     """Return columns of measurements.csv. Raises UserError if it lacks one that is needed."""
     with measurements.open() as file:
         present = file.readline().rstrip("\n").split(",")
-    names = dict.fromkeys([*needed, *(name for name in USED_IF_PRESENT if name in present)])
+    names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
     return read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
 
 
@@ -127,7 +121,7 @@ class CampaignsCompared:
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    campaign, table = read_frozen(frozen), _read_columns(measurements, NEEDED)
+    campaign, table = read_frozen(frozen), _read_columns(measurements)
     advice = f"Rebuild it from the store: python workflow/scripts/rebuild_report.py {folder}"
     for name in {"p50_s", *PRIMARY_TIMES} & set(table):
         is_time = table[name].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
@@ -147,27 +141,19 @@ def read_campaign(folder: Path) -> CampaignResults:
 
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
     """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
-    cells = {match_key(cell["spec"]): cell for cell in base.campaign["cells"]}
-    others = {match_key(cell["spec"]): cell for cell in test.campaign["cells"]}
-    shared = [key for key in others if key in cells]
-    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
-    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
-    specs = [[cell["spec"] for cell in found] for found in unmatched.values()]
-    fields = single_differences(*specs)
-    if not shared:
-        differences = fields or different_values(*specs)
-        raise UserError(
-            f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
-            f" backend, device and stack name. {_sentence(differences)}Compare campaigns that share cells."
-        )
     columns = primary_columns(base.measurements, test.measurements)
     times = times_by_cell(base.measurements, columns), times_by_cell(test.measurements, columns)
+    pairs, unmatched = matched_cells(base.campaign, test.campaign, times)
+    fields = single_differences(*([cell["spec"] for cell in unmatched.get(side, ())] for side in (BASE, TEST)))
+    if not pairs and unmatched.keys() <= {BASE, TEST}:
+        more = f"; and {len(fields) - MOST_FIELDS} more" if len(fields) > MOST_FIELDS else ""
+        differences = f"Cells differ in {'; '.join(fields[:MOST_FIELDS])}{more}. " if fields else ""
+        raise UserError(
+            f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
+            f" backend, device and stack name. {differences}Compare campaigns that share cells."
+        )
     rows, sides = [], []
-    for key in shared:
-        cell, other = cells[key], others[key]
-        if reason := _why_not(cell, other, times):
-            unmatched.setdefault(f"not compared, {reason}", []).append(other)
-            continue
+    for cell, other in pairs:
         compared = {"reference": cell["id"], "axis": "campaign"}
         compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
         rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
@@ -179,25 +165,32 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
     tables = {
         reason: with_hosts(make_table([cell_row(cell) for cell in found], schema), found)
         for reason, found in unmatched.items()
-        if found
     }
     environment = by_stack(dict(stack_sides(base, test)))
     fallback = fallback_text(base.measurements, test.measurements)
     return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields, fallback)
 
 
-def _sentence(differences: list[str]) -> str:
-    more = f"; and {len(differences) - MOST_FIELDS} more" if len(differences) > MOST_FIELDS else ""
-    return f"Cells differ in {'; '.join(differences[:MOST_FIELDS])}{more}. " if differences else ""
-
-
-def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, Times]]) -> str | None:
-    versions = cell["spec"]["version"], other["spec"]["version"]
-    if versions[0] != versions[1]:
-        return f"measured by version {versions[0]} of {cell['spec']['benchmark']} in base and {versions[1]} in test"
-    if cell["id"] not in times[0]:
-        return "no ok launch in base"
-    return None if other["id"] in times[1] else "no ok launch in test"
+def matched_cells(
+    base: dict, test: dict, times: tuple[dict[str, Times], dict[str, Times]]
+) -> tuple[list[tuple[dict, dict]], dict[str, list[dict]]]:
+    """Return the pairs of cells of two campaigns that measure the same, and the cells without a pair by the reason."""
+    cells, others = ({match_key(cell["spec"]): cell for cell in side["cells"]} for side in (base, test))
+    pairs, unmatched = [], {BASE: [cell for key, cell in cells.items() if key not in others]}
+    for key, other in others.items():
+        versions = [side[key]["spec"]["version"] for side in (cells, others) if key in side]
+        if key not in cells:
+            reason = TEST
+        elif versions[0] != versions[1]:
+            benchmark = other["spec"]["benchmark"]
+            reason = f"not compared, measured by version {versions[0]} of {benchmark} in base and {versions[1]} in test"
+        elif cells[key]["id"] not in times[0] or other["id"] not in times[1]:
+            reason = f"not compared, no ok launch in {'test' if cells[key]['id'] in times[0] else 'base'}"
+        else:
+            pairs.append((cells[key], other))
+            continue
+        unmatched.setdefault(reason, []).append(other)
+    return pairs, {reason: cells for reason, cells in unmatched.items() if cells}
 
 
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from regatta.compare.campaigns import match_key
+from regatta.compare.campaigns import matched_cells
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import natural, nodes_text, percent, plural, status_text, three
 from regatta.core.verdicts import Compared, Verdict, judge_all
@@ -104,7 +104,7 @@ def judge(
 ) -> Gate:
     """Return the result of the gate for a frozen campaign and its measurements.
 
-    before: the same of the baseline campaign, with at least cell, status and p50_s.
+    before: the same of the baseline campaign.
     margin: allowed relative increase of a time. allocation_variation: see Gate.
     """
     pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
@@ -154,46 +154,23 @@ def _screened(pair: Compared, limit: float) -> Verdict:
 
 
 def _pairs(campaign: dict, measurements: pd.DataFrame, before: tuple) -> tuple[dict[str, Compared], list[str]]:
-    """Return each cell with launches on both sides, and notes on the others."""
-    old_campaign, old_measurements = before
-    old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
-    columns = primary_columns(measurements, old_measurements)
-    times, old_times = (times_by_cell(_numbered(table), columns) for table in (measurements, old_measurements))
-    reasons, pairs = Counter(), {}
-    for cell in campaign["cells"]:
-        old = old_cells.get(match_key(cell["spec"]))
-        if old is None:
-            reasons["new"] += 1
-        elif old["spec"]["version"] != cell["spec"]["version"]:
-            reasons["measured by a different version of the benchmark"] += 1
-        elif old["id"] not in old_times:
-            reasons["previously not ok"] += 1
-        elif cell["id"] in times:
-            sides = old_times[old["id"]], times[cell["id"]]
-            pairs[cell["id"]] = sides_of(*sides, cell["spec"]["benchmark"], is_same_campaign=False)
-    notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
-    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
-    gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
-    notes += filter(None, [fallback_text(measurements, old_measurements)])
-    return pairs, [*notes, *_notes(campaign, old_campaign, gone)]
-
-
-def _numbered(table: pd.DataFrame) -> pd.DataFrame:
-    """Return measurements with columns repeat and launch. If a baseline lacks them, repeats are numbered in order."""
-    table = table if "launch" in table else table.assign(launch=None)
-    return table if "repeat" in table else table.assign(repeat=table.groupby("cell").cumcount())
-
-
-def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
-    """Yield notes on cells that are `gone` (match_key), and on a different cluster."""
-    skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
-    reasons = [skipped[key] for key in gone if key in skipped]
-    if gone:
-        more = f"; {len(reasons)} skipped, such as: {reasons[0]}" if reasons else ""
-        yield f"{plural(len(gone), 'cell')} measured in '{old_campaign['name']}' no longer planned{more}"
-    clusters = nodes_text(old_campaign["cluster"]), nodes_text(campaign["cluster"])
+    """Return each cell with launches on both sides, and notes on the others and on a different cluster."""
+    tables = before[1], measurements
+    columns, clusters = primary_columns(*tables), [nodes_text(of["cluster"]) for of in (before[0], campaign)]
+    times = tuple(times_by_cell(table, columns) for table in tables)
+    pairs, unmatched = matched_cells(before[0], campaign, times)
+    found = {
+        cell["id"]: sides_of(
+            times[0][old["id"]], times[1][cell["id"]], cell["spec"]["benchmark"], is_same_campaign=False
+        )
+        for old, cell in pairs
+    }
+    others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in unmatched.items()]
+    notes = [f"not compared: {', '.join(others)}"] if others else []
+    notes += filter(None, [fallback_text(*tables)])
     if clusters[0] != clusters[1]:
-        yield f"'{old_campaign['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'"
+        notes.append(f"'{before[0]['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
+    return found, notes
 
 
 def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Verdict) -> JudgedCell:
@@ -272,7 +249,8 @@ def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
 
 def _verdict(gate: Gate, cell: JudgedCell) -> str:
     nums = {"num_launches": len(cell.pair.test), "num_reference_launches": len(cell.pair.base)}
-    return row_text(SimpleNamespace(margin_ratio=gate.margin_of(cell), **nums, **verdict_values(cell.comparison)))
+    row = SimpleNamespace(margin_ratio=gate.margin_of(cell), **nums, **verdict_values(cell.comparison))
+    return row_text(row) + (", screened" if row.p_adjusted is None else "")
 
 
 def _cause(cell: JudgedCell) -> str:
