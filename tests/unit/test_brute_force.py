@@ -374,9 +374,9 @@ def with_interval(case, pair):
 def test_the_comparison_of_stacks(case):
     pairs = compared_pairs(case)
     if not pairs:
-        assert not case.found["comparisons"]
+        assert "comparison" not in case.lines
         return
-    values = case.found["comparisons"][0].values
+    values = case.lines["comparison"].values
     assert values["num"] == len(pairs)
     assert values["num_undecidable"] == sum(num < 3 for _, _, _, num, *_ in pairs)
     assert values["median_ratio"] == pytest.approx(median([ratio for ratio, *_ in pairs]), rel=1e-6)

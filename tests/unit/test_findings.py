@@ -341,7 +341,8 @@ CHECKS = {
     "no_straggler": check_no_straggler,
     "outliers": check_outliers,
     "outliers_of_one": check_outliers_of_one,
-    "comparisons": check_comparisons,
+    "equal": check_comparisons,
+    "verdicts": check_comparisons,
     "training": check_training,
     "training_runs": check_training_line,
     "batch_norm": check_batch_norm,
@@ -360,7 +361,18 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
         "best_throughput_of_baseline",
         "outliers_of_one",
     }
-    assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "latency", "shared_hosts"}
+    assert kinds - set(CHECKS) <= {
+        *("lowest", "preflight_failed", "throughput", "latency", "shared_hosts"),
+        *(
+            "one_is_slower",
+            "both_ways",
+            "uncertain",
+            "too_few_launches",
+            "not_interleaved",
+            "open_pairs",
+            "alike_differ",
+        ),
+    }
 
 
 def test_sections_of_a_campaign_name_the_tables_that_they_draw(analysed):

@@ -3,11 +3,12 @@ from synthetic import make_campaign, train_cell
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.topics.catalog import TOPICS
+from regatta.topics.comparison.texts import KIND_OF
 
 ONE = [train_cell("resnet18", 1, 1, "none", None)]
 
 
-DERIVED = ("Comparisons", "Communication model", "Scaling models", "Best bucket", "Exposed communication", "MFU")
+DERIVED = ("Communication model", "Scaling models", "Best bucket", "Exposed communication", "MFU")
 
 
 def methods_of(campaign):
@@ -23,7 +24,6 @@ def test_a_campaign_of_one_cell_has_no_term_on_what_takes_several():
 
 
 def test_each_analysis_is_told_only_where_the_campaign_has_its_cells():
-    assert terms_of([cell_of("contained"), cell_of("bound")]) == {"Comparisons"}
     assert terms_of([cell_of("contained", 4**i) for i in range(5)]) == {"Communication model"}
     assert terms_of([cell_of("contained", 4**i) for i in range(4)]) == set()
     assert terms_of([train_cell("resnet18", 1, 2)]) == {"Exposed communication"}
@@ -40,7 +40,7 @@ def test_mfu_is_told_where_the_cluster_has_peaks_and_steps_were_trained():
 
 
 def test_the_terms_have_the_constants_of_the_code():
-    text = methods_of(make_campaign([cell_of("contained"), cell_of("bound")]))["Comparisons"]
+    text = KIND_OF["one_is_slower"].help
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
     assert f"at least {MIN_LAUNCHES} launches per side" in text
 
@@ -48,7 +48,3 @@ def test_the_terms_have_the_constants_of_the_code():
 def test_words_of_findings_are_defined():
     terms = methods_of(make_campaign([train_cell("resnet18", 1, 2)]))
     assert "multiple comparisons with the best" in terms["Within noise"]
-    assert (
-        "Statistically significant"
-        in methods_of(make_campaign([cell_of("contained"), cell_of("bound")]))["Comparisons"]
-    )

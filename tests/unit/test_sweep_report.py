@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from synthetic import analyse, collective_cell, write_lines
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 
-from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
+from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.output import comparison_text
+from regatta.compare.trends import times_of_cells
 from regatta.core.names import campaign_names
 from regatta.kit.findings import filled
 from regatta.report.cells import data_block
@@ -327,7 +328,7 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     assert {cell.rpartition("-")[0].rpartition("-")[2] for cell in slower["cell"]} == {"n2"}
     assert (slower["reference"] == slower["cell"]).all()
     assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
-    assert len(history_of_cells([read_campaign(before), read_campaign(after)]).table) == 18
+    assert len(times_of_cells([read_campaign(before), read_campaign(after)])) == 18
 
 
 def test_rounds_and_names_stay_distinct_for_pairs(of_pairs):

@@ -284,15 +284,10 @@ def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
         **{name: [rounded(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
-        "verdict": [texts["words"].index(_verdict(row)) for row in table_rows(table)],
+        "verdict": [
+            texts["words"].index(None if is_unknown(row.verdict) else verdict_text(row)) for row in table_rows(table)
+        ],
     }
-
-
-def _verdict(row) -> str | None:
-    if is_unknown(row.verdict):
-        return None
-    ends = row.time_low_ratio, row.time_high_ratio, row.interval
-    return verdict_text(row.verdict, *ends, row.p_adjusted, row.margin_ratio)
 
 
 def _keyed(table: pd.DataFrame) -> tuple[list[str], dict[tuple, int]]:

@@ -12,8 +12,6 @@ from regatta.report.findings import Finding, percent_number
 from regatta.topics import communication, training_runs
 from regatta.topics.base import ReportData, Topic, grouped, plain_rows
 from regatta.topics.comparison import section as comparison
-from regatta.topics.comparison.heatmap import difference_text
-from regatta.topics.comparison.texts import margins_text, significant_text
 from regatta.topics.scaling import section as scaling
 from regatta.topics.settings import GROUP, Setting, cost_text, highest_cost, is_costly, settings_of
 from regatta.topics.sweep import section as sweep
@@ -139,39 +137,12 @@ def _worst_bucket(
     return max(found, key=lambda item: item[:2], default=(None, None, None))[1:]
 
 
-def compared(data: ReportData) -> AnswerLine | None:
-    """Return which stack, or other compared value, takes longer, and whether that exceeds the margin."""
-    found = comparison.findings(data)
-    if not found:
-        return None
-    values = {name: value for name, value in found[0].values.items() if name not in ("largest_text", "margins")}
-    margins, num, direction = found[0].values["margins"], values["num"], values["direction"]
-    counts, beyond = values["by_verdict"], values["by_verdict"]["slower"] + values["by_verdict"]["faster"]
-    values |= {"margins": margins, "num_in_blocks": len(comparison.in_blocks(data))}
-    lead, margin = f"{values['pair'][:1].upper()}{values['pair'][1:]}", f"{margins_text(margins)} margin"
-    within = counts["equivalent"]
-    settled = f"{within} within it, {num - within} inconclusive" if within else "inconclusive"
-    verdict = f"{beyond} of {num} beyond the {margin}" if beyond else f"none beyond the {margin} ({settled})"
-    verdict = f"all within the {margin}" if within == num else f"all beyond the {margin}" if beyond == num else verdict
-    texts = [significant_text(values["num_significant"], num), verdict]
-    if values["num_undecidable"] == num:
-        texts = ["too few launches for a verdict"]
-    if direction is not None:
-        word, ratio = "slower" if direction["is_slower"] else "faster", abs(direction["median_ratio"] - 1)
-        lead += f": {percent_number(ratio)} % {word} (median)"
-    elif values["median_ratio"] is not None:
-        texts.append(f"median difference {difference_text(values['median_ratio'])} %")
-    if values["num_in_blocks"]:
-        texts.append(f"{plural(values['num_in_blocks'], 'pair')} not interleaved in time: drift is not excluded")
-    return AnswerLine("comparison", lead, "; ".join(texts), "comparisons", values)
-
-
 RESULTS: tuple[Callable[[ReportData], AnswerLine | None], ...] = (
     *(
         summary_of(sweep.TOPIC),
         summary_of(scaling.TOPIC),
         bucket,
-        compared,
+        summary_of(comparison.TOPIC),
         summary_of(communication.TOPIC),
         summary_of(training_runs.TOPIC),
     ),
