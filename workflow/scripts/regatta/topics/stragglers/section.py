@@ -12,7 +12,7 @@ from regatta.report.same_hosts import HOST
 from regatta.store.csv_files import OUTLIERS
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.tables import MARGIN, versus_of
-from regatta.topics.stragglers.figures import straggler_figures, typical_figure, worst_of, worst_times
+from regatta.topics.stragglers.figures import rank_figures, worst_of
 from regatta.topics.stragglers.tables import (
     LAG,
     MOST_OF_RECORDS,
@@ -27,7 +27,10 @@ from regatta.topics.stragglers.tables import (
 from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, MOST_OF_EXCESS, SUSPECT_P
 
 MOST_ROWS = 20
-STRIP = "median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at 0"
+STRIP = (
+    "Strip: one record, median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at"
+    " 0. Diamonds: straggler. Triangles: outliers."
+)
 COSTLY_RATIO = 0.01  # share of iterations, and of their time, from which a place with outliers is named
 # Behavior of the last rank, and the timed iterations.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
@@ -40,21 +43,15 @@ def section(data: ReportData) -> Section | None:
     stragglers, hosts, waits = (data.tables[name] for name in ("stragglers", "straggler_hosts", "waits"))
     if stragglers.empty:
         return None
-    if (worst := worst_of(stragglers, hosts)) is not None:
-        figures = straggler_figures(worst, waits, worst_times(worst, data.launches), data.names)
-        lead = f"Strips: {STRIP}. Diamonds: straggler. Triangles: outliers."
-    else:
-        figures, lead = typical_figure(waits, data.ok, data.launches, data.names), f"Strip: one record, {STRIP}."
-    tables, summary = (
-        late_tables(stragglers, hosts, data.device),
-        "" if worst is not None else "Stragglers and outliers",
-    )
-    return Section("stragglers", "Stragglers", "", lead if figures else "", figures, tables, summary=summary)
+    worst = worst_of(stragglers, hosts)
+    figures = rank_figures(worst, waits, data.ok, data.launches, data.names)
+    tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers and outliers" if worst is None else ""
+    return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
 
 
 NOT_SLOW = "No slow node or rank: {num_checked} of {num_ok:measurement} checked."
 BEHIND = "{lag_ratio:number} of the iteration behind the other %s ({lag_ratio:ends})."
-LATE = ("It {does} in {what}, by {lag_s:number}; suspect in {num_suspect_launches} of {num_launches:launch/launches}.",)
+LATE = "It {does} in {what}, by {lag_s:number}; suspect in {num_suspect_launches} of {num_launches:launch/launches}."
 CHECK = (
     "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
     " again without this node. Outliers raise means and high percentiles; medians are barely affected."
