@@ -51,7 +51,7 @@ def section(data: ReportData) -> Section | None:
 
 NOT_SLOW = "No slow node or rank: {num_checked} of {num_ok:measurement} checked."
 BEHIND = "{lag_ratio:number} of the iteration behind the other %s ({lag_ratio:ends})."
-LATE = "It {does} in {what}, by {lag_s:number}; suspect in {num_suspect_launches} of {num_launches:launch/launches}."
+LATE = "In {num_suspect_launches} of {num_launches:launch/launches} it {does} in {what}, by {lag_s:number} on average."
 CHECK = (
     "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
     " again without this node. Outliers raise means and high percentiles; medians are barely affected."
