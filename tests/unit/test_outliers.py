@@ -13,7 +13,7 @@ from regatta.core.statistics import outer_fences
 from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.topics.catalog import collect
-from regatta.topics.stragglers.section import findings, outlier_groups, outlier_tables
+from regatta.topics.stragglers.section import findings
 from regatta.topics.stragglers.tables import straggler_hosts_table, stragglers_table
 from regatta.topics.stragglers.waits import (
     ALL_RANKS,
@@ -246,7 +246,6 @@ def test_where_no_record_is_long_enough_the_counts_are_unknown_and_not_none():
     assert stragglers["num_outliers"].isna().all()
     assert stragglers["has_most_outliers"].isna().all()
     assert hosts["num_outliers_of_host"].isna().all()
-    assert outlier_tables(outlier_groups(stragglers), "cpu") == []
     assert "outliers" not in findings_of(launch_of(0, None))
 
 
@@ -276,22 +275,11 @@ def findings_of(*launches):
     return {finding.kind: finding for finding in findings(data)}
 
 
-def test_the_report_shows_the_counts_and_the_rank_with_most():
-    groups = outlier_groups(tables_of(launch_of(0, of_kinds(*MIXED)))[0])
-    (table,) = outlier_tables(groups, "cpu")
-    assert table.columns[-5:-1] == ("All ranks", "One host", "One rank", "Unclassified")
-    assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
-    assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3: 2 of 3")
+def test_outliers_are_counted_by_class():
     found = findings_of(launch_of(0, of_kinds(*MIXED)))
     assert list(found["outliers"].values["by_class"].values()) == [6, 1, 3, 1]
+    assert (found["outliers"].values["num"], found["outliers"].values["num_iterations"]) == (11, 100)
     assert "outliers_of_one" not in found
-
-
-def test_few_outliers_have_no_table_unless_one_rank_has_most():
-    mine = [who for who in MIXED if who != (ONE_RANK, 0)]
-    assert outlier_tables(outlier_groups(tables_of(launch_of(0, of_kinds(*mine), num_iterations=3000))[0]), "cpu") == []
-    always = outlier_groups(tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
-    assert outlier_tables(always, "cpu")[0].rows[0][-1] == "rank 3: 5 of 5"  # as few, but no chance
 
 
 def test_the_costliest_place_is_named_only_where_outliers_are_many_and_cost_time():
@@ -306,10 +294,9 @@ def test_the_costliest_place_is_named_only_where_outliers_are_many_and_cost_time
     assert costs(1, 9.0) is None  # 1 % of iterations, which may be chance
 
 
-def test_where_no_outlier_was_seen_there_is_no_table():
+def test_that_no_outlier_was_seen_is_a_finding():
     values = findings_of(launch_of(0, ()))["outliers"].values
     assert (values["num"], values["num_iterations"]) == (0, 100)
-    assert outlier_tables(outlier_groups(tables_of(launch_of(0, ()))[0]), "cpu") == []
 
 
 def test_the_finding_on_outliers_of_one_names_the_host_before_the_rank():
@@ -335,11 +322,10 @@ def test_planted_outliers_go_from_the_store_to_the_report(tmp_path):
         write_lines(path, lines)
     collected, _ = collect(read_frozen(folder / "campaign.0123456789ab.json"), folder / "launches")
     stragglers = stragglers_table(collected["waits"])
-    groups = outlier_groups(stragglers)
-    calls = groups[groups["quantity"] == IN_COLLECTIVE].iloc[0]
+    calls = stragglers[(stragglers["quantity"] == IN_COLLECTIVE) & (stragglers["rank"] == 5)].iloc[0]
     assert calls["num_iterations_checked"] == 6 * 2 * 60
     assert calls["num_outliers_all_ranks"] >= 12
-    assert (calls["num_outliers_of_rank"], calls["rank"], calls["hosts"]) == (6, 5, "node001")
+    assert (calls["num_outliers_of_rank"], calls["hosts"]) == (6, "node001")
     assert calls["num_outliers_one_rank"] == 8  # two are of the exponential scatter
     assert calls["outlier_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
     found = {finding.kind: finding for finding in findings(analyse(folder))}

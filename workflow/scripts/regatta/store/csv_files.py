@@ -147,8 +147,8 @@ _CHECKED = (
 _COUNTS = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
 _KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
 OUTLIERS = (
-    Column("num_iterations_checked", "iterations", WHOLE, table="outliers", help=_CHECKED),
-    *(Column(f"num_outliers{end}", of, WHOLE, table="outliers", help=_COUNTS) for end, of in _KINDS.items()),
+    *in_file(WHOLE, _CHECKED, "num_iterations_checked"),
+    *(Column(f"num_outliers{end}", of, WHOLE, help=_COUNTS) for end, of in _KINDS.items()),
     *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "outlier_cost_iterations"),
 )
 OUTLIERS_OF_RANK = Column("num_outliers_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")

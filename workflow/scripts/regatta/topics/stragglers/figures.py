@@ -46,26 +46,32 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def straggler_figures(
-    worst, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]
+def rank_figures(
+    worst, waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]
 ) -> tuple[Figure, ...]:
-    """Return the strip of one record, and its map if its times could be read.
+    """Return the strip and map of the worst straggler's record; without one, the strip of the first on most ranks.
 
-    worst: see `worst_of`. names: those of cells.
+    worst: see `worst_of`. ok: of measurements.csv. names: those of cells. Empty if no launch file has such a record.
     """
-    ranks = waits[(waits["launch"] == worst.launch) & (waits["quantity"] == worst.quantity)].sort_values("rank")
-    late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
-    first = ranks.iloc[0]
-    place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
-    record = f"{names[first['cell']]}, launch {first['repeat'] + 1}"
-    strip = _strip("straggler-strip", ranks, late, place, record)
-    return (strip,) if times_ns is None else (strip, _map(times_ns, ranks, late, place, record))
-
-
-def worst_times(worst, launches: Path) -> np.ndarray | None:
-    """Return the nanoseconds of the record that is drawn, (ranks, iterations), from its launch file, or None."""
-    quantity, times_ns = _rank_times(worst.launch, worst.line, launches)
-    return times_ns if quantity == worst.quantity else None
+    if worst is None:
+        is_wanted = ok["launch"].isin(waits.loc[waits["world_size"] == waits["world_size"].max(), "launch"])
+    else:
+        is_wanted = (ok["launch"] == worst.launch) & (ok["line"] == worst.line)
+    for record in ok[is_wanted].sort_values(["repeat", "launch", "line"], kind="stable").itertuples():
+        quantity, times_ns = _rank_times(record.launch, record.line, launches)
+        ranks = waits[(waits["launch"] == record.launch) & (waits["quantity"] == quantity)].sort_values("rank")
+        ranks = ranks[ranks["world_size"] == record.world_size]
+        if times_ns is not None and len(ranks) == len(times_ns):
+            quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
+            ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
+            place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
+            name = f"{names[record.cell]}, launch {record.repeat + 1}"
+            if worst is None:
+                return (_strip("rank-times", ranks, [], place, name),)
+            late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
+            strip = _strip("straggler-strip", ranks, late, place, name)
+            return strip, _map(times_ns, ranks, late, place, name)
+    return ()
 
 
 def _rank_times(launch: str, line: int, launches: Path) -> tuple[str, np.ndarray | None]:
@@ -77,24 +83,6 @@ def _rank_times(launch: str, line: int, launches: Path) -> tuple[str, np.ndarray
         return waiting_times(record, record["spec"])
     except (KeyError, TypeError, ValueError):  # the file changed since it was collected
         return "", None
-
-
-def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]) -> tuple[Figure, ...]:
-    """Return the strip of the first record on most ranks whose times show who was last; empty without one.
-
-    For campaigns without a straggler, whose waits.csv has no quantiles.
-    """
-    largest = waits[waits["world_size"] == waits["world_size"].max()]
-    records = ok[ok["launch"].isin(largest["launch"])].sort_values(["repeat", "launch", "line"], kind="stable")
-    for record in records.itertuples():
-        quantity, times_ns = _rank_times(record.launch, record.line, launches)
-        ranks = largest[(largest["launch"] == record.launch) & (largest["quantity"] == quantity)].sort_values("rank")
-        if times_ns is not None and len(ranks) == len(times_ns):
-            quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
-            ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
-            place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
-            return (_strip("rank-times", ranks, [], place, f"{names[record.cell]}, launch {record.repeat + 1}"),)
-    return ()
 
 
 def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:

@@ -4,15 +4,15 @@ import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.statistics import OUTER_FENCE
-from regatta.core.text import UNKNOWN, is_unknown, three
-from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.core.text import three
 from regatta.kit.findings import FAIR, NOTE, RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table
 from regatta.report.same_hosts import HOST
+from regatta.store.csv_files import OUTLIERS
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.tables import MARGIN, versus_of
-from regatta.topics.stragglers.figures import straggler_figures, typical_figure, worst_of, worst_times
+from regatta.topics.stragglers.figures import rank_figures, worst_of
 from regatta.topics.stragglers.tables import (
     LAG,
     MOST_OF_RECORDS,
@@ -27,36 +27,31 @@ from regatta.topics.stragglers.tables import (
 from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, MOST_OF_EXCESS, SUSPECT_P
 
 MOST_ROWS = 20
-STRIP = "median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at 0"
+STRIP = (
+    "Strip: one record, median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at"
+    " 0. Diamonds: straggler. Triangles: outliers."
+)
 COSTLY_RATIO = 0.01  # share of iterations, and of their time, from which a place with outliers is named
 # Behavior of the last rank, and the timed iterations.
 DOES = {IN_COLLECTIVE: "arrives last", COMPUTE: "computes longest", HOST_WAIT: "waits least"}
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
-_COUNTED = STRAGGLERS.of_table("outliers")
-CLASSES = (*_COUNTED[2:], Column("unknown", "unclassified", WHOLE))  # the first two: iterations and all outliers
+CLASSES = {column.name: column.label for column in OUTLIERS[2:-1]} | {"unknown": "unclassified"}
 
 
 def section(data: ReportData) -> Section | None:
-    """Return the part on stragglers and outliers, folded if there are none; None if no record could show any."""
+    """Return the part on stragglers and outliers, folded without a straggler; None if no record could show any."""
     stragglers, hosts, waits = (data.tables[name] for name in ("stragglers", "straggler_hosts", "waits"))
     if stragglers.empty:
         return None
-    outliers = outlier_tables(outlier_groups(stragglers), data.device)
-    tables = (*late_tables(stragglers, hosts, data.device), *outliers)
-    if (worst := worst_of(stragglers, hosts)) is not None:
-        figures = straggler_figures(worst, waits, worst_times(worst, data.launches), data.names)
-        lead = f"Strips: {STRIP}. Diamonds: straggler. Triangles: outliers."
-    else:
-        figures, lead = typical_figure(waits, data.ok, data.launches, data.names), f"Strip: one record, {STRIP}."
-    summary = "" if worst is not None or outliers else "Stragglers and outliers"
-    return Section(
-        *("stragglers", "Stragglers"), lead=lead if figures else "", figures=figures, tables=tables, summary=summary
-    )
+    worst = worst_of(stragglers, hosts)
+    figures = rank_figures(worst, waits, data.ok, data.launches, data.names)
+    tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers and outliers" if worst is None else ""
+    return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
 
 
 NOT_SLOW = "No slow node or rank: {num_checked} of {num_ok:measurement} checked."
 BEHIND = "{lag_ratio:number} of the iteration behind the other %s ({lag_ratio:ends})."
-LATE = ("It {does} in {what}, by {lag_s:number}; suspect in {num_suspect_launches} of {num_launches:launch/launches}.",)
+LATE = "In {num_suspect_launches} of {num_launches:launch/launches} it {does} in {what}, by {lag_s:number} on average."
 CHECK = (
     "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
     " again without this node. Outliers raise means and high percentiles; medians are barely affected."
@@ -123,7 +118,8 @@ def findings(data: ReportData) -> list[Finding]:
         num_checked = int(records.loc[records["num_launches"] >= MIN_LAUNCHES, "num_records"].sum())
         values, source = {"num_checked": num_checked, "num_ok": len(data.ok)}, of_rows("stragglers", records)
         found.append(Finding("no_straggler", values, (source,), anchor="stability"))
-    return [*found, *_outliers(outlier_groups(stragglers)), *_outliers_of_one(hosts, stragglers)]
+    checked = stragglers[stragglers["num_iterations_checked"].notna()].drop_duplicates([*PLACE, "quantity"])
+    return [*found, *_outliers(checked), *_outliers_of_one(hosts, stragglers)]
 
 
 def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: ReportData) -> list[Finding]:
@@ -145,21 +141,29 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     return [Finding(kind, values, (of_rows(table, slow),), cells, "warnings", words)]
 
 
-def _outliers(groups: pd.DataFrame) -> list[Finding]:
-    """Return the finding on all outliers, with the place where they cost most; none if nothing was checked."""
-    if groups.empty:
+def _outliers(places: pd.DataFrame) -> list[Finding]:
+    """Return the finding on all outliers, with the place where they cost most; none if nothing was checked.
+
+    places: a row of stragglers.csv for each checked shape, stack and quantity.
+    """
+    if places.empty:
         return []
-    num_iterations = int(groups["num_iterations_checked"].sum())
-    by_class = {column.name: int(groups[column.name].sum()) for column in CLASSES}
-    values = {"num": int(groups["num_outliers"].sum()), "num_iterations": num_iterations, "by_class": by_class}
-    values |= {"cost_ratio": float(groups["outlier_cost_iterations"].sum()) / num_iterations}
-    classes = ", ".join(f"{one.label} {by_class[one.name]:,}" for one in CLASSES if by_class[one.name])
+    sums = places[["num_iterations_checked", "num_outliers", "outlier_cost_iterations", *list(CLASSES)[:-1]]].sum()
+    num_iterations, num = int(sums["num_iterations_checked"]), int(sums["num_outliers"])
+    by_class = {name: int(sums[name]) for name in list(CLASSES)[:-1]}
+    by_class["unknown"] = num - sum(by_class.values())
+    values = {"num": num, "num_iterations": num_iterations, "by_class": by_class}
+    values |= {"cost_ratio": float(sums["outlier_cost_iterations"]) / num_iterations}
+    classes = ", ".join(f"{CLASSES[name]} {of_class:,}" for name, of_class in by_class.items() if of_class)
     words = {"classes": classes, "cost": three(100 * values["cost_ratio"], 2)}
-    costly = groups[(groups["share_ratio"] > COSTLY_RATIO) & (groups["cost_ratio"] > COSTLY_RATIO)]
+    share, cost = (
+        places[name] / places["num_iterations_checked"] for name in ("num_outliers", "outlier_cost_iterations")
+    )
+    costly = places.assign(cost_ratio=cost)[(share > COSTLY_RATIO) & (cost > COSTLY_RATIO)]
     for row in costly.nlargest(1, "cost_ratio").itertuples():
         values |= {"largest_ratio": float(row.cost_ratio)}
         words |= {"what": WHAT[row.quantity], "place": place_text(row), "largest_cost": three(100 * row.cost_ratio, 2)}
-    return [Finding("outliers", values, (of_rows("stragglers", groups),), anchor="stragglers", words=words)]
+    return [Finding("outliers", values, (of_rows("stragglers", places),), anchor="stragglers", words=words)]
 
 
 def _outliers_of_one(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Finding]:
@@ -177,67 +181,18 @@ def _outliers_of_one(hosts: pd.DataFrame, stragglers: pd.DataFrame) -> list[Find
     return []
 
 
-def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> list[Table]:
+def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> tuple[Table, ...]:
     """Return the ranks, and the hosts if there are several, that were the suspect of a launch."""
     found = []
     tables = (("Rank", stragglers, STRAGGLERS, "stragglers"), ("Host", hosts, STRAGGLER_HOSTS, "straggler_hosts"))
     for noun, table, columns, name in tables:
-        suspect = table[(table["num_suspect_launches"] > 0) | table["is_persistent"].fillna(False).astype(bool)]
-        if len(suspect):
-            rows = suspect.sort_values("lag_ratio", ascending=False, kind="stable").assign(interval="interval")
-            caption = f"{noun}s that were last in most records of a launch{_first_of(len(rows))}"
-            shown = columns.of_table("late")
-            found.append(Table.of_columns(caption, shown, rows.head(MOST_ROWS), device, (name,)))
-    return found
-
-
-def _first_of(num: int) -> str:
-    return f" (first {MOST_ROWS} of {num})" if num > MOST_ROWS else ""
-
-
-def outlier_groups(stragglers: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each checked shape, stack and quantity: counts, and the rank with most outliers of single ranks.
-
-    rank, hosts: unknown if no rank has more than half of them.
-    """
-    checked = stragglers[stragglers["num_iterations_checked"].notna()]
-    checked = checked.sort_values("num_outliers_of_rank", ascending=False, kind="stable")
-    first = checked.drop_duplicates([*PLACE, "quantity"])
-    has_most = 2 * first["num_outliers_of_rank"] > first["num_outliers_one_rank"]
-    return first.assign(
-        unknown=first["num_outliers"] - first[[column.name for column in CLASSES[:-1]]].sum(axis=1),
-        rank=first["rank"].where(has_most),
-        share_ratio=first["num_outliers"] / first["num_iterations_checked"],
-        cost_ratio=first["outlier_cost_iterations"] / first["num_iterations_checked"],
-    ).sort_values(["share_ratio", "quantity"], ascending=[False, True], kind="stable")
-
-
-def _most(row) -> str:
-    """Return the rank with more than half of the outliers of single ranks: `rank 3: 2 of 3`."""
-    return (
-        UNKNOWN
-        if is_unknown(row.rank)
-        else f"rank {row.rank}: {row.num_outliers_of_rank} of {row.num_outliers_one_rank}"
-    )
-
-
-OUTLIER_COLUMNS = (
-    Column("place", "measured", TEXT, text=lambda row: f"{WHAT[row.quantity]}, {place_text(row)}"),
-    *_COUNTED[:2],
-    Column("share_ratio", "outliers", shown_as="%"),
-    Column("cost_ratio", "added time", shown_as="%"),
-    *CLASSES,
-    Column("rank", "most frequent rank", TEXT, text=_most),
-)
-
-
-def outlier_tables(groups: pd.DataFrame, device: str) -> list[Table]:
-    """Return the table of groups with outliers, the largest share first; none if all may be chance."""
-    found = groups[groups["num_outliers"] > 0]
-    if not ((found["share_ratio"] > COSTLY_RATIO) | found["has_most_outliers"].fillna(False).astype(bool)).any():
-        return []
-    caption = f"Outlier iterations{_first_of(len(found))}"
-    return [Table.of_columns(caption, OUTLIER_COLUMNS, found.head(MOST_ROWS), device, ("stragglers",))]
+        rows = table[(table["num_suspect_launches"] > 0) | table["is_persistent"].fillna(False).astype(bool)]
+        if len(rows):
+            rows = rows.sort_values("lag_ratio", ascending=False, kind="stable").assign(interval="interval")
+            first = f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else ""
+            caption = f"{noun}s that were last in most records of a launch{first}"
+            found.append(Table.of_columns(caption, columns.of_table("late"), rows.head(MOST_ROWS), device, (name,)))
+    return tuple(found)
 
 
 def _margin(campaign: dict) -> float:

@@ -96,11 +96,8 @@ def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFram
         place = dict(zip((*PLACE, "quantity", "rank"), key, strict=True))
         outliers = {name: _sum(row[name] for row in launches) for name in _OUTLIERS}
         rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
-    num_tests = len(rows)
-    for row in rows:
-        shares = [1 / row["world_size"]] * (row["num_outliers_one_rank"] or 0)
-        row["has_most_outliers"] = _has_most(row["num_outliers_of_rank"], shares, num_tests)
-    return make_table(judged_lags(rows, lags, [row["quantity"] for row in rows], margin), STRAGGLERS)
+    shares = [[1 / row["world_size"]] * (row["num_outliers_one_rank"] or 0) for row in rows]
+    return make_table(_judged(rows, lags, shares, "num_outliers_of_rank", margin), STRAGGLERS)
 
 
 def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFrame:
@@ -122,9 +119,7 @@ def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.Dat
         rows.append({"host": host, "quantity": quantity} | _summed(joined) | expected | outliers)
         lags.append([row["lag_ratio"] for row in joined])
         chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[0]] or 0)])
-    for row, shares in zip(rows, chances, strict=True):
-        row["has_most_outliers"] = _has_most(row["num_outliers_of_host"], shares, len(rows))
-    rows = judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
+    rows = _judged(rows, lags, chances, "num_outliers_of_host", margin)
     return make_table(sorted(rows, key=lambda row: (row["host"], row["quantity"])), STRAGGLER_HOSTS)
 
 
@@ -198,14 +193,16 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
-    """Return whether a rank or host caused more than half of the outliers of single ones, beyond chance.
+def _judged(rows: list[dict], lags: list, shares: list[list[float]], column: str, margin: float) -> list[dict]:
+    """Add the verdicts on lags, and whether each caused more than half of the outliers of single ones, beyond chance.
 
-    shares: by outlier, the chance that it is this one's if all were alike.
+    shares: by row and outlier, the chance that it is this one's if all were alike. column: outliers of this one.
     """
-    if num is None:
-        return None
-    return num > MOST_OF_BLAMED * len(shares) and num_tests * chance_of_so_many(num, shares) < FALSE_DISCOVERIES
+    for row, of_row in zip(rows, shares, strict=True):
+        if (num := row[column]) is not None:
+            chance = len(rows) * chance_of_so_many(num, of_row)
+            row["has_most_outliers"] = num > MOST_OF_BLAMED * len(of_row) and chance < FALSE_DISCOVERIES
+    return judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
 
 
 def chance_of_so_many(num: int, shares: list[float]) -> float:
