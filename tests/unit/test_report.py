@@ -315,7 +315,7 @@ def test_one_error_of_several_ranks_is_one_failure(tmp_path):
     assert re.findall(r'<span class="cause">([^<]*)</span>', page) == ["RuntimeError: no"]
     assert "node0 (1), node1 (1), node2 (1)" in page
     for repeat in range(3):
-        assert f"<li>repeat {repeat}, rank {repeat} on node{repeat}: <a" in page
+        assert f"<li>launch {repeat + 1}, rank {repeat} on node{repeat}: <a" in page
 
 
 def test_the_log_of_a_failure_is_a_link_beside_the_report(laptop):

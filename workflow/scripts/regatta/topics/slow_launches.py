@@ -50,7 +50,8 @@ def slow_launches_table(measurements: pd.DataFrame) -> pd.DataFrame:
             for host, compared in _compared(rows, [row["hosts"].split(", ") if row["hosts"] else () for row in rows]):
                 by_host[host].append(compared)
     launches = sorted(by_launch.items(), key=lambda item: (item[1][0]["rows"][0]["repeat"], natural(item[0])))
-    found = [_of_launch(launch, compared) for launch, compared in launches]
+    names = [name for name in SLOW_LAUNCHES if name in USED]
+    found = [_row(compared) | {name: compared[0]["rows"][0][name] for name in names} for _, compared in launches]
     for host, compared in sorted(by_host.items(), key=lambda item: natural(item[0])):
         num = len({row["launch"] for one in compared for row in one["rows"]})
         found += [_row(compared, host) | {"host": host}] if num >= MIN_LAUNCHES_OF_NODE else []
@@ -75,11 +76,6 @@ def _compared(rows: list[dict], places: list[Iterable[str]]) -> Iterable[tuple[s
                 ratio = fast_median([row["primary_s"] for row in here]) / fast_median(others)
                 known[key] = {"rows": here, "ratio": ratio}
             yield place, known[key]
-
-
-def _of_launch(launch: str, compared: list[dict]) -> dict:
-    row = compared[0]["rows"][0]
-    return _row(compared) | {"launch": launch} | {name: row[name] for name in SLOW_LAUNCHES if name in USED[2:]}
 
 
 def _row(compared: list[dict], host: str | None = None) -> dict:
