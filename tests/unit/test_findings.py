@@ -308,7 +308,7 @@ CHECKS = {
     "straggler_rank": check_straggler,
     "straggler_host": check_straggler,
     "outliers": check_outliers,
-    "equal": check_comparisons,
+    "one_is_slower": check_comparisons,
     "verdicts": check_comparisons,
     "training": check_training,
     "training_runs": check_training_line,

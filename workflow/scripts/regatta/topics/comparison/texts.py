@@ -293,14 +293,14 @@ def _of_pair(rows: pd.DataFrame) -> tuple[str, dict]:
     words["limit"] = "" if num_beyond or num_open else margin
     if few == len(rows):
         return "too_few_launches", words | {"median": f"{difference_text(rows['time_ratio'].median())} %"}
-    if counts["equivalent"] == len(rows):
-        return "equal", words | {"within": within_text(rows)}
     if found:
         sides, ratio = (reference, value), found["median_ratio"]
         (chosen, other), word = (sides, "slower") if found["is_slower"] else (sides[::-1], "faster")
         words |= {"word": word, "size": f"{percent_number(abs(ratio - 1))} %", "chosen": chosen, "other": other}
         words |= {"excess": f"{percent_number(max(ratio, 1 / ratio) - 1)} %", "significant": found["num"]}
         return "one_is_slower", words | {"opposite": sum(significant.values()) - found["num"]}
+    if counts["equivalent"] == len(rows):
+        return "equal", words | {"within": within_text(rows)}
     if all(significant.values()):
         return "both_ways", words
     known = rows[rows["interval"] == "interval"]
