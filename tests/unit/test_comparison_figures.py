@@ -10,14 +10,20 @@ from regatta.compare.output import comparison_page, difference_text
 from regatta.report.page import load_template
 from regatta.report.panels import full_names
 from regatta.store.csv_files import LAUNCHES, make_table
-from regatta.topics.comparison.section import NOT_KNOWN, TOPIC, Difference, environment_table, section
+from regatta.topics.comparison.section import (
+    MOST_ROWS,
+    NOT_KNOWN,
+    TOPIC,
+    Difference,
+    environment_table,
+    largest_first,
+    section,
+)
 from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import (
-    MOST_ROWS,
     axis_text,
     compared_findings,
     judged_rows,
-    largest_first,
     with_labels,
 )
 

@@ -1,4 +1,4 @@
-"""Comparisons in words, wherever they are shown: kinds of findings, columns of tables, and texts of rows."""
+"""Comparisons in words, wherever they are shown: kinds of findings, and texts of rows."""
 
 import json
 import math
@@ -12,11 +12,9 @@ from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.text import is_unknown, plural, size
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
-from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, Source, percent_number
-from regatta.report.panels import Table
-from regatta.topics.comparison.tables import ALIKE, COMPARISONS, MARGIN, RATIO, by_effect
+from regatta.topics.comparison.tables import ALIKE, MARGIN, RATIO, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
@@ -377,32 +375,6 @@ def axis_text(axis: str, value: str) -> str:
     if known.unit == "bytes":
         return size(typed)
     return f"{f'{typed:g}' if isinstance(typed, float) else typed} {known.unit}"
-
-
-LABEL = Column("label", "cell", TEXT)
-VERDICT = Column("verdict", "verdict", TEXT, text=verdict_text)
-LAUNCHES = Column("num_launches", "n", WHOLE, text=launches_text)
-
-
-def comparison_table(
-    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
-) -> Table:
-    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
-    words = dict(zip(("reference", "other"), sides_text(labeled), strict=True))
-    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *COMPARISONS.of_table("pairs"), LAUNCHES)
-    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
-
-
-MOST_ROWS = 40  # of the table; the others are in comparisons.csv
-
-
-def largest_first(judged: pd.DataFrame) -> Table:
-    """Return the rows with the largest effects. judged: of `judged_rows`."""
-    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
-    title = "Comparisons, largest effect first"
-    if len(shown) < len(judged):
-        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
-    return comparison_table(title, shown, ("comparisons",))
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
