@@ -297,7 +297,7 @@ def test_margins_are_shown_with_their_source():
         "margin_ratio": [0.032, 0.032, 0.05],
         "margin_source": ["noise floor of 9 A/A pairs"] * 2 + ["default"],
     })  # fmt: skip
-    assert margin_text(judged) == "3.2 % (noise floor of 9 A/A pairs) of collective, 5 % (default) of train_step"
+    assert margin_text(judged) == "3.2 % (noise floor of 9 A/A pairs), 5 % (default)"
     assert margin_text(judged[:2]) == "3.2 % (noise floor of 9 A/A pairs)"
 
 

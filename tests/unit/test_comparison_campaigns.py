@@ -105,7 +105,7 @@ base: before (5 cells in 5 launches, first record 2026-11-01T03:00:05Z)
 test: after (5 cells in 5 launches, first record 2026-11-21T03:00:05Z)
 
 Test is slower in 1, base in 1 of 4 cells; 2 by more than the 10 % margin
-Verdicts at a margin of 10 % (from the command line): 1 slower, 1 faster, 2 equivalent; Differences below 2.3 % cannot be detected (median half-width of the 95 % CIs, maximum 2.3 %). Largest difference: all-reduce · 1×2 · 64 KiB, ratio 0.500 [0.489, 0.511]. Variation between allocations is not in the intervals of 4 of 4 pairs.
+Verdicts at a margin of 10 % (option): 1 slower, 1 faster, 2 equivalent; Differences below 2.3 % cannot be detected (median half-width of the 95 % CIs, maximum 2.3 %). Largest difference: all-reduce · 1×2 · 64 KiB, ratio 0.500 [0.489, 0.511]. Variation between allocations is not in the intervals of 4 of 4 pairs.
 2 environment differences: image id, torch
   image id: aaa -> bbb
   torch: 2.12.1 -> 2.13.0

@@ -10,14 +10,20 @@ from regatta.compare.output import comparison_page, difference_text
 from regatta.report.page import load_template
 from regatta.report.panels import full_names
 from regatta.store.csv_files import LAUNCHES, make_table
-from regatta.topics.comparison.section import NOT_KNOWN, TOPIC, Difference, environment_table, section
+from regatta.topics.comparison.section import (
+    MOST_ROWS,
+    NOT_KNOWN,
+    TOPIC,
+    Difference,
+    environment_table,
+    largest_first,
+    section,
+)
 from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import (
-    MOST_ROWS,
     axis_text,
     compared_findings,
     judged_rows,
-    largest_first,
     with_labels,
 )
 
@@ -123,8 +129,15 @@ def test_an_uncertain_comparison_says_how_much_is_possible():
     assert (found.words["num_open"], found.words["num_beyond"]) == (8, 0)
 
 
-def test_equal_pairs_say_within_what_and_a_small_difference_is_no_absence_of_one():
+def test_a_difference_within_the_margin_is_named_if_it_is_that_of_most_pairs():
     """Paired launches with exactly 2 %: equivalent at a margin of 5 %, and significantly slower."""
+    found, _ = findings_of(eight([1.02] * 4, shares_batch=True))
+    assert found.values["by_verdict"]["equivalent"] == found.values["num_significant"]["slower"] == 4
+    assert (found.kind, found.words["chosen"], found.words["excess"]) == ("one_is_slower", "contained", "2.0 %")
+    assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, "5 %")
+
+
+def test_equal_pairs_without_a_direction_say_within_what():
     found, _ = findings_of(eight([1.02, 1.01, 0.98, 1.0], shares_batch=True))
     assert (found.kind, found.words["within"]) == ("equal", "2.0 %")
     assert found.values["by_verdict"]["equivalent"] == 4
@@ -133,7 +146,7 @@ def test_equal_pairs_say_within_what_and_a_small_difference_is_no_absence_of_one
 
 @pytest.mark.parametrize(
     ("ratios", "chosen", "within"),
-    [((1.5, 1.2), "contained", None), ((0.5, 1.2), None, None), ((1.0, 1.01), None, "1.0 %")],
+    [((1.5, 1.2), "contained", None), ((0.5, 1.2), None, None), ((1.0, 1.0), None, "0.0 %")],
 )
 def test_of_several_values_one_is_chosen_only_if_it_is_faster_than_each(ratios, chosen, within):
     times = []

@@ -341,7 +341,7 @@ CHECKS = {
     "no_straggler": check_no_straggler,
     "outliers": check_outliers,
     "outliers_of_one": check_outliers_of_one,
-    "equal": check_comparisons,
+    "one_is_slower": check_comparisons,
     "verdicts": check_comparisons,
     "training": check_training,
     "training_runs": check_training_line,

@@ -137,10 +137,10 @@ def test_a_campaign_without_an_answer_has_no_report_yet(tmp_path):
 
 def test_lines_link_to_their_section_of_the_report_if_it_exists(tmp_path):
     entry = read_entry(write_answer(tmp_path / "a b"))
-    assert [line[0].address for line in entry.lines] == [None, None]
+    assert [line[2] for line in entry.lines] == [None, None]
     for name in ("report.html", "plan.html"):
         (tmp_path / "a b" / name).touch()
-    assert entry.lines[1][0].address == "a%20b/report.html#scaling"
+    assert entry.lines[1][2] == "a%20b/report.html#scaling"
     assert entry.lines[1][1] == "uncertain"
     hrefs = re.findall('href="([^"#][^"]*)"', index_page(tmp_path))
     assert sorted(hrefs) == ["a%20b/plan.html", "a%20b/report.html", "a%20b/report.html#scaling", "data:,"]

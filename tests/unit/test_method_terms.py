@@ -42,7 +42,7 @@ def test_mfu_is_told_where_the_cluster_has_peaks_and_steps_were_trained():
 def test_the_terms_have_the_constants_of_the_code():
     text = KIND_OF["one_is_slower"].help
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
-    assert f"at least {MIN_LAUNCHES} launches per side" in text
+    assert f"From {MIN_LAUNCHES} launches per side" in text
 
 
 def test_words_of_findings_are_defined():

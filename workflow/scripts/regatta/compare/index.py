@@ -29,14 +29,6 @@ OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "l
 
 
 @dataclass(frozen=True)
-class Link:
-    """A text, and where it leads; None if nowhere."""
-
-    text: str
-    address: str | None = None
-
-
-@dataclass(frozen=True)
 class Entry:
     """One campaign. answer: answer.json, None if missing or damaged. problem: how it is damaged.
 
@@ -95,18 +87,13 @@ class Entry:
         return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
 
     @property
-    def lines(self) -> list[tuple[Link, str]]:
-        """Return the lines of the answer, each with a link to its section of the report."""
+    def lines(self) -> list[tuple[str, str, str | None]]:
+        """Return lead, text and address of each line of the summary; the address is that of its section, if known."""
         lines = self.answer["lines"][:MOST_LINES] if self.answer else []
+        anchors = [urllib.parse.quote(line["anchor"][:MOST_NAME]) for line in lines]
         return [
-            (
-                Link(
-                    one_line(line["lead"], MOST_TEXT),
-                    self.report and f"{self.report}#{urllib.parse.quote(line['anchor'][:MOST_NAME])}",
-                ),
-                one_line(line["text"], MOST_TEXT),
-            )
-            for line in lines
+            (*(one_line(line[name], MOST_TEXT) for name in ("lead", "text")), self.report and f"{self.report}#{anchor}")
+            for line, anchor in zip(lines, anchors, strict=True)
         ]
 
 
@@ -207,7 +194,7 @@ def index_page(results: Path) -> str:
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
     if any(entry.folder.name == COMPARISONS for entry in entries):  # from earlier versions, which allowed this name
         files = []
-    pages = [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
+    pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(
         title="Results",

@@ -1,7 +1,6 @@
 """Output of compare.py: a text for the terminal and a page like the report."""
 
 import itertools
-from collections.abc import Iterator
 
 import pandas as pd
 
@@ -29,7 +28,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     names = _names_of_all(found)
     rows = rows.assign(full_name=names[COMPARED])
     listed = rows if shows_all else rows[~is_within]
-    lines = [*_side("base", found.base), *_side("test", found.test), ""]
+    lines = [f"{name}: {_fact(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
     lines += [f"{lead}{f'; {text}' if text else ''}" for _, lead, text in statements(found)]
     differences = found.environment if found.has_environments else []
     lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in differences]
@@ -42,15 +41,12 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
-    if found.fields:
-        lines += ["", "Not compared, because they differ in one field:"]
-        lines += [f"  {text}" for text in (found.fields if shows_all else found.fields[:SHOWN])]
-        lines += [f"  ... and {len(found.fields) - SHOWN} more"] if len(found.fields) > SHOWN and not shows_all else []
-    for reason in found.unmatched:
-        cells = names[reason]
-        most = len(cells) if shows_all else SHOWN
-        lines += ["", f"{reason}: {plural(len(cells), 'cell')}", *(f"  {name}" for name in cells[:most])]
-        lines += [f"  ... and {len(cells) - most} more"] if len(cells) > most else []
+    lists = {"Not compared, because they differ in one field:": found.fields} if found.fields else {}
+    lists |= {f"{reason}: {plural(len(names[reason]), 'cell')}": names[reason] for reason in found.unmatched}
+    for title, items in lists.items():
+        most = len(items) if shows_all else SHOWN
+        lines += ["", title, *(f"  {item}" for item in items[:most])]
+        lines += [f"  ... and {len(items) - most} more"] if len(items) > most else []
     return "\n".join(lines) + "\n"
 
 
@@ -66,22 +62,11 @@ def _names_of_all(found: CampaignsCompared) -> dict[str, list[str]]:
     return {reason: list(itertools.islice(names, len(table))) for reason, table in tables.items()}
 
 
-def aligned(rows: list[tuple[str, ...]], num_left: int = 2) -> list[str]:
-    """Return rows as lines: the first column, or the first and the last, to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = (0, len(widths) - 1)[:num_left]
-    forms = [f"{'<' if index in left else '>'}{width}" for index, width in enumerate(widths)]
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines: the first and the last column to the left, the others to the right."""
+    *widths, last = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    forms = [f"<{widths[0]}", *(f">{width}" for width in widths[1:]), f"<{last}"]
     return ["  ".join(map(format, row, forms)).rstrip() for row in rows]
-
-
-def _side(name: str, side: CampaignResults) -> Iterator[str]:
-    yield f"{name}: {side.folder} ({_size(side)}, first record {side.first_time_utc or UNKNOWN})"
-    yield from (f"  note: {note}" for note in side.notes)
-
-
-def _size(side: CampaignResults) -> str:
-    ok = side.measurements[side.measurements["status"] == "ok"]
-    return f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
 
 
 def statements(found: CampaignsCompared) -> list[tuple[str, str, str]]:
@@ -123,8 +108,10 @@ def comparison_page(found: CampaignsCompared) -> str:
 
 
 def _fact(side: CampaignResults) -> str:
+    ok = side.measurements[side.measurements["status"] == "ok"]
+    size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)
-    return f"{side.folder}: {_size(side)}, from {side.first_time_utc or UNKNOWN}{notes}"
+    return f"{side.folder} ({size}, first record {side.first_time_utc or UNKNOWN}){notes}"
 
 
 def _environment_part(found: CampaignsCompared) -> Part:

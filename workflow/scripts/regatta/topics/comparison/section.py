@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.core.text import plural
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
@@ -70,7 +71,7 @@ def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str]
         "matrices": heatmap.ratio_matrices(comparisons, names),
         "histogram": heatmap.ratio_histogram(judged),
         "histogram_label": f"Ratios of {plural(len(judged), 'pair')}",
-        "table": texts.largest_first(judged),
+        "table": largest_first(judged),
         "is_report": is_report,
     }
 
@@ -135,7 +136,33 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
     largest = tables.by_effect(texts.with_labels(rows)).head(MAX_ALIKE)
     num = f"{len(rows)}" if len(largest) == len(rows) else f"largest {len(largest)} of {len(rows)}"
     title = f"{texts.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
-    return texts.comparison_table(title, largest, ("comparisons",), has_verdict=False)
+    return comparison_table(title, largest, ("comparisons",), has_verdict=False)
+
+
+LABEL = Column("label", "cell", TEXT)
+VERDICT = Column("verdict", "verdict", TEXT, text=texts.verdict_text)
+LAUNCHES = Column("num_launches", "n", WHOLE, text=texts.launches_text)
+
+
+def comparison_table(
+    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
+) -> Table:
+    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
+    words = dict(zip(("reference", "other"), texts.sides_text(labeled), strict=True))
+    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *tables.COMPARISONS.of_table("pairs"), LAUNCHES)
+    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
+
+
+MOST_ROWS = 40  # of the table; the others are in comparisons.csv
+
+
+def largest_first(judged: pd.DataFrame) -> Table:
+    """Return the rows with the largest effects. judged: of `judged_rows`."""
+    shown = tables.by_effect(texts.with_labels(judged)).head(MOST_ROWS)
+    title = "Comparisons, largest effect first"
+    if len(shown) < len(judged):
+        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
+    return comparison_table(title, shown, ("comparisons",))
 
 
 def _environments(data: ReportData) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""Comparisons in words, wherever they are shown: kinds of findings, columns of tables, and texts of rows."""
+"""Comparisons in words, wherever they are shown: kinds of findings, and texts of rows."""
 
 import json
 import math
@@ -11,18 +11,14 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.text import is_unknown, plural, size
-from regatta.core.verdicts import MIN_NOISE_PAIRS, TEST, margins_text, settled_direction, span_text, verdict_text
-from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
 from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, Source, percent_number
-from regatta.report.panels import Table
-from regatta.topics.comparison.tables import ALIKE, COMPARISONS, MARGIN, RATIO, by_effect
+from regatta.topics.comparison.tables import ALIKE, MARGIN, RATIO, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
 NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
-SETTLED_BY = ["time_low_ratio", "time_high_ratio", "p_adjusted"]  # the columns that settle a direction
-SOURCES = {"campaign": "from the campaign", "option": "from the command line"}
 MINUS = "\N{MINUS SIGN}"
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
@@ -45,19 +41,15 @@ KINDS = (
         ),
         line=LINE,
         term="Comparisons",
-        help="Ratio of the geometric means of primary times over launches. Above 1 is slower."
-        f" From {MIN_LAUNCHES} launches per side: 95 % moderated t interval of logarithms. Its variance is stabilized"
-        " by that of all compared pairs (empirical Bayes). Launches that shared an allocation are paired; others have"
-        " Welch's degrees of freedom. With several allocations, their means are the unit. If successive launches are"
-        " correlated (lag 1, pooled over pairs, one-sided p < 0.05), intervals are widened accordingly. Slower, faster:"
-        f" the whole interval lies beyond the margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (moderated t test,"
-        " Benjamini-Hochberg over all rows)."
-        f" Equivalent: the whole interval lies within the margin, with at least {MIN_LAUNCHES} launches per side."
-        " Statistically significant: the interval excludes 1 with the same corrected p, regardless of the margin."
-        " Inconclusive: all others. No test combines pairs, since cells measured in the same launches are not"
-        f" independent. Margin: the campaign's (default {100 * MARGIN:g} %), and at least the noise floor of identical"
-        " stacks (A/A): the 97.5 % quantile of t times the robust standard deviation of their log ratios, given at"
-        f" least {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES} or more launches. A/A pairs get no verdict.",
+        help="Ratio of the geometric means of primary times over launches; above 1 is slower. From"
+        f" {MIN_LAUNCHES} launches per side, it has a 95 % t interval of logarithms, moderated by the variance of all"
+        " compared pairs and widened if successive launches are correlated. Launches of one allocation are paired. With"
+        " several allocations, their means are the unit. Slower, faster: the interval lies beyond the margin, and"
+        f" p ≤ {FALSE_DISCOVERIES:g}, corrected over all rows (Benjamini-Hochberg). Equivalent: it lies within the"
+        " margin. Significant: it excludes 1 with the same p, regardless of the margin. Inconclusive: all others. No"
+        " test combines pairs, as cells of one launch are not independent. Margin: the campaign's"
+        f" (default {100 * MARGIN:g} %), and at least the noise floor of {MIN_NOISE_PAIRS} or more pairs of identical"
+        " stacks (A/A), which get no verdict.",
     ),
     Kind(
         *("equal", SUMMARY),
@@ -164,7 +156,7 @@ def launches_text(row: object) -> str:
 
 def direction_of(row: object) -> str | None:
     """Return slower or faster if the difference of a row is statistically significant; else None."""
-    return settled_direction(*(getattr(row, name) for name in SETTLED_BY))
+    return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted)
 
 
 def is_unsettled(row: object) -> bool:
@@ -197,11 +189,9 @@ def direction(judged: pd.DataFrame) -> dict | None:
     num = num_significant(judged)["slower" if is_slower else "faster"]
     if 2 * num <= len(ratios) or ((ratios > 1) if is_slower else (ratios < 1)).mean() < NEARLY_ALL:
         return None
+    found = {"value": sides_text(judged)[1], "is_slower": bool(is_slower), "num": num, "num_pairs": len(ratios)}
     most = float(ratios.max() if is_slower else ratios.min())
-    return {"value": sides_text(judged)[1], "is_slower": bool(is_slower), "num": num, "num_pairs": len(ratios)} | {
-        "median_ratio": float(ratios.median()),
-        "most_ratio": most,
-    }
+    return found | {"median_ratio": float(ratios.median()), "most_ratio": most}
 
 
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
@@ -236,7 +226,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         return []
     counts, fewest = by_verdict(judged), judged[["num_launches", "num_reference_launches"]].min(axis=1)
     unsettled = sum(is_unsettled(row) for row in judged.itertuples())
-    half = half_widths(judged)
+    half, is_campaign = half_widths(judged), judged["axis"] == "campaign"
     values = {
         "pair": pair_text(judged),
         "num": len(judged),
@@ -256,7 +246,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "half_width": half and f"{percent_number(half['median_ratio'])} %",
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
         "correlations": correlations(judged),
-        "num_without": _num_without_allocations(judged) if judged["axis"].iloc[0] == "campaign" else 0,
+        "num_without": int((is_campaign & ~judged["test"].str.endswith("of allocations")).sum()),
     }
     decided = largest_effect(judged)
     for row in decided.itertuples():
@@ -301,14 +291,14 @@ def _of_pair(rows: pd.DataFrame) -> tuple[str, dict]:
     words["limit"] = "" if num_beyond or num_open else margin
     if few == len(rows):
         return "too_few_launches", words | {"median": f"{difference_text(rows['time_ratio'].median())} %"}
-    if counts["equivalent"] == len(rows):
-        return "equal", words | {"within": within_text(rows)}
     if found:
         sides, ratio = (reference, value), found["median_ratio"]
         (chosen, other), word = (sides, "slower") if found["is_slower"] else (sides[::-1], "faster")
         words |= {"word": word, "size": f"{percent_number(abs(ratio - 1))} %", "chosen": chosen, "other": other}
         words |= {"excess": f"{percent_number(max(ratio, 1 / ratio) - 1)} %", "significant": found["num"]}
         return "one_is_slower", words | {"opposite": sum(significant.values()) - found["num"]}
+    if counts["equivalent"] == len(rows):
+        return "equal", words | {"within": within_text(rows)}
     if all(significant.values()):
         return "both_ways", words
     known = rows[rows["interval"] == "interval"]
@@ -337,14 +327,9 @@ def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
 
 
 def margin_text(judged: pd.DataFrame) -> str:
-    """Return the margin of each benchmark and its source: `3.2 % (noise floor of 9 A/A pairs) of collective`."""
-    margins: dict[str, list[str]] = {}
-    rows = judged[["benchmark", "margin_ratio", "margin_source"]].drop_duplicates()
-    for benchmark, ratio, source in rows.itertuples(index=False):
-        margins.setdefault(f"{margins_text([ratio])} ({SOURCES.get(source, source)})", []).append(benchmark)
-    if len(margins) == 1:
-        return next(iter(margins))
-    return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
+    """Return each margin and its source: `3.2 % (noise floor of 9 A/A pairs), 5 % (default)`."""
+    margins = judged[["margin_ratio", "margin_source"]].drop_duplicates().itertuples(index=False)
+    return ", ".join(f"{margins_text([ratio])} ({source})" for ratio, source in margins)
 
 
 def correlations(rows: pd.DataFrame) -> list[str]:
@@ -354,11 +339,6 @@ def correlations(rows: pd.DataFrame) -> list[str]:
         f" {of_test['widening_ratio'].median():.2f} times as wide"
         for correlation, of_test in rows.dropna(subset="launch_correlation").groupby("launch_correlation")
     ]
-
-
-def _num_without_allocations(rows: pd.DataFrame) -> int:
-    """Return in how many rows the interval excludes variation between allocations."""
-    return int((~rows["test"].isin([test for (_, is_by_allocation), test in TEST.items() if is_by_allocation])).sum())
 
 
 def pair_text(rows: pd.DataFrame) -> str:
@@ -395,32 +375,6 @@ def axis_text(axis: str, value: str) -> str:
     if known.unit == "bytes":
         return size(typed)
     return f"{f'{typed:g}' if isinstance(typed, float) else typed} {known.unit}"
-
-
-LABEL = Column("label", "cell", TEXT)
-VERDICT = Column("verdict", "verdict", TEXT, text=verdict_text)
-LAUNCHES = Column("num_launches", "n", WHOLE, text=launches_text)
-
-
-def comparison_table(
-    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
-) -> Table:
-    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
-    words = dict(zip(("reference", "other"), sides_text(labeled), strict=True))
-    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *COMPARISONS.of_table("pairs"), LAUNCHES)
-    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
-
-
-MOST_ROWS = 40  # of the table; the others are in comparisons.csv
-
-
-def largest_first(judged: pd.DataFrame) -> Table:
-    """Return the rows with the largest effects. judged: of `judged_rows`."""
-    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
-    title = "Comparisons, largest effect first"
-    if len(shown) < len(judged):
-        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
-    return comparison_table(title, shown, ("comparisons",))
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
