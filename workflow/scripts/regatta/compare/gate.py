@@ -20,9 +20,10 @@ from regatta.compare.campaigns import matched_cells
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import natural, nodes_text, percent, plural, status_text, three
 from regatta.core.verdicts import Compared, Verdict, judge_all
+from regatta.kit.findings import filled
 from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
 from regatta.topics.comparison.tables import sides_of, times_by_cell, verdict_values
-from regatta.topics.comparison.texts import row_text
+from regatta.topics.comparison.texts import KIND_OF, row_text
 from regatta.topics.failures import log_path
 
 ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
@@ -204,27 +205,18 @@ def gate_text(gate: Gate, results: Path) -> str:
         num, slowest = plural(len(unclear), "cell"), f"{unclear[0].id}: {_verdict(gate, unclear[0])}"
         lines.append(f"  not settled: {num} (do not fail the gate); largest ratio: {slowest}")
     lines += [f"  note: {note}" for note in gate.notes]
-    if texts := list(_limits(gate)):
+    if texts := _limits(gate):
         lines.append(f"  note: {'; '.join(texts)}")
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"
 
 
-def _limits(gate: Gate) -> Iterator[str]:
-    """Yield what intervals and verdicts do not include: variation between allocations, and a test."""
-    if with_allowance := gate.with_allowance:
-        limit = percent(gate.margin_of(with_allowance[0]))
-        yield (
-            f"variation between allocations is not in the intervals of {plural(len(with_allowance), 'cell')}: slower"
-            f" and faster only beyond {limit} % (margin and allocation_variation)"
-        )
-    num, most = chance_alone(gate)
-    if num:
-        yield (
-            f"{num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
-            f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every"
-            f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
-        )
+def _limits(gate: Gate) -> list[str]:
+    """Return what intervals and verdicts do not include: variation between allocations, and a test."""
+    (num, most), excluded = chance_alone(gate), gate.with_allowance
+    words = {"num": num, "most": three(most), "num_compared": len(gate.compared), "num_excluded": len(excluded)}
+    words["limit"] = percent(gate.margin_of(excluded[0])) if excluded else ""
+    return list(filter(None, (filled(KIND_OF[name].lead, words) for name in ("allocations_excluded", "screened"))))
 
 
 def headline(gate: Gate) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
-from regatta.core.text import is_unknown, plural, size
+from regatta.core.text import is_unknown, plural, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
 from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, Source, percent_number
@@ -19,7 +19,6 @@ from regatta.topics.comparison.tables import ALIKE, MARGIN, RATIO, by_effect
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
 NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
-MINUS = "\N{MINUS SIGN}"
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
 # The statement on the pairs of two values. With `axis` it names the value to use, as the report's summary does.
@@ -133,6 +132,17 @@ KINDS = (
             "No environment difference was recorded",
         ),
     ),
+    Kind(
+        *("allocations_excluded", NOTE),
+        lead="variation between allocations is not in the intervals of {num_excluded:cell/cells}: slower and faster"
+        " only beyond {limit} % (margin and allocation_variation)",
+    ),
+    Kind(
+        *("screened", NOTE),
+        lead="{num} of {num_compared:compared cell/compared cells} only screened (fewer than"
+        f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every earlier one by"
+        " more than the margin; expected by chance: at most {most} of {num:cell/cells}",
+    ),
 )
 
 KIND_OF = {kind.name: kind for kind in KINDS}
@@ -167,7 +177,7 @@ def is_unsettled(row: object) -> bool:
 def difference_text(ratio: float) -> str:
     """Return a ratio of times as a signed difference in percent: +2.1, −50."""
     number = percent_number(ratio - 1)
-    return number.replace("-", MINUS) if number.startswith("-") else number if number == "0.0" else f"+{number}"
+    return with_minus_signs(number if number == "0.0" or number.startswith("-") else f"+{number}")
 
 
 def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
