@@ -190,8 +190,8 @@ def specs_of(case):
 
 
 def by_bucket(case):
-    """Return (model, stack, nodes, ranks) -> bucket -> seconds per step, whether it may be the best, and whether a
-    sentence may name its cost."""
+    """Return (model, stack, nodes, ranks) -> bucket -> seconds per step, whether it may be the best, and its cost
+    if a sentence may name it."""
     specs, found = specs_of(case), defaultdict(dict)
     table = case.data.tables["settings"].set_index("cell")
     settings = {row.Index: row for row in table[table["axis"] == "bucket_cap_mb"].itertuples()}
@@ -202,25 +202,20 @@ def by_bucket(case):
             known = row is not None and not pd.isna(row.may_be_best)
             is_apart = known and not row.may_be_best and row.p_adjusted <= 0.05
             seconds = geometric_mean(times.values())
-            found[key][float(spec["bucket_cap_mb"])] = seconds, bool(row.may_be_best) if known else None, is_apart
+            near, cost = bool(row.may_be_best) if known else None, row.cost_ratio if is_apart else None
+            found[key][float(spec["bucket_cap_mb"])] = seconds, near, cost
     return {key: sizes for key, sizes in found.items() if len(sizes) > 1}
 
 
 def test_the_largest_cost_of_a_bucket_size(case):
-    pairs = []
-    for sizes in by_bucket(case).values():
-        fastest = min(sizes, key=lambda size: sizes[size][0])
-        for size, times in sizes.items():
-            if size != fastest:
-                pairs.append((times[0] / sizes[fastest][0] - 1, times[2]))
-    found = case.found["bucket_cost"] + case.found["bucket_noise"]
-    if not pairs:
-        assert not found
-        return
-    apart = [cost for cost, beyond in pairs if beyond]
-    assert found[0].kind == ("bucket_cost" if apart else "bucket_noise")
-    assert found[0].values["cost_ratio"] == pytest.approx(max(apart or [cost for cost, _ in pairs]), abs=1e-6)
-    assert (found[0].values["num_apart"], found[0].values["num_pairs"]) == (len(apart), len(pairs))
+    costs = []
+    for (*_, ranks), sizes in by_bucket(case).items():
+        costs += [(cost, ranks) for *_, cost in sizes.values() if cost]
+    largest = max((ranks for *_, ranks in by_bucket(case)), default=None)
+    highest, ranks = max(costs, default=(None, largest))
+    assert [finding.values["cost_ratio"].estimate for finding in case.found["bucket_cost"]] == (
+        [] if ranks == largest else [pytest.approx(highest, abs=1e-6)]
+    )
 
 
 def test_the_bucket_sizes_of_the_answer(case):
@@ -231,7 +226,7 @@ def test_the_bucket_sizes_of_the_answer(case):
     largest = max(ranks for *_, ranks in groups)
     groups = [sizes for (*_, ranks), sizes in groups.items() if ranks == largest]
     tested = [sizes for sizes in groups if any(best is not None for _, best, _ in sizes.values())]
-    counts = Counter(size for sizes in tested for size, (_, _, is_apart) in sizes.items() if not is_apart)
+    counts = Counter(size for sizes in tested for size, (*_, cost) in sizes.items() if not cost)
     if not tested:
         counts = Counter(min(sizes, key=lambda size: sizes[size][0]) for sizes in groups)
     num = len(tested or groups)

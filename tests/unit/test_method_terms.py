@@ -1,50 +1,34 @@
+import pytest
 from comparison_results import cell_of
-from synthetic import make_campaign, train_cell
+from synthetic import LAPTOP, analyse, make_campaign, train_cell, write_results
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
-from regatta.topics.catalog import TOPICS
-from regatta.topics.comparison.texts import KIND_OF
+from regatta.topics.catalog import terms
 
-ONE = [train_cell("resnet18", 1, 1, "none", None)]
-
-
-DERIVED = ("Communication model", "Scaling models", "Best bucket", "Exposed communication", "MFU")
+STEPS, COLLECTIVES = [train_cell("resnet18", 1, n) for n in (1, 2, 4)], [cell_of("contained"), cell_of("bound")]
 
 
-def methods_of(campaign):
-    return dict(term for topic in TOPICS for term in topic.methods(campaign))
+@pytest.fixture
+def methods_of(tmp_path):
+    """Return a function that returns the terms of a campaign with these cells, with their definitions."""
+    return lambda cells: dict(terms(analyse(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))))
 
 
-def terms_of(cells, **fields):
-    return {term for term in methods_of(make_campaign(cells, **fields)) if term in DERIVED}
+@pytest.mark.parametrize(
+    ("cells", "of_steps", "of_collectives"), [(STEPS, True, False), (COLLECTIVES, False, True)], ids=["steps", "calls"]
+)
+def test_a_term_is_defined_only_where_its_topic_has_rows(methods_of, cells, of_steps, of_collectives):
+    found = methods_of(cells)
+    of_topics = {"Best bucket": of_steps, "Exposed communication": of_steps, "Scaling models": of_steps}
+    of_topics |= {"Bandwidth": of_collectives, "Comparisons": of_collectives}
+    assert {term: term in found for term in of_topics} == of_topics
 
 
-def test_a_campaign_of_one_cell_has_no_term_on_what_takes_several():
-    assert terms_of(ONE) == set()
-
-
-def test_each_analysis_is_told_only_where_the_campaign_has_its_cells():
-    assert terms_of([cell_of("contained", 4**i) for i in range(5)]) == {"Communication model"}
-    assert terms_of([cell_of("contained", 4**i) for i in range(4)]) == set()
-    assert terms_of([train_cell("resnet18", 1, 2)]) == {"Exposed communication"}
-    buckets = [train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25)]
-    assert terms_of(buckets) == {"Best bucket", "Exposed communication"}
-    sizes = [train_cell("resnet18", 1, n) for n in (1, 2, 4)]
-    assert terms_of(sizes) == {"Scaling models", "Exposed communication"}
-
-
-def test_mfu_is_told_where_the_cluster_has_peaks_and_steps_were_trained():
-    cluster = make_campaign(ONE)["cluster"] | {"peaks": [{"device": "X", "dtype": "fp32", "tflop_per_s": 1.0}]}
-    assert terms_of(ONE, cluster=cluster) == {"MFU"}
-    assert terms_of([cell_of("contained")], cluster=cluster) == set()
-
-
-def test_the_terms_have_the_constants_of_the_code():
-    text = KIND_OF["one_is_slower"].help
+def test_the_terms_have_the_constants_of_the_code(methods_of):
+    text = methods_of(COLLECTIVES)["Comparisons"]
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
     assert f"From {MIN_LAUNCHES} launches per side" in text
 
 
-def test_words_of_findings_are_defined():
-    terms = methods_of(make_campaign([train_cell("resnet18", 1, 2)]))
-    assert "multiple comparisons with the best" in terms["Within noise"]
+def test_words_of_findings_are_defined(methods_of):
+    assert "multiple comparisons with the best" in methods_of(STEPS)["Best bucket"]

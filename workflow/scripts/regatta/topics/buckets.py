@@ -1,7 +1,8 @@
 """Best bucket size, measured and predicted: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -11,12 +12,11 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.text import UNKNOWN, interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.findings import RESULT, Kind, Value
+from regatta.kit.findings import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.page import MARKS
 from regatta.report.panels import Section
-from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, interval_columns, make_table
 from regatta.store.records import one_line
@@ -28,9 +28,11 @@ from regatta.topics.matrix import square_without_value, statuses_by_cell
 from regatta.topics.percentiles import bucket_tables
 from regatta.topics.scaling.tables import STEP
 from regatta.topics.settings import (
+    EQUAL_RATIO,
     GROUP,
     SETTINGS,
     Setting,
+    cost_of,
     cost_text,
     highest_cost,
     is_costly,
@@ -287,86 +289,106 @@ def section(data: ReportData) -> Section | None:
 
 KINDS = (
     Kind(
-        *("bucket_cost", RESULT),
+        *("bucket", SUMMARY),
         lead=(
-            "Bucket size: {name} is {cost} % slower than {best} MiB, the highest mean cost of {num_rows} workloads and"
-            " shapes.",
-            "Bucket size: {name} is {cost} % {ends} slower than {best} MiB.",
-            "Bucket size: {name} is {cost} % slower than {best} MiB.",
-        ),
-        parts=("Pipelined step time: {step} vs. {best_step}.",),
-    ),
-    Kind(
-        *("bucket_noise", RESULT),
-        lead=(
-            "Bucket size: equal within {equal}.",
-            "Bucket size: uncertain, up to {upper} slower.",
-            "Bucket size: uncertain, one launch.",
+            "Bucket size: equal within {equal}",
+            "Bucket size: uncertain, up to {upper} slower",
+            "Bucket size: {best:g} MiB is best",
+            "Bucket size: best is one of {near:g} MiB",
+            "Bucket size: uncertain, one launch per cell",
         ),
         parts=(
-            "Unknown in {num_unknown} of {num_pairs:pair}: one launch.",
-            "Largest difference between pipelined step times: {cost} % ({name}, vs. {best} MiB).",
+            "fastest: {fastest:g} MiB",
+            ("these are equal within {near_equal}", "these differ by up to {near_upper}"),
+            "for {num_agreeing} of {num} workloads",
+            "uncertain for {num_untested} of {num_workloads:workload}: one launch",
+            "undecided: {undecided_mb:g} MiB (one launch)",
+            (
+                "highest mean cost of {num_several} workloads: {worst_cost_ratio:number} ({worst_bucket_cap_mb:g} MiB)",
+                "{worst_bucket_cap_mb:g} MiB costs {worst_cost_ratio:number} ({worst_cost_ratio:ends})",
+            ),
+        ),
+        term="Best bucket",
+        help="The size with the lowest pipelined step time (windows, not single synchronized steps), or one that may be"
+        " as fast: multiple comparisons with the best, 95 %. Equal: no interval of a cost exceeds"
+        f" {100 * EQUAL_RATIO:g} %."
+        " Predicted (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: all"
+        " calls together then cost as much as the last bucket, which cannot overlap with computation. The predicted"
+        " range covers the uncertainty of w and o, not that of the formula.",
+    ),
+    Kind(
+        *("bucket_cost", RESULT),
+        lead=(
+            "{name}: {cost_ratio:number} slower than {best_mb:g} MiB, the highest mean cost of {num_several} workloads"
+            " and shapes.",
+            "{name}: {cost_ratio:number} slower than {best_mb:g} MiB ({cost_ratio:ends}).",
         ),
     ),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the finding on the largest cost of a bucket size, or that all sizes may be the best."""
-    rows = table_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]))
-    finding = _largest_difference(rows, settings_of(data.tables["settings"], "bucket_cap_mb"), data.names)
-    return [finding] if finding else []
+    """Return the bucket sizes that may be best at the largest shape, and the highest cost if another shape has it."""
+    settings = defaultdict(lambda: Setting(1), settings_of(data.tables["settings"], "bucket_cap_mb"))
+    rows = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), CELLS)
+    groups = [sorted(cells, key=lambda cell: cell["step_s"]) for cells in grouped(rows, GROUP).values()]
+    groups = [cells for cells in groups if len(cells) > 1]
+    largest = max((cells[0]["world_size"] for cells in groups), default=1)
+    found = []
+    if largest > 1:
+        found.append(_summary([cells for cells in groups if cells[0]["world_size"] == largest], settings))
+    # Significant over all rows; the interval is of one, so that the highest of several cannot claim it.
+    costly = [(best, cell) for best, *others in groups for cell in others if is_costly(settings[cell["cell"]])]
+    best, worst = max(costly, key=lambda pair: settings[pair[1]["cell"]].cost, default=(None, None))
+    if worst and worst["world_size"] != largest:
+        cells = (worst["cell"], best["cell"])
+        values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": cost_of(settings[worst["cell"]])}
+        words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
+        found.append(Finding("bucket_cost", values, (of_cells("scaling", cells),), cells, "bucket", words))
+    return found
 
 
-def _largest_difference(rows: list, settings: dict[str, Setting], names: dict[str, str]) -> Finding | None:
-    """Return the finding on the largest cost; sizes that differ significantly, over all rows, take precedence."""
-    by_group: dict[tuple, list] = {}
-    for row in rows:
-        by_group.setdefault(tuple(str(getattr(row, name)) for name in GROUP), []).append(row)
-    pairs = []
-    for group in by_group.values():
-        best, *others = sorted(group, key=lambda row: row.step_s)
-        pairs += [(best, row) for row in others if row.bucket_cap_mb != best.bucket_cap_mb]
-    if not pairs:
-        return None
-    apart = [pair for pair in pairs if is_costly(settings.get(pair[1].cell))]
-    best, worst = max(apart or pairs, key=lambda pair: pair[1].step_s / pair[0].step_s)
-    found = settings.get(worst.cell)
-    values = {
-        "name": names[worst.cell],
-        "best_mb": float(best.bucket_cap_mb),
-        "bucket_mb": float(worst.bucket_cap_mb),
-        "cost_ratio": worst.step_s / best.step_s - 1,
-        "cost_low_ratio": found and found.low,
-        "cost_high_ratio": found and found.high,
-        "best_step": Value.of(best, STEP),
-        "step": Value.of(worst, STEP),
-        "num_pairs": len(pairs),
-        "num_rows": len({best.cell for best, _ in pairs}),
-        "num_apart": len(apart),
-        "num_unknown": sum(row.cell not in settings or settings[row.cell].cost is None for _, row in pairs),
+def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
+    """Return the sizes that may be best in most workloads. groups: cells of each workload, the fastest first.
+
+    A size counts unless its cost is significant over all workloads, of which one in twenty would exclude it by chance.
+    """
+
+    def sizes(cells: Iterable[dict]) -> list[float]:
+        return sorted({cell["bucket_cap_mb"] for cell in cells})
+
+    def is_undecided(cell: dict) -> bool:
+        return settings[cell["cell"]].may_be_best is None
+
+    tested = [cells for cells in groups if not all(map(is_undecided, cells))]
+    near = [[cell for cell in cells if not is_costly(settings[cell["cell"]])] for cells in tested]
+    near = near or [cells[:1] for cells in groups]
+    counts = Counter(size for cells in near for size in sizes(cells))
+    chosen = sorted(size for size, num in counts.items() if num == max(counts.values()))
+    undecided = sizes(cell for cells in tested for cell in cells if is_undecided(cell))
+    values = {"world_size": groups[0][0]["world_size"], "bucket_cap_mb": chosen}
+    values |= {"num_best": max(counts.values()), "num": len(near), "undecided_mb": undecided}
+    others = [cell for cells in groups for cell in cells if cell["bucket_cap_mb"] not in chosen]
+    costly = [cell for cell in others if is_costly(settings[cell["cell"]])]
+    if worst := max(costly, key=lambda cell: settings[cell["cell"]].cost, default=None):
+        values |= {"worst_bucket_cap_mb": worst["bucket_cap_mb"], "worst_cost_ratio": cost_of(settings[worst["cell"]])}
+    words = {
+        "num_agreeing": values["num_best"] if values["num_best"] < len(near) else None,
+        "num_several": len(near) if len(near) > 1 else None,
+        "num_untested": len(groups) - len(tested) if tested else None,
+        "num_workloads": len(groups),
     }
-    words: dict[str, object] = {"cost": percent_number(values["cost_ratio"]), "best": f"{best.bucket_cap_mb:g}"}
-    # The interval is of one row: that of the highest cost of several misses the truth more often.
-    words |= {"num_rows": values["num_rows"] if values["num_rows"] > 1 else None, "ends": cost_text(found).strip()}
-    words |= highest_cost([row.cell for group in by_group.values() for row in group], settings)
-    sources = (of_cells("scaling", [worst.cell, best.cell]),)
-    kind = "bucket_cost" if apart else "bucket_noise"
-    return Finding(kind, values, sources, (worst.cell, best.cell), "bucket", words)
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] > 1]
-    if len({spec["parameters"].get("bucket_cap_mb") for spec in specs} - {None}) < 2:
-        return []
-    text = (
-        "Measured: the size with the lowest pipelined step time (windows, not single synchronized steps). Within noise:"
-        " sizes that may be the best (multiple comparisons with the best, 95 %). Predicted (in the cell drawer):"
-        " √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce call. At this size the total"
-        " call overhead equals the time of the last bucket, which cannot overlap with computation. The predicted range"
-        " covers the uncertainty of w and o, not that of the formula."
-    )
-    return [("Best bucket", text)]
+    cost = highest_cost([cell["cell"] for cells in near for cell in cells if cell["bucket_cap_mb"] in chosen], settings)
+    if not tested:
+        words["fastest"] = chosen
+    elif near == tested and not undecided:
+        words |= cost
+    elif len(chosen) == 1:
+        words["best"] = chosen[0]
+    else:
+        words |= {"near": chosen} | {f"near_{name}": text for name, text in cost.items()}
+    cells = tuple(cell["cell"] for group in groups for cell in group)
+    return Finding("bucket", values, (of_cells("scaling", cells),), cells, "bucket", words)
 
 
 TABLES = {
@@ -381,4 +403,4 @@ TABLES = {
         lambda _, tables: settings_table(tables["scaling"], tables["collectives"], tables["measurements"]),
     ),
 }
-TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, methods=methods, kinds=KINDS)
+TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, kinds=KINDS)

@@ -202,13 +202,14 @@ def render(data: ReportData) -> str:
         return page.load_template("report.html.j2", is_large).render(_content(data, advice, shown, downloads))
 
 
-def _terms(data: ReportData) -> list[tuple[str, str]]:
-    """Return the terms of the primary time and of the topics."""
+def terms(data: ReportData) -> list[tuple[str, str]]:
+    """Return the terms of the primary time, and of the topics that have rows."""
     found = primary_text(data.ok["benchmark"], primary_columns(data.measurements))
     text = "The time of a launch from which efficiency, bandwidth, intervals, comparisons and sweeps derive."
     primary = [("Primary time", f"{text} {found}.")] if found else []
     topics = topics_of(data.campaign)
-    defined = [(kind.term, kind.help) for topic in topics for kind in topic.kinds if kind.help]
+    used = [topic for topic in topics if not topic.tables or any(len(data.tables[name]) for name in topic.tables)]
+    defined = [(kind.term, kind.help) for topic in used for kind in topic.kinds if kind.help]
     return [*primary, *defined, *(term for topic in topics for term in topic.methods(data.campaign))]
 
 
@@ -252,7 +253,7 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
-        "methods": page.methods(campaign, _terms(data)) + _unchecked(data.problems),
+        "methods": page.methods(campaign, terms(data)) + _unchecked(data.problems),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),

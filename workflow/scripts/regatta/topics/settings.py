@@ -14,14 +14,18 @@ from regatta.core import moderation
 from regatta.core.best_settings import best_settings
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
-from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.findings import Value
 from regatta.report.findings import percent_number
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
-EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
+EQUAL_RATIO, EQUAL_PERCENT = (
+    0.05,
+    "5 %",
+)  # settings that cost at most this much more are called equal; as the default margin
 FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
 _FASTEST = "Fastest of {compared:configuration}: {fastest}"
 FASTEST = (  # the part of a kind that names the fastest cell and those that may be as fast
@@ -33,14 +37,20 @@ FASTEST = (  # the part of a kind that names the fastest cell and those that may
 # Common fields of cells that differ only in bucket size, or only in algorithm.
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
 ALGORITHM = ("operation", "dtype", "message_bytes", "nodes", "gpus_per_node", "stack", "backend", "device")
-COST_ENDS = "simultaneous 95 % interval: that of a cell with the best of all others, at least 0"
+COST = Column(
+    *("cost_ratio", "cost"),
+    shown_as="%",
+    better="smaller",
+    interval="interval",
+    help="geometric mean of the cell's primary times over that of the best cell, minus 1, with its simultaneous 95 %"
+    " interval: that of a cell with the best of all others, at least 0",
+)
 LEAST_P = "p of the row's most significant difference (Benjamini–Hochberg over rows of the axis); 1 if it excludes none"
 IS_BEST = "whether `cost_low_ratio` is 0. Of equal settings, one is excluded in at most 6 % of rows"
 SETTINGS = Columns(
     *in_file(TEXT, "the cell, and what cells of its row differ in", "cell", "axis"),
     Column("num_settings", type=WHOLE, help="cells of the row"),
-    Column("cost_ratio", help="geometric mean of the cell's primary times over that of the best cell, minus 1"),
-    *in_file(REAL, COST_ENDS, "cost_low_ratio", "cost_high_ratio"),
+    COST,
     *(Column("may_be_best", type=FLAG, help=IS_BEST), Column("p_adjusted", help=LEAST_P)),
 )
 
@@ -149,6 +159,11 @@ def highest_cost(cells: Iterable[str], settings: dict[str, Setting]) -> dict[str
     digits = 0 if max(ends) >= 0.0995 else 1
     shown = math.ceil(100 * max(ends) * 10**digits - 1e-9) / 10**digits
     return {"equal" if max(ends) <= EQUAL_RATIO else "upper": f"{shown:g} %"}
+
+
+def cost_of(setting: Setting) -> Value:
+    """Return the cost of a decided setting, whose intervals need two launches."""
+    return Value(COST, setting.cost, setting.low, setting.high, "interval")
 
 
 def cost_text(setting: Setting | None) -> str:

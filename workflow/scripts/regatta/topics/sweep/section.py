@@ -21,8 +21,8 @@ from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
 from regatta.report.svg import MARKS as MARKS_ID
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison.heatmap import SCALE_END
-from regatta.topics.comparison.texts import difference_text
 from regatta.topics.comparison.tables import by_effect
+from regatta.topics.comparison.texts import difference_text
 from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
 from regatta.topics.sweep.tables import PLACE, SWEEP, TIME_RATIO, VERDICT, WORDS, sweep_nodes_table, sweep_pairs_table
 
