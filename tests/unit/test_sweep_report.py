@@ -20,9 +20,8 @@ from regatta.kit.findings import filled
 from regatta.report.cells import data_block
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
-from regatta.topics import catalog
+from regatta.topics import catalog, machines
 from regatta.topics.answer import answer
-from regatta.topics.machines import machine_warnings
 from regatta.topics.sweep import section as sweep
 from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
 
@@ -305,15 +304,15 @@ def test_names_and_numbers_of_cells_distinguish_nodes(of_nodes):
 def test_the_warning_names_nodes_unlike_the_others_and_none_if_all_are_alike(tmp_path):
     names = ["n1", "n2", "n3", "n4"]
     folder = write_sweep(tmp_path / "sweep", sweep_campaign(names, repeats=2))
-    assert not [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
+    assert not [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
     for path in folder.glob("launches/*.jsonl"):
         header, *rest = map(json.loads, path.read_text().splitlines())
         if header["environment"]["hosts"][0]["host"] == "n3":
             header["environment"]["hosts"][0]["num_cores"] = 71
             write_lines(path, [header, *rest])
-    [warning] = [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
-    assert warning.values["nodes"] == ["n3"]
-    assert all(word in warning.found for word in ("71", "72", "n3"))
+    [unlike] = [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
+    assert unlike.values == {"num": 1, "nodes": ["n3"]}
+    assert unlike.words["facts"] == "cores 71 on n3, 72 on most"
 
 
 def test_two_sweeps_are_compared_node_by_node(tmp_path):

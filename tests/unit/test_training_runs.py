@@ -21,7 +21,6 @@ from regatta.topics.training_runs import (
     TRAINING_RUNS,
     findings,
     training_run_figures,
-    warnings,
 )
 
 T = "2026-11-21T03:00:00Z"
@@ -132,9 +131,13 @@ def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, 
     runs = make_table(
         [row, row | {"cell": DDP["id"], "has_same_losses": True}, row | {"has_same_losses": None}], TRAINING_RUNS
     )
-    campaign, rows = make_campaign([OWN, DDP], repeats=6), [cell_row(cell) for cell in (OWN, DDP)]
-    found = warnings(report_data(campaign, make_table(rows, MEASUREMENTS), training_runs=runs))
-    assert [warning.values for warning in found] == [{"num": 1, "num_known": 2}] * num
+    campaign, rows = (
+        make_campaign([OWN, DDP], repeats=6),
+        [cell_row(cell) | {"status": "failed"} for cell in (OWN, DDP)],
+    )
+    found = findings(report_data(campaign, make_table(rows, MEASUREMENTS), training_runs=runs))
+    found = [finding for finding in found if finding.kind == "different_losses"]
+    assert [(f.values, f.cells) for f in found] == [({"num": 1, "num_known": 2}, (OWN["id"],))] * num
 
 
 BROKEN = [

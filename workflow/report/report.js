@@ -91,7 +91,7 @@ function matching(block, view) {
   const { cells, facets } = block;
   const wanted = Object.entries(view.filters);
   const passes = (cell) => ([key, index]) =>
-    key === "status" && facets.status.names[index] === "warning" ? cells.warning[cell] !== null : cells[key][cell] === index;
+    key === "status" && facets.status.names[index] === "warning" ? cells.invalid[cell] !== null : cells[key][cell] === index;
   const words = view.query.toLowerCase().split(/\s+/).filter(Boolean);
   const texts = words.length ? (block.searched ??= searchTexts(block)) : [];
   return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
@@ -353,7 +353,7 @@ function enhance(block) {
     const cellOf = (column, cell) => {
       const text = columnText(block, column, cell);
       if (column.key !== "name") return make("td", { class: column.kind }, text);
-      const title = block.texts.words[cells.warning[cell]];
+      const title = block.texts.words[cells.invalid[cell]];
       const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
       return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
     };
@@ -607,7 +607,7 @@ function cellDetails(block, cell, [first, end], open) {
   return [
     make("p", {}, status, valid || null),
     reason && make("p", { class: "cause" }, reason),
-    warning && make("p", { class: "badge" }, "⚠ ", make("a", { href: "#warnings" }, warning)),
+    warning && make("p", {}, cells.invalid[cell] === null ? null : make("span", { class: "badge" }, "⚠ "), make("a", { href: "#warnings" }, warning)),
     numberTable(block, cell, "results", "Results", open),
     distribution(all.map((launch) => quantilesOf(launches, launch))),
     launchTable(block, all),

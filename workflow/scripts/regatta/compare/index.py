@@ -13,11 +13,11 @@ from pathlib import Path
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.core.files import is_results_folder
-from regatta.core.text import UNKNOWN, one_line, plural
+from regatta.core.text import UNKNOWN, one_line, plural, status_text
 from regatta.report.page import load_template
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
-from regatta.topics.answer import NO_RECORD, missing_text
+from regatta.topics.matrix import NO_RECORD
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
@@ -82,7 +82,8 @@ class Entry:
         planned, counts = self.answer["num_planned"], self.answer["num_by_status"]
         num_missing = sum(counts.get(status, 0) for status in NO_RECORD)
         num_failed = sum(counts.values()) - counts.get("ok", 0) - num_missing
-        found = [(f"partial: {num_missing:,} of {planned:,} {missing_text(counts)}", "bad")] if num_missing else []
+        missing = " or ".join(status_text(status) for status in NO_RECORD if counts.get(status))
+        found = [(f"partial: {num_missing:,} of {planned:,} {missing}", "bad")] if num_missing else []
         found += [(f"failed: {num_failed:,} of {planned:,}", "bad")] if num_failed else []
         return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
 

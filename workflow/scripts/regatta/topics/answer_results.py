@@ -48,10 +48,15 @@ def line_of(topic: Topic, finding: Finding) -> AnswerLine:
     """Return the line of a finding of the summary."""
     kind = topic.kind_of(finding)
     lead, text = kind.words(finding.values | finding.words)
+    return AnswerLine(kind.line or kind.name, lead, text, finding.anchor or topic.id, numbers(finding))
+
+
+def numbers(finding: Finding) -> dict[str, object]:
+    """Return the values of a finding as answer.json has them."""
     values: dict[str, object] = {}
     for name, value in finding.values.items():
         values |= value.by_name(name) if isinstance(value, Value) else {name: value}
-    return AnswerLine(kind.line or kind.name, lead, text, finding.anchor or topic.id, values)
+    return values
 
 
 OF_RESULTS = (sweep, scaling, buckets, comparison, communication, training_runs)

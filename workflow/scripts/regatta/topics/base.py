@@ -20,7 +20,7 @@ from regatta.core.names import CellName, campaign_names
 from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
 from regatta.kit.columns import Columns
-from regatta.kit.findings import Kind
+from regatta.kit.findings import FAIR, LOW, Kind
 from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section
 
@@ -182,7 +182,7 @@ class ReportData:
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
     texts: the CSV files from which tables were read, by name. columns: of the tables with a row for each cell, by name.
-    once: results of functions (`once_per_report`).
+    topics: those that apply, in the page's order. once: results of functions (`once_per_report`).
     """
 
     campaign: dict
@@ -193,6 +193,7 @@ class ReportData:
     preflight: dict | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, Columns] = field(default_factory=dict)
+    topics: "tuple[Topic, ...]" = ()
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -217,6 +218,12 @@ class ReportData:
         """The full name of each cell of the campaign, by its id."""
         return {cell: name.full for cell, name in self.cell_names.items()}
 
+    @cached_property
+    def findings(self) -> list[tuple["Topic", Finding, str]]:
+        """The findings of all topics in the page's order, each with its topic and rank; no rank if it has no kind."""
+        found = [(topic, finding) for topic in self.topics for finding in topic.findings(self)]
+        return [(topic, one, kind.rank if (kind := topic.kind_of(one)) else "") for topic, one in found]
+
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
         stacks = dict.fromkeys(cell["spec"]["stack"]["name"] for cell in self.campaign["cells"])
@@ -233,6 +240,12 @@ def once_per_report(function: Callable[[ReportData], Result]) -> Callable[[Repor
         return data.once[function]
 
     return found
+
+
+@once_per_report
+def unreliable_cells(data: ReportData) -> set[str]:
+    """Return the cells whose comparison a finding of rank LOW or FAIR invalidates."""
+    return {cell for _, finding, rank in data.findings if rank in (LOW, FAIR) for cell in finding.cells}
 
 
 def nothing(_: object) -> list:

@@ -14,9 +14,9 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
-from regatta.kit.findings import RESULT, WARNINGS, filled
+from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
 from regatta.report import cells, page
-from regatta.report.findings import Advice
+from regatta.report.findings import Advice, Finding
 from regatta.report.panels import Section, with_images
 from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
@@ -40,7 +40,7 @@ from regatta.topics import (
     training_runs,
 )
 from regatta.topics.answer import answer, answer_json
-from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text
+from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text, unreliable_cells
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
@@ -50,7 +50,8 @@ from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
-    slow_launches.TOPIC,  # no section; its warnings come first
+    machines.TOPIC,  # these two have no section; their warnings come first
+    slow_launches.TOPIC,
     sweep.TOPIC,
     matrix.TOPIC,
     scaling.TOPIC,
@@ -65,7 +66,6 @@ TOPICS: tuple[Topic, ...] = (
     stability.TOPIC,
     stragglers.TOPIC,
     percentiles.TOPIC,
-    machines.TOPIC,
     quality.TOPIC,
     failures.TOPIC,
     timeline.TOPIC,
@@ -180,8 +180,9 @@ def read_report_data(
         result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
     files = {name: path_of(name, measurements) for name in COLLECTED}
     files |= {name: tables / f"{name}.csv" for name in TABLES}
+    frozen = read_frozen(campaign, "campaign")
     return ReportData(
-        read_frozen(campaign, "campaign"),
+        frozen,
         {**collected, **read_tables(tables)},
         page.read_headers(launches, collected["measurements"]),
         recorded_problems,
@@ -189,6 +190,7 @@ def read_report_data(
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
         COLUMNS_OF_CELLS,
+        tuple(topics_of(frozen)),
     )
 
 
@@ -235,9 +237,9 @@ def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, s
 
 def _content(data: ReportData, advice: list[Advice], shown: list[Section], downloads: Future) -> dict:
     """Return the variables of report.html.j2. advice: warnings. shown: sections. downloads: result of `_downloads`."""
-    campaign, measurements = data.campaign, data.measurements
+    campaign, measurements, marked = data.campaign, data.measurements, marks(data, advice)
     num_launches = len(launch_paths(data.launches))
-    block = cells.data_block(data, warnings_by_cell(advice))
+    block = cells.data_block(data, warnings_by_cell(advice), marked)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
@@ -250,6 +252,7 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
         "num_missing": int((measurements["status"] == "not_measured").sum()),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
+        "marks": marked,
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
@@ -270,18 +273,16 @@ def write_report(data: ReportData, path: Path) -> None:
 
 
 def warnings(data: ReportData) -> list[Advice]:
-    """Return the warnings, in the page's order."""
-    found = [_of_kinds(topic, data) + topic.warnings(data) for topic in topics_of(data.campaign)]
-    return [advice for of_topic in found for advice in of_topic]
+    """Return the warnings, the worst first, then in the page's order."""
+    found = [_advice(topic, finding) for topic, finding, rank in data.findings if rank in WARNINGS]
+    found += [advice for topic in data.topics for advice in topic.warnings(data)]
+    return sorted(found, key=lambda advice: WARNINGS.index(advice.rank))
 
 
-def _of_kinds(topic: Topic, data: ReportData) -> list[Advice]:
-    kinds = [(finding, topic.kind_of(finding)) for finding in topic.findings(data)]
-    return [
-        Advice(topic.text_of(of), filled(kind.advice, of.values | of.words), of.sources, of.values, of.cells)
-        for of, kind in kinds
-        if kind and kind.rank in WARNINGS
-    ]
+def _advice(topic: Topic, of: Finding) -> Advice:
+    kind = topic.kind_of(of)
+    advice = filled(kind.advice, of.values | of.words)
+    return Advice(topic.text_of(of), advice, of.sources, of.values, of.cells, kind.rank)
 
 
 def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
@@ -293,6 +294,12 @@ def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
     return {cell: "; ".join(subjects) for cell, subjects in found.items()}
 
 
+def marks(data: ReportData, advice: list[Advice]) -> dict[str, str]:
+    """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
+    most = max(1, MOST_MARKED_RATIO * len(data.campaign["cells"]))
+    return warnings_by_cell([one for one in advice if one.rank != NOTE and len(one.cells) <= most])
+
+
 def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
     """Return the sections with content in the page's order, each with its parts. advice: of `warnings`."""
     found = [(topic, section) for topic, section in _made(data) if section is not None]
@@ -300,8 +307,10 @@ def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
-            num, num_cells = len(warnings_by_cell(advice)), len(data.campaign["cells"])
-            content = {"warnings": advice, "num": num, "num_cells": num_cells}
+            classes = {"Invalid for comparison": [one for one in advice if one.rank != NOTE]}
+            classes |= {"Notes": [one for one in advice if one.rank == NOTE]}
+            content = {"classes": classes, "num": len(unreliable_cells(data)), "num_marked": len(marks(data, advice))}
+            content |= {"num_cells": len(data.campaign["cells"])}
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
             section = replace(section, state=(plural(len(advice), "warning") if advice else "", "quiet"))
         if not topic.part_of:
@@ -321,6 +330,7 @@ def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
         return list(zip(topics, pool.map(_section_of, map(TOPICS.index, topics)), strict=True))
 
 
+MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 MOST_PROCESSES = 4  # one topic takes a third of the time
 _data_of_process: list[ReportData] = []  # of this process, if it is one of the pool
 
@@ -336,10 +346,8 @@ def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
     Without the summary's, and those that are warnings, which have the same sentence.
     """
     found = defaultdict(list)
-    for topic in topics_of(data.campaign):
-        for finding in topic.findings(data):
-            kind = topic.kind_of(finding)
-            if finding.anchor != "warnings" and (kind is None or kind.rank == RESULT):
-                entry = {"text": topic.text_of(finding), "finding": finding, "sources": finding.sources}
-                found[finding.anchor or topic.id].append(entry)
+    for topic, finding, rank in data.findings:
+        if finding.anchor != "warnings" and rank in (RESULT, ""):
+            entry = {"text": topic.text_of(finding), "finding": finding, "sources": finding.sources}
+            found[finding.anchor or topic.id].append(entry)
     return found
