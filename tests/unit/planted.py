@@ -11,9 +11,9 @@ from synthetic import analyse, make_failure, make_header, make_record, write_lin
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, make_table
-from regatta.topics.answer import answer_json
 from regatta.topics.base import ReportData
 from regatta.topics.catalog import warnings, write_report
+from regatta.topics.summary import answer_json
 
 Truth = Callable[[dict, int, list[str]], object]  # spec, repeat, nodes of the launch
 

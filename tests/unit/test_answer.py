@@ -29,12 +29,12 @@ from synthetic_waits import write_waits
 
 from regatta.run.progress import outcome_text
 from regatta.topics import buckets
-from regatta.topics.answer import answer, answer_json
 from regatta.topics.scaling.findings import loss_rows
+from regatta.topics.summary import answer_json, summary
 
 
 def lines_of(folder):
-    return {line.id: line for line in answer(analyse(folder))}
+    return {line.id: line for line in summary(analyse(folder))}
 
 
 def set_step_times(folder, seconds):
@@ -420,7 +420,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
 
 def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tmp_path):
     folder = write_results(tmp_path / "r", cluster_campaign(repeats=2), CLUSTER)
-    lines = answer(analyse(folder))
+    lines = summary(analyse(folder))
     assert [line.id for line in lines] == ["subject", "scaling", "bucket", "comparison", "communication", "confidence"]
     # Nothing failed: that is part of the last line.
     assert lines[-1].values["failed"]["num_failed"] == 0
@@ -430,7 +430,7 @@ def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tm
 def test_with_failures_the_bucket_size_becomes_part_of_the_scaling_line(tmp_path):
     campaign = cluster_campaign(repeats=2)
     fault = {(campaign["cells"][0]["id"], 0): ("failed", "measure", "boom")}
-    lines = answer(analyse(write_results(tmp_path / "r", campaign, CLUSTER, fault)))
+    lines = summary(analyse(write_results(tmp_path / "r", campaign, CLUSTER, fault)))
     assert [line.id for line in lines] == ["subject", "scaling", "comparison", "communication", "failed", "confidence"]
     assert lines[1].values["bucket"]["bucket_cap_mb"] == [25.0, 100.0]
     assert "bucket size: " in lines[1].text
@@ -440,7 +440,7 @@ def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):
     campaign = make_campaign([train_cell("resnet18", 1, 2)])
     fault = ("failed", "setup", "boom")
     faults = {(campaign["cells"][0]["id"], repeat): fault for repeat in range(3)}
-    lines = answer(analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults)))
+    lines = summary(analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults)))
     assert [line.id for line in lines] == ["subject", "failed"]
     assert lines[1].values["num_failed"] == 3
 
@@ -451,9 +451,9 @@ def test_other_programs_read_the_same_lines(tmp_path):
     found = json.loads(json.dumps(answer_json(data), allow_nan=False))
     assert found["num_by_status"] == {"failed": 1, "not_measured": 1, "ok": 47, "out_of_memory": 1, "timeout": 1}
     assert found["num_planned"] == 51
-    assert [line["lead"] for line in found["lines"]] == [line.lead for line in answer(data)]
+    assert [line["lead"] for line in found["lines"]] == [line.lead for line in summary(data)]
     page = make_report(folder).read_text()
-    block = page.partition('id="answer"')[2].partition("</section>")[0]
+    block = page.partition('id="summary"')[2].partition("</section>")[0]
     assert block.count("<li>") == len(found["lines"])
 
 

@@ -29,10 +29,10 @@ from regatta.topics import (
     timeline,
     training_runs,
 )
-from regatta.topics.answer import answer
 from regatta.topics.base import ReportData
 from regatta.topics.comparison import section as comparison
 from regatta.topics.scaling import section as scaling
+from regatta.topics.summary import summary
 
 SEEDS = range(30)
 CHECKED = (
@@ -137,7 +137,7 @@ def case_of(campaign, measurements, launches, **collected):
             found[finding.kind].append(finding)
     rows = list(csv.DictReader(io.StringIO(to_csv(tables["measurements"]))))
     starts = {row["launch"]: row["start_utc"] for row in csv.DictReader(io.StringIO(to_csv(tables["launches"])))}
-    lines = {line.id: line for line in answer(data)}
+    lines = {line.id: line for line in summary(data)}
     for line in list(lines.values()):  # those that became part of another
         lines |= {
             other: SimpleNamespace(values=line.values[other]) for other in ("bucket", "failed") if other in line.values
@@ -421,7 +421,7 @@ def test_what_failed_and_what_the_failures_share(case):
     most = max(map(len, groups.values()))
     assert values["num_of_cause"] == most
     largest = [rows for rows in groups.values() if len(rows) == most]
-    if len(largest) == 1 and "failed" in {line.id for line in answer(case.data)}:
+    if len(largest) == 1 and "failed" in {line.id for line in summary(case.data)}:
         hosts = {found[1] if (found := re.match(r"rank \d+ on (\w+)", row["cause"])) else None for row in largest[0]}
         shown = re.search(r", on (\w+)", case.lines["failed"].text)
         assert (shown and shown[1]) == (hosts.pop() if len(hosts) == 1 else None)

@@ -9,8 +9,8 @@ from synthetic import analyse, write_lines
 from synthetic_waits import write_waits
 from test_brute_force import median
 
-from regatta.topics.answer import answer
 from regatta.topics.stragglers.section import findings
+from regatta.topics.summary import summary
 
 SEEDS = range(14)
 SHAPES = ((1, 2), (1, 4), (2, 2), (2, 4), (4, 2), (4, 1), (3, 2))
@@ -132,7 +132,7 @@ def test_persistent_ranks_and_hosts(tmp_path, seed):
     worst = [pytest.approx(max(lags.values()), rel=1e-6) for lags in (hosts, elsewhere) if lags]
     found = [finding.values for finding in findings(data) if finding.kind.startswith("straggler")]
     assert [values["lag_ratio"].estimate for values in found] == worst
-    straggler = next(line for line in answer(data) if line.id == "confidence").values["straggler"]
+    straggler = next(line for line in summary(data) if line.id == "confidence").values["straggler"]
     if not ranks and not hosts:
         assert straggler is None
         return

@@ -7,10 +7,10 @@ from synthetic import analyse as analyse_store
 from test_frozen_tables import import_published
 
 from regatta.report.page import facts, machine_line
-from regatta.topics.answer import answer_json
 from regatta.topics.base import unreliable_cells
 from regatta.topics.fits.section import communication_table
 from regatta.topics.quality import findings
+from regatta.topics.summary import answer_json
 
 
 @pytest.fixture(scope="module")

@@ -29,9 +29,9 @@ from regatta.report.page import download, in_columns, script_source
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics import machines
-from regatta.topics.answer import answer
 from regatta.topics.base import unreliable_cells
 from regatta.topics.catalog import TABLES, TOPICS
+from regatta.topics.summary import summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 VOID = {"meta", "link", "img", "br", "input", "hr"}
@@ -132,7 +132,7 @@ def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
 def test_sections_stand_in_their_order_after_the_answer(laptop):
     titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", laptop.partition("</main>")[0])
     shown = [topic.title for topic in TOPICS if topic.section]
-    assert laptop.index('id="answer"') < laptop.index("<h2")
+    assert laptop.index('id="summary"') < laptop.index("<h2")
     assert titles[0] == "Status and efficiency"
     assert [title for title in titles if title in shown] == [title for title in shown if title in titles]
     assert titles[-5:] == ["Failures", "Timeline", "All cells", "Methods", "Provenance"]
@@ -268,7 +268,7 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
     shared = next(finding for finding in machines.findings(data) if finding.kind == "shared_hosts")
     assert shared.values == {"num": 2, "num_ok": len(data.ok), "most_other_ranks": 4}
     assert set(shared.cells) == {record["cell"] for record in records[:2]} <= unreliable_cells(data)
-    confidence = answer(data)[-1].values
+    confidence = summary(data)[-1].values
     assert confidence["word"] == "low"
     assert {"shared_hosts", "damaged_store"} & {reason["kind"] for reason in confidence["reasons"][:2]}
 

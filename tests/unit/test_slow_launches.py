@@ -10,10 +10,10 @@ from synthetic import LAPTOP, analyse, make_campaign, write_results
 
 from regatta.kit.findings import FAIR, LOW, NOTE, filled
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.answer import answer_json
 from regatta.topics.base import plain_rows
 from regatta.topics.catalog import warnings
 from regatta.topics.slow_launches import SLOW_LAUNCHES, TOPIC, findings, slow_launches_table
+from regatta.topics.summary import answer_json
 
 SIZES = (1024, 4096, 16384, 65536, 262144, 1048576)
 CELLS = [cell_of("host", size) for size in SIZES]

@@ -21,7 +21,7 @@ from regatta.report.cells import data_block
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
-from regatta.topics.answer import answer
+from regatta.topics.summary import summary
 from regatta.topics.sweep import section as sweep
 from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
 
@@ -179,7 +179,7 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     assert (second.values["hosts"], second.values["num"], second.values["num_workloads"]) == ("n17", 3, 3)
     assert 1.07 < second.values["low"] < second.values["ratio"] < second.values["high"] < 1.10
     assert (second.words["name"], second.words["several"]) == ("n17", 3)
-    [line] = [line for line in answer(of_nodes) if line.id == "nodes"]
+    [line] = [line for line in summary(of_nodes) if line.id == "nodes"]
     assert (line.values["num_slower"], line.values["num_nodes"]) == (2, 24)
     assert line.values["nodes"]["failed"] == ["n9"]
     summary = sweep.findings(of_nodes)[0]
@@ -214,7 +214,7 @@ def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
 @pytest.mark.parametrize(("repeats", "faults"), [(1, {}), (2, {("n1", r): FAULTS["n9", 0] for r in range(2)})])
 def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path):
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3"], repeats=repeats), {}, faults))
-    [line] = [line for line in answer(data) if line.id == "nodes"]
+    [line] = [line for line in summary(data) if line.id == "nodes"]
     assert "{num_checked" not in lead_of(data)
     assert line.values["nodes"]["equivalent"] == []
 
@@ -226,7 +226,7 @@ def test_an_inconclusive_node_is_named_with_its_effect_the_largest_first(tmp_pat
     campaign = one_cell(names)
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
     data.tables["sweep_nodes"] = sweep_nodes_table(campaign, measured(campaign, times))
-    [line] = [line for line in answer(data) if line.id == "nodes"]
+    [line] = [line for line in summary(data) if line.id == "nodes"]
     uncertain = line.values["inconclusive"]
     assert [effect["hosts"] for effect in uncertain[:2]] == ["n5", "n2"]
     assert uncertain[0]["ratio"] == pytest.approx(1.2)
@@ -252,7 +252,7 @@ def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     campaign["cells"] = [cell for cell in campaign["cells"] if cell not in down]
     campaign["skipped"] = [cell | {"reason": "node n2 is drained (bad DIMM)"} for cell in down]
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
-    [line] = [line for line in answer(data) if line.id == "nodes"]
+    [line] = [line for line in summary(data) if line.id == "nodes"]
     assert line.values["skipped"] == {"n2": "node n2 is drained (bad DIMM)"}
     assert line.values["num_nodes"] == 2
 

@@ -12,8 +12,8 @@ from synthetic_training import norm_cell, run_cell, run_record
 from regatta.store.collect import cell_row, read_collected, write_collected
 from regatta.store.csv_files import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.store.records import number, problem_of, training_of
-from regatta.topics import answer_results
 from regatta.topics.catalog import TOPICS, collect, make_tables
+from regatta.topics.summary import summary
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs import (
     TOPIC,
@@ -258,6 +258,6 @@ def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp
     assert TOPIC.text_of(first).endswith(f"Fastest of 3 configurations: ddp; within noise: {first.values['near'][0]}.")
     assert second.values["num_candidates"] == 1
     assert "configurations" not in TOPIC.text_of(second)
-    line = answer_results.summary_of(TOPIC)(data)
+    [line] = [line for line in summary(data) if line.id == "training_runs"]
     assert line.values["total_s"] == first.values["total"].estimate
     assert line.text.endswith(f"; within noise: {first.values['near'][0]}; first of 2 workloads")

@@ -97,14 +97,14 @@ def _texts(row) -> tuple[str, ...]:
 
 
 def comparison_page(found: CampaignsCompared) -> str:
-    """Return a page on two campaigns: answer, differences of environment, ratios, and unmatched cells."""
+    """Return a page on two campaigns: summary, differences of environment, ratios, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
     csv = "comparisons.csv", to_csv(found.comparisons)
     contents = [(section.id, section.title) for section, _ in parts]
     words = {"title": title, "lead": texts.COMPARED, "facts": facts, "contents": contents}
-    return load_template("compare.html.j2").render(words, answer=statements(found), csv=csv, parts=parts)
+    return load_template("compare.html.j2").render(words, summary=statements(found), csv=csv, parts=parts)
 
 
 def _fact(side: CampaignResults) -> str:

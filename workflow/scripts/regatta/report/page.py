@@ -118,7 +118,7 @@ def is_large(campaign: dict) -> bool:
 
 def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
-    found = [("answer", "Answer", "", "")]
+    found = [("summary", "Summary", "", "")]
     for section in shown:
         tables = plural(len(section.tables), "table") if section.tables else ""
         counted = plural(len(section.figures), "figure") if section.figures else tables

@@ -39,7 +39,6 @@ from regatta.topics import (
     timeline,
     training_runs,
 )
-from regatta.topics.answer import answer, answer_json
 from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text, unreliable_cells
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
@@ -47,6 +46,7 @@ from regatta.topics.scaling import section as scaling
 from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
+from regatta.topics.summary import answer_json, summary
 from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
@@ -243,7 +243,7 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
-        "answer": answer(data),
+        "summary": summary(data),
         "anchors": {one.id for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),

@@ -265,6 +265,14 @@ KINDS = (
             *("test accuracy {accuracy_ratio}", "{name}", "within noise: {near}"),
             *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads"),
         ),
+        term="Training runs",
+        help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
+        " times of the slowest rank. Images/s: training images per epoch on all ranks / median training time of an"
+        " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
+        " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
+        " last epoch; median over launches. Chance level of 100 classes: accuracy 1 %, test loss ln 100 = 4.61. The"
+        " first epoch includes one-time setup. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
+        " threads; on a GPU they are not.",
     ),
     Kind(
         *("training", RESULT),
@@ -326,21 +334,6 @@ def _different_losses(data: ReportData) -> list[Finding]:
     return [Finding("different_losses", values, (of_cells("training_runs", cells),), cells, "warnings", words)]
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not cells_of(campaign, BENCHMARK):
-        return []
-    text = (
-        "One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
-        " times of the slowest rank. Images/s: training images per epoch on all ranks / median training time of an"
-        " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
-        " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
-        " last epoch; median over launches. Chance level of 100 classes: accuracy 1 %, test loss ln 100 = 4.61. The"
-        " first epoch includes one-time setup. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
-        " threads; on a GPU they are not."
-    )
-    return [("Training runs", text)]
-
-
 TABLES = {
     "training_runs": TableSpec(
         TRAINING_RUNS, lambda campaign, tables: training_runs_table(campaign, tables["measurements"], tables["epochs"])
@@ -349,4 +342,4 @@ TABLES = {
         TRAINING_RANKS, lambda campaign, tables: training_ranks_table(campaign, tables["ranks"])
     ),
 }
-TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), methods=methods, kinds=KINDS)
+TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), kinds=KINDS)

@@ -1,19 +1,22 @@
-"""The first block of the report: at most six lines, each with its numbers and the section that supports it.
+"""The first block of the report: a line for each finding of the summary, how far to trust them, and what to do next.
 
 The same lines end a run on the terminal, and are in answer.json for other programs.
 """
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from regatta.core.text import plural, rank_word, ranks_word
-from regatta.kit.findings import FAIR, LOW, SUMMARY
+from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
+from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.topics.answer_results import RESULTS, AnswerLine, join_names, line_of, numbers
-from regatta.topics.base import ReportData, once_per_report
+from regatta.topics.base import ReportData, Topic, once_per_report
 
-MOST_LINES = 6
+# Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
+ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "communication", "training_runs", "failed")
 MOST_REASONS = 3  # of low or fair confidence in its line
+MOST_STEPS = 2  # in the line on what to do next
+URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 # Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
 OF_WARNINGS = {
     "failed": {"loaded_timeouts": ("loaded_timeouts", False)},
@@ -27,30 +30,32 @@ OF_WARNINGS = {
 }
 
 
+@dataclass(frozen=True)
+class Line:
+    """One line. lead: the statement. text: what qualifies it. anchor: the section. values: as the tables have them."""
+
+    id: str
+    lead: str
+    text: str = ""
+    anchor: str = ""
+    values: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> str:
+        return f"{self.lead}; {self.text}" if self.text else self.lead
+
+
 @once_per_report
-def answer(data: ReportData) -> list[AnswerLine]:
-    """Return the lines in the page's order: what ran, what came out, then failures and confidence.
-
-    If there are too many, the least informative line is merged into another.
-    """
-    found = [subject(data), *(line for of in RESULTS if (line := of(data)) is not None)]
-    found += [line_of(topic, finding) for topic, finding, rank in data.findings if rank == SUMMARY]
-    lines = {line.id: line for line in found}
-    lines["failed"] = _with_warnings(data, lines["failed"])
-    if "confidence" in lines:
-        lines["confidence"] = confidence(data, _with_warnings(data, lines.pop("confidence")))
-    merges = [("scaling", "bucket"), ("confidence", "failed")]
-    for line, other in merges if lines["failed"].values["num_failed"] else reversed(merges):
-        if len(lines) > MOST_LINES and {line, other} <= lines.keys():
-            lines[line] = _merged(lines[line], lines.pop(other))
-    return list(lines.values())[:MOST_LINES]
-
-
-def _merged(line: AnswerLine, other: AnswerLine) -> AnswerLine:
-    """Return a line with another as the last part of its text, and the other's numbers under its id."""
-    lead = f"{other.lead[:1].lower()}{other.lead[1:]}" + (f" ({other.text})" if other.text else "")
-    text = "; ".join(filter(None, (line.text, lead)))
-    return replace(line, text=text, values=line.values | {other.id: other.values})
+def summary(data: ReportData) -> list[Line]:
+    """Return the lines in the page's order."""
+    found = [line_of(topic, finding) for topic, finding, rank in data.findings if rank == SUMMARY]
+    lines = {line.id: line for line in [subject(data), *reversed(found)]}  # the first line of an id counts
+    lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
+    last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
+    steps = next_steps(data)
+    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", values={"steps": steps})] if steps else []
+    places = {name: place for place, name in enumerate(ORDER)}
+    return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
 
 
 def answer_json(data: ReportData) -> dict:
@@ -67,33 +72,45 @@ def answer_json(data: ReportData) -> dict:
         "last_record_utc": None if times.empty else max(times),
         "num_planned": len(planned),
         "num_by_status": dict(sorted(counts.items())),
-        "lines": [
-            {"id": line.id, "lead": line.lead, "text": line.text, "anchor": line.anchor, "values": line.values}
-            for line in answer(data)
-        ],
+        "lines": [vars(line) for line in summary(data)],
     }
 
 
-def subject(data: ReportData) -> AnswerLine:
+def line_of(topic: Topic, finding: Finding) -> Line:
+    """Return a finding as a line."""
+    kind = topic.kind_of(finding)
+    lead, text = kind.words(finding.values | finding.words)
+    return Line(kind.line or kind.name, lead, text, finding.anchor or topic.id, numbers(finding))
+
+
+def numbers(finding: Finding) -> dict[str, object]:
+    """Return the values of a finding as answer.json has them."""
+    values: dict[str, object] = {}
+    for name, value in finding.values.items():
+        values |= value.by_name(name) if isinstance(value, Value) else {name: value}
+    return values
+
+
+def subject(data: ReportData) -> Line:
     """Return what was measured: `resnet50, resnet101 · DDP · 1–32 GPUs · 2 stacks · 6 launches`."""
     cells, names = data.campaign["cells"], list(data.cell_names.values())[: len(data.campaign["cells"])]
     specs = [cell["spec"] for cell in cells]
     sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
     stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
-    parts = [join_names(list(dict.fromkeys(name.parts["subject"] for name in names)))]
+    parts = [joined(list(dict.fromkeys(name.parts["subject"] for name in names)))]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
     if sweep := data.campaign.get("sweep"):
         num_nodes = len({host for spec in specs for host in spec["hosts"]})
         parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
-    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {join_names(stacks)}")
+    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {joined(stacks)}")
     parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
-    return AnswerLine("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
+    return Line("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
 
 
-def _with_warnings(data: ReportData, line: AnswerLine) -> AnswerLine:
+def _with_warnings(data: ReportData, line: Line) -> Line:
     """Return a line with the values of the warnings that belong to it; the line on failures also has their text."""
     found = [(topic, finding) for topic, finding, _ in data.findings if finding.kind in OF_WARNINGS[line.id]]
     values = line.values.copy()
@@ -104,7 +121,7 @@ def _with_warnings(data: ReportData, line: AnswerLine) -> AnswerLine:
     return replace(line, text="; ".join(filter(None, (line.text, *texts))), values=values)
 
 
-def confidence(data: ReportData, line: AnswerLine) -> AnswerLine:
+def confidence(data: ReportData, line: Line) -> Line:
     """Return how far the numbers can be trusted, and what invalidates them, worst first. line: with counts."""
     found = sorted((item for item in data.findings if item[2] in (LOW, FAIR)), key=lambda item: item[2] != LOW)
     reasons = [
@@ -116,3 +133,10 @@ def confidence(data: ReportData, line: AnswerLine) -> AnswerLine:
     texts += [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     values = {"word": word, "straggler": None} | line.values | {"reasons": reasons}
     return replace(line, lead=f"Confidence: {word}", text="; ".join(texts), values=values)
+
+
+def next_steps(data: ReportData) -> list[str]:
+    """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions."""
+    found = sorted(data.findings, key=lambda item: URGENT_FIRST.index(item[2]))
+    steps = (filled(topic.kind_of(of).next_step, of.values | of.words) for topic, of, _ in found)
+    return list(dict.fromkeys(filter(None, steps)))
