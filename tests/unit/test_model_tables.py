@@ -74,10 +74,10 @@ def test_the_scaling_law_of_the_first_curve_is_a_finding():
     campaign, measurements, scaling, models = amdahl_tables()
     (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
     values = finding.values
-    assert (values["name"], values["law"], values["num_ranks"]) == ("ResNet-18 · bucket 1 MiB", "amdahl", 32)
-    assert values["sigma_ratio"] == pytest.approx(0.02, rel=0.01)
-    assert values["samples_per_s"] == pytest.approx(40 * 32 / 1.62, rel=0.01)
-    assert (values["num_fitted"], values["num_curves"]) == (4, 4)
+    assert finding.words["name"] == "ResNet-18 · bucket 1 MiB"
+    assert (values["law"], values["num_ranks"]) == ("amdahl", 32)
+    assert values["sigma_ratio"].estimate == pytest.approx(0.02, rel=0.01)
+    assert values["samples_per_s"].estimate == pytest.approx(40 * 32 / 1.62, rel=0.01)
 
 
 def test_a_law_without_a_prediction_keeps_its_row_and_its_finding():
@@ -85,8 +85,8 @@ def test_a_law_without_a_prediction_keeps_its_row_and_its_finding():
     columns = [name for name in models if name.startswith("extrapolated")]
     models = models.assign(**dict.fromkeys(columns, pd.NA), refusal="no prediction for 32 GPUs")
     (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
-    assert [finding.values[name] for name in ("num_fitted", "num_ranks", "samples_per_s")] == [4, None, None]
-    assert fits.sentence(finding).endswith("(contention σ 2.0 %).")
+    assert finding.kind == "scaling_law"
+    assert "samples_per_s" not in finding.values
     table = scaling_laws_table(models)
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert "Contention σ (%)" in row
@@ -145,7 +145,8 @@ def test_a_refused_curve_has_no_row_and_is_counted(tmp_path):
     data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
     assert scaling_laws_table(data.tables["scaling_models"]) is None
     section = fits.section(data)
-    assert "0 of 4 scaling curves" in section.lead
+    [finding] = [finding for finding in fits.findings(data) if finding.kind == "rejected_fits"]
+    assert finding.values == {"num": 4, "num_curves": 4, "reasons": {"too few sizes": 4}}
     assert [table.sources for table in section.tables] == [("communication_models",)]
 
 
@@ -154,8 +155,9 @@ def test_a_curve_that_lacks_launches_is_listed_and_is_no_finding(tmp_path):
     section = fits.section(data)
     law = next(table for table in section.tables if table.sources == ("scaling_models",))
     assert [row[law.columns.index("n")] for row in law.rows] == ["1"]
-    assert "8 of 8 communication curves and 1 of 12 scaling curves" in section.lead
-    assert {finding.kind for finding in fits.findings(data)} == {"crossover_size"}  # no law of a single launch
+    by_kind = {finding.kind: finding.values for finding in fits.findings(data)}
+    assert by_kind.keys() == {"crossover_size", "rejected_fits"}  # no law of a single launch
+    assert (by_kind["rejected_fits"]["num"], by_kind["rejected_fits"]["num_curves"]) == (11, 12)
 
 
 def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_path):
@@ -169,17 +171,34 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
     ]
     machine = replace(CLUSTER, noise=1e-4, slowdown={"second": 1.3})
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), machine))
-    gather, reduce = (finding.values for finding in fits.findings(data) if finding.kind == "crossover_size")
+    gather, reduce = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
+    assert reduce.words["name"] == "all-reduce \N{MIDDLE DOT} 2\N{MULTIPLICATION SIGN}4 GPUs"
+    gather, reduce = gather.values, reduce.values
     for values, factor in ((reduce, 2 * 7 / 8), (gather, 7 / 8)):
         size = 8 * CLUSTER.latency_s * CLUSTER.bytes_per_s / factor  # a stack that is slower in all has the same
         assert values["low_bytes"] == pytest.approx(size, rel=0.02)
         assert values["high_bytes"] == pytest.approx(size, rel=0.02)
         assert values["low_s"] == pytest.approx(8 * CLUSTER.latency_s, rel=0.02)
         assert values["high_s"] == pytest.approx(1.3 * 8 * CLUSTER.latency_s, rel=0.02)
-        assert values["num"] == 2
+        assert (values["num"], values["stacks"]) == (2, ["first", "second"])
     line = next(line for line in summary(data) if line.id == "communication")
     assert line.values["latency_bound_below_bytes"] == [reduce["low_bytes"], reduce["high_bytes"]]
-    assert reduce["name"] == "all-reduce \N{MIDDLE DOT} 2\N{MULTIPLICATION SIGN}4 GPUs"
+
+
+def test_stacks_whose_crossover_sizes_differ_have_a_finding_each(tmp_path):
+    """The table of two stacks of which one has ten times the latency: a B is ten times as large."""
+    cells = [collective_cell(1024 * 4**i, 2, 4, stack=stack) for stack in ("first", "second") for i in range(11)]
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells), replace(CLUSTER, noise=1e-4)))
+    models = data.tables["communication_models"]
+    columns = ["latency_a_s", "latency_a_low_s", "latency_a_high_s", "half_bandwidth_bytes"]
+    models.loc[models["stack"] == "second", columns] *= 10
+    first, second = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
+    assert (first.values["stacks"], second.values["stacks"]) == (["first"], ["second"])
+    assert second.values["low_bytes"] == pytest.approx(10 * first.values["low_bytes"], rel=0.05)
+    line = next(line for line in summary(data) if line.id == "communication")
+    assert line.values["latency_bound_below_bytes"] in [
+        [finding.values["low_bytes"], finding.values["high_bytes"]] for finding in (first, second)
+    ]
 
 
 def test_a_custom_algorithm_has_no_finding_on_its_latency(tmp_path):

@@ -182,10 +182,10 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     [line] = [line for line in summary(of_nodes) if line.id == "nodes"]
     assert (line.values["num_slower"], line.values["num_nodes"]) == (2, 24)
     assert line.values["nodes"]["failed"] == ["n9"]
-    summary = sweep.findings(of_nodes)[0]
-    step = filled(sweep.TOPIC.kind_of(summary).next_step, summary.values | summary.words)
+    line_of_nodes = sweep.findings(of_nodes)[0]
+    step = filled(sweep.TOPIC.kind_of(line_of_nodes).next_step, line_of_nodes.values | line_of_nodes.words)
     assert "[n5, n17]" in step
-    assert (summary.values["num_checked"], summary.values["num_planned"]) == (23 * 18, 24 * 18)
+    assert (line_of_nodes.values["num_checked"], line_of_nodes.values["num_planned"]) == (23 * 18, 24 * 18)
     assert "{failed}" in lead_of(of_nodes)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from regatta.core.names import PLACE
 from regatta.core.text import NOT_PLANNED, duration, is_unknown, shape, size, thousands, three
 from regatta.kit.columns import TEXT, Column
-from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Template, Value
+from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import (
     LAUNCHES,
@@ -36,9 +36,9 @@ from regatta.topics.bandwidth import (
     collectives_table,
     links_of,
 )
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, plain_rows, steps_by_cell, values_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows, steps_by_cell, values_by_cell
 from regatta.topics.fits.collectives import MODEL, communication_curve
-from regatta.topics.fits.section import crossover_sizes, crossover_text
+from regatta.topics.fits.section import crossover_sizes
 from regatta.topics.settings import ALGORITHM, is_costly, settings_of
 
 MOST_FINDINGS = 2
@@ -255,34 +255,33 @@ def links_text(data: ReportData) -> str:
     return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
-def _ranked(word: str) -> Template:
-    """Return the part on how many cells were compared, and which algorithms may be as fast."""
-    near, rank = "ithin noise, or undecided: {near}.", f"{word} mean of {{compared}} cells"
-    return f"{rank}; w{near}", f"{rank}.", f"W{near}"
-
-
-SUMMARY_PARTS = ("within noise, or undecided: {near}", "{crossover}")
+NEAR = "ithin noise, or undecided: {near}"
 KINDS = (
     Kind(
         *("communication", SUMMARY),
-        lead="Communication: {busbw_gb_per_s:number} bus bandwidth ({busbw_gb_per_s:ends})",
-        parts=("{name}", "highest mean of {compared} cells", *SUMMARY_PARTS),
-    ),
-    Kind(
-        *("communication_latency", SUMMARY),
-        lead="Communication: {time_s} per call",
-        parts=("{name}", "lowest mean of {compared} cells", *SUMMARY_PARTS),
-        line="communication",
+        lead=(
+            "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
+            "Communication: {time_s} per call",
+        ),
+        parts=("{name}", "{rank} mean of {compared} cells", f"w{NEAR}", "latency-bound below {crossover}"),
+        term="Bandwidth",
+        help="algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over"
+        " ranks). t: pipelined calls, many with a single wait, time per call. Latency: one blocking call. busbw ="
+        " algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others"
+        f" (nccl-tests, doc/PERFORMANCE.md). Undefined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB"
+        " = 2²⁰ bytes. Algorithm buffers: memory allocated besides the message; unknown for library collectives.",
     ),
     Kind(
         *("bandwidth", RESULT),
         lead=(
             "{name}: {busbw_gb_per_s:number} bus bandwidth ({peak_ratio:number} of peak), {time} per call.",
             "{name}: {busbw_gb_per_s:number} bus bandwidth, {time} per call.",
+            "{name}: {time} per call.",
         ),
-        parts=(_ranked("Highest"),),
+        parts=("The {rank} mean of {compared} cells.", f"W{NEAR}."),
+        term="Peak bus bandwidth",
+        help=PEAK,
     ),
-    Kind("latency", RESULT, "{name}: {time} per call.", (_ranked("Lowest"),)),
     Kind(
         *("above_peak", FAIR),
         lead="Above link peak: bus bandwidth of {num} of {num_known:cell}.",
@@ -295,32 +294,32 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the highest mean bus bandwidth at the largest shape of each operation and stack, all-reduce first.
+    """Return the bus bandwidth of the largest message at the largest shape, all-reduce first, and in the summary.
 
     Without any bandwidth, the lowest time per call. Operations and stacks are not compared; of cells that differ in
-    their algorithm alone, `near` has those that may be as fast. The summary has the first operation.
+    their algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
     """
     rows = data.tables["collectives"]
     rows = rows[rows["time_s"].notna()]
     known = rows[rows["busbw_gb_per_s"].notna()]
-    column, is_best = ("busbw_gb_per_s", max) if len(known) else ("time_s", min)
-    found = []
-    settings = settings_of(data.tables["settings"], "algorithm")
+    settings, found = settings_of(data.tables["settings"], "algorithm"), []
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
-        complete = group[group["num_launches"] >= group["num_planned"]]
-        group = complete if len(complete) else group
         largest = group[group["world_size"] == group["world_size"].max()]
-        best = is_best(table_rows(largest), key=lambda row: (getattr(row, column), row.cell))
-        values = {"name": data.names[best.cell], "operation": best.operation, "time": Value.of(best, CALL)}
-        values |= {"world_size": int(best.world_size), "num_candidates": len(largest)}
+        largest = largest[largest["message_bytes"] == largest["message_bytes"].max()] if len(known) else largest
+        complete = largest[largest["num_launches"] >= largest["num_planned"]]
+        compared = table_rows(complete if len(complete) else largest)
+        best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))
+        values = {"operation": best.operation, "stack": best.stack, "world_size": int(best.world_size)}
+        values |= {"time": Value.of(best, CALL), "num_candidates": len(compared)}
         numbers = (BUSBW, PEAK_SHARE)
         values |= {one.name: Value.of(best, one) for one in numbers if not is_unknown(getattr(best, one.name))}
         others = [row.cell for row in table_rows(rows) if row.cell != best.cell and _is_like(row, best)]
         others = [cell for cell in others if not is_costly(settings.get(cell))]
         values["near"] = tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in others)
-        source, words = of_cells("collectives", [best.cell]), {"compared": len(largest) if len(largest) > 1 else None}
-        kind = "bandwidth" if len(known) else "latency"
-        found.append(Finding(kind, values, (source,), (best.cell,), words=words))
+        words = {"name": data.names[best.cell], "rank": "highest" if len(known) else "lowest"}
+        words |= {"message": MESSAGE.text(best), "compared": len(compared) if len(compared) > 1 else None}
+        source = of_cells("collectives", [best.cell])
+        found.append(Finding("bandwidth", values, (source,), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
     return [*_summary(data, found), *found[:MOST_FINDINGS], *_above_peak(data)]
 
@@ -330,19 +329,19 @@ def _summary(data: ReportData, found: list[Finding]) -> list[Finding]:
     of_first = [one for one in found if one.values["operation"] == found[0].values["operation"]]
     if not of_first:
         return []
-    is_bandwidth = found[0].kind == "bandwidth"
-    column, sign = (BUSBW.name, 1) if is_bandwidth else ("time", -1)
+    column, sign = (BUSBW.name, 1) if BUSBW.name in found[0].values else ("time", -1)
     best = max(of_first, key=lambda one: sign * one.values[column].estimate)
     num, time = sum(one.values["num_candidates"] for one in of_first), best.values["time"]
     values = {"time_s": time, BUSBW.name: best.values.get(BUSBW.name), "num_launches": time.num_launches}
     values["latency_bound_below_bytes"] = None
-    words = {"name": best.values["name"], "near": best.values["near"], "compared": num if num > 1 else None}
-    for crossover in (finding.values for finding in crossover_sizes(data)):
-        if all(crossover[name] == best.values[name] for name in ("operation", "world_size")):
-            values["latency_bound_below_bytes"] = [crossover["low_bytes"], crossover["high_bytes"]]
-            words["crossover"] = crossover_text(crossover)
-    kind = "communication" if is_bandwidth else "communication_latency"
-    return [Finding(kind, values, best.sources, best.cells, words=words)]
+    words = best.words | {"near": best.values["near"], "compared": num if num > 1 else None}
+    words["name"] = data.cell_names[best.cells[0]].without("message_bytes").full
+    for crossover in crossover_sizes(data):
+        sizes, same = crossover.values, ("operation", "world_size")
+        if all(sizes[name] == best.values[name] for name in same) and best.values["stack"] in sizes["stacks"]:
+            values["latency_bound_below_bytes"] = [sizes["low_bytes"], sizes["high_bytes"]]
+            words["crossover"] = crossover.words["size"]
+    return [Finding("communication", values, best.sources, best.cells, words=words)]
 
 
 def _is_like(row, best) -> bool:
@@ -364,21 +363,7 @@ def _above_peak(data: ReportData) -> list[Finding]:
     return [Finding("above_peak", values, (of_cells("collectives", cells),), cells, "warnings", words)]
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not cells_of(campaign, "collective"):
-        return []
-    text = (
-        "algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over ranks)."
-        " t: pipelined calls, many with a single wait, time per call. Latency: one blocking call."
-        " busbw = algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the"
-        " others (nccl-tests,"
-        f" doc/PERFORMANCE.md). Undefined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB = 2²⁰ bytes."
-        " Algorithm buffers: memory allocated besides the message; unknown for library collectives."
-    )
-    return [("Bandwidth", text), *([("Peak bus bandwidth", PEAK)] if links_of(campaign) else [])]
-
-
 TABLES = {
     "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic(*("communication", "Communication", TABLES, section, findings), methods=methods, kinds=KINDS)
+TOPIC = Topic(*("communication", "Communication", TABLES, section, findings), kinds=KINDS)

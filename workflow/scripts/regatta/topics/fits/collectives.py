@@ -146,11 +146,14 @@ def _model(curve: Curve) -> dict:
     for term, columns in _columns(values, low, high).items():
         row |= {} if problems.get(term) else columns
     if not any(problems.values()):
-        # The S with S/T(S) = B/2, where S/B = a + c sqrt(S). Without c that is a B.
-        bandwidth, sqrt_c = 1 / values[BANDWIDTH], values.get(SQRT, 0.0)
-        root = (sqrt_c + math.sqrt(sqrt_c**2 + 4 * values[LATENCY] / bandwidth)) / 2
-        row |= {"half_bandwidth_bytes": (bandwidth * root) ** 2}
+        row["half_bandwidth_bytes"] = half_bandwidth(values[LATENCY], values.get(SQRT, 0.0), 1 / values[BANDWIDTH])
     return row
+
+
+def half_bandwidth(latency_a: float, sqrt_c: float, bytes_per_s: float) -> float:
+    """Return the S with S/T(S) = B/2, where S/B = a + c sqrt(S). It rises with each parameter; without c it is a B."""
+    root = (sqrt_c + math.sqrt(sqrt_c**2 + 4 * latency_a / bytes_per_s)) / 2
+    return (bytes_per_s * root) ** 2
 
 
 def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray, np.ndarray, str], list[str]]:

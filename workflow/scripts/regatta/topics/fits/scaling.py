@@ -53,6 +53,7 @@ SIZES = "number of measured world sizes, smallest and largest"
 DEVIATION = "largest relative deviation of X(n) from `throughput_samples_per_s`; root mean square of ln(model/measured)"
 AICC = "corrected Akaike criterion. Needs 5 (Amdahl) and 6 sizes (USL), three more than the model has parameters"
 LACK = "p-value of the lack-of-fit test below. Empty if no size has two launches, or for as many parameters as sizes"
+RESIDUAL = Column("max_residual_ratio", "largest deviation", shown_as="%", table="laws", help=DEVIATION)
 SCALING_MODELS = Columns(
     *(Column(name, type=CELL[name]) for name in CURVE),
     *(Column(name, type=WHOLE, help=SIZES) for name in ("num_sizes", "min_world_size")),
@@ -76,7 +77,7 @@ SCALING_MODELS = Columns(
         help="n with the maximum USL throughput, √((1 − σ)/κ). Empty beyond twice the largest n, or beyond the largest"
         " if the prediction is refused",
     ),
-    Column("max_residual_ratio", "largest deviation", shown_as="%", table="laws", help=DEVIATION),
+    RESIDUAL,
     Column("rms_log_residual", help=DEVIATION),
     *(Column(f"{name}_aicc", help=AICC) for name in NAMES),
     *(Column(f"{name}_lack_of_fit_p", help=LACK) for name in NAMES),

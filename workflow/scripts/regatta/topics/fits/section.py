@@ -3,17 +3,19 @@
 The page has the parameters of accepted models; the cell drawer states why a curve has no model or no prediction.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
 
-from regatta.core.names import cell_names
-from regatta.core.text import duration, is_unknown, percent, plural, ranks_word, three
+from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names
+from regatta.core.text import duration, is_unknown, ranks_word
 from regatta.kit.columns import TEXT, Column
-from regatta.report.findings import Finding, of_rows, percent_number
+from regatta.kit.findings import RESULT, Kind, Value
+from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names, size_text
-from regatta.topics.bandwidth import BUS_FACTOR
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of
+from regatta.topics.bandwidth import BUS_FACTOR, BYTES_PER_GB
+from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.fits import collectives, scaling
 
 NAME = Column("name", "configuration", TEXT)
@@ -59,123 +61,134 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 
 def section(data: ReportData) -> Section:
-    tables = data.tables
-    counts = [
-        f"{tables[name][column].count()} of {plural(len(tables[name]), f'{kind} curve')}"
-        for kind, name, column in (
-            ("communication", "communication_models", "max_residual_ratio"),
-            ("scaling", "scaling_models", "scaling_model"),
-        )
-        if len(tables[name])
-    ]
-    found = scaling_table(tables["scaling_models"]), communication_table(tables["communication_models"])
+    found = (
+        scaling_table(data.tables["scaling_models"]),
+        communication_table(data.tables["communication_models"]),
+    )
     shown = tuple(filter(None, found))
-    reasons = "If a curve has no model or no prediction, the drawer of its cells gives the reason."
-    lead = f"Fitted: {' and '.join(counts)}. {reasons}" if shown else ""
+    lead = "If a curve has no model or no prediction, the drawer of its cells gives the reason." if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
+REASONS = {  # of rejections, by a part of the text in the column `refusal`
+    "a fit needs": "too few sizes",
+    "super-linear": "super-linear",
+    "not identifiable": "parameters not identifiable",
+    "systematic": "systematic residuals",
+    "deviate": "deviation beyond noise",
+    "": "implausible parameters",
+}
+KINDS = (
+    Kind(
+        *("crossover_size", RESULT),
+        lead="{name}: latency-bound below {size} (fixed cost {latency} per call), bandwidth-bound above.",
+        term="Communication model",
+        help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
+        " Messages below the size at which algbw is B/2 are latency-bound, larger ones bandwidth-bound; its range has"
+        " the low, then the high ends of all parameters. Stacks whose ranges overlap share one. Parameters that are not"
+        " identifiable from the measured sizes are omitted. A model with too many large residuals is rejected."
+        " Intervals: from launches or from residuals, the wider of the two.",
+    ),
+    Kind(
+        *("scaling_law", RESULT),
+        lead=(
+            "{name}: {law_name} fits within {residual_ratio:number} (contention σ {sigma_ratio:number}, coherency κ"
+            " {kappa_ratio:number}).",
+            "{name}: {law_name} fits within {residual_ratio:number} (contention σ {sigma_ratio:number}).",
+        ),
+        parts=("Predicted for {num_ranks} {ranks}, not measured: {samples_per_s}.",),
+        term="Scaling models",
+        help="X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"
+        " the Universal Scalability Law. Selected: the accepted model with the lower AICc. Rejected for lack of fit"
+        f" (F test, p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions"
+        " reach twice the largest n, and need 4 sizes. Their interval is the union of those of both laws, at most"
+        f" {100 * scaling.MAX_PREDICTION_ERROR:g} % away.",
+    ),
+    Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves:curve} rejected.", ("Reasons: {reasons}.",)),
+)
+
+
 def findings(data: ReportData) -> list[Finding]:
-    """Return the latency/bandwidth crossover of each operation, and the scaling law."""
-    return [*crossover_sizes(data), *_scaling_law(data)]
+    """Return the latency/bandwidth crossover of each operation, the scaling law, and the number of rejected fits."""
+    of_calls, of_steps = data.tables["communication_models"], data.tables["scaling_models"]
+    if not (of_calls["refusal"].isna().any() or of_steps["scaling_model"].notna().any()):
+        return []  # no section
+    rejected = of_calls["refusal"].notna(), of_steps["scaling_model"].isna()
+    named = ("Communication models", "communication_models"), ("Scaling models", "scaling_models")
+    found = [*crossover_sizes(data), *_scaling_law(data)]
+    for (what, name), is_rejected in zip(named, rejected, strict=True):
+        rows = data.tables[name][is_rejected]
+        if len(rows):
+            reasons = [next(REASONS[part] for part in REASONS if part in text) for text in rows["refusal"]]
+            values = {"num": len(rows), "num_curves": len(data.tables[name]), "reasons": dict(Counter(reasons))}
+            words = {"what": what}
+            found.append(Finding("rejected_fits", values, (of_rows(name, rows),), anchor="models", words=words))
+    return found
 
 
 def crossover_sizes(data: ReportData) -> list[Finding]:
     """Return for each operation of the library, at the largest shape, the size at which latency is half of the cost.
 
-    The range covers all stacks and data types.
+    One for all stacks and data types if their ranges overlap, else one for each.
     """
     models = data.tables["communication_models"]
     is_library = models["algorithm"].fillna(collectives.LIBRARY) == collectives.LIBRARY
     known = models[models["half_bandwidth_bytes"].notna() & is_library]
     found = []
-    for operation, rows in known.groupby("operation", sort=False):
-        largest = rows.sort_values(["world_size", "nodes"]).iloc[-1]
-        rows = rows[(rows["nodes"] == largest["nodes"]) & (rows["gpus_per_node"] == largest["gpus_per_node"])]
-        [name, *_] = cell_names(rows.to_dict("records"), "collective")
-        values = {"name": f"{name.parts['subject']} \N{MIDDLE DOT} {name.parts['shape']} {name.ranks}"}
-        values |= {"operation": operation, "world_size": int(largest["world_size"]), "num": len(rows)}
-        values |= {"low_bytes": float(rows["half_bandwidth_bytes"].min())}
-        values |= {"high_bytes": float(rows["half_bandwidth_bytes"].max())}
-        values |= {"low_s": float(rows["latency_a_s"].min()), "high_s": float(rows["latency_a_s"].max())}
-        found.append(Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models"))
+    for _, rows in known.groupby("operation", sort=False):
+        places = list(zip(rows["world_size"], rows["nodes"], rows["gpus_per_node"], strict=True))
+        rows = rows[[place == max(places) for place in places]]
+        ends = [
+            [
+                collectives.half_bandwidth(a, 0.0 if is_unknown(c) else c, rate * BYTES_PER_GB)
+                for a, c, rate in rows[[column.names[end] for column in collectives.PARAMETERS]].itertuples(index=False)
+            ]
+            for end in (1, 2)
+        ]
+        rows = rows.assign(low_bytes=ends[0], high_bytes=ends[1])
+        is_one = max(ends[0]) <= min(ends[1])
+        names = cell_names(rows.to_dict("records"), "collective")
+        for part, name in zip([rows] if is_one else [rows.loc[[at]] for at in rows.index], names, strict=False):
+            found.append(_crossover(part, name, () if is_one else ("dtype", *PLACE)))
     return found
+
+
+def _crossover(rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
+    """Return the crossover of some curves, from the lowest to the highest end of all. fields: named, besides shape."""
+    first = rows.iloc[0]
+    values = {"operation": first["operation"], "world_size": int(first["world_size"]), "num": len(rows)}
+    values |= {"stacks": sorted(set(rows["stack"]))}
+    values |= {"low_bytes": float(rows["low_bytes"].min()), "high_bytes": float(rows["high_bytes"].max())}
+    values |= {"low_s": float(rows["latency_a_low_s"].min()), "high_s": float(rows["latency_a_high_s"].max())}
+    words = {"name": SEPARATOR.join(filter(None, (name.parts["subject"], f"{name.parts['shape']} {name.ranks}")))}
+    words["name"] = SEPARATOR.join(filter(None, (words["name"], name.say(*fields))))
+    words["size"] = _range(size_text(values["low_bytes"]), size_text(values["high_bytes"]))
+    words["latency"] = _range(duration(values["low_s"]), duration(values["high_s"]))
+    return Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models", words=words)
 
 
 def _scaling_law(data: ReportData) -> list[Finding]:
     """Return the accepted scaling law of the first curve with most ranks, preferably with a prediction."""
     models = data.tables["scaling_models"]
     fitted = models[models["scaling_model"].notna() & (models["num_launches"] > 1)]
-    if fitted.empty:
-        return []
     order = ["max_world_size", "extrapolated_world_size"]
     first = fitted.sort_values(order, ascending=False, kind="stable").head(1)
-    [row] = named_rows(first, models, "train_step").to_dict("records")
-    is_predicted = not is_unknown(row["extrapolated_world_size"])
-    values = {
-        "name": row["name"],
-        "law": row["scaling_model"],
-        "sigma_ratio": float(row["sigma_ratio"]),
-        "kappa_ratio": None if is_unknown(row["kappa_ratio"]) else float(row["kappa_ratio"]),
-        "residual_ratio": float(row["max_residual_ratio"]),
-        "num_ranks": int(row["extrapolated_world_size"]) if is_predicted else None,
-        "samples_per_s": float(row["extrapolated_samples_per_s"]) if is_predicted else None,
-        "ranks": ranks_word(data.device),
-        "num_fitted": int(models["scaling_model"].count()),
-        "num_curves": len(models),
-    }
-    return [Finding("scaling_law", values, (of_rows("scaling_models", first),), anchor="models")]
+    found = []
+    for row in named_rows(first, models, "train_step").assign(prediction_interval=first["interval"]).itertuples():
+        columns = {"sigma_ratio": scaling.SIGMA, "kappa_ratio": scaling.KAPPA, "residual_ratio": scaling.RESIDUAL}
+        columns |= {"samples_per_s": scaling.PREDICTED}
+        numbers = {name: getattr(row, column.name) for name, column in columns.items()}
+        values = {name: Value.of(row, columns[name]) for name, number in numbers.items() if not is_unknown(number)}
+        values |= {"law": row.scaling_model, "num_ranks": row.extrapolated_world_size}
+        words = {"name": row.name, "law_name": SCALING_LAWS[row.scaling_model], "ranks": ranks_word(data.device)}
+        found.append(Finding("scaling_law", values, (of_rows("scaling_models", first),), anchor="models", words=words))
+    return found
 
 
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    if finding.kind == "crossover_size":
-        latencies = range_text(duration(values["low_s"]), duration(values["high_s"]))
-        return f"{values['name']}: {crossover_text(values)} (fixed cost {latencies} per call), bandwidth-bound above."
-    kappa = values["kappa_ratio"]
-    coherency = "" if kappa is None else f", coherency κ {three(100 * kappa)} %"
-    law = (
-        f"{values['name']}: {SCALING_LAWS[values['law']]} fits within {percent_number(values['residual_ratio'])} %"
-        f" (contention σ {percent(values['sigma_ratio'])} %{coherency})."
-    )
-    if values["num_ranks"] is None:
-        return law
-    where = f"{values['num_ranks']} {values['ranks']}, not measured"
-    return f"{law} Predicted for {where}: {three(values['samples_per_s'])} samples/s."
-
-
-def crossover_text(values: dict) -> str:
-    """Return `latency-bound below 13.4-13.5 MiB`. values: of a finding."""
-    return f"latency-bound below {range_text(*(size_text(values[name]) for name in ('low_bytes', 'high_bytes')))}"
-
-
-def range_text(low: str, high: str) -> str:
+def _range(low: str, high: str) -> str:
     """Return two numbers with units as a range: `13.4-13.5 MiB`."""
     (number, unit), (_, other) = low.split(), high.split()
     return low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    sizes = {cell["spec"]["parameters"].get("message_bytes") for cell in campaign["cells"]} - {None}
-    steps = [cell["spec"] for cell in cells_of(campaign, "train_step")]
-    ranks = {spec["nodes"] * spec["gpus_per_node"] for spec in steps if spec["parameters"].get("strategy") != "none"}
-    communication = (
-        "T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
-        " Size at B/2: message size at which algbw reaches B/2. Smaller messages are latency-bound, larger ones"
-        " bandwidth-bound."
-        " Parameters that are not identifiable from the measured sizes are omitted. A model with too many large"
-        " residuals is rejected. Intervals: from launches or from residuals, the wider of the two. B: algorithm"
-        " bandwidth (algbw)."
-    )
-    scaling_text = (
-        "X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"
-        " the Universal Scalability Law. Selected: the accepted model with the lower AICc. Rejected for lack of fit"
-        f" (F test, p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions"
-        " reach twice the largest n, and need 4 sizes. Their interval is the union of those of both laws, at most"
-        f" {100 * scaling.MAX_PREDICTION_ERROR:g} % away."
-    )
-    terms = [("Communication model", communication)] if len(sizes) >= collectives.MIN_SIZES else []
-    return [*terms, *([("Scaling models", scaling_text)] if len(ranks) >= min(scaling.MIN_SIZES.values()) else [])]
 
 
 TABLES = {
@@ -188,4 +201,4 @@ TABLES = {
         lambda _, tables: collectives.communication_models_table(tables["collectives"], tables["measurements"]),
     ),
 }
-TOPIC = Topic("fits", "Fitted models", TABLES, section, findings, sentence, methods=methods)
+TOPIC = Topic("fits", "Fitted models", TABLES, section, findings, kinds=KINDS)
