@@ -79,7 +79,7 @@ def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
     assert (damaged.kind, damaged.values) == ("damaged_store", {"num_torn": 1, "num_invalid": 0})
     assert (ahead.kind, ahead.values) == ("after_now", {"num": 1})
     assert [TOPIC.kind_of(finding).rank for finding in (damaged, ahead)] == [LOW, NOTE]
-    assert catalog.warnings(data)[0].values == damaged.values
+    assert catalog.warnings(data)[0]["finding"].values == damaged.values
 
 
 def test_the_campaign_of_two_stacks_is_consistent(tmp_path):

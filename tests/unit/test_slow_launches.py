@@ -110,7 +110,7 @@ def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
         *("slow_launch", LOW, "71 %"),
     )
     assert set(finding.cells) == {cell["id"] for cell in CELLS}
-    assert warnings(data)[0].values == slow == finding.values
+    assert warnings(data)[0]["finding"].values == slow == finding.values
 
 
 def test_without_counters_it_is_named_without_the_load(tmp_path):

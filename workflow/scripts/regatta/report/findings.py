@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from regatta.core.text import is_unknown
-from regatta.kit.findings import NOTE
 from regatta.store.csv_files import COLLECTED
 
 
@@ -44,21 +43,6 @@ class Finding:
     cells: tuple[str, ...] = ()
     anchor: str = ""  # anchor on the page; the topic's section if empty
     words: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A warning: what was found, what to do, the source rows (the shown one first), and the cells that it concerns.
-
-    rank: of its kind; LOW and FAIR invalidate a comparison of the cells.
-    """
-
-    found: str
-    advice: str
-    sources: tuple[Source, ...]
-    values: dict[str, object] = field(default_factory=dict)
-    cells: tuple[str, ...] = ()
-    rank: str = NOTE
 
 
 def percent_number(ratio: float) -> str:

@@ -1,6 +1,6 @@
 """A topic: one part of the report with its tables, as a struct of plain functions, in one module or folder.
 
-topics/catalog.py lists all topics in the page's order; tables, rules, sections, findings, warnings and methods derive
+topics/catalog.py lists all topics in the page's order; tables, rules, sections, findings and definitions derive
 from that list.
 """
 
@@ -21,7 +21,7 @@ from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
 from regatta.kit.columns import Columns
 from regatta.kit.findings import FAIR, LOW, Kind
-from regatta.report.findings import Advice, Finding
+from regatta.report.findings import Finding
 from regatta.report.panels import Section
 
 Tables = Mapping[str, pd.DataFrame]
@@ -220,9 +220,9 @@ class ReportData:
 
     @cached_property
     def findings(self) -> list[tuple["Topic", Finding, str]]:
-        """The findings of all topics in the page's order, each with its topic and rank; no rank if it has no kind."""
+        """The findings of all topics in the page's order, each with its topic and rank."""
         found = [(topic, finding) for topic in self.topics for finding in topic.findings(self)]
-        return [(topic, one, kind.rank if (kind := topic.kind_of(one)) else "") for topic, one in found]
+        return [(topic, finding, topic.kind_of(finding).rank) for topic, finding in found]
 
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
@@ -254,7 +254,7 @@ def nothing(_: object) -> list:
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. kinds: those of its findings. methods: (term, definition) pairs for a frozen campaign.
+    """One topic. kinds: those of its findings. terms: (term, definition) pairs of Methods that no kind has.
 
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
     differ in their nodes. Other topics would rank or pool cells that measure the same.
@@ -265,23 +265,18 @@ class Topic:
     tables: dict[str, TableSpec] = field(default_factory=dict)
     section: Callable[[ReportData], Section | None] | None = None
     findings: Callable[[ReportData], list[Finding]] = nothing
-    sentence: Callable[[Finding], str] | None = None
-    warnings: Callable[[ReportData], list[Advice]] = nothing
-    methods: Callable[[dict], list[tuple[str, str]]] = nothing
+    kinds: tuple[Kind, ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
     part_of: str = ""
     is_of_sweeps: bool = False
-    kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.findings is not nothing and self.sentence is None and not self.kinds:
+        if self.findings is not nothing and not self.kinds:
             raise ValueError(f"topic '{self.id}' has findings and no kinds, which turn them into text")
 
-    def kind_of(self, finding: Finding) -> Kind | None:
-        """Return the kind of a finding; None if `sentence` words it."""
-        return next((kind for kind in self.kinds if kind.name == finding.kind), None)
+    def kind_of(self, finding: Finding) -> Kind:
+        return next(kind for kind in self.kinds if kind.name == finding.kind)
 
     def text_of(self, finding: Finding) -> str:
         """Return the sentences of a finding."""
-        if self.sentence is not None:
-            return self.sentence(finding)
         return " ".join(filter(None, self.kind_of(finding).words(finding.values | finding.words)))

@@ -175,6 +175,11 @@ KINDS = (
             "Exposed communication: {share_ratio:number} of the step ({name}; mean over launches).",
         ),
         parts=("Exposed: {exposed}; step: {step:number}.",),
+        term="Exposed communication",
+        help="Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
+        " then the mean over launches. Shares are means of each launch's ratio, not ratios of means. Hidden: 1 −"
+        " exposed / time of communication alone, negative if more time is exposed. n: launches with both step types."
+        " Unknown for fsdp and static graphs, which cannot skip synchronization.",
     ),
 )
 
@@ -195,23 +200,7 @@ def findings(data: ReportData) -> list[Finding]:
     return [Finding("exposed", values, (of_cells("strategies", [worst.cell]),), (worst.cell,), "strategies")]
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    specs = [cell["spec"] for cell in cells_of(campaign, "train_step")]
-    wrapped = [spec for spec in specs if spec["parameters"].get("strategy") not in (None, "none")]
-    if all(spec["nodes"] * spec["gpus_per_node"] < 2 for spec in wrapped):
-        return []
-    text = (
-        "Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
-        " then the mean over launches. Shares are means of each launch's ratio, not ratios of means. Hidden: 1 −"
-        " exposed / time of communication alone, negative if more time is exposed. n: launches with both step types."
-        " Unknown for fsdp and static graphs, which cannot skip synchronization."
-    )
-    return [("Exposed communication", text)]
-
-
 TABLES = {
     "strategies": TableSpec(STRATEGIES, lambda campaign, tables: strategies_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic(
-    *("gradient_communication", "Gradient communication", TABLES, section, findings), methods=methods, kinds=KINDS
-)
+TOPIC = Topic("gradient_communication", "Gradient communication", TABLES, section, findings, KINDS)
