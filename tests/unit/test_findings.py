@@ -311,7 +311,6 @@ CHECKS = {
     "baseline_suspect": check_efficiency,
     "scaling": check_scaling,
     "best_throughput": check_throughput,
-    "best_throughput_of_baseline": check_throughput,
     "bucket": check_bucket,
     "bucket_cost": check_bucket_cost,
     "exposed": check_exposed,
@@ -335,8 +334,8 @@ CHECKS = {
 def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     """A kind without a check would pass unnoticed."""
     kinds = {finding.kind for name in WRITERS for _, finding in findings_of(analyse_campaign(name)[1])}
-    # Others have the law, the throughput of a baseline, and the cost of a bucket size at a smaller shape.
-    elsewhere = {"efficiency_uncertain", "scaling_law", "best_throughput_of_baseline", "bucket_cost"}
+    # Others have the law, and the cost of a bucket size at a smaller shape.
+    elsewhere = {"efficiency_uncertain", "scaling_law", "bucket_cost"}
     assert set(CHECKS) - kinds <= elsewhere
     assert kinds - set(CHECKS) <= {"lowest", "preflight_failed", "throughput", "shared_hosts"}
 
