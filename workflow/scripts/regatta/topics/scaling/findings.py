@@ -34,30 +34,24 @@ KINDS = (
             "no result on {missing_size} {ranks}: {missing}",
             "{sharing} share the cores of a host",
         ),
-        term="Efficiency breakdown",
-        help="DDP = X(1) / X_none(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for throughput X on"
-        " k nodes of g ranks; X_none: without DDP. Their product is the efficiency relative to one rank without DDP.",
     ),
     Kind(
         *("best_throughput", SUMMARY),
         lead="Throughput: {throughput_samples_per_s}",
         parts=("{name}", "first of {num_workloads} workloads", "no {missing}"),
         line="scaling",
-        term="Throughput",
-        help="Ranks × batch size per rank / mean step time over launches. Steps run back to back in windows; the device"
-        " is synchronized only at the ends of a window. Rates are derived from summarized times and never averaged. The"
-        " batch size per rank is fixed: weak scaling. Cost: ranks × hours for a million samples or tokens.",
     ),
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
         parts=("Losses: {losses} points.", FASTEST),
         term="Efficiency",
-        help="Throughput per rank / throughput per rank of the baseline for the same workload, stack and backend. Above"
+        help="Throughput per rank relative to that of the baseline cell. It is the product of DDP, X(1) / X_none(1),"
+        " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Above"
         f" {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. If the range spans a limit, all grades in it"
         f" are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency, uncertain. No grade with one"
         " launch, or if the number of threads per rank differs from the baseline's. Points in figures: one launch /"
-        " median of the baseline. Within noise: multiple comparisons with the best do not exclude a configuration (95 %).",
+        " median of the baseline. Within noise: multiple comparisons with the best do not exclude it (95 %).",
     ),
     Kind(
         *("efficiency_uncertain", RESULT),
