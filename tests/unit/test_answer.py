@@ -29,6 +29,8 @@ from synthetic_waits import write_waits
 
 from regatta.run.progress import outcome_text
 from regatta.topics import buckets
+from regatta.topics.catalog import warnings, warnings_by_cell
+from regatta.topics.scaling import findings as scaling
 from regatta.topics.scaling.findings import loss_rows
 from regatta.topics.summary import answer_json, summary
 
@@ -242,13 +244,35 @@ def test_losses_of_the_parts_sum_to_what_is_lost(two_models):
         assert losses["inter_node_ratio"] == pytest.approx(0.9 - kept)
 
 
+def test_an_efficiency_above_110_percent_is_a_warning_on_its_baseline(two_models):
+    """The baseline of ResNet-18 ran at a tenth of its speed: 500 % is no end of a range, and no loss has a row."""
+    names = {"resnet18": 10, "resnet50": 1}
+    is_slow = {True: names, False: dict.fromkeys(names, 1)}
+
+    def seconds(spec, repeat):
+        model = spec["parameters"]["model"]
+        slowdown = is_slow[spec["parameters"]["strategy"] == "none"][model]
+        return 0.01 * slowdown * (1 + 0.1 * (spec["nodes"] * spec["gpus_per_node"] > 1)) * (1 + 0.001 * repeat)
+
+    set_step_times(two_models, seconds)
+    data = analyse(two_models)
+    [finding] = [one for one in scaling.findings(data) if one.kind == "baseline_suspect"]
+    assert finding.values["efficiency"].estimate == pytest.approx(10 / 1.1)
+    assert [data.cell_names[cell].parts["subject"] for cell in finding.cells] == ["ResNet-18"] * 2
+    values = lines_of(two_models)["scaling"].values
+    assert values["lowest_ratio"] == values["highest_ratio"] == pytest.approx(1 / 1.1)
+    assert [row["name"].partition(" ")[0] for row in loss_rows(data)] == ["ResNet-50"]
+    assert finding.cells[0] in warnings_by_cell(warnings(data))
+
+
 def test_a_baseline_alone_has_no_efficiency(two_models):
     """All steps with DDP failed: the baseline's 100 % of itself is not a result."""
     without(two_models, lambda spec: spec["parameters"]["strategy"] == "ddp")
     line = lines_of(two_models)["scaling"]
     rate = line.values["throughput_samples_per_s"]
     assert rate == pytest.approx(8 / math.sqrt(0.0100 * 0.0102))  # batches of 8 in 10.0 and 10.2 ms
-    assert line.text.endswith("; first of 2 workloads; no result besides baselines")
+    [first, second] = scaling.findings(analyse(two_models))
+    assert (first.kind, first.words["num_workloads"], second.kind) == ("best_throughput", 2, "throughput")
 
 
 def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):

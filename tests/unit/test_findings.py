@@ -333,7 +333,6 @@ CHECKS = {
     "baseline_suspect": check_efficiency,
     "scaling": check_scaling,
     "best_throughput": check_throughput,
-    "best_throughput_of_baseline": check_throughput,
     "bucket": check_bucket,
     "bucket_cost": check_bucket_cost,
     "exposed": check_exposed,
@@ -364,8 +363,8 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     found = [item for name in WRITERS for item in findings_of(analyse_campaign(name)[1])]
     kinds = {finding.kind for _, finding in found}
     warnings = {of.kind for topic, of in found if (kind := topic.kind_of(of)) and kind.rank in WARNINGS}
-    # Others have the law, the throughput of a baseline, and the cost of a bucket size at a smaller shape.
-    elsewhere = {"efficiency_uncertain", "scaling_law", "best_throughput_of_baseline", "bucket_cost", "outliers_of_one"}
+    # Others have the law, and the cost of a bucket size at a smaller shape.
+    elsewhere = {"efficiency_uncertain", "scaling_law", "bucket_cost", "outliers_of_one"}
     assert set(CHECKS) - kinds <= elsewhere
     others = {"lowest", "preflight_failed", "throughput", "confidence", "failed", "both_ways", "uncertain"}
     others |= {"one_is_slower", "too_few_launches"}

@@ -19,7 +19,7 @@ def methods_of(tmp_path):
 )
 def test_a_term_is_defined_only_where_its_topic_has_rows(methods_of, cells, of_steps, of_collectives):
     found = methods_of(cells)
-    of_topics = {"Best bucket": of_steps, "Exposed communication": of_steps, "Scaling models": of_steps}
+    of_topics = {"Best bucket": of_steps, "Exposed communication": of_steps, "Efficiency": of_steps}
     of_topics |= {"Bandwidth": of_collectives, "Comparisons": of_collectives}
     assert {term: term in found for term in of_topics} == of_topics
 

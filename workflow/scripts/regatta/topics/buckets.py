@@ -33,7 +33,6 @@ from regatta.topics.settings import (
     SETTINGS,
     Setting,
     cost_of,
-    cost_text,
     highest_cost,
     is_costly,
     settings_of,
@@ -259,7 +258,8 @@ def _square(
         return unknown if is_ok else square_without_value(name, ids, counts)
     cell = min(measured, key=lambda cell: cell["step_s"])
     ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
-    cost = cost_text(settings.get(cell["cell"]))
+    setting = settings.get(cell["cell"], Setting(1))
+    cost = "" if setting.low is None else f" ({cost_of(setting):ends})"
     near = best.get("indistinguishable_mb")
     is_best, is_near = size == best["best_bucket_cap_mb"], f"{size:g}" in (near or "").split(", ")
     row = SimpleNamespace(**cell)
@@ -270,7 +270,7 @@ def _square(
     else:
         above = f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB{cost}"
         note += "; fastest" if is_best else above
-        is_undecided = near is None or cell["cell"] not in settings or settings[cell["cell"]].may_be_best is None
+        is_undecided = near is None or setting.may_be_best is None
         note += "; noise unknown" if is_undecided else "; within noise" if is_near and not is_best else ""
     states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
     text = "0" if ratio == 0 else percent_number(ratio)
@@ -309,12 +309,10 @@ KINDS = (
             ),
         ),
         term="Best bucket",
-        help="The size with the lowest pipelined step time (windows, not single synchronized steps), or one that may be"
-        " as fast: multiple comparisons with the best, 95 %. Equal: no interval of a cost exceeds"
-        f" {100 * EQUAL_RATIO:g} %."
-        " Predicted (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: all"
-        " calls together then cost as much as the last bucket, which cannot overlap with computation. The predicted"
-        " range covers the uncertainty of w and o, not that of the formula.",
+        help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
+        f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Predicted (cell drawer): √(s w o),"
+        " for s bytes of gradients, bandwidth w and overhead o per all-reduce. All calls then cost as much as the last"
+        " bucket, which cannot overlap with computation. The range covers the uncertainty of w and o alone.",
     ),
     Kind(
         *("bucket_cost", RESULT),

@@ -28,7 +28,6 @@ from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import (
     BUSBW,
-    BYTES_PER_GB,
     CALL,
     COLLECTIVES,
     LATENCY,
@@ -47,14 +46,6 @@ MOST_SIZE_TICKS = 5
 NEAR_DECADE = 2.5  # factor from the highest value to a power of ten that the axis still includes
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
-PEAK = (
-    "Upper bound of busbw from the links of the cluster file, for NCCL. On one node: W, the bandwidth of one GPU to the"
-    " others of its node. On k nodes of g GPUs: the lower of W + N/g and N f/v. N: bandwidth of all NICs of a node. f:"
-    " factor of busbw for n = k g. v: least data that enters or leaves a node, relative to S: 2(k−1)/k for all_reduce,"
-    " (k−1)/k for all_gather and reduce_scatter, g(k−1)/k for all_to_all, g for send_recv_pair, 1 for the others. Rings"
-    " over all ranks reach at most N. Protocol overhead is not subtracted. In-network reduction (SHARP) can exceed"
-    " the peak. n/a: a link or the GPU's name is unknown."
-)
 
 
 def collective_figures(
@@ -268,8 +259,7 @@ KINDS = (
         help="algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over"
         " ranks). t: pipelined calls, many with a single wait, time per call. Latency: one blocking call. busbw ="
         " algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others"
-        f" (nccl-tests, doc/PERFORMANCE.md). Undefined for one rank or a barrier. 1 GB = {BYTES_PER_GB:,} bytes; 1 MiB"
-        " = 2²⁰ bytes. Algorithm buffers: memory allocated besides the message; unknown for library collectives.",
+        " (nccl-tests, doc/PERFORMANCE.md). Undefined for one rank or a barrier.",
     ),
     Kind(
         *("bandwidth", RESULT),
@@ -280,7 +270,10 @@ KINDS = (
         ),
         parts=("The {rank} mean of {compared} cells.", f"W{NEAR}."),
         term="Peak bus bandwidth",
-        help=PEAK,
+        help="Upper bound of busbw from the links of the cluster file, for NCCL without reduction in the network. With"
+        " the bandwidth W of one GPU to the others of its node, N of all NICs of a node, the factor f of busbw and the"
+        " least data v that enters or leaves a node: W on one node, else the lower of W + N/g and N f/v for g GPUs per"
+        " node. Protocol overhead is not subtracted. n/a: a link or the GPU's name is unknown.",
     ),
     Kind(
         *("above_peak", FAIR),

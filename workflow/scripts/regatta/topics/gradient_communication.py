@@ -177,9 +177,7 @@ KINDS = (
         parts=("Exposed: {exposed}; step: {step:number}.",),
         term="Exposed communication",
         help="Step time with minus without gradient synchronization: medians of interleaved rounds within each launch,"
-        " then the mean over launches. Shares are means of each launch's ratio, not ratios of means. Hidden: 1 −"
-        " exposed / time of communication alone, negative if more time is exposed. n: launches with both step types."
-        " Unknown for fsdp and static graphs, which cannot skip synchronization.",
+        " then the mean over launches. Unknown for fsdp and static graphs, which cannot skip synchronization.",
     ),
 )
 
@@ -187,20 +185,17 @@ KINDS = (
 def findings(data: ReportData) -> list[Finding]:
     """Return the cell with the highest mean share of exposed communication in the step."""
     rows = data.tables["strategies"].dropna(subset=["exposed_share_ratio", "exposed_s"])
-    if rows.empty:
-        return []
-    worst = max(rows.itertuples(), key=lambda row: row.exposed_share_ratio)
-    values = {
-        "name": data.names[worst.cell],
-        "share_ratio": Value.of(worst, EXPOSED_SHARE),
-        "exposed": Value.of(worst, EXPOSED),
-        "step": Value.of(worst, PARTS[0]),
-        "num_cells": len(rows) if len(rows) > 1 else None,
-    }
-    return [Finding("exposed", values, (of_cells("strategies", [worst.cell]),), (worst.cell,), "strategies")]
+    found = []
+    for worst in rows.nlargest(1, "exposed_share_ratio").itertuples():
+        columns = {"share_ratio": EXPOSED_SHARE, "exposed": EXPOSED, "step": PARTS[0]}
+        values = {name: Value.of(worst, column) for name, column in columns.items()}
+        words = {"name": data.names[worst.cell], "num_cells": len(rows) if len(rows) > 1 else None}
+        source = of_cells("strategies", [worst.cell])
+        found.append(Finding("exposed", values, (source,), (worst.cell,), "strategies", words))
+    return found
 
 
 TABLES = {
     "strategies": TableSpec(STRATEGIES, lambda campaign, tables: strategies_table(campaign, tables["measurements"]))
 }
-TOPIC = Topic("gradient_communication", "Gradient communication", TABLES, section, findings, KINDS)
+TOPIC = Topic(*("gradient_communication", "Gradient communication", TABLES, section, findings), kinds=KINDS)

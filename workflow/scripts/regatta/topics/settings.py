@@ -16,7 +16,6 @@ from regatta.core.names import CellName
 from regatta.core.text import is_unknown
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import Value
-from regatta.report.findings import percent_number
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
@@ -164,10 +163,3 @@ def highest_cost(cells: Iterable[str], settings: dict[str, Setting]) -> dict[str
 def cost_of(setting: Setting) -> Value:
     """Return the cost of a decided setting, whose intervals need two launches."""
     return Value(COST, setting.cost, setting.low, setting.high, "interval")
-
-
-def cost_text(setting: Setting | None) -> str:
-    """Return the interval of a cost in percent, such as " [2.1, 4.0]"; nothing if it is undecided."""
-    if setting is None or setting.low is None:
-        return ""
-    return f" [{percent_number(setting.low)}, {percent_number(setting.high)}]"

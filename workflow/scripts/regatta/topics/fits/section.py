@@ -84,9 +84,8 @@ KINDS = (
         lead="{name}: latency-bound below {size} (fixed cost {latency} per call), bandwidth-bound above.",
         term="Communication model",
         help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
-        " Messages below the size at which algbw is B/2 are latency-bound, larger ones bandwidth-bound; its range has"
-        " the low, then the high ends of all parameters. Stacks whose ranges overlap share one. Parameters that are not"
-        " identifiable from the measured sizes are omitted. A model with too many large residuals is rejected."
+        " Messages below the size at which algbw is B/2 are latency-bound; its range has the low, then the high ends of"
+        " all parameters. Stacks whose ranges overlap share one. Parameters that are not identifiable are omitted."
         " Intervals: from launches or from residuals, the wider of the two.",
     ),
     Kind(

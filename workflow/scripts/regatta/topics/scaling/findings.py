@@ -4,19 +4,18 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, SEPARATOR, CellName
-from regatta.core.text import is_unknown, natural, ranks_word, shape
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.core.text import is_unknown, natural, ranks_word
+from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.figures import Threads, best_of_largest, candidates, is_wide
-from regatta.topics.scaling.tables import EFFICIENCY, PARTS, THROUGHPUT, is_baseline
+from regatta.topics.scaling.tables import EFFICIENCY, EXCELLENT, GOOD, PARTS, THROUGHPUT, WIDE_RATIO, is_baseline
 from regatta.topics.settings import FASTEST, Setting, compare_settings, fastest_values
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
-PART_LABELS = {part.name: part.label for part in PARTS}
-MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 2  # among the findings
+MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
 KINDS = (
@@ -39,22 +38,20 @@ KINDS = (
     Kind(
         *("best_throughput", SUMMARY),
         lead="Throughput: {throughput_samples_per_s}",
-        parts=("{name}", "first of {num_workloads} workloads", "no baseline was measured"),
-        line="scaling",
-    ),
-    Kind(
-        *("best_throughput_of_baseline", SUMMARY),
-        lead="Throughput: {throughput_samples_per_s}",
-        parts=("{name}", "first of {num_workloads} workloads", "no result besides baselines"),
+        parts=("{name}", "first of {num_workloads} workloads", "no {missing}"),
         line="scaling",
     ),
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
-        parts=(
-            "Losses: {losses} points.",
-            FASTEST,
-        ),
+        parts=("Losses: {losses} points.", FASTEST),
+        term="Efficiency",
+        help="Throughput per rank relative to that of the baseline cell. It is the product of DDP, X(1) / X_none(1),"
+        " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Above"
+        f" {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. If the range spans a limit, all grades in it"
+        f" are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency, uncertain. No grade with one"
+        " launch, or if the number of threads per rank differs from the baseline's. Points in figures: one launch /"
+        " median of the baseline. Within noise: multiple comparisons with the best do not exclude it (95 %).",
     ),
     Kind(
         *("efficiency_uncertain", RESULT),
@@ -62,12 +59,12 @@ KINDS = (
         parts=("More launches are needed.",),
     ),
     Kind(
-        "baseline_suspect",
-        RESULT,
-        "{name}: efficiency {efficiency}: above 110 %, so the baseline {baseline} is suspect.",
+        *("baseline_suspect", FAIR),
+        lead="Baseline suspect: {name} has an efficiency of {efficiency}, above 110 %, relative to {baseline}.",
+        advice="Check the baseline's launches for other load, too few cores or memory. Measure it again.",
+        next_step="check the baselines, then raise `repeats`",
     ),
-    Kind("throughput", RESULT, "{name}: {throughput}.", ("No baseline was measured.",)),
-    Kind("throughput_of_baseline", RESULT, "{name}: {throughput}.", ("No result besides baselines.",)),
+    Kind("throughput", RESULT, "{name}: {throughput_samples_per_s}.", ("No {missing}.",)),
     Kind("lowest", RESULT, "Listed: lowest {num} of {num_groups:efficiency/efficiencies}."),
 )
 
@@ -76,15 +73,15 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the summary, and the lowest efficiencies of workloads and stacks; without any, throughputs."""
     found = efficiency_findings(data)
     if not found:
-        measured = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-        return [*_best_throughput(data), *(_throughput(row, data) for row in measured[:MOST_THROUGHPUTS])]
+        return _throughputs(data)
     # Uncertain ones come after those that say how much is lost.
     found = sorted(found, key=lambda item: (item.kind == "efficiency_uncertain", item.values["efficiency"].estimate))
-    shown = found[:MOST_EFFICIENCIES]
-    if len(found) > len(shown):
+    results = [finding for finding in found if finding.kind != "baseline_suspect"]
+    shown = results[:MOST_EFFICIENCIES]
+    if len(results) > len(shown):
         source = Source("tables/scaling.csv", what="all rows with an efficiency")
-        shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(found)}, (source,)))
-    return [_summary(data), *shown]
+        shown.append(Finding("lowest", {"num": len(shown), "num_groups": len(results)}, (source,)))
+    return [_summary(data), *shown, *(finding for finding in found if finding.kind == "baseline_suspect")]
 
 
 @once_per_report
@@ -109,23 +106,22 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     return [_efficiency(rows, scaling, threads, data, settings) for rows in known]
 
 
-def _throughput(row, data: ReportData) -> Finding:
-    values = {"name": data.names[row.cell], "throughput": Value.of(row, THROUGHPUT)}
-    kind = "throughput_of_baseline" if is_baseline(row) else "throughput"
-    return Finding(kind, values, (of_cells("scaling", [row.cell]),), (row.cell,))
+def _throughputs(data: ReportData) -> list[Finding]:
+    """Return the highest throughput of workloads, for the summary of the first one at the largest shape.
 
-
-def _best_throughput(data: ReportData) -> list[Finding]:
-    """Return the highest throughput of the first workload at the largest shape. Workloads are not compared."""
+    Workloads are not compared.
+    """
     highest = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
-    if not highest:
-        return []
-    largest = max(row.world_size for row in highest)
-    best, *others = [row for row in highest if row.world_size == largest]
-    values = {"world_size": int(best.world_size), "throughput_samples_per_s": Value.of(best, THROUGHPUT)}
-    words = {"name": data.names[best.cell], "num_workloads": 1 + len(others) if others else None}
-    kind = "best_throughput_of_baseline" if is_baseline(best) else "best_throughput"
-    return [Finding(kind, values, (of_cells("scaling", [best.cell]),), (best.cell,), words=words)]
+    most = max((row.world_size for row in highest), default=0)
+    largest = [row for row in highest if row.world_size == most]
+    found = []
+    for row in sorted(highest, key=lambda row: row not in largest)[:MOST_THROUGHPUTS]:
+        values = {"world_size": int(row.world_size), THROUGHPUT.name: Value.of(row, THROUGHPUT)}
+        words = {"missing": "result besides baselines" if is_baseline(row) else "baseline was measured"}
+        words |= {"name": data.names[row.cell], "num_workloads": len(largest) if len(largest) > 1 else None}
+        kind = "throughput" if found else "best_throughput"
+        found.append(Finding(kind, values, (of_cells("scaling", [row.cell]),), (row.cell,), words=words))
+    return found
 
 
 def _efficiency(
@@ -135,23 +131,22 @@ def _efficiency(
     base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
     places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
     own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
-    name, value = data.cell_names[best.cell], Value.of(best, EFFICIENCY)
-    factors = {part.name: float(factor) for part in PARTS if not is_unknown(factor := getattr(best, part.name))}
+    name, value, losses = data.cell_names[best.cell], Value.of(best, EFFICIENCY), losses_of(best)
     values = {
         "name": SEPARATOR.join((_workload(name), f"{name.parts['shape']} {name.ranks}")),
         "efficiency": value,
         "baseline": data.names[best.baseline],
-        **factors,
-        "losses": {PART_LABELS[part]: percent_number(loss) for part, loss in losses_of(factors) if loss is not None},
+        "losses_ratio": losses,
         **fastest_values(best.cell, chosen["cell"].tolist(), settings, data.cell_names),
         "threads": own_threads if len(set(own_threads.values())) > 1 else {},
-        "ranks": ranks_word(data.device),
         "world_size": int(best.world_size),
     }
+    words = {"losses": _ranges_of_losses([losses])}
     sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
+    if (value.low if is_wide(best) else value.estimate) > SUSPECT_RATIO:
+        return Finding("baseline_suspect", values, sources, (best.cell, best.baseline), "warnings", words)
     kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
-    kind = "baseline_suspect" if value.estimate > SUSPECT_RATIO and kind == "efficiency" else kind
-    return Finding(kind, values, sources, (best.cell, best.baseline))
+    return Finding(kind, values, sources, (best.cell, best.baseline), words=words)
 
 
 def _workload(name: CellName) -> str:
@@ -159,13 +154,16 @@ def _workload(name: CellName) -> str:
     return name.say("subject", *name.settings, *PLACE, always=("subject",))
 
 
-def losses_of(factors: dict) -> list[tuple[str, float | None]]:
-    """Return (part, share of the ideal that it loses); None where the shape has no such part. factors: by part."""
-    left, losses = 1.0, []
+def losses_of(row: object) -> dict[str, float]:
+    """Return by part the share of the ideal that it loses, without parts that the shape does not have.
+
+    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3).
+    """
+    left, losses = 1.0, {}
     for part in PARTS:
-        factor = factors.get(part.name)
-        losses.append((part.name, None if factor is None else left * (1 - factor)))
-        left *= 1.0 if factor is None else factor
+        if not is_unknown(factor := getattr(row, part.name)):
+            losses[part.name] = left * (1 - float(factor))
+            left *= float(factor)
     return losses
 
 
@@ -173,22 +171,17 @@ def losses_of(factors: dict) -> list[tuple[str, float | None]]:
 def loss_rows(data: ReportData) -> list[dict]:
     """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
 
-    Shares of the ideal throughput.
-
-    With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3). They
-    and the efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the efficiency
-    is uncertain. A gain is negative.
+    Losses and efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the
+    efficiency is uncertain or its baseline suspect. A gain is negative.
     """
-    specs, found = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}, []
+    found = []
     for finding in efficiency_findings(data):
-        cell = finding.cells[0]
-        place = specs[cell]["nodes"], specs[cell]["gpus_per_node"]
-        losses = losses_of(finding.values)
-        left = 1 - sum(loss for _, loss in losses if loss is not None)
-        is_certain = finding.kind != "efficiency_uncertain"
-        if is_certain and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            row = {"name": data.cell_names[cell].without("shape").full, "cell": cell, "shape": shape(*place)}
-            found.append(row | {"kept": left, "losses": losses, "num_ranks": place[0] * place[1]})
+        cell, losses = finding.cells[0], finding.values["losses_ratio"]
+        left, name = 1 - sum(losses.values()), data.cell_names[finding.cells[0]]
+        if finding.kind == "efficiency" and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
+            row = {"name": name.without("shape").full, "cell": cell, "shape": name.parts["shape"], "kept": left}
+            row |= {"losses": [(part.name, losses.get(part.name)) for part in PARTS]}
+            found.append(row | {"num_ranks": finding.values["world_size"]})
     return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
 
 
@@ -203,28 +196,26 @@ def _summary(data: ReportData) -> Finding:
         (finding for finding in found if finding.values["world_size"] == largest),
         key=lambda finding: finding.values["efficiency"].estimate,
     )
-    names = {cell: _workload(name) for cell, name in data.cell_names.items()}
+    names = {finding.cells[0]: _workload(data.cell_names[finding.cells[0]]) for finding in found}
     ends = [f for f in found if f.kind == "efficiency" and f.values["efficiency"].low is not None]
-    known = [row for row in loss_rows(data) if row["cell"] in {finding.cells[0] for finding in ends}]
-    lost = _largest_losses(known)
-    missing = _without_result(data, largest)
+    known = {row["cell"]: {part: loss for part, loss in row["losses"] if loss is not None} for row in loss_rows(data)}
+    known = {f.cells[0]: known[f.cells[0]] for f in ends if f.cells[0] in known}
+    lost = {cell: max(losses, key=losses.get) for cell, losses in known.items() if max(losses.values(), default=0) > 0}
+    missing, ranks = _without_result(data, largest), ranks_word(data.device)
+    values = {"world_size": largest, "num_workloads": len(found), "without_result": missing}
+    values |= {"num_uncertain": sum(finding.kind == "efficiency_uncertain" for finding in found)}
+    values |= {"largest_losses": lost, "largest_losses_ratio": {cell: known[cell][part] for cell, part in lost.items()}}
+    words = {"ranks": ranks, "losses": _ranges_of_losses(list(known.values()))}
+    for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
+        values[f"{name}_ratio"] = end.values["efficiency"]
+        words[name] = names[end.cells[0]] if len(ends) > 1 else ""
     others = [finding for finding in found if finding not in ends and finding.kind != "baseline_suspect"]
-    values = {"world_size": largest, "num_workloads": len(found)}
-    values["num_uncertain"] = sum(finding.kind == "efficiency_uncertain" for finding in found)
-    words = {"ranks": ranks_word(data.device), "losses": _ranges_of_losses(known)}
-    if ends:
-        values["lowest_ratio"] = ends[0].values["efficiency"]
-        values["highest_ratio"] = ends[-1].values["efficiency"]
-        several = {"lowest": ends[0], "highest": ends[-1]} if len(ends) > 1 else {}
-        words |= {name: names[finding.cells[0]] for name, finding in several.items()}
-    values |= {"largest_losses": {cell: part for cell, (part, _) in lost.items()}}
-    values |= {"largest_losses_ratio": {cell: loss for cell, (_, loss) in lost.items()}, "without_result": missing}
     words["uncertain"] = [f"{names[f.cells[0]]} {f.values['efficiency']}" for f in others]
     words["suspect"] = [names[finding.cells[0]] for finding in found if finding.kind == "baseline_suspect"]
-    words |= {"missing": [names[cell] for cell in missing], "missing_size": max(missing.values(), default=None)}
-    words["sharing"] = words["ranks"] if found[0].values["threads"] else ""
-    sources = (of_cells("scaling", [finding.cells[0] for finding in found]),)
-    return Finding("scaling", values, sources, tuple(finding.cells[0] for finding in found), words=words)
+    words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
+    words |= {"missing_size": max(missing.values(), default=None), "sharing": found[0].values["threads"] and ranks}
+    cells = tuple(finding.cells[0] for finding in found)
+    return Finding("scaling", values, (of_cells("scaling", cells),), cells, words=words)
 
 
 def _without_result(data: ReportData, largest: int) -> dict[str, int]:
@@ -241,21 +232,11 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     return found
 
 
-def _largest_losses(rows: list[dict]) -> dict[str, tuple[str, float]]:
-    """Return by cell the part with the largest estimate of a loss, and its share of the ideal. rows: of `loss_rows`."""
-    found = {}
-    for row in rows:
-        losses = {part: loss for part, loss in row["losses"] if loss is not None and loss > 0}
-        found |= {row["cell"]: max(losses.items(), key=lambda item: item[1])} if losses else {}
-    return found
-
-
-def _ranges_of_losses(rows: list[dict]) -> dict[str, str]:
-    """Return each loss in percentage points, with its range over workloads. rows: of `loss_rows`."""
+def _ranges_of_losses(rows: list[dict[str, float]]) -> dict[str, str]:
+    """Return each loss in percentage points, with its range over workloads."""
     found = {}
     for part in PARTS:
-        losses = [loss for row in rows for name, loss in row["losses"] if name == part.name and loss is not None]
-        if losses:
+        if losses := [row[part.name] for row in rows if part.name in row]:
             low, high = percent_number(min(losses)), percent_number(max(losses))
             found[part.label] = low if low == high else f"{low} to {high}"
     return found

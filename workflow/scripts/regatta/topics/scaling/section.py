@@ -9,6 +9,7 @@ from regatta.core.text import (
     is_unknown,
     plural,
     rank_word,
+    ranks_word,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.page import threads_by_shape
@@ -21,13 +22,11 @@ from regatta.topics.scaling.figures import (
     scaling_figures,
     threads_text,
 )
-from regatta.topics.scaling.findings import KINDS, PART_LABELS, efficiency_findings, findings, loss_rows
+from regatta.topics.scaling.findings import KINDS, efficiency_findings, findings, loss_rows
 from regatta.topics.scaling.tables import (
     EFFICIENCIES,
-    EXCELLENT,
-    GOOD,
+    PARTS,
     SCALING,
-    WIDE_RATIO,
     efficiencies_table,
     scaling_table,
 )
@@ -58,7 +57,7 @@ def section(data: ReportData) -> Section | None:
         figures=efficiency or throughput,
         tables=tables,
         beside="losses.html.j2",
-        content={"losses": loss_rows(data), "parts": PART_LABELS},
+        content={"losses": loss_rows(data), "parts": {part.name: part.label for part in PARTS}},
         folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
     )
 
@@ -72,7 +71,7 @@ def reference_text(data: ReportData) -> str:
     bases = [f"{name.parts['shape']} {name.ranks} \N{MIDDLE DOT} {name.say(*name.series)}" for name in names]
     texts = [f"Baseline: {' or '.join(dict.fromkeys(bases))}, same workload and stack."]
     texts += ["Losses are percentage points of ideal throughput."] if loss_rows(data) else []
-    threads = (threads_text(finding.values["threads"], finding.values["ranks"]) for finding in found)
+    threads = (threads_text(finding.values["threads"], ranks_word(data.device)) for finding in found)
     return " ".join([*texts, *dict.fromkeys(filter(None, threads))])
 
 
@@ -145,55 +144,10 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
 
 
-TERMS = (
-    (
-        "Step time",
-        "Mean time per training step. Steps run back to back in windows; the device is synchronized only at the"
-        " ends of a window. Total time of the slowest ranks / total steps. measurements.csv also has single"
-        " synchronized steps (p50_s).",
-    ),
-    (
-        "Throughput",
-        "Ranks × batch size per rank / mean step time over launches. Rates are derived from summarized times and"
-        " never averaged. The batch size per rank is fixed: weak scaling.",
-    ),
-    (
-        "Efficiency",
-        "Throughput per rank / throughput per rank of the baseline (key `baseline`) for the same workload, stack and"
-        f" backend. Above {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. If the range spans a"
-        f" threshold, all grades in it are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency,"
-        " uncertain. No grade with one launch, or if the number of threads per rank differs from the baseline's."
-        " Points in figures: one launch / median of the baseline.",
-    ),
-    (
-        "Cost",
-        "In GPU or process hours per million samples (tokens of a language model): ranks × seconds per"
-        " step / samples per step × 10⁶ / 3600, at the pipelined step time.",
-    ),
-    (
-        "Within noise",
-        "The configuration may be the fastest: multiple comparisons with the best do not exclude it (95 %)."
-        " Unknown with one launch.",
-    ),
-    (
-        "Efficiency breakdown",
-        "DDP = X(1) / X_none(1). Intra-node = X(g) / (g X(1)). Inter-node = X(kg) / (k X(g)), for throughput X on k"
-        " nodes of g ranks; X_none: without DDP. Their product is the efficiency relative to one rank without"
-        " DDP. n/a: a cell has no valid record.",
-    ),
-    (
-        "MFU",
-        "Model FLOP/s utilization: floating-point operations of matrix products per second per GPU / peak rate of"
-        " the GPU in the cluster file. A multiply-add counts as two operations. The peak is the one for the"
-        " fastest math mode (precision) that torch's settings allow. Empty if GPU, settings or peak are unknown.",
-    ),
-)
-
-
 TABLES = {
     "scaling": TableSpec(SCALING, lambda campaign, tables: scaling_table(campaign, tables["measurements"])),
     "efficiencies": TableSpec(
         EFFICIENCIES, lambda campaign, tables: efficiencies_table(campaign, tables["measurements"])
     ),
 }
-TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, KINDS, TERMS)
+TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, kinds=KINDS)

@@ -74,7 +74,8 @@ MFU = Column(
     shown_as="%",
     table="throughput",
     better="larger",
-    help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`: see below",
+    help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`, that of the fastest math mode"
+    " that torch's settings allow; a multiply-add counts as two operations. Empty if GPU, settings or peak are unknown",
 )
 
 
