@@ -320,7 +320,7 @@ def test_a_cell_has_the_subjects_of_the_warnings_on_it():
     words, indices = block["texts"]["words"], block["cells"]["warning"]
     assert [words[index] for index in indices[:2]] == [
         "Outliers; Few launches.",
-        "Outliers; Shared hosts; Few launches.",
+        "⚠ Outliers; Shared hosts; Few launches.",
     ]
     num_skipped = len(data.campaign["skipped"])
     assert {words[index] for index in indices[2 : len(indices) - num_skipped]} == {"Few launches."}

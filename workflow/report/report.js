@@ -607,7 +607,7 @@ function cellDetails(block, cell, [first, end], open) {
   return [
     make("p", {}, status, valid || null),
     reason && make("p", { class: "cause" }, reason),
-    warning && make("p", {}, cells.invalid[cell] === null ? null : make("span", { class: "badge" }, "⚠ "), make("a", { href: "#warnings" }, warning)),
+    warning && make("p", {}, make("a", { href: "#warnings" }, warning)),
     numberTable(block, cell, "results", "Results", open),
     distribution(all.map((launch) => quantilesOf(launches, launch))),
     launchTable(block, all),
