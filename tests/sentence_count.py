@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LIMIT = 978
+LIMIT = 501
 TESTS = Path(__file__).resolve().parent
 
 
