@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Wording:
-    """The messages of one test, as tests/golden/messages/<module>.txt has them; REGATTA_WRITE_GOLDEN=1 writes them there.
+    """The messages of one test, as tests/golden/messages/<module>.txt has them; REGATTA_WRITE_GOLDEN=1 writes them.
 
     A value that the test passes by name is <name> there, and what differs between machines has a name too.
     """
