@@ -280,8 +280,8 @@ def test_tearing_twice_is_one_problem_more(tmp_path):
 
 def test_a_cause_is_one_line_that_can_be_written():
     assert (
-        one_line("a\n\tb\x00\x1b[31m \ud800")
-        == "a b\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}[31m \N{REPLACEMENT CHARACTER}"
+        one_line("a\n\tb \x00\x1b[31m \ud800")
+        == "a b \N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}[31m \N{REPLACEMENT CHARACTER}"
     )
     assert len(one_line("x" * 5000)) == 1000
 
