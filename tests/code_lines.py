@@ -1,4 +1,4 @@
-"""Print code lines by package of workflow/scripts: no blanks, comments and docstrings. Also their share, and the longest line."""
+"""Print code lines by package of workflow/scripts (no blanks, comments, docstrings), and the longest line."""
 
 import ast
 import sys

@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Wording:
-    """The messages of one test, as tests/golden/messages/<module>.txt has them; REGATTA_WRITE_GOLDEN=1 writes them there.
+    """The messages of one test, as tests/golden/messages/<module>.txt has them; REGATTA_WRITE_GOLDEN=1 writes them.
 
     A value that the test passes by name is <name> there, and what differs between machines has a name too.
     """
@@ -90,6 +90,7 @@ class Wording:
         for name, value in self.known.items():
             text = text.replace(str(value), f"<{name}>")
         text = re.sub(rf"(\bon |\bhost |\(){re.escape(socket.gethostname())}\b", r"\1<host>", text)
+        text = re.sub(r"(?<=<all-tmp>/)([a-z_]+)\d+", r"\1", text)  # numbered in the order of tests
         text = re.sub(r"-[0-9a-f]{12}\b", "-<id>", text)  # of a cell or a batch: of all that it measures
         text = (
             re.sub(r"[ \t\r]+$", "", text, flags=re.M).strip("\n").encode("utf-8", "backslashreplace").decode("utf-8")

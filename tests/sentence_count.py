@@ -1,6 +1,6 @@
 """Count assertions on sentences: a literal of four words or more in an assert or in pytest.raises(match=...).
 
-Sentences belong in golden files; tests check values. Prints the number by file; fails above LIMIT. Lower it, never raise it.
+Sentences belong in golden files; tests check values. Prints the number by file; fails above LIMIT. Only lower it.
 """
 
 import ast
@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LIMIT = 978
+LIMIT = 509
 TESTS = Path(__file__).resolve().parent
 
 
