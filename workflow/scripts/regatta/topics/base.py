@@ -175,6 +175,13 @@ class TableSpec:
     columns: Columns
     make: Callable[[dict, Tables], pd.DataFrame]
 
+    @classmethod
+    def of(cls, columns: Columns, function: Callable[..., pd.DataFrame], *names: str) -> "TableSpec":
+        """Return a table that a function makes of the tables with these names, or of the `campaign`."""
+        return cls(
+            columns, lambda campaign, tables: function(*(campaign if n == "campaign" else tables[n] for n in names))
+        )
+
 
 @dataclass(frozen=True)
 class ReportData:

@@ -356,7 +356,5 @@ def _above_peak(data: ReportData) -> list[Finding]:
     return [Finding("above_peak", values, (of_cells("collectives", cells),), cells, "warnings", words)]
 
 
-TABLES = {
-    "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
-}
+TABLES = {"collectives": TableSpec.of(COLLECTIVES, collectives_table, "campaign", "measurements")}
 TOPIC = Topic(*("communication", "Communication", TABLES, section, findings), kinds=KINDS)

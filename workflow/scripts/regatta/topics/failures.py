@@ -271,5 +271,5 @@ def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | 
     return None
 
 
-TABLES = {"failures": TableSpec(FAILURES, lambda _, tables: failures_table(tables["measurements"]))}
+TABLES = {"failures": TableSpec.of(FAILURES, failures_table, "measurements")}
 TOPIC = Topic(*("failures", "Failures", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)

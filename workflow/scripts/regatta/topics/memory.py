@@ -114,5 +114,5 @@ def section(data: ReportData) -> Section:
     return Section("memory", "Memory", lead=lead if figures else "", figures=figures, tables=(table,) if table else ())
 
 
-TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}
+TABLES = {"memory": TableSpec.of(MEMORY, memory_table, "campaign", "measurements")}
 TOPIC = Topic("memory", "Memory", TABLES, section)

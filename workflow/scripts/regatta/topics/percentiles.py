@@ -143,9 +143,5 @@ def section(data: ReportData) -> Section:
     return Section("percentiles", title, lead=lead, tables=tables, summary=title if tables else "")
 
 
-TABLES = {
-    "percentiles": TableSpec(
-        PERCENTILE_COLUMNS, lambda campaign, tables: percentiles_table(campaign, tables["measurements"])
-    )
-}
+TABLES = {"percentiles": TableSpec.of(PERCENTILE_COLUMNS, percentiles_table, "campaign", "measurements")}
 TOPIC = Topic("percentiles", "Step-time percentiles", TABLES, section, part_of="stability")

@@ -236,5 +236,5 @@ def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., 
     return of("imprecise", is_missed * (1 + widths.fillna(0)), 0, values, **words)
 
 
-TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
+TABLES = {"launch_ranges": TableSpec.of(LAUNCH_RANGES, launch_ranges_table, "measurements")}
 TOPIC = Topic("precision", "Warnings", TABLES, findings=findings, is_of_sweeps=True, kinds=KINDS)

@@ -203,5 +203,5 @@ KINDS = (
         next_step="stop other programs; retry: `snakemake --forcerun measure`",
     ),
 )
-TABLES = {"slow_launches": TableSpec(SLOW_LAUNCHES, lambda _, tables: slow_launches_table(tables["measurements"]))}
+TABLES = {"slow_launches": TableSpec.of(SLOW_LAUNCHES, slow_launches_table, "measurements")}
 TOPIC = Topic(*("slow_launches", "Warnings", TABLES, None, findings), is_of_sweeps=True, kinds=KINDS)

@@ -162,7 +162,5 @@ def findings(data: ReportData) -> list[Finding]:
     return found[:MOST_FINDINGS]
 
 
-TABLES = {
-    "batch_norms": TableSpec(BATCH_NORMS, lambda campaign, tables: batch_norms_table(campaign, tables["measurements"]))
-}
+TABLES = {"batch_norms": TableSpec.of(BATCH_NORMS, batch_norms_table, "campaign", "measurements")}
 TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, kinds=KINDS)

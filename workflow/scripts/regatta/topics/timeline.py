@@ -363,7 +363,7 @@ def overlaps(timeline: pd.DataFrame) -> list[tuple[str, str, str]]:
 
 
 TABLES = {
-    "timeline": TableSpec(TIMELINE, lambda _, tables: timeline_table(tables["launches"], tables["jobs"])),
-    "allocations": TableSpec(ALLOCATIONS, lambda _, tables: allocations_table(tables["launches"], tables["jobs"])),
+    "timeline": TableSpec.of(TIMELINE, timeline_table, "launches", "jobs"),
+    "allocations": TableSpec.of(ALLOCATIONS, allocations_table, "launches", "jobs"),
 }
 TOPIC = Topic(*("timeline", "Timeline", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)

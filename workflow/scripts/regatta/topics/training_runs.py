@@ -335,11 +335,7 @@ def _different_losses(data: ReportData) -> list[Finding]:
 
 
 TABLES = {
-    "training_runs": TableSpec(
-        TRAINING_RUNS, lambda campaign, tables: training_runs_table(campaign, tables["measurements"], tables["epochs"])
-    ),
-    "training_ranks": TableSpec(
-        TRAINING_RANKS, lambda campaign, tables: training_ranks_table(campaign, tables["ranks"])
-    ),
+    "training_runs": TableSpec.of(TRAINING_RUNS, training_runs_table, "campaign", "measurements", "epochs"),
+    "training_ranks": TableSpec.of(TRAINING_RANKS, training_ranks_table, "campaign", "ranks"),
 }
 TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), kinds=KINDS)

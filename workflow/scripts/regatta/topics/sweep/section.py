@@ -372,7 +372,7 @@ def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
 
 
 TABLES = {
-    "sweep_nodes": TableSpec(SWEEP, lambda campaign, tables: sweep_nodes_table(campaign, tables["measurements"])),
-    "sweep_pairs": TableSpec(SWEEP, lambda campaign, tables: sweep_pairs_table(campaign, tables["measurements"])),
+    "sweep_nodes": TableSpec.of(SWEEP, sweep_nodes_table, "campaign", "measurements"),
+    "sweep_pairs": TableSpec.of(SWEEP, sweep_pairs_table, "campaign", "measurements"),
 }
 TOPIC = Topic(*("sweep", "Nodes", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)
