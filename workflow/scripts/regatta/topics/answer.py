@@ -10,7 +10,7 @@ from regatta.core.text import plural, rank_word, ranks_word
 from regatta.kit.findings import FAIR, LOW, SUMMARY
 from regatta.report.page import shown_status
 from regatta.topics.answer_results import RESULTS, AnswerLine, join_names, line_of, numbers
-from regatta.topics.base import ReportData, once_per_report
+from regatta.topics.base import ReportData, once_per_report, unreliable_cells
 
 MOST_LINES = 6
 MOST_REASONS = 3  # of low or fair confidence in its line
@@ -114,5 +114,6 @@ def confidence(data: ReportData, line: AnswerLine) -> AnswerLine:
     word = reasons[0]["rank"] if reasons else "good"
     texts = [reason["text"] for reason in reasons[:MOST_REASONS]] or [line.lead]
     texts += [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-    values = {"word": word, "straggler": None} | line.values | {"reasons": reasons}
+    values = {"word": word, "straggler": None} | line.values
+    values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}
     return replace(line, lead=f"Confidence: {word}", text="; ".join(texts), values=values)
