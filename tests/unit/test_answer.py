@@ -6,6 +6,7 @@ import json
 import math
 import os
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from synthetic import (
     laptop_campaign,
     make_campaign,
     make_report,
+    report_data,
     train_cell,
     write_laptop,
     write_lines,
@@ -27,12 +29,16 @@ from synthetic import (
 from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
+from regatta.kit.findings import FAIR, LOW, NOTE, Kind
+from regatta.report.findings import Finding
 from regatta.run.progress import outcome_text
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import buckets
+from regatta.topics.base import Topic, unreliable_cells
 from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import findings as scaling
 from regatta.topics.scaling.findings import loss_rows
-from regatta.topics.summary import answer_json, summary
+from regatta.topics.summary import Line, answer_json, confidence, summary
 
 
 def lines_of(folder):
@@ -369,6 +375,21 @@ def test_confidence_depends_on_launches_and_on_cells_that_vary(tmp_path, repeats
     set_step_times(folder, lambda s, r: 0.01 * (1 + 0.2 * (r % 2) * (s["parameters"]["message_bytes"] in loud)))
     values = lines_of(folder)["confidence"].values
     assert (values["word"], values["num_varying"]) == (word, varying if repeats > 1 else 0)
+
+
+def test_confidence_names_three_reasons_at_most_low_ones_first():
+    """Two fair findings precede two low ones; a note is no reason, and its cell is reliable."""
+    ranks = {"a": FAIR, "b": NOTE, "c": FAIR, "d": LOW, "e": LOW}
+    kinds = tuple(Kind(name, rank, f"Kind {name}: found.") for name, rank in ranks.items())
+    topic = Topic("t", "T", findings=lambda _: [Finding(name, {}, (), (name,)) for name in ranks], kinds=kinds)
+    data = replace(report_data(make_campaign([]), make_table([], MEASUREMENTS)), topics=(topic,))
+    line = confidence(data, Line("confidence", "counts", values={"num_varying": 0}))
+    assert (line.lead, line.values["word"], line.values["num_varying"]) == ("Confidence: low", "low", 0)
+    assert [(reason["kind"], reason["rank"]) for reason in line.values["reasons"]] == [
+        *(("d", "low"), ("e", "low"), ("a", "fair"), ("c", "fair"))
+    ]
+    assert line.text.split("; ") == [*(f"Kind {name}: found" for name in "dea"), "and 1 more"]
+    assert unreliable_cells(data) == {"a", "c", "d", "e"}
 
 
 @pytest.mark.parametrize(

@@ -268,8 +268,8 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
     shared = next(finding for finding in machines.findings(data) if finding.kind == "shared_hosts")
     assert shared.values == {"num": 2, "num_ok": len(data.ok), "most_other_ranks": 4}
     assert set(shared.cells) == {record["cell"] for record in records[:2]} <= unreliable_cells(data)
-    confidence = summary(data)[-1].values
-    assert confidence["word"] == "low"
+    confidence = next(line for line in summary(data) if line.id == "confidence").values
+    assert (confidence["word"], confidence["num_unreliable"]) == ("low", len(unreliable_cells(data)))
     assert {"shared_hosts", "damaged_store"} & {reason["kind"] for reason in confidence["reasons"][:2]}
 
 

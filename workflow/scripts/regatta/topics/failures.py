@@ -150,14 +150,10 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
 def shared_text(cells: list[str], names: dict[str, CellName]) -> str:
     """Return what some cells share among those fields that vary in the campaign: `resnet152 · 8×4 · bound`."""
     found = [names[cell] for cell in dict.fromkeys(cells) if cell in names]
-    fields = (
-        [field for field in found[0].parts if field in ("subject", "shape", *IN_NAMES) or field in found[0].varied]
-        if found
-        else []
-    )
+    fields = ("subject", "shape", *IN_NAMES, *found[0].varied) if found else ()
     same = [field for field in fields if len({name.parts.get(field) for name in found}) == 1]
     varied = {field for field in same if len({name.parts.get(field) for name in names.values()}) > 1}
-    return SEPARATOR.join(found[0].parts[field] for field in same if field in varied)
+    return SEPARATOR.join(text for field, text in found[0].parts.items() if field in varied) if found else ""
 
 
 ENDS = {"no_start": "no rank started", "node_failure": "a node failed", "stopped": "stopped"}

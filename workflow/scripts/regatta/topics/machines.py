@@ -81,11 +81,8 @@ def _problems(problems: dict) -> list[Finding]:
     """Return the findings on damaged files, and on times in the future."""
     corrupt, num_invalid, found = problems["corrupt"], len(problems["invalid"]), []
     if corrupt or num_invalid:
-        values, source = (
-            {"num_torn": len(corrupt), "num_invalid": num_invalid},
-            Source(PROBLEMS, what="corrupt, invalid"),
-        )
-        found.append(Finding("damaged_store", values, (source,), anchor="warnings", words={"damage": corrupt}))
+        values, sources = {"num_torn": len(corrupt), "num_invalid": num_invalid}, (Source(PROBLEMS, what="corrupt"),)
+        found.append(Finding("damaged_store", values, sources, (), "warnings", {"damage": corrupt}))
     if ahead := sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", [])):
         values, words = {"num": len(ahead)}, {"latest": "{} ({})".format(*ahead[-1])}
         found.append(Finding("after_now", values, (Source(PROBLEMS, what="after_now"),), (), "warnings", words))
@@ -169,13 +166,13 @@ def _unlike_nodes(headers: list[dict]) -> list[Finding]:
     """Return the finding on nodes of a sweep that differ from most others in versions, hardware or settings."""
     facts: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # fact -> node -> values
     for environment in environments(headers):
-        is_alone = len(environment["hosts"]) == 1
-        of_launch = _machine(environment) | {name: environment.get(name) for name in VERSIONS} if is_alone else {}
         for host in environment["hosts"]:
-            gpus = [gpu.get("name") for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
-            of_host = {"cpu": host.get("cpu_model"), "cores": host.get("num_cores"), "gpus": " ".join(map(str, gpus))}
-            for name, value in (of_launch | of_host).items():
-                facts[name][host["host"]].add(UNKNOWN if value in (None, "") else str(value))
+            gpus = [gpu for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
+            known = {name: environment.get(name) for name in VERSIONS}
+            known |= _machine(environment | {"hosts": [host], "gpus": gpus})
+            # Of two nodes, it is unknown which one the versions and settings of their launch come from.
+            for name in known if len(environment["hosts"]) == 1 else ("cpu", "cores", "gpus"):
+                facts[name][host["host"]].add(str(known[name] or UNKNOWN))
     found, unlike = [], set()
     for name, of_nodes in facts.items():
         values = {node: " | ".join(sorted(of_node)) for node, of_node in of_nodes.items()}
@@ -200,7 +197,7 @@ def _unknown(data: ReportData) -> list[Finding]:
     unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)
     values = {"num": {name: num for name, num in unknown.items() if num}, "num_launches": len(launches)}
     words = {"names": ", ".join(values["num"]), "most": max(values["num"].values(), default=0)}
-    found = _of_headers("unknown_versions", values, **words) if values["num"] else []
+    found = _of_headers("unknown_versions", values, **words) if words["names"] else []
     num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in data.headers)
     return found + (_of_headers("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
 

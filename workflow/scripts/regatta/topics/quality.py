@@ -103,7 +103,7 @@ KINDS = (
         *("imprecise", NOTE),
         lead="Target precision missed: {num:measurement} of {num_known}, in {num_cells:cell} (stopped by {limits}).",
         parts=(
-            "Achieved: ±{half_width_ratio:number} (median), ±{worst_ratio:number} (worst).",
+            "Achieved: ±{half_width_ratio:number} (median).",
             "Variation of these cells between launches: {between_ratio:number} (median).",
         ),
         advice=(
@@ -223,10 +223,8 @@ def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., 
     is_missed = ok["stop"].isin(["max_seconds", "max_samples"])
     missed, widths = ok[is_missed], ok["half_width_ratio"]
     between = launch_ranges.loc[launch_ranges["cell"].isin(missed["cell"]), "range_ratio"]
-    ratios = {"half_width_ratio": widths[is_missed].median(), "worst_ratio": widths[is_missed].max()}
-    ratios = {
-        name: float(ratio) for name, ratio in (ratios | {"between_ratio": between.median()}).items() if pd.notna(ratio)
-    }
+    ratios = {"half_width_ratio": widths[is_missed].median(), "between_ratio": between.median()}
+    ratios = {name: float(ratio) for name, ratio in ratios.items() if pd.notna(ratio)}
     values = {"num_cells": int(missed["cell"].nunique())} | {
         name: Value(SHARE, ratio) for name, ratio in ratios.items()
     }

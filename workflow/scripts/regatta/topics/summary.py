@@ -10,7 +10,7 @@ from regatta.core.text import plural, rank_word, ranks_word
 from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.topics.base import ReportData, Topic, once_per_report
+from regatta.topics.base import ReportData, Topic, once_per_report, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "communication", "training_runs", "failed")
@@ -131,7 +131,8 @@ def confidence(data: ReportData, line: Line) -> Line:
     word = reasons[0]["rank"] if reasons else "good"
     texts = [reason["text"] for reason in reasons[:MOST_REASONS]] or [line.lead]
     texts += [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-    values = {"word": word, "straggler": None} | line.values | {"reasons": reasons}
+    values = {"word": word, "straggler": None} | line.values
+    values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}
     return replace(line, lead=f"Confidence: {word}", text="; ".join(texts), values=values)
 
 
