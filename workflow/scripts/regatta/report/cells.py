@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 import pandas as pd
 
-from regatta.core.benchmarks import all_axes
+from regatta.core.benchmarks import all_axes, axes_of, benchmark_names
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
@@ -94,15 +94,17 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     columns["prediction"], predictions = _predictions(rows, tables["buckets"], texts)
     columns["rejected_fit"] = _rejected_fits(rows, tables, texts)
     settings = {column.name: column for column in SETTINGS}
-    helps = {URL_KEYS.get(name, name): axis.help for name, axis in all_axes().items()}
-    helps |= {name: column.helps(data.device) for name, column in settings.items()}
+    helps = {name: {column.helps(data.device): None} for name, column in settings.items() if column.help}
+    for benchmark in sorted({cell["spec"]["benchmark"] for cell in cells} & set(benchmark_names())):
+        for name, axis in axes_of(benchmark).items():
+            helps.setdefault(URL_KEYS.get(name, name), {})[axis.help] = None
     listed = []
     for key in ("id", "name", *facets, "num_ok", "num_planned"):
         column = settings.get(key, Column(key))
         kind = "facet" if key in facets else "number" if column.is_number else "text"
         label = facets[key]["label"] if key in facets else column.label
         listed.append({"key": key, "label": label, "kind": kind, "digits": 3, "is_shown": column.is_shown})
-        listed[-1] |= {"group": "settings", "help": helps.get(key, "")}
+        listed[-1] |= {"group": "settings"} | ({"help": "; ".join(helps[key])} if key in helps else {})
     return {
         "schema": 1,
         "rank": rank_word(data.device),
