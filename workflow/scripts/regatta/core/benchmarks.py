@@ -26,7 +26,7 @@ ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 class Axis:
     """A parameter of a benchmark. type: column type; words: how a value reads, a pattern or a string for each value.
 
-    is_series: figures show it as the label of a line, not of the panel.
+    is_series: figures show it as the label of a line, not of the panel. help: definition.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Axis:
     unit: str | None
     words: str | dict
     is_series: bool = False
+    help: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def axes_of(name: str) -> dict[str, Axis]:
             raise ValueError(f"{where} lacks {', '.join(missing)}")
         words, is_series = rule.get("x-words", "{}"), rule.get("x-series", False)
         kind = _column_type(rule["items"], where)
-        axes[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series)
+        axes[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series, rule["description"])
     return axes
 
 
@@ -156,7 +157,7 @@ def all_axes() -> dict[str, Axis]:
             )
     for name in benchmark_names():
         for axis in axes_of(name).values():
-            if replace(found.setdefault(axis.name, axis), words=axis.words) != axis:
+            if replace(found.setdefault(axis.name, axis), words=axis.words, help=axis.help) != axis:
                 raise ValueError(f"{load_benchmark(name).file}: {axis.name} is declared differently in another schema")
     return found
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from regatta.kit.columns import CELL_ID, Column, Columns
+from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import MEMORY_BYTES
 
@@ -29,18 +29,17 @@ DERIVED = {
     "blocking_ranges": Columns(CELL_ID, BLOCKING_RANGE),
     "peaks": Columns(*(result_column(name, "memory") for name in MEMORY_BYTES)),
 }
-SETTINGS_HELP = {
-    "name": "combination of settings, measured once per launch",
-    "status": "worst status over the cell's launches",
-    "benchmark": "program that measures",
-    "message_bytes": "bytes per call, counted as in nccl-tests",
-    "shape": "nodes \N{MULTIPLICATION SIGN} {ranks} per node",
-    "stack": "software environment: host or container, with its environment variables",
-    "strategy": "how gradients are synchronized",
-    "bucket": "gradient bytes per all-reduce",
-    "backend": "communication library",
-    "num_ok": "launches with a valid record / planned launches",
-}
+SETTINGS = (  # of a cell, besides the axes of benchmarks
+    Column("id", "Cell id", TEXT),
+    Column("name", "Cell", TEXT, help="combination of settings, measured once per launch", is_shown=True),
+    Column("status", type=TEXT, help="worst status over the cell's launches", is_shown=True),
+    Column("benchmark", type=TEXT, help="program that measures"),
+    Column("shape", type=TEXT, help="nodes \N{MULTIPLICATION SIGN} {ranks} per node"),
+    Column("stack", type=TEXT, help="software environment: host or container, with its environment variables"),
+    Column("backend", type=TEXT, help="communication library"),
+    Column("num_ok", "Valid launches", WHOLE, help="launches with a valid record / planned launches", is_shown=True),
+    Column("num_planned", "Planned launches", WHOLE),
+)
 
 
 def with_derived(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -12,14 +12,14 @@ from types import MappingProxyType
 
 import pandas as pd
 
-from regatta.core.benchmarks import all_axes
+from regatta.core.benchmarks import all_axes, axes_of, benchmark_names
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, rank_word, ranks_word, three
 from regatta.core.verdicts import verdict_text
 from regatta.kit.columns import INTERVAL_ENDS, Column
 from regatta.report.block_values import Texts, column_values, printable, rounded
 from regatta.report.cell_launches import WORST_FIRST, add_launches, launch_files
-from regatta.report.cell_numbers import DERIVED, SETTINGS_HELP, with_derived
+from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
 from regatta.report.page import STATUSES, marked_status
 from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
@@ -97,16 +97,18 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     rows = [cell_row(cell) for cell in cells]
     columns["prediction"], predictions = _predictions(rows, tables["buckets"], texts)
     columns["rejected_fit"] = _rejected_fits(rows, tables, texts)
-    shown = {"id": ("Cell id", "text", False), "name": ("Cell", "text", True)}
-    shown |= {key: (facet["label"], "facet", key == "status") for key, facet in facets.items()}
-    shown |= {"num_ok": ("Valid launches", "number", True), "num_planned": ("Planned launches", "number", False)}
-    listed = [
-        {"key": key, "label": label, "kind": kind, "digits": 3, "is_shown": is_shown, "group": "settings"}
-        for key, (label, kind, is_shown) in shown.items()
-    ]
-    for column in listed:
-        if text := SETTINGS_HELP.get(column["key"]):
-            column["help"] = text.format(ranks=ranks_word(data.device))
+    settings = {column.name: column for column in SETTINGS}
+    helps = {name: {column.helps(data.device): None} for name, column in settings.items() if column.help}
+    for benchmark in sorted({cell["spec"]["benchmark"] for cell in cells} & set(benchmark_names())):
+        for name, axis in axes_of(benchmark).items():
+            helps.setdefault(URL_KEYS.get(name, name), {})[axis.help] = None
+    listed = []
+    for key in ("id", "name", *facets, "num_ok", "num_planned"):
+        column = settings.get(key, Column(key))
+        kind = "facet" if key in facets else "number" if column.is_number else "text"
+        label = facets[key]["label"] if key in facets else column.label
+        listed.append({"key": key, "label": label, "kind": kind, "digits": 3, "is_shown": column.is_shown})
+        listed[-1] |= {"group": "settings"} | ({"help": "; ".join(helps[key])} if key in helps else {})
     return {
         "schema": 1,
         "rank": rank_word(data.device),

@@ -301,7 +301,7 @@ KINDS = (
             "fastest: {fastest:g} MiB",
             ("these are equal within {near_equal}", "these differ by up to {near_upper}"),
             "for {num_agreeing} of {num} workloads",
-            "uncertain for {num_untested} of {num_workloads:workload}: one launch",
+            "unknown for {num_untested} of {num_workloads:workload}: one launch",
             "undecided: {undecided_mb:g} MiB (one launch)",
             (
                 "highest mean cost of {num_several} workloads: {worst_cost_ratio:number} ({worst_bucket_cap_mb:g} MiB)",

@@ -243,7 +243,7 @@ def links_text(data: ReportData) -> str:
         for link in links_of(data.campaign)
         if link["device"] in gpus
     ]
-    return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
+    return f"Peaks: upper bounds from link bandwidths in one direction, without protocol overhead: {'; '.join(texts)}."
 
 
 NEAR = "ithin noise, or undecided: {near}"
@@ -269,11 +269,6 @@ KINDS = (
             "{name}: {time} per call.",
         ),
         parts=("The {rank} mean of {compared} cells.", f"W{NEAR}."),
-        term="Peak bus bandwidth",
-        help="Upper bound of busbw from the links of the cluster file, for NCCL without reduction in the network. With"
-        " the bandwidth W of one GPU to the others of its node, N of all NICs of a node, the factor f of busbw and the"
-        " least data v that enters or leaves a node: W on one node, else the lower of W + N/g and N f/v for g GPUs per"
-        " node. Protocol overhead is not subtracted. n/a: a link or the GPU's name is unknown.",
     ),
     Kind(
         *("above_peak", FAIR),
