@@ -82,6 +82,14 @@ def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
     assert catalog.warnings(data)[0]["finding"].values == damaged.values
 
 
+def test_a_line_that_a_killed_job_left_is_a_note(tmp_path):
+    folder = write_results(tmp_path / "r", make_campaign([collective_cell(4096, 1, 2)], repeats=3), CLUSTER)
+    path = sorted((folder / "launches").glob("*.jsonl"))[0]
+    path.write_bytes(path.read_bytes()[:-20])
+    [truncated] = [finding for finding in findings(analyse(folder)) if TOPIC.kind_of(finding).rank in (LOW, NOTE)]
+    assert (truncated.kind, truncated.values) == ("truncated_files", {"num": 1})
+
+
 def test_the_campaign_of_two_stacks_is_consistent(tmp_path):
     """Causes name hosts of their launches, launches follow each other, and commands are those of a Slurm cluster."""
     data = analyse(write_stacks(tmp_path / "r"))

@@ -80,8 +80,8 @@ class Found:
     is planned. no_record: why a slot with a trace in the store has no record. undeclared: problems of fields that no
     schema declares, each reported once. interrupted: jobs that ended before their batch was finished, even if a later
     job finished it. after_now: the latest time of each launch that has one in the future; its records are used.
-    num_unchecked: launch files without checksums. batches: the folder of all batches. launches, jobs: rows of these
-    tables.
+    num_unchecked: launch files without checksums. num_truncated: those that end within a line. batches: the folder of
+    all batches. launches, jobs: rows of these tables.
     """
 
     planned: dict[str, dict]
@@ -93,6 +93,7 @@ class Found:
     undeclared: set[str] = field(default_factory=set)
     corrupt: list[str] = field(default_factory=list)
     num_unchecked: int = 0
+    num_truncated: int = 0
     invalid: list[dict] = field(default_factory=list)
     superseded: list[dict] = field(default_factory=list)
     beyond_repeats: list[dict] = field(default_factory=list)
@@ -110,6 +111,7 @@ class Found:
         lists["not_planned"] = [{"cell": cell, "num_records": num} for cell, num in sorted(self.not_planned.items())]
         after_now = [{"launch": launch, "time_utc": time} for launch, time in sorted(self.after_now.items())]
         later = {"after_now": after_now, "blamed_nodes": self.blamed_nodes, "num_unchecked": self.num_unchecked}
+        later["num_truncated"] = self.num_truncated
         return {"schema": 1, **lists, **{name: entries for name, entries in later.items() if entries}}
 
 
@@ -133,6 +135,7 @@ def read_store(
     for summary in read_summaries(paths, specs, waits_of, summaries):
         found.corrupt += [one_line(problem) for problem in summary.problems]
         found.num_unchecked += not summary.is_checked
+        found.num_truncated += summary.is_truncated
         if summary.header is not None:
             _read_launch(summary, found)
     _read_batches(found, {path.stem: path for path in paths})

@@ -42,6 +42,7 @@ class LaunchFile:
     lines: list[tuple[int, dict]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_checked: bool = False
+    is_truncated: bool = False  # it ends within a line: its writer was killed
 
     @property
     def launch(self) -> str:
@@ -124,6 +125,7 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
             line = parse_line(text)
         except ValueError:
             launch_file.problems.append(f"{name}: line {number} is truncated or corrupt ({len(text)} bytes); skipped")
+            launch_file.is_truncated = number > content.count(b"\n")
             num_skipped += 1
             continue
         if line["kind"] == "launch" and (other := _other_launch(path, line, text)):

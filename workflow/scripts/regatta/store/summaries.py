@@ -35,7 +35,7 @@ WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: 
 class Summary:
     """One launch file. header: its first `launch` line, None without one. problems: of lines that are not readable.
 
-    is_checked: it has checksums.
+    is_checked: it has checksums. is_truncated: it ends within a line, which is one of the problems.
 
     lines: for each readable line `number`, `kind`, `cell` and `problem` (how it breaks the schema, or None). Valid ones
     also have `time_utc`; valid records their times by phase, and those of planned cells `columns`, `unreadable` (why
@@ -47,6 +47,7 @@ class Summary:
     problems: list[str]
     lines: list[dict]
     is_checked: bool
+    is_truncated: bool = False
 
     @property
     def launch(self) -> str:
@@ -199,7 +200,8 @@ def _summary(launch_file: LaunchFile, planned: Planned) -> dict:
                 entry |= _record(line, header, planned)
         lines.append(entry)
     summary = {"header": header, "problems": launch_file.problems, "lines": lines}
-    return summary | {"is_checked": launch_file.is_checked or header is None}
+    summary |= {"is_checked": launch_file.is_checked or header is None}
+    return summary | {"is_truncated": launch_file.is_truncated}
 
 
 def _record(record: dict, header: dict, planned: Planned) -> dict:

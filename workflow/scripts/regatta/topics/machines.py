@@ -17,9 +17,13 @@ KINDS = (
         *("damaged_store", LOW),
         lead=(f"Damaged files: {TORN} and {INVALID}.", f"Damaged files: {TORN}.", f"Damaged files: {INVALID}."),
         parts=("{damage}.",),
-        advice="Damaged lines are excluded; Methods lists them. A killed job truncates the last line of a file; for"
-        " other damage, check the disk. Restore the files, or run again, which repeats the lost measurements.",
+        advice="Damaged lines are excluded; Methods lists them. Check the disk. Restore the files, or run again, which"
+        " repeats the lost measurements.",
         next_step="restore the files, or measure what is lost: `snakemake`",
+    ),
+    Kind(
+        *("truncated_files", NOTE, "Truncated files: {num:launch file ends/launch files end} within a line."),
+        advice="A job was killed while it wrote. The measurement of that line has no record; other lines are complete.",
     ),
     Kind(
         *("shared_hosts", LOW, "Shared hosts: ranks of another launch ran beside {num} of {num_ok:measurement}."),
@@ -79,10 +83,13 @@ def findings(data: ReportData) -> list[Finding]:
 
 def _problems(problems: dict) -> list[Finding]:
     """Return the findings on damaged files, and on times in the future."""
-    corrupt, num_invalid, found = problems["corrupt"], len(problems["invalid"]), []
-    if corrupt or num_invalid:
-        values, sources = {"num_torn": len(corrupt), "num_invalid": num_invalid}, (Source(PROBLEMS, what="corrupt"),)
+    corrupt, num_truncated, found = problems["corrupt"], problems.get("num_truncated", 0), []
+    values = {"num_torn": len(corrupt) - num_truncated, "num_invalid": len(problems["invalid"])}
+    sources = (Source(PROBLEMS, what="corrupt"),)
+    if any(values.values()):
         found.append(Finding("damaged_store", values, sources, (), "warnings", {"damage": corrupt}))
+    if num_truncated:
+        found.append(Finding("truncated_files", {"num": num_truncated}, sources, (), "warnings"))
     if ahead := sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", [])):
         values, words = {"num": len(ahead)}, {"latest": "{} ({})".format(*ahead[-1])}
         found.append(Finding("after_now", values, (Source(PROBLEMS, what="after_now"),), (), "warnings", words))
