@@ -472,13 +472,15 @@ def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tm
     assert "failed: 0 of" in lines[-1].text
 
 
-def test_with_failures_the_bucket_size_becomes_part_of_the_scaling_line(tmp_path):
+def test_the_lines_are_in_the_order_of_the_questions(tmp_path):
     campaign = cluster_campaign(repeats=2)
     fault = {(campaign["cells"][0]["id"], 0): ("failed", "measure", "boom")}
     lines = summary(analyse(write_results(tmp_path / "r", campaign, CLUSTER, fault)))
-    assert [line.id for line in lines] == ["subject", "scaling", "comparison", "communication", "failed", "confidence"]
-    assert lines[1].values["bucket"]["bucket_cap_mb"] == [25.0, 100.0]
-    assert "bucket size: " in lines[1].text
+    results = ("comparison", "bucket", "scaling", "communication")
+    assert [line.id for line in lines] == ["subject", *results, "failed", "confidence", "next"]
+    [bucket] = [line for line in lines if line.id == "bucket"]
+    assert bucket.values["bucket_cap_mb"] == [25.0, 100.0]
+    assert "--forcerun measure" in lines[-1].values["steps"][0]
 
 
 def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):
@@ -486,7 +488,7 @@ def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):
     fault = ("failed", "setup", "boom")
     faults = {(campaign["cells"][0]["id"], repeat): fault for repeat in range(3)}
     lines = summary(analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults)))
-    assert [line.id for line in lines] == ["subject", "failed"]
+    assert [line.id for line in lines] == ["subject", "failed", "next"]
     assert lines[1].values["num_failed"] == 3
 
 

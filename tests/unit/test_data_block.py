@@ -20,7 +20,7 @@ from regatta.report.cells import (
     encoded,
     static_rows,
 )
-from regatta.report.findings import Advice
+from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
@@ -311,12 +311,14 @@ def test_the_page_of_a_laptop_marks_rows_and_failures_with_their_cells(tmp_path)
 def test_a_cell_has_the_subjects_of_the_warnings_on_it():
     data = small()
     first, second, *_ = (cell["id"] for cell in data.campaign["cells"])
-    advice = [
-        Advice("Outliers: 3 of 23.", "", (), cells=(first, second)),
-        Advice("Shared hosts: 12.", "", (), cells=(second,), rank=LOW),
-        Advice("Few launches.", "", (), cells=(*(cell["id"] for cell in data.campaign["cells"]),), rank=FAIR),
-    ]
-    block = data_block(data, warnings_by_cell(advice), marks(data, advice))
+    all_cells = tuple(cell["id"] for cell in data.campaign["cells"])
+    said = (
+        ("Outliers: 3 of 23.", NOTE, (first, second)),
+        ("Shared hosts: 12.", LOW, (second,)),
+        ("Few launches.", FAIR, all_cells),
+    )
+    warned = [{"text": text, "rank": rank, "finding": Finding("k", {}, (), cells)} for text, rank, cells in said]
+    block = data_block(data, warnings_by_cell(warned), marks(data, warned))
     words, indices = block["texts"]["words"], block["cells"]["warning"]
     assert [words[index] for index in indices[:2]] == [
         "Outliers; Few launches.",

@@ -35,7 +35,7 @@ def test_a_module_that_its_list_lacks_is_named(package, kind, listed, missing, w
 
 @pytest.mark.parametrize("script", ["analyse.py", "report.py"])
 def test_an_edit_of_any_topic_builds_tables_and_report_again(script):
-    functions = [function for topic in TOPICS for function in (topic.section, topic.methods) if function]
+    functions = [function for topic in TOPICS for function in (topic.section, topic.findings) if function]
     modules = {Path(sys.modules[function.__module__].__file__) for function in functions}
     assert len(modules) > 10
     assert modules <= set(map(Path, sources(script)))

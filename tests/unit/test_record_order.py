@@ -12,7 +12,7 @@ from synthetic import collective_cell, make_campaign, make_failure, make_header,
 from regatta.store.history import generation_of, is_after_now, read_history, record_order, summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.topics.catalog import collect
-from regatta.topics.failures import _after_now
+from regatta.topics.machines import _problems
 
 CELL = collective_cell(4096, 1, 2)
 CAMPAIGN = make_campaign([CELL], repeats=1)
@@ -85,9 +85,10 @@ def test_a_failure_from_the_future_is_superseded_and_told(tmp_path):
     assert found == ("n01g02-00-l000-a00", "ok")
     assert [(p["launch"], p["by"]) for p in problems["superseded"]] == [("n01g02-aa-l000-a00", "n01g02-00-l000-a00:2")]
     assert problems["after_now"] == [{"launch": "n01g02-aa-l000-a00", "time_utc": AHEAD}]
-    warning = _after_now(problems)
-    assert warning.found == f"1 launch has a time in the future, up to {AHEAD} (n01g02-aa-l000-a00): a clock was ahead."
-    assert read_history(tmp_path).problems[0].startswith(warning.found.removesuffix("."))
+    [ahead] = _problems(problems)
+    assert (ahead.kind, ahead.values["num"]) == ("after_now", 1)
+    assert ahead.words["latest"] == f"{AHEAD} (n01g02-aa-l000-a00)"
+    assert AHEAD in read_history(tmp_path).problems[0]
 
 
 def test_the_next_attempt_at_a_launch_supersedes_one_from_the_future(tmp_path):

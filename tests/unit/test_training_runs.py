@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import analyse, make_campaign, make_header, report_data, write_lines
-from synthetic_training import norm_cell, run_cell, run_record
+from synthetic_training import run_cell, run_record
 
 from regatta.store.collect import cell_row, read_collected, write_collected
 from regatta.store.csv_files import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.store.records import number, problem_of, training_of
-from regatta.topics.catalog import TOPICS, collect, make_tables
+from regatta.topics.catalog import collect, make_tables
 from regatta.topics.summary import summary
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs import (
@@ -229,15 +229,6 @@ def test_every_number_is_defined_in_the_documentation():
     }
     told = [column for column in columns if "_low_" not in column and "_high_" not in column]
     assert sorted(column for column in told if f"`{column}`" not in text) == []
-
-
-def test_methods_speak_of_trainings_and_batch_norms_only_where_a_campaign_has_them():
-    of_runs, of_norms = (
-        {term for topic in TOPICS for term, _ in topic.methods(make_campaign([cell]))}
-        for cell in (OWN, norm_cell("own", 32, 128))
-    )
-    assert of_runs - of_norms == {"Training runs"}
-    assert of_norms - of_runs == {"Batch norm"}
 
 
 def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp_path):

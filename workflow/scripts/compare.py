@@ -29,7 +29,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         campaigns = [
             read_imported(path, args.stack, options, Path(scratch)) if path.is_file() else read_campaign(path)
-            for path in args.campaigns
+            for path in (args.base, args.test)
         ]
     found = compare_campaigns(*campaigns, args.margin)
     if args.csv:
@@ -44,8 +44,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sides = "results folders, or files to import"
-    parser.add_argument("campaigns", type=Path, nargs=2, metavar=("BASE", "TEST"), help=sides)
+    for side in ("base", "test"):
+        parser.add_argument(side, type=Path, metavar=side.upper(), help="results folder, or a file to import")
     parser.add_argument(
         "--margin",
         type=margin_option,

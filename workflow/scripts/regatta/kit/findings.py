@@ -110,7 +110,9 @@ def filled(template: Template, values: Mapping[str, object]) -> str:
 
 
 def _is_known(value: object) -> bool:
-    return isinstance(value, Value) or not (is_unknown(value) or value in ("", (), [], {}, 0))
+    if isinstance(value, Value):
+        return True
+    return len(value) > 0 if hasattr(value, "__len__") else not is_unknown(value) and value != 0
 
 
 class _Words(string.Formatter):

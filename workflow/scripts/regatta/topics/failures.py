@@ -88,6 +88,10 @@ KINDS = (
             ("{lost} lost to failures, besides {num_lost_unknown} of unknown length", "{lost} lost to failures"),
             "{idle} idle ({idle_ratio:number} of the allocated time, measuring {measuring_ratio:number})",
         ),
+        next_step=(
+            "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`, `--forcerun measure`",
+            "retry {num_failed:failure}: `snakemake --forcerun measure`",
+        ),
         term="Time lost",
         help="Launches without a valid record: duration × GPUs (processes on CPUs). Other launches: duration of each"
         " failed cell × ranks, if it was recorded. Idle time of allocations is not included.",
@@ -96,7 +100,7 @@ KINDS = (
         *("missing_launches", NOTE),
         lead="Missing launches: {num} of {num_cells:cell} have fewer valid launches than planned.",
         advice="The same command measures missing launches. With --forcerun measure, it retries failures.",
-        next_step=("retry {num_failed:failure}: `snakemake --forcerun measure`", "measure the others: `snakemake`"),
+        next_step="measure what is missing: `snakemake`",
     ),
 )
 
@@ -139,6 +143,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         num = len(most["items"])
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"]}
         hosts = [f"on {host}" for host, of_host in most["hosts"] if len(most["hosts"]) == 1 and of_host == num]
+        values["host"] = most["hosts"][0][0] if hosts else None
         shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
         words["what"] = ", ".join(filter(None, (status_text(most["status"], most["phase"]), shared, *hosts)))
         words["most"] = num if num < values["num_failed"] else None

@@ -82,7 +82,7 @@ KINDS = (
         )
     ),
     Kind(
-        *("single_launches", LOW, "Single launches: no cell has two valid launches."),
+        *("single_launches", LOW, "Single launches: {num} of {num_cells:cell} have no second valid launch."),
         advice=f"No difference can be tested. {MORE}",
         next_step=MORE_LAUNCHES,
     ),
@@ -175,7 +175,7 @@ def _worst_first(
 def _between_launches(data: ReportData) -> list[Finding]:
     """Return the counts of varying cells, and the finding on variation, or that it is unknown; none if nothing is ok.
 
-    Cells with too few launches are named unless no cell has two.
+    Cells with too few launches are named unless most have one.
     """
     if data.ok.empty:
         return []
@@ -185,9 +185,10 @@ def _between_launches(data: ReportData) -> list[Finding]:
     counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
     source = Source(file_of("launch_ranges"), what="all rows")
     found = [Finding("confidence", counts, (source,), (), "warnings")]
-    if known.empty:
-        source = of_cells("launch_ranges", ranges.index)
-        return [*found, Finding("single_launches", {}, (source,), tuple(ranges.index), "warnings")]
+    single = ranges.index[ranges.isna()]
+    if 2 * len(single) > len(ranges):
+        values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("launch_ranges", single)
+        return [*found, Finding("single_launches", values, (source,), tuple(single), "warnings")]
     if len(large):
         share = len(large) / len(known)
         kind = "variation" if share > CELLS_GOOD_RATIO else "some_variation"

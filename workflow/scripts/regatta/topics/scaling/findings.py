@@ -203,13 +203,13 @@ def _summary(data: ReportData) -> Finding:
     lost = {cell: max(losses, key=losses.get) for cell, losses in known.items() if max(losses.values(), default=0) > 0}
     missing, ranks = _without_result(data, largest), ranks_word(data.device)
     values = {"world_size": largest, "num_workloads": len(found), "without_result": missing}
-    values |= {"num_uncertain": sum(finding.kind == "efficiency_uncertain" for finding in found)}
     values |= {"largest_losses": lost, "largest_losses_ratio": {cell: known[cell][part] for cell, part in lost.items()}}
     words = {"ranks": ranks, "losses": _ranges_of_losses(list(known.values()))}
     for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
         values[f"{name}_ratio"] = end.values["efficiency"]
         words[name] = names[end.cells[0]] if len(ends) > 1 else ""
     others = [finding for finding in found if finding not in ends and finding.kind != "baseline_suspect"]
+    values["num_uncertain"] = len(others)
     words["uncertain"] = [f"{names[f.cells[0]]} {f.values['efficiency']}" for f in others]
     words["suspect"] = [names[finding.cells[0]] for finding in found if finding.kind == "baseline_suspect"]
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}

@@ -116,7 +116,7 @@ KINDS = (
             "inconclusive: {uncertain}",
             "skipped: {skipped_names}",
         ),
-        next_step="check or exclude the slow nodes: `exclude_nodes: [{exclude}]`",
+        next_step="check or exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
     ),
     *(
         Kind(name, RESULT, OUTSIDE, (part,))
@@ -214,7 +214,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
         "skipped_names": list(values["skipped"]),
-        "exclude": ", ".join(slower),
+        "exclude": ", ".join([*groups["failed"], *slower]),
     }
     return Finding("nodes", values, (of_rows(table, rows, ("hosts", "workload")),), words=words)
 
