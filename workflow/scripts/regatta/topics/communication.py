@@ -43,7 +43,6 @@ from regatta.topics.settings import ALGORITHM, is_costly, settings_of
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
-NEAR_DECADE = 2.5  # factor from the highest value to a power of ten that the axis still includes
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
 
@@ -70,7 +69,7 @@ def collective_figures(
     y_time = Axis(LATENCY.heading(device), True, min(all_times), max(all_times), show=thousands)
     known = measured[["cell", "busbw_gb_per_s", "time_s"]].dropna().to_numpy()
     rates = [rate * t / launch for cell, rate, t in known for launch in times[cell]]
-    highest = [*map(_near_decade, rates), *(LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna())]
+    highest = [*rates, *(LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna())]
     low, high = min(rates, default=None), max(highest, default=None)
     y_rate = Axis(BUSBW.heading(device), True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
@@ -95,12 +94,6 @@ def decade_ticks(low: float, high: float) -> Ticks:
     """Return the powers of ten on a log axis; nothing, for matplotlib's ticks, if there are fewer than two."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
-
-
-def _near_decade(value: float) -> float:
-    """Return the next power of ten if it is near, so that an axis has a tick there; else the value."""
-    decade = 10.0 ** math.ceil(math.log10(value))
-    return decade if decade <= NEAR_DECADE * value else value
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

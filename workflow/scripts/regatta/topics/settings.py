@@ -110,16 +110,11 @@ def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurement
     sized = scaling.dropna(subset=["bucket_cap_mb"])
     for axis, table, key in (("bucket_cap_mb", sized, GROUP), ("algorithm", collectives, ALGORITHM)):
         measured = [row for row in plain_rows(table, (*key, axis, "cell")) if row["cell"] in times]
-        rows = [_one_per_value(cells, axis) for cells in grouped(measured, key).values()]
+        rows = [[cell["cell"] for cell in cells] for cells in grouped(measured, key).values()]
         for cell, setting in compare_settings(rows, times, groups).items():
             values = (cell, axis, setting.num_settings, setting.cost, setting.low, setting.high)
             found.append(dict(zip(SETTINGS, (*values, setting.may_be_best, setting.p_adjusted), strict=True)))
     return make_table(found, SETTINGS)
-
-
-def _one_per_value(cells: list[dict], axis: str) -> list[str]:
-    """Return one cell for each value of the axis."""
-    return list({cell[axis]: cell["cell"] for cell in cells}.values())
 
 
 def settings_of(table: pd.DataFrame, axis: str) -> dict[str, Setting]:
