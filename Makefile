@@ -92,12 +92,13 @@ test-site: ## run the Slurm cluster, browser, installation and system tests (nee
 
 test-all: test test-site ## run all tests
 
-lint: ## check style and spelling
+lint: ## check style and spelling, and that tests assert values
 	$(INSTALL) driver dev
 	$(IN_VENV) ruff check --output-format concise .
 	$(IN_VENV) ruff format --check --output-format concise .
 	$(IN_VENV) snakefmt --check $(WORKFLOW_FILES)
 	$(IN_VENV) codespell_lib
+	@"$$VENV/bin/python3" tests/sentence_count.py --quiet
 
 format: ## format all code
 	$(INSTALL) driver dev

@@ -193,7 +193,7 @@ def test_a_launcher_that_says_too_little_is_told_so_in_one_line(run_alone, varia
     assert done.stderr.startswith(f"train_step.py: error: {message}")
 
 
-def test_a_torchvision_that_does_not_work_is_one_line(tmp_path):
+def test_a_torchvision_that_does_not_work_is_one_line(tmp_path, wording):
     package = tmp_path / "torchvision"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
@@ -208,21 +208,21 @@ def test_a_torchvision_that_does_not_work_is_one_line(tmp_path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     [line] = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert line.startswith("train_step.py: error: rank 0: torchvision does not match torch ")
+    wording(re.sub(r"torch \d\S+:", "torch <version>:", line))
 
 
-def test_threads_that_are_no_number_are_refused_and_no_rank_waits(run_ranks):
+def test_threads_that_are_no_number_are_refused_and_no_rank_waits(run_ranks, wording):
     done = run_ranks(2, BENCH / "collective.py", "--message-bytes", "4096", *SHORT, REGATTA_THREADS_PER_RANK="4,2")
     assert done.returncode != 0
     [line] = [line for line in done.stderr.splitlines() if line.startswith("collective.py: error:")]
-    assert "REGATTA_THREADS_PER_RANK = '4,2': must be an integer above 0" in line
+    wording(line)
 
 
-def test_only_one_rank_says_what_is_wrong(run_ranks):
+def test_only_one_rank_says_what_is_wrong(run_ranks, wording):
     done = run_ranks(2, BENCH / "train_step.py", "--strategy", "none")
     assert done.returncode != 0
     said = [line for line in done.stderr.splitlines() if line.startswith("train_step.py: error:")]
-    assert said == ["train_step.py: error: strategy none trains on 1 rank, but there are 2. Use ddp."]
+    wording(said)
 
 
 @pytest.mark.parametrize("words", [["--strategy", "none"], ["--no-such-option"]])

@@ -4,6 +4,7 @@ import contextlib
 import io
 import pickle
 import pickletools
+import re
 
 import pytest
 
@@ -113,37 +114,36 @@ class Bomb:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"fine_labels": Bomb()}, "UnpicklingError: it names builtins.eval, which no array needs"),
-        ({"data": None}, "an array data and a list fine_labels expected"),
-        ({"fine_labels": list(range(100))}, r"data of shape \(300, 3072\) with 921600 bytes for 100 labels, 3072"),
-        ({"fine_labels": [100] * 300}, "fine_labels other than integers from 0 to 99"),
-        ({"fine_labels": [True] * 300}, "fine_labels other than integers from 0 to 99"),
-        ({"fine_labels": [7] * 300}, "0 to 300 images per class found, 3 expected"),
-        ({"data": numpy.zeros((300, 3072), numpy.int64)}, "array of i8; uint8 expected"),
-        ({"data": numpy.zeros((300, 3072), numpy.uint8, "F")}, "array of u1, Fortran order; uint8 expected"),
-        ({"data": numpy.zeros((300, 3071), numpy.uint8)}, r"data of shape \(300, 3071\)"),
-        ({"data": numpy.array([[None]])}, "array of O8; uint8 expected"),
-        ({"data": numpy.zeros((100, 3072), numpy.uint8), "fine_labels": list(range(100))}, "100 images found, 300 exp"),
+        {"fine_labels": Bomb()},
+        {"data": None},
+        {"fine_labels": list(range(100))},
+        {"fine_labels": [100] * 300},
+        {"fine_labels": [True] * 300},
+        {"fine_labels": [7] * 300},
+        {"data": numpy.zeros((300, 3072), numpy.int64)},
+        {"data": numpy.zeros((300, 3072), numpy.uint8, "F")},
+        {"data": numpy.zeros((300, 3071), numpy.uint8)},
+        {"data": numpy.array([[None]])},
+        {"data": numpy.zeros((100, 3072), numpy.uint8), "fine_labels": list(range(100))},
     ],
 )
-def test_a_wrong_python_file_is_refused_with_its_name_and_what_to_do(tmp_path, changes, message):
+def test_a_wrong_python_file_is_refused_with_its_name_and_what_to_do(tmp_path, changes, wording):
     write_python(tmp_path, **changes)
-    with pytest.raises(ValueError, match=message) as refusal:
+    with wording.raises(ValueError):
         cifar.load(str(tmp_path), seed=1)
-    assert str(refusal.value).startswith(f"{tmp_path / 'cifar-100-python' / 'train'} is not a CIFAR-100 file: ")
-    assert str(refusal.value).endswith(cifar.REMEDY)
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.1, 0.5, 0.999])
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_a_cut_python_file_is_refused(tmp_path, share, protocol):
+def test_a_cut_python_file_is_refused(tmp_path, share, protocol, wording):
     write_python(tmp_path, protocol)
     path = tmp_path / "cifar-100-python" / "train"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(ValueError, match="is not a CIFAR-100 file"):
+    with pytest.raises(ValueError, match=r"is not a CIFAR-100") as refusal:
         cifar.load(str(tmp_path), seed=1)
+    wording(re.sub("Error: .*[.] Download", "Error: <of pickle>. Download", str(refusal.value)))
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
@@ -183,17 +183,17 @@ def test_a_wrong_binary_file_is_refused(tmp_path, change, message):
         cifar.load(str(tmp_path), seed=1)
 
 
-def test_a_folder_without_the_data_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"is not a folder on this rank. In a container, bind it"):
+def test_a_folder_without_the_data_is_refused(tmp_path, wording):
+    with wording.raises(ValueError):
         cifar.load(str(tmp_path / "absent"), seed=1)
-    with pytest.raises(ValueError, match=r"with train and test; it contains nothing. Download it again"):
+    with wording.raises(ValueError):
         cifar.load(str(tmp_path), seed=1)
     (tmp_path / "cifar-100-python.tar.gz").touch()
     with pytest.raises(ValueError, match=r"it contains cifar-100-python.tar.gz"):
         cifar.load(str(tmp_path), seed=1)
     write_binary(tmp_path)
     (tmp_path / "cifar-100-binary" / "test.bin").unlink()
-    with pytest.raises(ValueError, match=r"test.bin is missing, but the other file exists"):
+    with wording.raises(ValueError):
         cifar.load(str(tmp_path), seed=1)
 
 

@@ -180,7 +180,7 @@ def test_very_many_samples_are_kept_as_maxima_and_quantiles(run_ranks, write_req
     ],
 )
 def test_exception_ends_the_launch_with_an_error_file(
-    run_ranks, write_request, launch_lines, tmp_path, fault, phase, status, cause
+    run_ranks, write_request, launch_lines, tmp_path, fault, phase, status, cause, wording
 ):
     cells = [all_reduce_cell(), fault_cell(fault), all_reduce_cell(8192)]
     done = run_ranks(2, FAULT_LAUNCH, "--request", write_request(cells))
@@ -191,12 +191,12 @@ def test_exception_ends_the_launch_with_an_error_file(
     assert set(first) == {"rank", "host", "cell", "phase", "status", "cause", "traceback", "time_ns"}
     assert (first["rank"], first["cell"]) == (1, f"fault-{fault}")
     assert (first["phase"], first["status"], first["cause"]) == (phase, status, cause)
-    assert f"regatta: rank 1 failed in cell fault-{fault}, phase {phase}" in done.stderr
+    wording.lines(done.stderr, "regatta: rank 1")
 
 
 @pytest.mark.parametrize(("fault", "has_samples"), [("wrong result", True), ("wrong from the start", False)])
 def test_failed_check_on_one_rank_is_a_record_and_the_launch_goes_on(
-    run_ranks, write_request, launch_lines, fault, has_samples
+    run_ranks, write_request, launch_lines, fault, has_samples, wording
 ):
     done = run_ranks(2, FAULT_LAUNCH, "--request", write_request([fault_cell(fault), all_reduce_cell()]))
     assert done.returncode == 0, done.stderr
@@ -204,12 +204,12 @@ def test_failed_check_on_one_rank_is_a_record_and_the_launch_goes_on(
     check_schema(lines)
     failed, after = records_of(lines)
     assert (failed["status"], failed["phase"], failed["checks"]) == ("failed", "check", {"is_right": False})
-    assert failed["cause"] == "check failed: is_right is false on at least one rank"
+    wording(failed["cause"])
     assert (failed["samples_ns"] is not None) == has_samples
     assert after["status"] == "ok"
 
 
-def test_unknown_benchmark_and_other_version_are_records(run_ranks, write_request, launch_lines):
+def test_unknown_benchmark_and_other_version_are_records(run_ranks, write_request, launch_lines, wording):
     cells = [make_cell("sailing", {"boat": "optimist"}), all_reduce_cell(), all_reduce_cell(8192)]
     cells[1]["spec"]["version"] = 7
     done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells))
@@ -217,16 +217,14 @@ def test_unknown_benchmark_and_other_version_are_records(run_ranks, write_reques
     check_schema(launch_lines())
     unknown, other_version, good = records_of(launch_lines())
     assert (unknown["status"], unknown["phase"]) == ("failed", "setup")
-    assert unknown["cause"].startswith(
-        "benchmark 'sailing' is unknown to the ranks: workflow/scripts/bench has no sailing.py. "
-    )
+    wording(unknown["cause"])
     found = version_of("collective")
     assert other_version["cause"].startswith(f"benchmark collective: version {found} found, 7 expected.")
-    assert "differs from the driver's" in other_version["cause"]
+    wording(other_version["cause"])
     assert good["status"] == "ok"
 
 
-def test_wrong_placement_is_the_record_of_every_cell(run_ranks, write_request, launch_lines, tmp_path):
+def test_wrong_placement_is_the_record_of_every_cell(run_ranks, write_request, launch_lines, tmp_path, wording):
     cells = [all_reduce_cell(), train_step_cell()]
     done = run_ranks(2, RUN_LAUNCH, "--request", write_request(cells, nodes=2, gpus_per_node=1))
     assert done.returncode == 0, done.stderr
@@ -235,15 +233,15 @@ def test_wrong_placement_is_the_record_of_every_cell(run_ranks, write_request, l
     assert kinds(lines) == ["launch", *["start", "record"] * 2, "complete"]
     for record in records_of(lines):
         assert (record["status"], record["phase"]) == ("placement", "placement")
-        assert "hosts: 1 found, 2 expected" in record["cause"]
+        wording(record["cause"])
         assert record["samples_ns"] is None
     assert not (tmp_path / "errors").exists()
 
 
-def test_fewer_ranks_than_asked_are_a_placement_record(run_ranks, write_request, launch_lines):
+def test_fewer_ranks_than_asked_are_a_placement_record(run_ranks, write_request, launch_lines, wording):
     assert run_ranks(1, RUN_LAUNCH, "--request", write_request([all_reduce_cell()])).returncode == 0
     (record,) = records_of(launch_lines())
-    assert record["cause"].startswith("world size: 1 found, 2 expected (1 x 2 ranks); ranks on host ")
+    wording(record["cause"])
 
 
 def test_ranks_on_two_hosts_are_accepted(run_ranks, write_request, launch_lines):
@@ -262,11 +260,11 @@ def test_number_of_threads_can_be_fixed(run_ranks, write_request, launch_lines):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_full_disk_ends_the_launch_with_one_line_and_code_74(run_ranks, write_request):
+def test_full_disk_ends_the_launch_with_one_line_and_code_74(run_ranks, write_request, wording):
     done = run_ranks(2, RUN_LAUNCH, "--request", write_request([all_reduce_cell()], store_file="/dev/full"))
     assert done.returncode == 74
     said = [line for line in done.stderr.splitlines() if line.startswith("regatta:")]
-    assert "regatta: cannot write the launch file /dev/full: [Errno 28] No space left on device." in said[0]
+    wording(said[0])
 
 
 @pytest.fixture
@@ -306,9 +304,9 @@ def test_hung_rank_shows_its_stacks_on_sigusr1(write_request, start_as_srun_does
     assert "in iterate" in ranks[1].stderr()
 
 
-def test_missing_rank_is_named(write_request, launch_lines, start_as_srun_does):
+def test_missing_rank_is_named(write_request, launch_lines, start_as_srun_does, wording):
     [first] = start_as_srun_does(write_request([all_reduce_cell()], start_timeout_seconds=2), ranks=("0",))
     assert first.wait(120) == 0
     (record,) = records_of(launch_lines())
     assert record["status"] == "placement"
-    assert "1 of 2 ranks answered within 2 s; missing: rank 1" in record["cause"]
+    wording(record["cause"])

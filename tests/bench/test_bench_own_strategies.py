@@ -160,7 +160,7 @@ def test_make_refuses_in_words(strategy, cap, message):
         gradient_synchronization.make(strategy, torch.nn.Linear(1, 1), cap)
 
 
-def test_sparse_gradients_are_refused_before_they_are_needed():
+def test_sparse_gradients_are_refused_before_they_are_needed(wording):
     model = torch.nn.Sequential(torch.nn.Embedding(4, 4, sparse=True))
-    with pytest.raises(ValueError, match=r"^0 has sparse gradients, which cannot be reduced here."):
+    with wording.raises(ValueError):
         gradient_synchronization.make("flat", model, None)

@@ -24,38 +24,35 @@ def test_ranks_as_asked_have_no_problem():
     assert find_problems(on_gpus, 4, nodes=2, gpus_per_node=2, timeout_seconds=5) == []
 
 
-def test_fewer_ranks_than_asked_are_found():
-    assert find_problems([place(0)], 1, nodes=1, gpus_per_node=2, timeout_seconds=5) == [
-        "world size: 1 found, 2 expected (1 x 2 ranks)",
-        "ranks on host n1: 1 found, 2 expected",
-    ]
+def test_fewer_ranks_than_asked_are_found(wording):
+    wording(find_problems([place(0)], 1, nodes=1, gpus_per_node=2, timeout_seconds=5))
 
 
-def test_ranks_that_did_not_come_are_named():
+def test_ranks_that_did_not_come_are_named(wording):
     problems = find_problems([place(0), place(2)], 4, nodes=1, gpus_per_node=4, timeout_seconds=5)
-    assert problems[0] == "2 of 4 ranks answered within 5 s; missing: rank 1, 3"
+    wording(problems[0])
 
 
-def test_all_ranks_on_one_host_are_found():
+def test_all_ranks_on_one_host_are_found(wording):
     problems = find_problems([place(0), place(1)], 2, nodes=2, gpus_per_node=1, timeout_seconds=5)
-    assert problems == ["hosts: 1 found, 2 expected (n1)", "ranks on host n1: 2 found, 1 expected"]
+    wording(problems)
 
 
-def test_uneven_hosts_are_found():
+def test_uneven_hosts_are_found(wording):
     places = [place(0, "n1"), place(1, "n1"), place(2, "n1"), place(3, "n2")]
     problems = find_problems(places, 4, nodes=2, gpus_per_node=2, timeout_seconds=5)
-    assert problems == ["ranks on host n1: 3 found, 2 expected", "ranks on host n2: 1 found, 2 expected"]
+    wording(problems)
 
 
-def test_two_ranks_on_one_gpu_are_found_but_not_on_two_hosts():
+def test_two_ranks_on_one_gpu_are_found_but_not_on_two_hosts(wording):
     problems = find_problems([place(0, "n1", "GPU-a"), place(1, "n1", "GPU-a")], 2, 1, 2, 5)
-    assert problems == ["ranks 0 and 1 on host n1 share device GPU-a"]
+    wording(problems)
     assert placement.device_problems([place(0, "n1", "cuda:0"), place(1, "n2", "cuda:0")]) == []
 
 
-def test_a_rank_without_a_device_says_why():
+def test_a_rank_without_a_device_says_why(wording):
     problems = find_problems([place(0, problem="device cuda, but this rank sees no GPU")], 1, 1, 1, 5)
-    assert problems == ["rank 0 on host n1: device cuda, but this rank sees no GPU"]
+    wording(problems)
 
 
 def test_position_comes_from_torchrun_then_srun_then_alone():
@@ -66,21 +63,21 @@ def test_position_comes_from_torchrun_then_srun_then_alone():
     assert peers.position_from_environment({}) == (0, 1, 0)
 
 
-def test_half_an_environment_is_an_error():
-    with pytest.raises(ValueError, match="RANK is set, but not WORLD_SIZE, LOCAL_RANK"):
+def test_half_an_environment_is_an_error(wording):
+    with wording.raises(ValueError):
         peers.position_from_environment({"RANK": "0"})
     with pytest.raises(ValueError, match="integer"):
         peers.position_from_environment({"RANK": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
 
 
-def test_more_ranks_without_an_address_are_an_error(monkeypatch):
+def test_more_ranks_without_an_address_are_an_error(monkeypatch, wording):
     monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(ValueError, match="with srun, export MASTER_PORT"):
+    with wording.raises(ValueError):
         peers.connect_store(0, 2, 1.0, "test")
 
 
-def test_an_unknown_device_is_an_error():
-    with pytest.raises(ValueError, match="expected cpu or cuda"):
+def test_an_unknown_device_is_an_error(wording):
+    with wording.raises(ValueError):
         peers.choose_device("tpu", 0)
 
 
@@ -100,22 +97,19 @@ def test_hosts_are_listed_in_the_order_of_their_lowest_rank():
 
 def test_a_rank_that_comes_too_late_still_hears_the_verdict():
     store = torch.distributed.HashStore()
-    placement.send_verdicts(["rank 1 is missing"], [place(0)], 2, store)
-    assert (
-        placement.receive_verdict(1, store).problems
-        == placement.receive_verdict(0, store).problems
-        == ["rank 1 is missing"]
-    )
+    missing = ["rank 1 is missing"]
+    placement.send_verdicts(missing, [place(0)], 2, store)
+    assert placement.receive_verdict(1, store).problems == placement.receive_verdict(0, store).problems == missing
 
 
 @pytest.mark.parametrize("fixed", ["4,2", "0", "03", " 3", "-1"])
-def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypatch, fixed):
+def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypatch, fixed, wording):
     monkeypatch.setenv("REGATTA_THREADS_PER_RANK", fixed)
     store = torch.distributed.HashStore()
     placement.send_verdicts([], [place(0), place(1)], 3, store)
     for rank in range(3):
         [problem] = placement.receive_verdict(rank, store).problems
-        assert problem.startswith(f"REGATTA_THREADS_PER_RANK = '{fixed}': must be an integer above 0")
+        wording(problem)
 
 
 def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
@@ -205,7 +199,7 @@ def test_variables_that_change_the_speed_of_a_gpu_are_recorded():
     assert environment.allowed_variables(variables | {"CUDA_TOKEN": "secret"}) == variables
 
 
-def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch):
+def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch, wording):
     def describe(device: torch.device) -> dict:
         raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable\nMore lines follow.")
 
@@ -213,4 +207,4 @@ def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch):
     monkeypatch.setattr(environment, "describe_gpu", describe)
     place, device = placement.take_place(3, 0, "cuda")
     assert (place.rank, place.device, place.gpu, device.type) == (3, None, None, "cpu")
-    assert place.problem == "CUDA error: all CUDA-capable devices are busy or unavailable"
+    wording(place.problem)

@@ -1,6 +1,7 @@
 """The preflight of two gloo ranks: its result, also when something is wrong."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,25 +75,27 @@ def test_two_ranks_tell_where_they_are_and_what_they_have_loaded(run_ranks, writ
 
 
 @pytest.mark.torch
-def test_fewer_ranks_than_asked_are_told_and_no_failure(run_ranks, write_preflight, seen):
+def test_fewer_ranks_than_asked_are_told_and_no_failure(run_ranks, write_preflight, seen, wording):
     done = run_ranks(1, PREFLIGHT, "--request", write_preflight(nodes=2))
     assert done.returncode == 0, done.stderr
     found = seen()
-    assert found["placement_problems"][0] == "world size: 1 found, 4 expected (2 x 2 ranks)"
+    wording(found["placement_problems"][0])
     assert found["backends"] == []
     assert [rank["rank"] for rank in found["ranks"]] == [0]
 
 
 @pytest.mark.torch
-def test_ranks_that_see_no_gpu_say_so(run_ranks, write_preflight, seen):
+def test_ranks_that_see_no_gpu_say_so(run_ranks, write_preflight, seen, wording):
     request = write_preflight(device="cuda", backends=["nccl"])
     assert run_ranks(2, PREFLIGHT, "--request", request, CUDA_VISIBLE_DEVICES="").returncode == 0
-    assert "this rank sees no GPU" in seen()["placement_problems"][0]
+    wording(re.sub(r"torch \d[^,]*", "torch <version>", seen()["placement_problems"][0]))
     assert seen()["ranks"][1]["device"] is None
 
 
 @pytest.mark.torch
-def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(run_ranks, write_preflight, seen, tmp_path):
+def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(
+    run_ranks, write_preflight, seen, tmp_path, wording
+):
     done = run_ranks(2, PREFLIGHT, "--request", write_preflight(backends=["gloo", "nccl"]))
     assert done.returncode != 0
     gloo, nccl = seen()["backends"]
@@ -103,11 +106,11 @@ def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(run_r
     assert seen()["ranks"][1]["libraries"] != []
     reports = [json.loads(path.read_text()) for path in sorted((tmp_path / "errors").glob("rank-*.json"))]
     assert {report["phase"] for report in reports} == {"init"}
-    assert "regatta: rank 1 failed in phase init" in done.stderr
+    wording.lines(done.stderr, "regatta: rank 1")
 
 
 @pytest.mark.torch
-def test_a_sum_that_is_wrong_on_one_rank_is_found(run_ranks, write_preflight, seen, tmp_path):
+def test_a_sum_that_is_wrong_on_one_rank_is_found(run_ranks, write_preflight, seen, tmp_path, wording):
     program = tmp_path / "broken.py"
     broken = """\
 import os, sys
@@ -125,8 +128,7 @@ preflight.main()
     assert run_ranks(2, program, "--request", write_preflight()).returncode != 0
     (gloo,) = seen()["backends"]
     assert not gloo["ok"]
-    assert gloo["cause"].startswith("rank 1 on host ")
-    assert gloo["cause"].endswith("RuntimeError: all_reduce with gloo returned 1 wrong values out of 262144.")
+    wording(gloo["cause"])
 
 
 def as_tasks_of_srun(port: int) -> list[dict[str, str]]:
@@ -144,14 +146,14 @@ def test_ranks_find_each_other_under_srun(fork_server, write_preflight, free_por
 
 
 @pytest.mark.torch
-def test_a_rank_that_never_comes_is_named(fork_server, write_preflight, free_port, seen):
+def test_a_rank_that_never_comes_is_named(fork_server, write_preflight, free_port, seen, wording):
     first, _ = as_tasks_of_srun(free_port)
     done = fork_server.run(None, PREFLIGHT, "--request", write_preflight(start_timeout_seconds=2), **first)
     assert done.returncode == 0, done.stderr
-    assert seen()["placement_problems"][0] == "1 of 2 ranks answered within 2 s; missing: rank 1"
+    wording(seen()["placement_problems"][0])
 
 
-def test_a_torch_that_cannot_be_imported_is_reported(write_preflight, free_port, tmp_path):
+def test_a_torch_that_cannot_be_imported_is_reported(write_preflight, free_port, tmp_path, wording):
     (tmp_path / "no_torch").mkdir()
     (tmp_path / "no_torch" / "torch.py").write_text(
         "raise ImportError('libcudart.so.13: cannot open shared object file')"
@@ -163,5 +165,5 @@ def test_a_torch_that_cannot_be_imported_is_reported(write_preflight, free_port,
     ]
     assert [rank.wait(timeout=120) for rank in ranks] == [1, 1]
     report = json.loads((tmp_path / "errors" / "rank-1.json").read_text())
-    assert report["cause"] == "ImportError: libcudart.so.13: cannot open shared object file"
+    wording(report["cause"])
     assert not (tmp_path / "host-00.seen.json").exists()

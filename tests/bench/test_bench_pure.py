@@ -44,7 +44,7 @@ def test_cause_is_one_line_and_not_too_long():
     assert len(failures.cause_of(ValueError("x" * 2000))) == failures.MAX_CAUSE_CHARACTERS
 
 
-def test_error_file_names_rank_cell_phase_and_cause(tmp_path):
+def test_error_file_names_rank_cell_phase_and_cause(tmp_path, wording):
     try:
         raise ValueError("batch_size = 0")
     except ValueError as error:
@@ -53,7 +53,7 @@ def test_error_file_names_rank_cell_phase_and_cause(tmp_path):
     assert path.name == "rank-3.json"
     assert set(report) == {"rank", "host", "cell", "phase", "status", "cause", "traceback", "time_ns"}
     assert (report["rank"], report["cell"], report["phase"]) == (3, "cell", "setup")
-    assert (report["status"], report["cause"]) == ("failed", "ValueError: batch_size = 0")
+    wording((report["status"], report["cause"]))
     assert "Traceback" in report["traceback"]
     assert [child.name for child in path.parent.iterdir()] == ["rank-3.json"]
 
@@ -182,12 +182,12 @@ class Host:
     host = "n1"
 
 
-def test_table_counts_the_slowest_rank_and_the_bus():
+def test_table_counts_the_slowest_rank_and_the_bus(wording):
     text = render(make_record(30), [Host()] * 3, 1)
     assert "median           4.000 ms" in text
     assert "algbw            2 GB/s" in text  # 8 MB in 4 ms
-    assert "busbw            2.667 GB/s  (algbw x 1.333)" in text  # 2 (3 - 1) / 3
-    assert "3.0 MiB (maximum over ranks)" in text
+    wording.lines(text, "busbw")  # 2 (3 - 1) / 3
+    wording.lines(text, "3.0 MiB (maximum")
 
 
 def test_table_shows_a_percentile_only_where_the_sample_carries_it():

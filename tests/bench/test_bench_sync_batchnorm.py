@@ -120,10 +120,10 @@ def test_a_model_is_converted_with_its_parameters_and_statistics():
     assert ours.running_var is norm.running_var
 
 
-def test_module_refuses_what_torch_refuses_in_words():
-    with pytest.raises(ValueError, match=r"needs at least 2 values per channel, not 1\."):
+def test_module_refuses_what_torch_refuses_in_words(wording):
+    with wording.raises(ValueError):
         batchnorm.SyncBatchNorm(3)(torch.randn(1, 3))
-    with pytest.raises(ValueError, match=r"input of shape \(2, 4\): \(N, 3\) or more dimensions expected\."):
+    with wording.raises(ValueError):
         batchnorm.SyncBatchNorm(3)(torch.randn(2, 4))
     with pytest.raises(ValueError, match="track_running_stats=False is not supported"):
         batchnorm.convert(torch.nn.Sequential(torch.nn.BatchNorm1d(3, track_running_stats=False)))

@@ -80,15 +80,15 @@ def test_a_language_model_needs_no_torchvision(torch_only, write_request, launch
     assert [line["status"] for line in launch_lines() if line["kind"] == "record"] == ["ok"]
 
 
-def test_training_without_torchvision_says_what_to_install(torch_only, write_request, tmp_path):
+def test_training_without_torchvision_says_what_to_install(torch_only, write_request, tmp_path, wording):
     done = torch_only("run_launch.py", "--request", write_request([train_step_cell()]))
     assert done.returncode != 0
     report = json.loads(next((tmp_path / "errors").glob("rank-*.json")).read_text())
     assert report["phase"] == "setup"
-    assert report["cause"].startswith("RuntimeError: torchvision is not installed in this environment. Install the ")
+    wording(re.sub(r"torch \d[^,]*,", "torch <version>,", report["cause"]))
 
 
-def test_a_torch_that_cannot_be_imported_is_reported(write_request, tmp_path):
+def test_a_torch_that_cannot_be_imported_is_reported(write_request, tmp_path, wording):
     """Needs no torch, and finds none."""
     (tmp_path / "stub.py").write_text(STUB)
     (tmp_path / "nothing").mkdir()
@@ -98,4 +98,4 @@ def test_a_torch_that_cannot_be_imported_is_reported(write_request, tmp_path):
     assert done.returncode == 1
     report = json.loads((tmp_path / "errors" / "rank-0.json").read_text())
     assert (report["cell"], report["phase"], report["status"]) == (None, "launch", "failed")
-    assert report["cause"] == "ModuleNotFoundError: No module named 'torch'"
+    wording(report["cause"])

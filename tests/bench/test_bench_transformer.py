@@ -151,10 +151,10 @@ def test_build_refuses_in_words(name, context_length, message):
         transformer.Transformer(transformer.dimensions_of(name, context_length))
 
 
-def test_impossible_inputs_and_dimensions_are_refused_in_words():
-    with pytest.raises(ValueError, match=r"13 tokens, but context_length = 12\."):
+def test_impossible_inputs_and_dimensions_are_refused_in_words(wording):
+    with wording.raises(ValueError):
         small_model()(random_tokens(1, 13))
-    with pytest.raises(ValueError, match=r"d_model / num_heads = 5: rotary positions need an even number\."):
+    with wording.raises(ValueError):
         transformer.Transformer(dataclasses.replace(SMALL, d_model=20))
 
 

@@ -1,5 +1,6 @@
 """How tests use the report's filters, drawer and table."""
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -55,5 +56,7 @@ def text(browser, selector: str) -> str:
     return browser.evaluate(f"document.querySelector({selector!r}).textContent")
 
 
-def count(browser) -> str:
-    return text(browser, "#filter-count")
+def count(browser) -> tuple[int, int]:
+    """Return the number of cells that the filters leave, and of all."""
+    left, all_cells = re.match(r"(\d+) of (\d+) cells", text(browser, "#filter-count")).groups()
+    return int(left), int(all_cells)

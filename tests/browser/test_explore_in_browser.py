@@ -1,6 +1,7 @@
 """Filters, cell drawer and table of all cells as a reader uses them, with pointer and keyboard, and what a page may run."""
 
 import csv
+import json
 import re
 import time
 from pathlib import Path
@@ -23,11 +24,19 @@ NUM_CELLS = 5000
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
-    """Return the report of the laptop's 26 cells with marks of a figure. Figures are not drawn: no test looks at them."""
-    from synthetic import make_report, write_laptop
+    """Return the report of the laptop's 26 cells with marks of a figure. Figures are not drawn: no test looks at them.
 
+    One cell is invalid for comparison: a rank of another launch ran beside its first valid record.
+    """
+    from synthetic import make_report, write_laptop, write_lines
+
+    folder = write_laptop(tmp_path_factory.mktemp("explore") / "laptop")
+    launch = min((folder / "launches").glob("*.jsonl"))
+    lines = [json.loads(line) for line in launch.read_text(encoding="utf-8").splitlines()]
+    next(line for line in lines if line.get("status") == "ok")["other_ranks"] = 1
+    write_lines(launch, lines)
     with without_drawing():
-        path = make_report(write_laptop(tmp_path_factory.mktemp("explore") / "laptop"))
+        path = make_report(folder)
     path.write_text(path.read_text(encoding="utf-8").replace("</main>", MARKS + "</main>"), encoding="utf-8")
     return path
 
@@ -47,7 +56,7 @@ TITLE = "#drawer-title"
         ("status", "skipped", 9),
         ("status", "ok", 15),
         ("status", "out of memory", 1),
-        ("status", "warning", 6),
+        ("status", "warning", 1),
         ("strategy", "no DDP", 4),
         ("benchmark", "train_step", 12),
         ("message_bytes", "16 MiB", 2),
@@ -55,12 +64,12 @@ TITLE = "#drawer-title"
 )
 def test_each_filter_counts_its_cells(browser, page, facet, name, num):
     show(browser, page)
-    assert count(browser) == "26 of 26 cells"
+    assert count(browser) == (26, 26)
     choose(browser, facet, name)
-    assert count(browser) == f"{num} of 26 cells"
+    assert count(browser) == (num, 26)
     assert browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length") == min(num, 8)
     browser.evaluate("document.getElementById('filter-reset').click()")
-    assert count(browser) == "26 of 26 cells"
+    assert count(browser) == (26, 26)
     assert browser.evaluate("location.hash") == ""
 
 
@@ -68,21 +77,20 @@ def test_filters_and_search_are_combined_and_hide_what_does_not_match(browser, p
     show(browser, page)
     choose(browser, "model", "ResNet-18")
     choose(browser, "shape", "1×2")
-    assert count(browser) == "3 of 26 cells"
+    assert count(browser) == (3, 26)
     browser.evaluate(
         "(() => { const i = document.getElementById('filter-search'); i.value = 'BUCKET 25';"
         " i.dispatchEvent(new Event('input')); })()"
     )
-    assert count(browser) == "1 of 26 cells"
+    assert count(browser) == (1, 26)
     off = "[...document.querySelectorAll('#marks circle')].map(e => e.classList.contains('is-off'))"
     assert browser.evaluate(off) == [True, True, True]
     is_off = "['marks', 'collectives'].map(id => document.getElementById(id).classList.contains('is-off'))"
     assert browser.evaluate(is_off) == [True, True]
     shown = "[...document.querySelectorAll('main tr[data-cell]')].filter(e => e.getClientRects().length).length"
     assert browser.evaluate(shown) >= 1
-    assert browser.evaluate(
-        "[...document.querySelectorAll('#failures li[data-cell]')].every(e => e.matches('.is-off'))"
-    )
+    all_off = "[...document.querySelectorAll('#failures li[data-cell]')].every(e => e.matches('.is-off'))"
+    assert browser.evaluate(all_off)
     shown = "[...document.querySelectorAll('#failures li[data-filter-group]')].map(e => e.checkVisibility())"
     assert browser.evaluate(shown) == [False, False]
     browser.evaluate("document.getElementById('filter-reset').click()")
@@ -92,14 +100,14 @@ def test_filters_and_search_are_combined_and_hide_what_does_not_match(browser, p
     assert browser.evaluate(is_off) == [False, False]
 
 
-def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(browser, page):
+def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(browser, page, wording):
     show(browser, page)
     browser.evaluate("document.querySelector('#cells-table tr[data-cell=\"8\"] td').click()")
     assert browser.evaluate(IS_OPEN)
-    assert text(browser, TITLE) == "MobileNetV3-Small · 1×2 processes · ddp · bucket 1 MiB"
+    wording(text(browser, TITLE))
     assert browser.evaluate("document.activeElement.id") == "drawer-title"
     body = text(browser, "#drawer-body")
-    assert "✗ failed; 1 of 3 launches valid" in body
+    wording(re.search("✗ failed; .* valid", body)[0])
     assert "<script>alert(1)</script>" in body  # a part of the cause, as text
     assert "n = 1" in body
     # Of the 51 measurements on this host 2 are not ok, both of this cell.
@@ -121,14 +129,14 @@ def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(br
     assert browser.evaluate("document.activeElement.closest('tr').dataset.cell") == "8"
 
 
-def test_the_drawer_opens_from_a_row_by_keyboard(browser, page):
+def test_the_drawer_opens_from_a_row_by_keyboard(browser, page, wording):
     show(browser, page, "#model=resnet18")
     browser.evaluate("document.querySelector('#cells-table tr[data-cell=\"0\"] .open-cell').focus()")
     press(browser, "Enter")
-    assert text(browser, TITLE) == "ResNet-18 · 1×1 process · no DDP"
+    wording(text(browser, TITLE))
     body = text(browser, "#drawer-body")
     assert re.search(r"Step time \(ms\)pipelined: [^\d]*113\[110, 115\]", body)
-    for words in ("Efficiency (%)100", "Samples by launch", "Peak resident memory", "time per iteration (ms)"):
+    for words in ("Efficiency (%)100", "Iterations by launch", "Peak resident memory", "time per iteration (ms)"):
         assert words in body
     heads = "[...document.querySelectorAll('#drawer th[scope=col]')].map(e => e.textContent)"
     assert "pipelined (ms)" in browser.evaluate(heads)
@@ -139,7 +147,7 @@ def test_the_drawer_opens_from_a_row_by_keyboard(browser, page):
     assert not browser.evaluate(IS_OPEN)
 
 
-def test_marks_of_a_figure_are_one_stop_and_arrows_move_between_them(browser, page):
+def test_marks_of_a_figure_are_one_stop_and_arrows_move_between_them(browser, page, wording):
     show(browser, page)
     stops = "[...document.querySelectorAll('#marks circle')].map(e => e.getAttribute('tabindex'))"
     assert browser.evaluate(stops) == ["0", "-1", "-1"]
@@ -147,34 +155,34 @@ def test_marks_of_a_figure_are_one_stop_and_arrows_move_between_them(browser, pa
     press(browser, "ArrowRight")
     assert browser.evaluate(stops) == ["-1", "0", "-1"]
     press(browser, " ")
-    assert text(browser, TITLE) == "MobileNetV3-Small · 1×2 processes · ddp · bucket 25 MiB"
+    wording(text(browser, TITLE))
     press(browser, "Escape")
     assert browser.evaluate("document.activeElement.dataset.cell") == "9"
     label = browser.evaluate("document.activeElement.getAttribute('aria-label')")
-    assert label == "MobileNetV3-Small · 1×2 processes · ddp · bucket 25 MiB: Step time (ms): 71.2"
+    wording(label)
     press(browser, "ArrowLeft")
     press(browser, "ArrowLeft")
     press(browser, "Enter")
     assert text(browser, TITLE) == "3 cells"
     assert browser.evaluate("document.querySelectorAll('#drawer-body li').length") == 3
     browser.evaluate("document.querySelector('#drawer-body .open-cell').click()")
-    assert text(browser, TITLE) == "all-reduce · 1×2 processes · 1 MiB"
+    wording(text(browser, TITLE))
 
 
-def test_a_click_on_a_mark_opens_it_and_the_pointer_shows_its_name(browser, page):
+def test_a_click_on_a_mark_opens_it_and_the_pointer_shows_its_name(browser, page, wording):
     show(browser, page)
     browser.evaluate("document.getElementById('marks').scrollIntoView({block: 'center'})")
     box = browser.evaluate(
         "(b => [b.x + b.width / 2, b.y + b.height / 2])(document.querySelector('#marks circle').getBoundingClientRect())"
     )
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
-    assert text(browser, "#tip") == "ResNet-18 · 1×1 process · no DDP\nStep time (ms): 113"
+    wording(text(browser, "#tip"))
     for kind in ("mousePressed", "mouseReleased"):
         browser.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
-    assert text(browser, TITLE) == "ResNet-18 · 1×1 process · no DDP"
+    wording(text(browser, TITLE))
 
 
-def test_a_view_can_be_sent_as_a_link(browser, page):
+def test_a_view_can_be_sent_as_a_link(browser, page, wording):
     show(browser, page)
     choose(browser, "model", "ResNet-18")
     choose(browser, "strategy", "ddp")
@@ -188,10 +196,10 @@ def test_a_view_can_be_sent_as_a_link(browser, page):
     assert fragment == f"#model=resnet18&strategy=ddp&sort=-efficiency_percent&cell={cell}"
     show(browser, page, fragment + "&colour=red&stack=vgg")
     assert browser.evaluate(rows) == "2,1,4,3"
-    assert text(browser, "#filter-ignored") == "Ignored in the address: colour=red, stack=vgg"
-    assert count(browser) == "4 of 26 cells"
+    wording(text(browser, "#filter-ignored"))
+    assert count(browser) == (4, 26)
     assert browser.evaluate("document.querySelector('th[aria-sort]').getAttribute('aria-sort')") == "descending"
-    assert text(browser, TITLE) == "ResNet-18 · 1×1 process · ddp · bucket 25 MiB"
+    wording(text(browser, TITLE))
     assert browser.evaluate("location.hash") == fragment
 
 
@@ -223,18 +231,18 @@ def test_a_filter_states_that_answer_and_findings_are_unfiltered(browser, page):
     assert browser.evaluate(SCOPE) is False
     show(browser, page, "#search=closed by peer")
     assert browser.evaluate(SCOPE) is True
-    assert count(browser) == "1 of 26 cells"  # by the cause of its failure
+    assert count(browser) == (1, 26)  # by the cause of its failure
     show(browser, page, "#colour=red")
     assert browser.evaluate(SCOPE) is False
 
 
 def test_the_drawer_names_the_warnings_of_its_cell(browser, page):
     show(browser, page, "#status=warning")
-    assert count(browser) == "6 of 26 cells"
+    assert count(browser) == (1, 26)
     browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
-    title = browser.evaluate("document.querySelector('#cells-table .badge').title")
-    assert title
-    assert text(browser, "#drawer-body .badge") == f"⚠ {title}"
+    assert browser.evaluate("document.querySelector('#cells-table .badge').title") == "Shared hosts"
+    assert "⚠ Shared hosts" in text(browser, "#drawer-body")
+    assert browser.evaluate("document.querySelectorAll('.matrix .badge').length") >= 1
 
 
 def test_a_link_to_a_folded_file_unfolds_it(browser, page):
@@ -253,7 +261,7 @@ def test_a_plain_anchor_still_leads_to_its_section_and_keeps_the_filters(browser
     browser.evaluate("document.querySelector('nav a[href=\"#failures\"]').click()")
     wait(lambda: browser.evaluate("location.hash") == "#failures&model=resnet18")
     assert browser.evaluate("location.hash") == "#failures&model=resnet18"
-    assert count(browser) == "6 of 26 cells"
+    assert count(browser) == (6, 26)
     below = (
         "document.getElementById('{}').getBoundingClientRect().top - document.getElementById('filters').offsetHeight"
     )
@@ -327,10 +335,10 @@ def test_strings_of_a_hostile_campaign_are_shown_and_run_nothing(browser, tmp_pa
         assert body.count(HOSTILE) >= 2, cell
         assert browser.evaluate("document.querySelectorAll('#drawer script').length") == 0
     choose(browser, "model", HOSTILE)
-    assert count(browser) == "4 of 5 cells"
+    assert count(browser) == (4, 5)
     fragment = browser.evaluate("location.hash")
     show(browser, page, fragment)
-    assert count(browser) == "4 of 5 cells"
+    assert count(browser) == (4, 5)
     assert browser.evaluate("document.scripts.length") == 2
     assert browser.complaints() == []
     assert not any(event.get("method") == "Page.javascriptDialogOpening" for event in browser.events)
@@ -372,16 +380,18 @@ def test_folded_content_of_a_large_page_is_parsed_when_opened(browser, tmp_path)
 HIDDEN = "[...document.querySelectorAll({!r})].map(e => !e.checkVisibility())"
 
 
-def test_where_no_cell_matches_tables_figures_and_the_bar_say_so(browser, page):
+def test_where_no_cell_matches_tables_figures_and_the_bar_say_so(browser, page, wording):
     show(browser, page)
     choose(browser, "model", "ResNet-18")
     choose(browser, "status", "out of memory")
-    assert count(browser) == "0 of 26 cells: no cell matches"
-    assert text(browser, "#cells-count") == "No cell matches the filters."
-    assert set(browser.evaluate(HIDDEN.format("#matrix table, #bucket .small-tables table"))) == {True}
-    assert set(browser.evaluate(HIDDEN.format("#matrix .no-match, #bucket .no-match"))) == {False}
+    assert count(browser) == (0, 26)
+    wording([text(browser, "#filter-count"), text(browser, "#cells-count")])
+    tables = HIDDEN.format("#matrix table, #bucket .small-tables table")
+    assert set(browser.evaluate(tables)) == {True}
+    assert set(browser.evaluate(HIDDEN.format("#matrix .no-match"))) == {False}
+    assert set(browser.evaluate(HIDDEN.format("#bucket .no-match"))) == {False}
     browser.evaluate("document.getElementById('filter-reset').click()")
-    assert set(browser.evaluate(HIDDEN.format("#matrix table, #bucket .small-tables table"))) == {False}
+    assert set(browser.evaluate(tables)) == {False}
     assert set(browser.evaluate(HIDDEN.format(".no-match"))) == {True}
 
 
@@ -440,15 +450,13 @@ def test_the_default_order_is_the_same_with_and_without_script(browser, page):
     assert static.split(",")[:2] == ["8", "16"]  # the failed cells
 
 
-def test_a_finding_opens_its_cells(browser, page):
+def test_a_finding_opens_its_cells(browser, page, wording):
     show(browser, page)
-    # The finding on failures has the 2 cells with failures.
-    browser.evaluate("document.querySelector('#failures .findings li .open-cell').click()")
+    # A finding on scaling has the cell and its baseline.
+    browser.evaluate("document.querySelector('#scaling .findings li .open-cell').click()")
     assert text(browser, TITLE) == "2 cells"
     found = "[...document.querySelectorAll('#drawer-body .open-cell')].map(button => button.textContent).join('; ')"
-    assert browser.evaluate(found) == (
-        "all-reduce · 1×2 processes · 16 MiB; MobileNetV3-Small · 1×2 processes · ddp · bucket 1 MiB"
-    )
+    wording(browser.evaluate(found))
 
 
 def test_the_command_is_copied_also_without_a_clipboard(browser, page):

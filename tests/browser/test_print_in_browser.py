@@ -46,7 +46,7 @@ def test_no_control_is_printed(printed):
 
 
 def test_the_methods_and_the_evidence_are_printed(printed):
-    assert printed.evaluate(f"['#methods dd', '#answer', '#failures tbody'].map({IS_PRINTED})") == [True] * 3
+    assert printed.evaluate(f"['#methods dd', '#summary', '#failures tbody'].map({IS_PRINTED})") == [True] * 3
     assert printed.evaluate("document.querySelector('#methods .methods').getBoundingClientRect().height") > 100
     assert printed.evaluate("document.querySelector('.warning p').getBoundingClientRect().height") > 5
     sections = ("matrix", "scaling", "bucket", "comparisons", "failures", "cells", "methods")

@@ -26,7 +26,7 @@ const block = () => ({
     num_ok: [3, 2, 0],
     num_planned: [3, 3, 0],
     step_ms: [12.3456, 1234.56, null],
-    warning: [null, 0, null],
+    invalid: [null, 0, null],
     reason: [null, null, 1],
   },
   launches: { cause: [null, null, null, null, 0, null], file: [0, 0, 0, 1, 1, 1] },

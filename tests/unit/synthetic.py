@@ -416,8 +416,11 @@ def write_laptop(folder: Path) -> Path:
     return folder
 
 
-def analyse(folder: Path):
-    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
+def analyse(folder: Path, collected: dict | None = None):
+    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of.
+
+    collected: tables instead of those of the store.
+    """
     from regatta.store.collect import read_collected, write_collected
     from regatta.store.frozen_files import read_frozen
     from regatta.store.launch_files import write_json
@@ -425,8 +428,8 @@ def analyse(folder: Path):
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
-    collected, problems = collect(campaign, folder / "launches")
-    write_collected(collected, folder / "measurements.csv")
+    found, problems = collect(campaign, folder / "launches")
+    write_collected(collected or found, folder / "measurements.csv")
     write_json(folder / "problems.json", problems)
     collected = read_collected(folder / "measurements.csv")
     write_tables(make_tables(campaign, collected), folder / "tables")
@@ -439,14 +442,15 @@ def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables
     """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
     from regatta.store.csv_files import COLLECTED, make_table
     from regatta.topics.base import ReportData
-    from regatta.topics.catalog import COLUMNS_OF_CELLS, TABLES
+    from regatta.topics.catalog import COLUMNS_OF_CELLS, TABLES, topics_of
 
     problems = tables.pop("problems", {"corrupt": [], "invalid": []})
     preflight = tables.pop("preflight", None)
     empty = {name: make_table([], spec.columns) for name, spec in TABLES.items()}
     empty |= {name: make_table([], columns) for name, columns in COLLECTED.items()}
     tables = {**empty, **tables, "measurements": measurements}
-    return ReportData(campaign, tables, list(headers), problems, Path("launches"), preflight, columns=COLUMNS_OF_CELLS)
+    more = {"columns": COLUMNS_OF_CELLS, "topics": tuple(topics_of(campaign))}
+    return ReportData(campaign, tables, list(headers), problems, Path("launches"), preflight, **more)
 
 
 def make_report(folder: Path) -> Path:

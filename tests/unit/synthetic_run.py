@@ -44,7 +44,7 @@ class Folder:
         """launches: (repeat, cells) of each."""
         content = {"schema": 1, "campaign": "laptop", "nodes": 1, "gpus_per_node": 2, "device": "cpu"}
         content["cluster"] = {"name": "local", "scheduler": "none"}
-        content |= {"launch_start_seconds": 60, "expected_seconds": 1, "preflight": None, "generation": generation}
+        content |= {"launch_start_seconds": 60, "preflight": None, "generation": generation}
         content |= {"stacks": {"host": stack()}}
         content["cells"] = {c["id"]: {key: c[key] for key in ("spec", "command", "limit_seconds")} for c in CELLS}
         content["launches"] = [{"repeat": repeat, "stack": "host", "cells": cells} for repeat, cells in launches]

@@ -88,11 +88,11 @@ def test_an_allocation_that_lacks_nodes_without_the_excluded_ones_is_refused(mon
     assert "without n2 (exclude_nodes)" in problem(cluster(exclude_nodes=["n[2-9]"]), True, [(2, 1)])
 
 
-def test_an_excluded_node_that_slurm_does_not_know_is_named_before_anything_is_submitted(monkeypatch):
+def test_an_excluded_node_that_slurm_does_not_know_is_named_before_anything_is_submitted(monkeypatch, wording):
     monkeypatch.setattr(slurm_resources, "answer", lambda line: "n1\nn2\nn3\n")
     assert slurm_resources.unknown_nodes(cluster(exclude_nodes=["n[1-3]"])) == []
     [problem] = slurm_resources.unknown_nodes(cluster(exclude_nodes=["n1,node9", "x"]))
-    assert "exclude_nodes: node9 is not a node" in problem
+    wording(problem)
     monkeypatch.setattr(slurm_resources, "answer", lambda line: None)  # a machine without Slurm
     assert slurm_resources.unknown_nodes(cluster(exclude_nodes=["n9"])) == []
 
@@ -100,7 +100,7 @@ def test_an_excluded_node_that_slurm_does_not_know_is_named_before_anything_is_s
 # Nodes that failed jobs.
 
 
-def test_blame_is_kept_until_it_is_cleared(tmp_path):
+def test_blame_is_kept_until_it_is_cleared(tmp_path, wording):
     assert blamed_nodes(tmp_path) == {}
     blame_nodes(tmp_path, {"n2", "n1"}, "b1", "16", "a b")
     blame_nodes(tmp_path, ["n2"], "b2", None, "c")
@@ -111,8 +111,7 @@ def test_blame_is_kept_until_it_is_cleared(tmp_path):
         "n1": ["a b"],
         "n2": ["a b", "c"],
     }
-    assert blame_text("n1", found["n1"]).startswith("n1 failed 1 job, last on 20")
-    assert "(b1, job 16): a b" in blame_text("n1", found["n1"])
+    wording(blame_text("n1", found["n1"]), date=found["n1"][0]["time_utc"][:10])
     clear_nodes(tmp_path, ["n2"])
     assert list(blamed_nodes(tmp_path)) == ["n1"]
     blame_nodes(tmp_path, ["n2"], "b3", "18", "d")
@@ -138,19 +137,18 @@ def test_blamed_nodes_are_excluded_from_every_job_while_others_are_left():
     assert excluded(cluster(exclude_nodes=["n4"]), 2, ["n2"], ["n1"]) == ["--exclude=n4,n2"]
 
 
-def test_the_plan_shows_blamed_nodes_with_evidence_and_how_to_clear_them(tmp_path):
+def test_the_plan_shows_blamed_nodes_with_evidence_and_how_to_clear_them(tmp_path, wording):
     campaign = load(tmp_path, collectives(4096, stacks={"a": {"kind": "host", "python": "/bin/sh"}}), SLURM)
     blame_nodes(tmp_path / "results" / "small", ["n3"], "n02g02-x", "16", "a mount is missing")
     plan = plan_campaign(campaign, tmp_path / "results")
     [note] = [note for note in plan_json(plan)["notes"] if "n3" in note]
-    assert "a mount is missing" in note
-    assert note.endswith(f"clear_nodes.py {tmp_path}/results/small n3")
+    wording(note, date=blamed_nodes(tmp_path / "results" / "small")["n3"][0]["time_utc"][:10])
     text = plan_text(plan)
     assert note in text
     assert "--exclude=n3" in text
 
 
-def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys):
+def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys, wording):
     import clear_nodes as program
 
     def call(*words: str) -> str:
@@ -160,9 +158,10 @@ def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys):
 
     blame_nodes(tmp_path, ["n1", "n2"], "b1", "16", "why")
     assert call().count("why") == 2
-    with pytest.raises(UserError, match=r"n9 is not avoided\..*n1, n2"):
+    date = blamed_nodes(tmp_path)["n1"][0]["time_utc"][:10]
+    with wording.raises(UserError):
         call("n9")
-    assert "n1 is used again" in call("n1")
+    wording(call("n1"), date=date)
     assert list(blamed_nodes(tmp_path)) == ["n2"]
     call("--all")
     assert blamed_nodes(tmp_path) == {}
@@ -179,17 +178,17 @@ def test_nothing_but_a_results_folder_has_nodes_to_clear(tmp_path, words):
     assert list((tmp_path / "other").iterdir()) == []
 
 
-def test_without_an_avoided_node_the_script_says_so(tmp_path):
+def test_without_an_avoided_node_the_script_says_so(tmp_path, wording):
     folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet50", 1, 2)]), CLUSTER)
     for words in ([], ["--all"]):
         done = warm_start.script("clear_nodes.py", folder, *words)
-        assert (done.returncode, done.stdout) == (0, f"{folder}: no node is avoided\n")
+        wording((done.returncode, done.stdout))
     done = warm_start.script("clear_nodes.py", folder, "n1")
     assert (done.returncode, done.stdout) == (2, "")
     assert not (folder / FILE).exists()
 
 
-def test_the_report_lists_blamed_nodes(tmp_path):
+def test_the_report_lists_blamed_nodes(tmp_path, wording):
     folder = write_results(tmp_path / "r", make_campaign([train_cell("resnet50", 1, 2)]), CLUSTER)
     page = make_report(folder).read_text(encoding="utf-8")
     assert "Avoided nodes" not in page
@@ -197,9 +196,8 @@ def test_the_report_lists_blamed_nodes(tmp_path):
     blame_nodes(folder, ["n3"], "n02g02-x", "16", "a <mount> is missing")
     page = make_report(folder).read_text(encoding="utf-8")
     section = re.search(r'<section id="failures".*?</section>', page, re.DOTALL)[0]
-    assert "n3 failed 1 job" in section
-    assert "a &lt;mount&gt; is missing" in section
     [node] = json.loads((folder / "problems.json").read_text())["blamed_nodes"]
+    wording(re.findall("n3 failed[^<]*", section), date=blamed_nodes(folder)["n3"][0]["time_utc"][:10])
     assert node["host"] == "n3"
 
 

@@ -22,6 +22,7 @@ from test_brute_force import (
 from regatta.store.collect import cell_row
 
 SEEDS = range(12)
+STATEMENTS = ("one_is_slower", "equal", "both_ways", "uncertain", "too_few_launches")
 
 
 def utc(seconds):
@@ -52,7 +53,7 @@ def test_the_verdicts_of_the_comparison(case):
     """By the interval of each ratio and the corrected p of the table, which test_verdicts.py computes again."""
     pairs = compared_pairs(case)
     if not pairs:
-        assert not case.found["comparisons"]
+        assert "comparison" not in case.lines
         return
     corrected = case.data.tables["comparisons"].set_index("cell")["p_adjusted"].to_dict()
     counts = dict.fromkeys(("slower", "faster", "inconclusive", "equivalent"), 0)
@@ -69,17 +70,15 @@ def test_the_verdicts_of_the_comparison(case):
             significant["slower"] += is_significant and low > 1
             significant["faster"] += is_significant and high < 1
         counts[word] += 1
-    values = case.found["comparisons"][0].values
-    assert values["by_verdict"] == counts
-    assert values["num_significant"] == significant
-    num = sum(significant.values())
-    if values["num_undecidable"] < len(pairs):
-        text = case.lines["comparison"].text
-        assert ("not statistically significant" in text) == (num == 0)
-        assert len(pairs) == 1 or not num or f"statistically significant in {num} of {len(pairs)} pairs" in text
-        beyond = counts["slower"] + counts["faster"]
-        assert ("all within the 5 % margin" in text) == (counts["equivalent"] == len(pairs))
-        assert ("none beyond" in text) == (beyond == 0 and counts["equivalent"] < len(pairs))
+    [found] = [finding for kind in STATEMENTS for finding in case.found[kind]]
+    assert found.values["by_verdict"] == counts
+    assert found.values["num_significant"] == significant
+    few = sum(low is None or num < 3 for _, low, _, num, *_ in pairs)
+    is_equal = counts["equivalent"] == len(pairs)
+    assert (found.kind == "too_few_launches") == (few == len(pairs))
+    assert (found.kind == "equal") == (is_equal and found.values["direction"] is None)
+    assert found.words["num_beyond"] == counts["slower"] + counts["faster"]
+    assert found.words["num_open"] == counts["inconclusive"] - few
 
 
 def test_the_confidence_of_many_launches(case):
@@ -145,7 +144,7 @@ def test_the_fastest_training_run_of_each_workload(runs):
         for shown, of_launches in ((value, totals), (finding.values["accuracy"], accuracies)):
             if len(of_launches) == 2:
                 assert (shown.low, shown.high) == pytest.approx((min(of_launches), max(of_launches)), rel=1e-6)
-            assert shown.kind == {1: "none", 2: "range"}.get(len(of_launches), "interval")
+            assert shown.kind == {1: "single", 2: "range"}.get(len(of_launches), "interval")
     if by_epochs:
         first = case.found["training"][0].values["total"].estimate
         assert case.lines["training_runs"].values["total_s"] == first

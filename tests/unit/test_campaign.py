@@ -309,43 +309,38 @@ def test_a_broken_list_of_benchmarks_does_not_hide_other_errors(tmp_path):
     assert [line.split(" ")[0] for line in lines] == [f"campaign.yaml:{n}:" for n in (9, 11, 12)]
 
 
-def test_more_than_ten_errors_are_counted(tmp_path):
+def test_more_than_ten_errors_are_counted(tmp_path, wording):
     keys = "".join(f"unknown{i}: 1\n" for i in range(12))
     lines = message(tmp_path, TEXT + keys).splitlines()
     assert len(lines) == 11
-    assert lines[-1] == "... and 2 more."
+    wording(lines[-1])
 
 
-def test_an_error_in_the_cluster_file_is_reported_with_that_file(tmp_path):
+def test_an_error_in_the_cluster_file_is_reported_with_that_file(tmp_path, wording):
     path = write(tmp_path, TEXT, cluster={"num_nodes": 0})
     with pytest.raises(UserError) as caught:
         load_campaign(path, tmp_path / "clusters")
-    assert str(caught.value) == (
-        f"{tmp_path}/clusters/tiny.yaml:4: num_nodes = 0 is out of range: it must be at least 1"
-        " (Nodes that a campaign may use)."
-    )
+    wording(str(caught.value))
 
 
-def test_a_cluster_file_must_bear_its_own_name(tmp_path):
+def test_a_cluster_file_must_bear_its_own_name(tmp_path, wording):
     path = write(tmp_path, TEXT, cluster={"name": "other"})
-    with pytest.raises(UserError, match=r"tiny.yaml:2: name = 'other' must be 'tiny', the name of the file\."):
+    with wording.raises(UserError):
         load_campaign(path, tmp_path / "clusters")
 
 
 @pytest.mark.parametrize("cluster", [{"gpus_per_node": "four"}, {"gpus_per_node": -1}])
-def test_gpus_per_node_is_a_number_or_detect(tmp_path, cluster):
+def test_gpus_per_node_is_a_number_or_detect(tmp_path, cluster, wording):
     path = write(tmp_path, TEXT, cluster=cluster)
-    with pytest.raises(UserError, match=r"is invalid \(GPUs per node, or detect to count"):
+    with wording.raises(UserError):
         load_campaign(path, tmp_path / "clusters")
 
 
-def test_gpus_are_held_against_the_cluster_only_where_the_campaign_uses_them(tmp_path):
+def test_gpus_are_held_against_the_cluster_only_where_the_campaign_uses_them(tmp_path, wording):
     gpus = {"shapes": [{"nodes": [1], "gpus_per_node": [8]}]}
     assert load(tmp_path, small(**gpus), {"gpus_per_node": 4}).data["device"] == "cpu"
     path = write(tmp_path, small(**gpus, device="cuda", backend=["nccl"]), {"gpus_per_node": 4})
-    with pytest.raises(
-        UserError, match=r"gpus_per_node\[0\] = 8 is out of range: it must be at most 4 \(gpus_per_node of"
-    ):
+    with wording.raises(UserError):
         load_campaign(path, tmp_path / "clusters")
 
 
@@ -450,18 +445,15 @@ def test_the_tests_own_cluster_is_valid(tmp_path):
     }
 
 
-def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path):
+def test_a_baseline_value_that_no_cell_can_have_is_refused(tmp_path, wording):
     path = write(tmp_path, small(baseline={"strategy": "nonee", "nodes": 0}))
     with pytest.raises(UserError) as caught:
         load_campaign(path, tmp_path / "clusters")
-    assert "baseline.strategy = 'nonee' is unknown. Did you mean 'none'?" in str(caught.value)
-    assert "baseline.nodes = 0 is out of range: it must be at least 1" in str(caught.value)
+    wording(str(caught.value))
 
 
 @pytest.mark.parametrize("name", ["index.html", "compare", "README.md"])
-def test_a_name_that_the_results_folder_needs_for_a_file_is_refused(tmp_path, name):
-    assert message(tmp_path, changed("name: small", f"name: {name}")).startswith(
-        f"campaign.yaml:2: name = '{name}' is invalid ("
-    )
+def test_a_name_that_the_results_folder_needs_for_a_file_is_refused(tmp_path, name, wording):
+    wording(message(tmp_path, changed("name: small", f"name: {name}")))
     for allowed in (f"{name}s", f"my-{name}", "README", "index"):
         assert load(tmp_path, small(name=allowed)).name == allowed

@@ -88,12 +88,13 @@ def test_exit_codes_are_those_that_the_launcher_prints(name, codes):
 
 
 def test_a_log_in_which_no_rank_failed_has_no_exit_codes():
-    assert rank_exit_codes("rank 0 ended with exit code 1\n") == {}
+    log = "rank 0 ended with exit code 1\n"
+    assert rank_exit_codes(log) == {}
 
 
-def test_the_earliest_error_of_a_rank_is_the_cause():
+def test_the_earliest_error_of_a_rank_is_the_cause(wording):
     cause = find_cause([RAISED, CLOSED], golden("raised"), 1, 0)
-    assert cause == Cause("failed", "measure", "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty")
+    wording(cause)
 
 
 def test_status_and_phase_are_those_of_the_error():
@@ -102,18 +103,18 @@ def test_status_and_phase_are_those_of_the_error():
     assert (cause.status, cause.phase) == ("out_of_memory", "setup")
 
 
-def test_a_killed_rank_comes_before_the_connection_errors_that_it_causes():
-    assert find_cause([CLOSED], golden("killed"), 1, 0) == Cause("failed", None, "rank 1 was killed by SIGKILL")
+def test_a_killed_rank_comes_before_the_connection_errors_that_it_causes(wording):
+    wording(find_cause([CLOSED], golden("killed"), 1, 0))
 
 
-def test_a_rank_that_the_kernel_killed_for_memory_is_out_of_memory():
+def test_a_rank_that_the_kernel_killed_for_memory_is_out_of_memory(wording):
     cause = find_cause([CLOSED], golden("killed"), 1, 1)
-    assert cause == Cause("out_of_memory", None, "rank 1 was killed by the kernel: out of memory")
+    wording(cause)
 
 
-def test_another_signal_is_no_lack_of_memory_although_the_kernel_killed_something():
+def test_another_signal_is_no_lack_of_memory_although_the_kernel_killed_something(wording):
     log = golden("killed").replace("code -9", "code -11")
-    assert find_cause([], log, 1, 1) == Cause("failed", None, "rank 1 was killed by SIGSEGV")
+    wording(find_cause([], log, 1, 1))
 
 
 def test_ranks_that_the_launcher_itself_stopped_are_not_the_cause():
@@ -132,9 +133,10 @@ def test_ranks_that_the_launcher_itself_stopped_are_not_the_cause():
         ),
     ],
 )
-def test_without_error_files_the_cause_is_the_last_line_of_the_ranks_and_not_of_their_launcher(name, end):
+def test_without_error_files_the_cause_is_the_last_line_of_the_ranks_and_not_of_their_launcher(name, end, wording):
     cause = find_cause([], golden(name), 1, 0)
-    assert cause == Cause("failed", "launch", f"the launch exited with code 1; last line of the log: {end}")
+    assert (cause.status, cause.phase) == ("failed", "launch")
+    wording(cause.text, end=end)
 
 
 @pytest.mark.parametrize(
@@ -154,17 +156,12 @@ def test_the_last_line_is_one_that_says_something(log, line):
     assert last_line(log) == line
 
 
-def test_a_launcher_that_a_signal_ended_is_said():
-    assert (
-        find_cause([], "", -signal.SIGKILL, 0).text == "the launch was killed by SIGKILL; last line of the log: (empty)"
-    )
+def test_a_launcher_that_a_signal_ended_is_said(wording):
+    wording(find_cause([], "", -signal.SIGKILL, 0).text)
 
 
-def test_what_rank_0_says_of_the_store_is_found():
-    assert store_write_error(golden("store_unwritable")) == (
-        "cannot write the launch file /data/results/laptop/launches/x.jsonl: [Errno 28] No space left on device."
-        " Free space or raise the quota, then run again."
-    )
+def test_what_rank_0_says_of_the_store_is_found(wording):
+    wording(store_write_error(golden("store_unwritable")))
 
 
 def test_another_end_is_no_matter_of_the_store():
@@ -172,9 +169,9 @@ def test_another_end_is_no_matter_of_the_store():
     assert [store_write_error(words + golden(name)) for name in ("raised", "killed", "import_error")] == [None] * 3
 
 
-def test_the_exit_code_alone_is_enough_to_blame_the_store():
+def test_the_exit_code_alone_is_enough_to_blame_the_store(wording):
     log = golden("store_unwritable").split("\n", 1)[1]
-    assert store_write_error(log) == "rank 0 cannot write the launch file."
+    wording(store_write_error(log))
 
 
 def test_error_files_are_read_earliest_first_and_torn_ones_left_out(tmp_path):
@@ -196,10 +193,10 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path):
     assert read_log_tail(tmp_path / "none") == ""
 
 
-def test_a_cause_is_one_clean_line_of_at_most_300_characters():
+def test_a_cause_is_one_clean_line_of_at_most_300_characters(wording):
     error = RAISED | {"cause": "a\n\tb \x1b[31m" + "x" * 300}
     text = find_cause([error], "", 1, 0).text
-    assert text.startswith("rank 1 on n1: a b \N{REPLACEMENT CHARACTER}[31mx")
+    wording(text)
     assert len(text) == 300
     assert text.endswith("x...")
 
@@ -222,10 +219,10 @@ def test_the_kernel_s_count_of_kills_is_a_number_or_0(monkeypatch):
     assert causes.kernel_oom_kills() == 0
 
 
-def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause():
+def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause(wording):
     log = golden("killed").replace("code -9", "code -6")
-    assert find_cause([RAISED], log, 1, 0).text == "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
-    assert find_cause([], log, 1, 0).text == "rank 1 was killed by SIGABRT"
+    wording(find_cause([RAISED], log, 1, 0).text)
+    wording(find_cause([], log, 1, 0).text)
 
 
 # ---- Launches by srun
@@ -284,39 +281,38 @@ def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
         ("too_many_nodes", "srun: error: Only allocated 2 nodes asked for 3"),
     ],
 )
-def test_where_srun_starts_no_task_its_own_word_is_the_cause(name, end):
+def test_where_srun_starts_no_task_its_own_word_is_the_cause(name, end, wording):
     cause = find_cause([], srun(name), 1, 0)
-    assert cause == Cause("failed", "launch", f"the launch exited with code 1; last line of the log: {end}")
+    assert (cause.status, cause.phase) == ("failed", "launch")
+    wording(cause.text, end=end)
 
 
-def test_a_rank_that_slurm_killed_for_memory_is_out_of_memory():
+def test_a_rank_that_slurm_killed_for_memory_is_out_of_memory(wording):
     log = srun("killed").replace("task 2: Killed", "task 2: Out Of Memory")
-    assert find_cause([], log, 143, 0) == Cause(
-        "out_of_memory", None, "rank 2 on n2 was killed by the kernel: out of memory"
-    )
+    wording(find_cause([], log, 143, 0))
     assert find_cause([], srun("killed"), 143, 1).status == "out_of_memory"  # as the kernel counts on this node
 
 
-def test_an_error_of_a_rank_comes_before_the_exit_code_that_srun_saw():
+def test_an_error_of_a_rank_comes_before_the_exit_code_that_srun_saw(wording):
     cause = find_cause([RAISED, CLOSED], srun("exit_code"), 143, 0)
-    assert cause == Cause("failed", "measure", "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty")
+    wording(cause)
 
 
 def test_a_node_that_failed_comes_before_the_connection_errors_that_it_causes():
     assert find_cause([CLOSED], srun("node_failure"), 143, 0).status == "node_failure"
 
 
-def test_a_rank_killed_under_srun_comes_before_the_connection_errors_that_it_causes():
-    assert find_cause([CLOSED], srun("killed"), 143, 0) == Cause("failed", None, "rank 2 on n2 was killed by SIGKILL")
+def test_a_rank_killed_under_srun_comes_before_the_connection_errors_that_it_causes(wording):
+    wording(find_cause([CLOSED], srun("killed"), 143, 0))
 
 
 def test_an_abort_under_srun_that_follows_an_error_of_another_rank_is_not_the_cause():
     assert find_cause([RAISED], srun("aborted"), 143, 0).phase == "measure"
 
 
-def test_the_store_is_blamed_under_srun_too():
+def test_the_store_is_blamed_under_srun_too(wording):
     words = "regatta: cannot write the launch file x: [Errno 28] No space left on device.\n"
-    assert store_write_error(words + srun("store_unwritable")).startswith("cannot write the launch file x")
+    wording(store_write_error(words + srun("store_unwritable")))
     assert store_write_error(words + srun("exit_code")) is None
 
 

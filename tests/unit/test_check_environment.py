@@ -98,33 +98,33 @@ def test_a_pair_has_one_build_and_one_torch(torch, torchvision, required, expect
     assert checks.is_surely_a_pair(torch, torchvision, required) is expected
 
 
-def test_missing_packages_are_named_with_the_line_that_installs_them(environment):
+def test_missing_packages_are_named_with_the_line_that_installs_them(environment, wording):
     done = environment.check("driver", "rank")
     assert done.returncode == 1
     assert "requirements/driver.in: missing: snakemake, " in done.stderr
-    assert "requirements/rank.in: missing: torch, torchvision." in done.stderr
-    assert "installs nothing into an environment that it did not create" in done.stderr
+    wording.lines(done.stderr, "requirements/rank.in: missing: torch,")
+    wording.lines(done.stderr, "installs nothing into")
     line = "-m pip install --require-hashes -r requirements/driver.lock -r requirements/rank.lock"
     assert line in done.stderr
 
 
-def test_an_environment_of_regatta_is_to_be_made_again(environment):
+def test_an_environment_of_regatta_is_to_be_made_again(environment, wording):
     (environment.folder / ".regatta").mkdir()
-    assert f"make clean-env VENV='{environment.folder}', then run the same command" in environment.check("rank").stderr
+    wording.lines(environment.check("rank").stderr, "', then run")
 
 
-def test_a_package_that_is_too_old_is_told_with_both_versions(environment):
+def test_a_package_that_is_too_old_is_told_with_both_versions(environment, wording):
     text = (checks.ROOT / "requirements" / "driver.in").read_text()
     names, pins = checks.read_requirements(text), checks.read_pins(text)
     for name, lowest in names.items():
         environment.add(name, "8.1.0" if name == "snakemake" else pins.get(name) or lowest or "1")
     done = environment.check("driver")
     lowest = names["snakemake"]
-    assert f"requirements/driver.in: snakemake is 8.1.0; Regatta needs {lowest} or newer." in done.stderr
+    wording.lines(done.stderr, "requirements/driver.in: snakemake is")
     assert "missing" not in done.stderr.replace("what is missing", "")
 
 
-def test_a_pin_of_the_driver_admits_no_other_version_and_one_of_the_ranks_does(environment):
+def test_a_pin_of_the_driver_admits_no_other_version_and_one_of_the_ranks_does(environment, wording):
     driver, rank = ((checks.ROOT / "requirements" / f"{name}.in").read_text() for name in ("driver", "rank"))
     pins, plugin = checks.read_pins(driver), "snakemake-executor-plugin-slurm"
     locked = (checks.ROOT / "requirements" / "driver.lock").read_text()
@@ -133,9 +133,7 @@ def test_a_pin_of_the_driver_admits_no_other_version_and_one_of_the_ranks_does(e
         environment.add(name, "2.99" if name == plugin else pins.get(name) or lowest or "1")
     done = environment.check("driver")
     assert done.returncode == 1
-    assert [line for line in done.stderr.splitlines() if "needs exactly" in line] == [
-        f"requirements/driver.in: {plugin} is 2.99; Regatta needs exactly {pins[plugin]}."
-    ]
+    wording([line for line in done.stderr.splitlines() if "needs exactly" in line])
     environment.add("torch", "2.9.0", requires="numpy")
     environment.add("torchvision", "0.24.0", requires="torch ==2.9.0")
     assert checks.read_pins(rank)["torch"] != "2.9.0"
@@ -157,13 +155,12 @@ def test_a_pair_of_one_build_is_not_imported(environment):
         ("2.12.1", "0.27.1", ["--import"]),
     ],
 )
-def test_a_wrong_pair_is_told_with_both_versions_and_the_way_out(environment, torch, torchvision, arguments):
+def test_a_wrong_pair_is_told_with_both_versions_and_the_way_out(environment, torch, torchvision, arguments, wording):
     environment.add("torch", torch)
     environment.add("torchvision", torchvision, WRONG_PAIR, requires="torch (==2.12.1)")
     done = environment.check(*arguments, "rank")
     assert done.returncode == 1
-    assert f"torch {torch} and torchvision {torchvision} are not of the same build" in done.stderr
-    assert "importing them fails: RuntimeError: operator torchvision::nms does not exist" in done.stderr
+    wording.lines(done.stderr, "are not of")
     assert "from one index" in done.stderr
     assert "make VENV=DIR" in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,9 +2,11 @@
 
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file, number_text
+from regatta.report.panels import Table
 
 STEP = Column("step_s", "step time", shown_as="ms", better="smaller", interval="interval", is_shown=True)
 RATE = Column("throughput_samples_per_s", "throughput per {rank}", better="larger")
@@ -40,7 +42,7 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
         (RATE, "cuda", "Throughput per GPU (samples/s)"),
         (RATE, "cpu", "Throughput per process (samples/s)"),
         (Column("cost_hours_per_million_tokens", "Cost"), "cuda", "Cost (GPU hours per million tokens)"),
-        (Column("wrapper_ratio", "DDP"), "cpu", "DDP"),
+        (Column("ddp_ratio", "DDP"), "cpu", "DDP"),
         (Column("bucket_cap_mb", "Bucket"), "cpu", "Bucket (MiB)"),
         (Column("duration_s", "duration", text=lambda row: "2 min"), "cpu", "Duration"),
         (Column("idle_gpu_hours", "idle"), "cpu", "Idle (process hours)"),
@@ -48,6 +50,33 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
 )
 def test_headings_have_the_unit_and_the_words_of_the_device(column, device, heading):
     assert column.heading(device) == heading
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "unit"),
+    [
+        ("saved_bytes", 512, "B"),
+        ("saved_bytes", 1023, "B"),
+        ("saved_bytes", 1024, "KiB"),
+        ("saved_bytes", 48.5 * 2**10, "KiB"),
+        ("saved_bytes", 1.5 * 2**20, "MiB"),
+        ("saved_bytes", 60 * 2**30, "GiB"),
+        ("saved_bytes", 0, "B"),
+        ("lag_s", 2e-9, "\N{MICRO SIGN}s"),
+        ("lag_s", 2e-3, "ms"),
+        ("lag_s", 90, "s"),
+    ],
+)
+def test_a_fitted_column_has_the_largest_unit_that_its_largest_value_reaches(name, largest, unit):
+    assert Column(name, "size", shown_as="MiB").fitted(largest).unit_text == unit
+
+
+def test_a_table_shows_bytes_in_one_unit_for_each_column():
+    saved, peak = (Column(f"{name}_bytes", name, WHOLE, shown_as="MiB") for name in ("saved", "peak"))
+    rows = pd.DataFrame({"saved_bytes": [512, 1000], "peak_bytes": [2**20, 2**29]})
+    table = Table.of_columns("memory", (saved, peak), rows, "cpu")
+    assert table.columns == ("Saved (B)", "Peak (MiB)")
+    assert table.rows == (("512", "1.00"), ("1,000", "512"))
 
 
 # Half of an interval's width is rounded to two digits if it begins with 1, else to one.

@@ -3,7 +3,7 @@
 import pytest
 from formats_files import FILES, run_script, text_of
 
-from regatta.compare.fields import different_values, single_differences
+from regatta.compare.fields import single_differences
 
 GH200 = FILES / "ddp-2x4-gh200.txt"
 
@@ -63,8 +63,3 @@ def test_pairs_are_counted_and_cells_that_differ_in_two_fields_are_no_pair():
     # Other parts of a matrix, and other workloads, are no difference between campaigns.
     assert single_differences([spec(), spec(dtype="fp16", nodes=2)], [spec(dtype="fp16"), spec(nodes=4)]) == []
     assert single_differences([spec()], [spec(operation="broadcast")]) == []
-
-
-def test_fields_without_a_common_value_are_listed():
-    found = different_values([spec(), spec(nodes=2)], [spec(device="cpu", backend="gloo", nodes=2)])
-    assert found == ["backend: nccl in base, gloo in test", "device: cuda in base, cpu in test"]

@@ -5,20 +5,25 @@ import pytest
 from comparison_results import cell_of, results_of, write_folder
 from synthetic import make_header, report_data
 
-from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
-from regatta.compare.output import comparison_page, difference_text, history_page
+from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.output import comparison_page, difference_text
 from regatta.report.page import load_template
 from regatta.report.panels import full_names
 from regatta.store.csv_files import LAUNCHES, make_table
-from regatta.topics.comparison.section import NOT_KNOWN, TOPIC, Difference, environment_table, section
+from regatta.topics.comparison.section import (
+    MOST_ROWS,
+    NOT_KNOWN,
+    TOPIC,
+    Difference,
+    environment_table,
+    largest_first,
+    section,
+)
 from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import (
-    MOST_ROWS,
     axis_text,
-    finding_text,
-    finding_values,
+    compared_findings,
     judged_rows,
-    largest_first,
     with_labels,
 )
 
@@ -61,62 +66,99 @@ def test_the_table_has_the_largest_effect_first_and_the_verdict_early():
     assert table.cells[0].startswith("collective-all_reduce-16384-")
 
 
-def values_of(times):
-    return finding_values(with_labels(judged_rows(comparisons_table(*results_of(times)))))
+def findings_of(times, **fields):
+    """Return the statement and the verdicts on the pairs of a campaign."""
+    return compared_findings(with_labels(judged_rows(comparisons_table(*results_of(times, **fields)))))
 
 
-def test_the_finding_counts_the_verdicts_and_names_the_largest_difference():
-    values = values_of(times_of(RATIOS))
+def test_the_findings_count_the_verdicts_and_name_the_largest_difference():
+    found, verdicts = findings_of(times_of(RATIOS))
+    values = found.values
     assert values["by_verdict"] == {"slower": 2, "faster": 1, "inconclusive": 0, "equivalent": 1}
-    assert (values["largest"], values["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 [0.489, 0.511]")
+    assert (values["largest"], verdicts.words["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 [0.489, 0.511]")
     assert values["margins"] == (0.05,)
-    assert "ratio 0.500 [0.489, 0.511]" in finding_text(values)
-    assert "largest" not in values_of(times_of({4096: 1.0}))
+    assert (found.kind, found.words["slower"], found.words["faster"], found.words["num"]) == ("both_ways", 2, 1, 4)
+    assert (found.words["num_beyond"], found.words["limit"]) == (3, "")
 
 
-def eight(ratios):
-    return times_of({4096 * (i + 1): ratio for i, ratio in enumerate(ratios)})
-
-
-def test_the_finding_has_the_direction_where_most_pairs_differ_significantly_and_nearly_all_ratios_agree():
-    """Launches of a side range over 4 %, so a ratio is significant from about 1.05 on."""
-    found = values_of(eight([1.1, 1.2, 1.1, 1.3, 1.4, 1.5, 1.6, 1.001]))
-    direction = found["direction"]
-    assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (7, 8, True)
-    assert (direction["median_ratio"], direction["most_ratio"]) == (pytest.approx(1.25), pytest.approx(1.6))
-    assert found["num_significant"] == {"slower": 7, "faster": 0}
-    assert "p_value" not in direction
-    assert "significantly slower in 7 of 8 pairs (median of all 25.0 %, maximum 60.0 %)" in finding_text(found)
+def eight(ratios, shares_batch=False):
+    times = times_of({4096 * (i + 1): ratio for i, ratio in enumerate(ratios)})
+    return [(cell, launches) for cell, launches, _ in times] if shares_batch else times
 
 
 @pytest.mark.parametrize(
-    ("ratios", "significant"),
+    ("is_turned", "chosen", "other", "size", "excess"),
+    [(False, "contained", "bound", "25 %", "25 %"), (True, "bound", "contained", "20 %", "25 %")],
+)
+def test_the_value_to_use_is_named_where_most_pairs_differ_and_nearly_all_ratios_agree(
+    is_turned, chosen, other, size, excess
+):
+    """Launches of a side range over 4 %, so a ratio is significant from about 1.05 on. One of eight ratios is not."""
+    ratios = [1.1, 1.2, 1.1, 1.3, 1.4, 1.5, 1.6, 1.001]
+    found = findings_of(eight([1 / ratio for ratio in ratios] if is_turned else ratios))[0]
+    direction, words = found.values["direction"], found.words
+    assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (7, 8, not is_turned)
+    assert direction["median_ratio"] == pytest.approx(0.8 if is_turned else 1.25, rel=2e-3)
+    assert direction["most_ratio"] == pytest.approx(1 / 1.6 if is_turned else 1.6)
+    assert (found.kind, words["chosen"], words["other"], words["significant"]) == ("one_is_slower", chosen, other, 7)
+    assert (words["size"], words["excess"]) == (size, excess)
+    assert (words["num_beyond"], words["num_open"], words["limit"]) == (7, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "kind", "significant"),
     [
-        ([1.002] * 8, (0, 0)),  # eight of eight above 1: pairs of the same launches are not independent
-        ([1.1] * 4 + [1.002] * 4, (4, 0)),  # half of the pairs
-        ([1.1] * 17 + [0.8] * 3, (17, 3)),  # 85 % on one side
+        ([1.03] * 8, "uncertain", (0, 0)),  # eight of eight above 1: pairs of the same launches are not independent
+        ([1.1] * 4 + [1.03] * 4, "uncertain", (4, 0)),  # half of the pairs
+        ([1.1] * 17 + [0.8] * 3, "both_ways", (17, 3)),  # 85 % on one side
     ],
 )
-def test_without_a_common_direction_the_significant_pairs_are_counted(ratios, significant):
-    values = values_of(eight(ratios))
-    assert values["direction"] is None
-    assert tuple(values["num_significant"].values()) == significant
-    slower, faster = significant
-    pairs, sides = f"{len(ratios)} pairs", f"({slower} slower, {faster} faster)"
-    text = f"statistically significant in {slower + faster} of {pairs} {sides}."
-    assert (text if slower else f"not statistically significant in any of {pairs}.") in finding_text(values)
+def test_without_a_common_direction_the_significant_pairs_are_counted(ratios, kind, significant):
+    found = findings_of(eight(ratios))[0]
+    assert (found.kind, found.values["direction"]) == (kind, None)
+    assert tuple(found.values["num_significant"].values()) == significant
+    assert (found.words["slower"], found.words["faster"]) == significant
 
 
-def test_a_pair_within_the_margin_can_differ_significantly():
+def test_an_uncertain_comparison_says_how_much_is_possible():
+    """An interval of 3 % ± 2.2 %, on a log scale."""
+    found = findings_of(eight([0.97, *[1.03] * 7]))[0]
+    low, high = re.fullmatch("between (.*) % faster and (.*) % slower", found.words["span"]).groups()
+    assert float(low) == pytest.approx(100 - 97 / 1.022, abs=0.3)
+    assert float(high) == pytest.approx(103 * 1.022 - 100, abs=0.3)
+    assert (found.words["num_open"], found.words["num_beyond"]) == (8, 0)
+
+
+def test_a_difference_within_the_margin_is_named_if_it_is_that_of_most_pairs():
     """Paired launches with exactly 2 %: equivalent at a margin of 5 %, and significantly slower."""
+    found, _ = findings_of(eight([1.02] * 4, shares_batch=True))
+    assert found.values["by_verdict"]["equivalent"] == found.values["num_significant"]["slower"] == 4
+    assert (found.kind, found.words["chosen"], found.words["excess"]) == ("one_is_slower", "contained", "2.0 %")
+    assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, "5 %")
+
+
+def test_equal_pairs_without_a_direction_say_within_what():
+    found, _ = findings_of(eight([1.02, 1.01, 0.98, 1.0], shares_batch=True))
+    assert (found.kind, found.words["within"]) == ("equal", "2.0 %")
+    assert found.values["by_verdict"]["equivalent"] == 4
+    assert found.values["num_significant"] == {"slower": 2, "faster": 1}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "chosen", "within"),
+    [((1.5, 1.2), "contained", None), ((0.5, 1.2), None, None), ((1.0, 1.0), None, "0.0 %")],
+)
+def test_of_several_values_one_is_chosen_only_if_it_is_faster_than_each(ratios, chosen, within):
     times = []
-    for index in range(4):
-        times.append((cell_of("contained", 4096 * (index + 1)), FIVE, ["a-0"] * 5))
-        times.append((cell_of("bound", 4096 * (index + 1)), [1.02 * value for value in FIVE], ["a-0"] * 5))
-    values = values_of(times)
-    assert values["by_verdict"]["equivalent"] == 4
-    assert values["num_significant"] == {"slower": 4, "faster": 0}
-    assert values["direction"]["num"] == 4
+    for size in RATIOS:
+        for stack, ratio in zip(("contained", "bound", "other"), (1, *ratios), strict=True):
+            cell = cell_of(stack, size)
+            cell["spec"]["stack"]["binds"] = [stack]
+            times.append((cell, [ratio * value for value in FIVE]))
+    found = findings_of(times)[0]
+    assert found.kind == "several_values"
+    assert (found.words.get("chosen"), found.words.get("within")) == (chosen, within)
+    assert found.words["reference"] == "contained"
 
 
 ALTERNATING, IN_BLOCKS = ((0, 3, 4), (1, 2, 5)), ((0, 1, 2), (3, 4, 5))  # minutes at which launches start
@@ -147,28 +189,36 @@ def test_launches_of_one_side_before_all_of_the_other_are_a_warning(minutes, num
     comparisons = comparisons_table(campaign, measurements)
     launches = make_table(launches, LAUNCHES)
     data = report_data(campaign, measurements, comparisons=comparisons, launches=launches)
-    found = TOPIC.warnings(data)
-    assert [advice.values for advice in found] == ([{"num": num, "num_pairs": 2}] if num else [])
+    found = [finding for finding in TOPIC.findings(data) if finding.kind == "not_interleaved"]
+    assert [finding.values for finding in found] == ([{"num": num, "num_pairs": 2}] if num else [])
+    assert TOPIC.findings(data)[0].values["num_in_blocks"] == num
     if num:
         assert len(found[0].sources[0].rows) == 2
 
 
 def test_below_three_launches_no_verdict_is_possible_and_none_is_counted():
     times = [(cell, launches[:2], batches[:2]) for cell, launches, batches in times_of(RATIOS)]
-    values = values_of(times)
-    assert values["num_undecidable"] == values["num"] == 4
-    assert "Verdicts" not in finding_text(values)
-    assert values_of([*times[:2], *times_of(RATIOS)[2:]])["num_undecidable"] == 1
+    [found] = findings_of(times)
+    assert found.kind == "too_few_launches"
+    assert found.values["num_undecidable"] == found.values["num"] == 4
+    assert findings_of([*times[:2], *times_of(RATIOS)[2:]])[0].words["few"] == 1
 
 
-def test_the_section_says_what_is_compared_by_which_margin():
-    section = section_of(times_of(RATIOS))
-    assert "primary time" in section.lead
-    assert "Margin: 5.0 % (default)." in section.lead
-    assert "Warning" not in section.lead
+def test_the_number_of_repeats_that_settles_most_open_pairs_is_the_next_step():
+    campaign, measurements = results_of(eight([1.03] * 4))
+    comparisons = comparisons_table(campaign, measurements)
+    data = report_data(campaign, measurements, comparisons=comparisons)
+    [found] = [finding for finding in TOPIC.findings(data) if finding.kind == "open_pairs"]
+    needed = set(comparisons["launches_needed"])
+    assert found.values == {"num": 4, "num_pairs": 4, "repeats": 5 + needed.pop()}
+    assert not needed
 
 
-def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ():
+def test_the_verdicts_have_their_margin_with_its_source():
+    assert findings_of(times_of(RATIOS))[1].words["of_margin"] == "5 % (default)"
+
+
+def test_alike_stacks_have_a_table_of_their_own():
     """Eight ratios, all above 1, and none of them judged."""
     times = []
     for index in range(8):
@@ -184,8 +234,6 @@ def test_alike_stacks_have_a_table_of_their_own_and_a_warning_where_they_differ(
     assert table.caption == "stack again vs. contained: identical stacks (A/A), no verdict (8)"
     assert "verdict" not in table.columns
     assert table.rows[0][0] == "all-reduce · 1×2 · 32 KiB"  # 0.8 % from 1
-    assert "8 of 8 ratios above 1" in section.lead
-    assert "Margin:" not in section.lead
 
 
 def test_rows_beyond_the_most_are_counted_and_named_a_file():
@@ -311,46 +359,39 @@ class Page(HTMLParser):
         self.scripts += tag == "script"
 
 
-def pages_of(tmp_path):
+def page_of(tmp_path):
     before = write_folder(tmp_path / "before", [(cell_of("bound", size), FIVE) for size in RATIOS], "01")
     after = write_folder(
         tmp_path / "<b>after", [(cell_of("bound", size), [r * t for t in FIVE]) for size, r in RATIOS.items()], "09"
     )
     base, test = read_campaign(before), read_campaign(after)
-    return comparison_page(compare_campaigns(base, test, 0.05)), history_page(history_of_cells([base, test]))
+    return comparison_page(compare_campaigns(base, test, 0.05))
 
 
-def test_the_pages_stand_alone(tmp_path):
-    for text in pages_of(tmp_path):
-        page = Page(text)
-        assert page.silent == page.scripts == 0
-        assert len(page.ids) == len(set(page.ids))
-        anchors = [address[1:] for address in page.addresses if address.startswith("#")]
-        assert anchors
-        assert set(anchors) <= set(page.ids)
-        assert all(address.startswith(("#", "data:")) for address in page.addresses)
-        assert "<b>after" not in text
-        assert "&lt;b&gt;after" in text
+def test_the_page_stands_alone(tmp_path):
+    text = page_of(tmp_path)
+    page = Page(text)
+    assert page.silent == page.scripts == 0
+    assert len(page.ids) == len(set(page.ids))
+    anchors = [address[1:] for address in page.addresses if address.startswith("#")]
+    assert anchors
+    assert set(anchors) <= set(page.ids)
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert "<b>after" not in text
+    assert "&lt;b&gt;after" in text
 
 
 def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
-    text, history = pages_of(tmp_path)
-    answer = text[text.index('<ul class="answer">') :]
+    text = page_of(tmp_path)
+    answer = text[text.index('<ul class="summary">') :]
     lines = re.findall("<li>(.*)</li>", answer[: answer.index("</ul>")])
-    assert [re.sub("<.*?>", "", line) for line in lines] == [
-        "2 of 4 comparisons slower; 1 faster, 0 inconclusive, 1 equivalent (margin 5.0 %)",
-        "Largest effect: all-reduce · 1×2 · 16 KiB; ratio 0.500 [0.489, 0.511]: faster",
-        "No environment difference was recorded",
-    ]
+    assert [re.search('href="#(.*?)"', line)[1] for line in lines] == ["comparisons", "comparisons", "environment"]
     assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')
-    assert "<figure" not in text
     assert "All cells are in both campaigns." in text
-    assert "4 cells in 2 campaigns. The environment changed 0 times." in history
-    assert "<figure" in history
 
 
 def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path):
-    page = pages_of(tmp_path)[0]
+    page = page_of(tmp_path)
     heads = re.findall('<th scope="col">(.*?)</th>', page)
     assert heads[-6:] == ["Verdict", "Time, test", "Time, base", "Ratio, test / base", "95 % interval", "n"]
     assert "reference" not in page[page.index("<main>") : page.index("</main>")]  # below are the columns of the CSV

@@ -18,7 +18,7 @@ from regatta.topics.comparison.heatmap import (
     ratio_matrices,
 )
 from regatta.topics.comparison.tables import comparisons_table
-from regatta.topics.comparison.texts import counts_text, finding_text, finding_values, judged_rows, with_labels
+from regatta.topics.comparison.texts import UNSETTLED, compared_findings, judged_rows, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
@@ -215,13 +215,10 @@ def test_a_slower_cell_whose_margin_is_not_settled_is_not_counted_as_inconclusiv
     (row,) = table.itertuples()
     assert (row.verdict, 1 < row.time_low_ratio < 1.05 < row.time_high_ratio) == ("inconclusive", True)
     assert row.p_adjusted < 0.001
-    assert counts_text(table) == (
-        "0 of 1 comparison slower, 0 faster, 0 inconclusive, 0 equivalent,"
-        " 1 slower or faster with the margin not settled"
-    )
-    values = finding_values(with_labels(judged_rows(table)))
-    assert (values["by_verdict"]["inconclusive"], values["num_unsettled"]) == (1, 1)
-    assert "inconclusive" not in finding_text(values)
+    found, verdicts = compared_findings(with_labels(judged_rows(table)))
+    assert (found.values["by_verdict"]["inconclusive"], found.values["num_unsettled"]) == (1, 1)
+    assert (found.kind, found.words["num_open"]) == ("one_is_slower", 1)
+    assert verdicts.words["verdicts"] == f"1 {UNSETTLED}"
     (square,) = squares_of(ratio_matrices(table, {})[0]).values()
     assert square.state == "unsettled"
-    assert "whether beyond the 5 % margin is not settled" in square.note
+    assert "may or may not exceed the 5 % margin" in square.note

@@ -79,25 +79,25 @@ def test_each_flipped_bit_is_found_and_costs_at_most_the_lines_that_it_is_in(tmp
         assert all(line in kept for line in undamaged), (place, bit)
 
 
-def test_a_changed_digit_is_named_with_its_line(tmp_path):
+def test_a_changed_digit_is_named_with_its_line(tmp_path, wording):
     found = read(tmp_path, WHOLE.replace(b"5678", b"5679"))
-    assert found.problems == ["l0.jsonl: line 3 is damaged (its checksum is wrong); skipped"]
+    wording(found.problems)
     assert recorded(found) == ["b"]
     assert read_one_line(tmp_path / "l0.jsonl", 3) is None
     assert [number for number, _ in Tail(tmp_path / "l0.jsonl").read()] == [1, 2, 4, 5, 6]
 
 
-def test_a_removed_line_is_named_and_the_others_are_used(tmp_path):
+def test_a_removed_line_is_named_and_the_others_are_used(tmp_path, wording):
     lines = WHOLE.splitlines(keepends=True)
     found = read(tmp_path, b"".join(lines[:1] + lines[3:]))
-    assert found.problems == ["l0.jsonl: line 2, 3 missing"]
+    wording(found.problems)
     assert recorded(found) == ["b"]
 
 
-def test_a_line_that_was_copied_is_used_once(tmp_path):
+def test_a_line_that_was_copied_is_used_once(tmp_path, wording):
     lines = WHOLE.splitlines(keepends=True)
     found = read(tmp_path, b"".join([*lines[:3], lines[2], *lines[3:]]))
-    assert found.problems[0] == "l0.jsonl: line 4 repeats line 3; skipped"
+    wording(found.problems[0])
     assert recorded(found).count("a") == 1
 
 
@@ -111,35 +111,35 @@ def test_lines_in_another_order_are_named_and_used(tmp_path, first, second):
     assert found.problems
 
 
-def test_a_line_of_another_launch_is_not_used(tmp_path):
+def test_a_line_of_another_launch_is_not_used(tmp_path, wording):
     lines, others = WHOLE.splitlines(keepends=True), sealed_file(LINES, "l1").splitlines(keepends=True)
     found = read(tmp_path, b"".join([*lines[:4], others[4], lines[5]]))
-    assert found.problems == ["l0.jsonl: line 5 is damaged (its checksum is wrong); skipped"]
+    wording(found.problems)
     assert recorded(found) == ["a"]
 
 
 @pytest.mark.parametrize("content", [WHOLE, b"".join(json.dumps(line).encode() + b"\n" for line in LINES)])
-def test_a_file_with_the_name_of_another_launch_is_not_used(tmp_path, content):
+def test_a_file_with_the_name_of_another_launch_is_not_used(tmp_path, content, wording):
     found = read(tmp_path, content, "l1")
-    assert found.problems == ["l1.jsonl: line 1 belongs to launch l0: the file was swapped or renamed; file skipped"]
+    wording(found.problems)
     assert (found.header, found.lines) == (None, [])
 
 
-def test_a_line_that_lost_its_checksum_is_damaged_and_a_file_without_any_is_of_an_earlier_version(tmp_path):
+def test_a_line_that_lost_its_checksum_is_damaged_and_a_file_without_any_is_of_an_earlier_version(tmp_path, wording):
     lines = WHOLE.splitlines(keepends=True)
     lines[2] = json.dumps(LINES[2]).encode() + b"\n"
-    assert read(tmp_path, b"".join(lines)).problems == ["l0.jsonl: line 3 is damaged (it has no checksum); skipped"]
+    wording(read(tmp_path, b"".join(lines)).problems)
     old = read(tmp_path, b"".join(json.dumps(line).encode() + b"\n" for line in LINES))
     assert (old.problems, old.is_checked, recorded(old)) == ([], False, ["a", "b"])
 
 
-def test_a_launch_that_was_killed_in_a_line_is_continued_by_the_driver(tmp_path):
+def test_a_launch_that_was_killed_in_a_line_is_continued_by_the_driver(tmp_path, wording):
     path = tmp_path / "l0.jsonl"
     path.write_bytes(b"".join(WHOLE.splitlines(keepends=True)[:4]) + b'{"kind":"rec')
     append_launch_line(path, LINES[4])
     found = read_launch_file(path)
     assert recorded(found) == ["a", "b"]
-    assert found.problems == ["l0.jsonl: line 5 is truncated or corrupt (12 bytes); skipped"]
+    wording(found.problems)
     old = tmp_path / "l1.jsonl"
     old.write_bytes(b'{"kind":"start","cell":"a"}\n')
     append_launch_line(old, {"kind": "stopped"})
@@ -381,20 +381,20 @@ def test_an_edited_manifest_does_not_decide(results, edit):
 WITHOUT_RIGHTS = "setpriv --bounding-set=-dac_override,-dac_read_search".split() if os.getuid() == 0 else []
 
 
-def test_a_folder_is_empty_only_where_nothing_ran(tmp_path):
+def test_a_folder_is_empty_only_where_nothing_ran(tmp_path, wording):
     assert launch_paths(tmp_path / "launches") == []
     (tmp_path / "launches").symlink_to("nowhere")
-    with pytest.raises(UserError, match=r"launches: is a dangling symbolic link to nowhere"):
+    with wording.raises(UserError):
         launch_paths(tmp_path / "launches")
     (tmp_path / "launches").unlink()
     (tmp_path / "launches").write_text("")
-    with pytest.raises(UserError, match=r"launches: cannot be read \(Not a directory\)"):
+    with wording.raises(UserError):
         launch_paths(tmp_path / "launches")
 
 
-def test_a_store_that_is_missing_although_batches_were_finished_stops_the_plan(tmp_path, results):
+def test_a_store_that_is_missing_although_batches_were_finished_stops_the_plan(tmp_path, results, wording):
     shutil.rmtree(results / "launches")
-    with pytest.raises(UserError, match=r"launches: is missing, but .*manifest.json names launch files in it"):
+    with wording.raises(UserError):
         plan(tmp_path, collectives(*SIZES))
 
 
@@ -439,21 +439,21 @@ def test_what_is_no_store_ends_each_step_with_status_2_and_changes_nothing(analy
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o333])
-def test_a_store_that_may_not_be_read_is_never_replaced_by_an_empty_one(analysed, mode):
+def test_a_store_that_may_not_be_read_is_never_replaced_by_an_empty_one(analysed, mode, wording):
     before = content_of(analysed)
     (analysed / "launches").chmod(mode)
     line = [*WITHOUT_RIGHTS, sys.executable, SCRIPTS / "rebuild_report.py", analysed]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     (analysed / "launches").chmod(0o755)
     assert done.returncode == USER_ERROR
-    assert done.stderr.startswith(f"{analysed}/launches: cannot be read (Permission denied)")
+    wording.lines(done.stderr, "/launches: cannot be")
     assert content_of(analysed) == before
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_file_in_place_of_a_folder_is_one_message(tmp_path, name):
+def test_a_file_in_place_of_a_folder_is_one_message(tmp_path, name, wording):
     (tmp_path / name).write_text("")
-    with pytest.raises(UserError, match=rf"{name}: is not a folder"):
+    with wording.raises(UserError):
         check_folders(tmp_path, FOLDERS)
 
 
@@ -461,22 +461,20 @@ def test_a_file_in_place_of_a_folder_is_one_message(tmp_path, name):
 
 
 @pytest.mark.parametrize("edit", [lambda text: text[:-200], lambda text: text.replace('"repeats": 3', '"repeats": 2')])
-def test_a_damaged_or_edited_frozen_campaign_is_written_again(tmp_path, results, edit):
+def test_a_damaged_or_edited_frozen_campaign_is_written_again(tmp_path, results, edit, wording):
     [frozen] = results.glob("campaign.*.json")
     whole = frozen.read_text()
     frozen.write_text(edit(whole))
     assert frozen.read_text() != whole
     [done] = tidy_frozen(plan(tmp_path, collectives(*SIZES)))
-    assert done.startswith(f"{frozen}: damaged or edited")
+    wording(done)
     assert frozen.read_text() == whole
     assert tidy_frozen(plan(tmp_path, collectives(*SIZES))) == []
 
 
-def test_a_second_frozen_campaign_is_removed(tmp_path, results):
+def test_a_second_frozen_campaign_is_removed(tmp_path, results, wording):
     [frozen] = results.glob("campaign.*.json")
     second = results / "campaign.000000000000.json"
     shutil.copy(frozen, second)
-    assert tidy_frozen(plan(tmp_path, collectives(*SIZES))) == [
-        f"{second}: removed: it belonged to an earlier version of the campaign"
-    ]
+    wording(tidy_frozen(plan(tmp_path, collectives(*SIZES))))
     assert [*results.glob("campaign.*.json")] == [frozen]

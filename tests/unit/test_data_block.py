@@ -10,6 +10,7 @@ from synthetic import analyse, collective_cell, make_campaign, make_cell, report
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from test_training_runs import write_store
 
+from regatta.kit.findings import FAIR, LOW
 from regatta.report.cells import (
     MOST_STATIC_ROWS,
     campaign_cells,
@@ -23,7 +24,7 @@ from regatta.report.findings import Advice
 from regatta.report.page import load_template
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
-from regatta.topics.catalog import make_tables, warnings_by_cell
+from regatta.topics.catalog import make_tables, marks, warnings_by_cell
 
 TIME = "2026-11-21T23:00:00Z"
 STACKS = ("contained", "bound")
@@ -208,8 +209,8 @@ def test_the_drawer_says_slower_where_only_the_margin_is_not_settled():
     assert list(data.tables["comparisons"]["verdict"]) == ["inconclusive"]
     assert found["p_value"][0] < 1e-6
     text = block["texts"]["words"][found["verdict"][0]]
-    assert text.startswith("slower by 5.0")
-    assert text.endswith("whether beyond the 5 % margin is not settled")
+    assert text.startswith("5.0–5.8 % slower")
+    assert "may or may not exceed the 5 % margin" in text
 
 
 def test_bucket_prediction_and_rejected_fit_belong_to_the_cells_of_their_curve():
@@ -312,11 +313,17 @@ def test_a_cell_has_the_subjects_of_the_warnings_on_it():
     first, second, *_ = (cell["id"] for cell in data.campaign["cells"])
     advice = [
         Advice("Outliers: 3 of 23.", "", (), cells=(first, second)),
-        Advice("Variation: 12 %.", "", (), cells=(second, "another")),
-        Advice("3 launches per cell: too few.", "", ()),
+        Advice("Shared hosts: 12.", "", (), cells=(second,), rank=LOW),
+        Advice("Few launches.", "", (), cells=(*(cell["id"] for cell in data.campaign["cells"]),), rank=FAIR),
     ]
-    block = data_block(data, warnings_by_cell(advice))
+    block = data_block(data, warnings_by_cell(advice), marks(data, advice))
     words, indices = block["texts"]["words"], block["cells"]["warning"]
-    assert [words[index] for index in indices[:2]] == ["Outliers", "Outliers; Variation"]
-    assert set(indices[2:]) == {None}
-    assert static_rows(block)["warnings"] == {0: "Outliers", 1: "Outliers; Variation"}
+    assert [words[index] for index in indices[:2]] == [
+        "Outliers; Few launches.",
+        "⚠ Outliers; Shared hosts; Few launches.",
+    ]
+    num_skipped = len(data.campaign["skipped"])
+    assert {words[index] for index in indices[2 : len(indices) - num_skipped]} == {"Few launches."}
+    # A note marks no cell, nor does what concerns more than a fifth of them.
+    assert static_rows(block)["marks"] == {1: "Shared hosts"}
+    assert [index is None for index in block["cells"]["invalid"]] == [place != 1 for place in range(len(indices))]

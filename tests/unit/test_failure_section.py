@@ -4,7 +4,8 @@ import html
 import re
 from pathlib import Path
 
-from synthetic import make_report
+import pytest
+from synthetic import make_campaign, make_report, report_data
 from synthetic_failures import CAUSES, LOG, write_failing
 
 from regatta.core.text import PHASE_WORDS, status_text
@@ -13,10 +14,9 @@ from regatta.topics.failures import (
     FAILURES,
     PLACE,
     STATUSES,
-    LostTime,
     failure_groups,
-    lost_text,
-    lost_time,
+    failures_table,
+    findings,
     skipped_groups,
 )
 from regatta.topics.timeline import TIMELINE
@@ -187,16 +187,18 @@ def test_the_time_lost_is_that_of_launches_without_a_record_and_of_failed_record
     launches.append(timed_launch("d", None, 0, 1))
     records = [timed_record("a", "failed", 100.0), timed_record("c", "ok", 20.0), timed_record("c", "timeout", 45.0)]
     records += [timed_record("c", "failed", None), timed_record(None, "not_measured", None)]
-    lost = lost_time(make_table(launches, TIMELINE), make_table(records, MEASUREMENTS))
+    measurements = make_table(records, MEASUREMENTS)
+    tables = {"timeline": make_table(launches, TIMELINE), "failures": failures_table(measurements)}
+    data = report_data(make_campaign([], device="cuda"), measurements, **tables)
     # (900 + 450) s x 8 GPUs = 3 GPU hours, one launch unknown; 45 s x 8 GPUs = 0.1 GPU hours, one record unknown.
-    assert lost == (LostTime(3, 1, 3.0), LostTime(2, 1, 0.1))
-    text = lost_text(lost, "cuda")
-    assert "3.00 GPU hours in 3 launches" in text or "3.0 GPU hours in 3 launches" in text
-    assert "6.0 GPU minutes in 2 failed measurements" in text
+    [line] = [finding.values for finding in findings(data) if finding.kind == "failed"]
+    assert (line["lost_hours"], line["num_lost_unknown"]) == (pytest.approx(3.1), 2)
 
 
 def test_time_lost_of_unknown_length_is_not_zero():
-    lost = lost_time(make_table([timed_launch("d", None, 0, 1)], TIMELINE), make_table([], MEASUREMENTS))
-    assert lost == (LostTime(1, 1, None), LostTime(0, 0, None))
-    assert lost_text(lost, "cuda").startswith("Time lost: n/a in 1 launch without")
-    assert lost_text((LostTime(0, 0, None), LostTime(0, 0, None)), "cuda") == ""
+    timeline = make_table([timed_launch("d", None, 0, 1)], TIMELINE)
+    data = report_data(make_campaign([], device="cuda"), make_table([], MEASUREMENTS), timeline=timeline)
+    [line] = [finding.values for finding in findings(data)]
+    assert (line["lost_hours"], line["num_lost_unknown"]) == (None, 1)
+    [line] = [finding.values for finding in findings(report_data(make_campaign([]), make_table([], MEASUREMENTS)))]
+    assert (line["lost_hours"], line["num_lost_unknown"]) == (None, 0)

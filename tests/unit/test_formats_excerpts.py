@@ -30,19 +30,19 @@ def excerpt(*left_out: str) -> str:
 
 
 @pytest.mark.parametrize("left_out", [("concluded",), ("concluded", "Out of bounds", "Avg bus")])
-def test_an_excerpt_reads_as_the_whole_file_with_the_shape_and_operation_of_the_options(tmp_path, left_out):
+def test_an_excerpt_reads_as_the_whole_file_with_the_shape_and_operation_of_the_options(tmp_path, left_out, wording):
     whole = read(tmp_path, TABLE)
     found = read(tmp_path, excerpt(*left_out), nodes=2, gpus_per_node=4, operation="all_reduce")
     shared = ("benchmark", "parameters", "nodes", "gpus_per_node", "times_s", "printed", "failure")
     pairs = zip(found.readings, whole.readings, strict=True)
     assert all(getattr(a, name) == getattr(b, name) for a, b in pairs for name in shared)
     assert {(r.num_iterations, r.num_warmup) for r in found.readings} == {(None, None)}
-    assert "no header: completeness not checked" in found.notes
+    wording(found.notes)
 
 
-def test_a_wrong_number_of_ranks_is_noticed_by_the_bus_bandwidth(tmp_path):
+def test_a_wrong_number_of_ranks_is_noticed_by_the_bus_bandwidth(tmp_path, wording):
     text = refusal(tmp_path, excerpt("concluded"), nodes=1, gpus_per_node=4, operation="all_reduce")
-    assert "GB/s with 4 ranks; expected busbw" in text
+    wording(text)
 
 
 @pytest.mark.parametrize("missing", ["nodes", "gpus_per_node", "operation"])
@@ -64,14 +64,14 @@ def test_an_option_that_contradicts_the_file_is_refused(tmp_path, options, expec
     assert expected in refusal(tmp_path, TABLE, **options)
 
 
-def test_an_option_that_contradicts_a_csv_is_refused(tmp_path):
+def test_an_option_that_contradicts_a_csv_is_refused(tmp_path, wording):
     path = GOLDEN / "exported.csv"
     shapes = {(r.nodes, r.gpus_per_node) for r in read_import(path, Options()).source.readings}
     most = max(gpus for _, gpus in shapes)
     assert most > 1
-    with pytest.raises(UserError, match="--gpus-per-node 1 contradicts the file"):
+    with wording.raises(UserError):
         read_import(path, Options(gpus_per_node=1))
-    with pytest.raises(UserError, match="--operation broadcast contradicts the file"):
+    with wording.raises(UserError):
         read_import(path, Options(operation="broadcast"))
 
 

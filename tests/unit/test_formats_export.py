@@ -115,34 +115,34 @@ def test_what_a_report_has_no_place_for_is_refused(laptop, where, message):
         FORMAT["pytorch-json"].write(read_results_folder(laptop, where))
 
 
-def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path):
+def test_two_shapes_of_as_many_ranks_have_no_place_in_one_report(tmp_path, wording):
     cells = [train_cell("resnet18", nodes, gpus, strategy="ddp") for nodes, gpus in ((1, 4), (2, 2))]
     folder = write_results(tmp_path / "c", make_campaign(cells), LAPTOP)
     write_analysed(folder)
-    with pytest.raises(UserError, match=r"1×4 and 2×2 have the same number of ranks.* --where nodes=2"):
+    with wording.raises(UserError):
         FORMAT["pytorch-json"].write(read_results_folder(folder, {}))
 
 
-def test_a_table_without_samples_cannot_become_a_report(tmp_path):
+def test_a_table_without_samples_cannot_become_a_report(tmp_path, wording):
     run_import(tmp_path / "c", "ddp-2x8-v100.txt")
     write_analysed(tmp_path / "c")
-    with pytest.raises(UserError, match=r"has no samples by rank, .* Use --format csv"):
+    with wording.raises(UserError):
         FORMAT["pytorch-json"].write(read_results_folder(tmp_path / "c", {}))
 
 
-def test_a_folder_without_tables_says_how_to_make_them(tmp_path):
+def test_a_folder_without_tables_says_how_to_make_them(tmp_path, wording):
     run_import(tmp_path / "c", "times.csv")
     (tmp_path / "c" / "measurements.csv").unlink()
-    with pytest.raises(UserError, match=r"does not contain measurements.csv. .*rebuild_report.py"):
+    with wording.raises(UserError):
         read_results_folder(tmp_path / "c", {})
-    with pytest.raises(UserError, match=r"does not contain one campaign"):
+    with wording.raises(UserError):
         read_results_folder(tmp_path / "nothing", {})
 
 
 # --- Suite
 
 
-def test_the_suite_has_one_object_for_each_world_size_with_efficiency_in_percent_and_its_word(laptop):
+def test_the_suite_has_one_object_for_each_world_size_with_efficiency_in_percent_and_its_word(laptop, wording):
     reports = FORMAT["suite-json"].write(read_results_folder(laptop, {}))
     assert [(r["name"], r["world_size"]) for r in reports] == [("laptop_1gpu", 1), ("laptop_2gpu", 2)]
     _, tables, _ = analysed(laptop)
@@ -155,7 +155,7 @@ def test_the_suite_has_one_object_for_each_world_size_with_efficiency_in_percent
     assert "poor" in {entry["grade"] for entry in reports[1]["results"]["training"].values()}
     sizes = [entry["message_bytes"] for entry in reports[1]["results"]["communication"]["allreduce"].values()]
     assert sizes == [4096 * 4**i for i in range(7)]
-    assert reports[1]["config"]["statistic"] == "geometric mean over launches"
+    wording(reports[1]["config"]["statistic"])
     assert set(reports[0]["results"]["communication"]) == set()
 
 
@@ -181,7 +181,8 @@ def test_nothing_unknown_is_written_as_a_number(tmp_path):
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     write_analysed(tmp_path / "c")
     text = json.dumps(FORMAT["suite-json"].write(read_results_folder(tmp_path / "c", {})), allow_nan=False)
-    assert '"warmup_iters": null, "benchmark_iters": null' in text
+    assert '"warmup_iters": null,' in text
+    assert '"benchmark_iters": null' in text
     assert "NaN" not in text
 
 
@@ -240,9 +241,9 @@ def test_each_form_by_command_line(laptop, tmp_path):
     assert (tmp_path / "t.csv").read_text().startswith("table,cell,benchmark,model")
 
 
-def test_an_error_on_the_command_line_is_one_message(laptop, tmp_path):
+def test_an_error_on_the_command_line_is_one_message(laptop, tmp_path, wording):
     done = run_script("export_results.py", laptop, "--format", "csv", "--out", "x_{world_size}.csv", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "only suite-json is written by world size" in done.stderr
+    wording.lines(done.stderr, "only suite-json is")
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []

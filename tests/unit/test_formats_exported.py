@@ -58,10 +58,10 @@ def test_the_suite_has_blocking_and_pipelined_time_apart_and_gives_both_back(mea
     assert after["stop"] == "imported: median"
 
 
-def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path):
+def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path, wording):
     report = FORMAT["suite-json"].write(read_results_folder(measured, {}))
     done = run_script("compare.py", measured, saved(tmp_path, report), cwd=tmp_path)
-    assert "note: memory is not imported" in done.stdout
+    wording.lines(done.stdout, "note: memory is")
 
 
 def test_the_suite_of_cpus_stays_one_of_cpus_regardless_of_its_gpus(tmp_path):
@@ -92,10 +92,10 @@ def test_a_report_keeps_device_backend_shape_and_parameters(tmp_path, device, ba
         assert spec["stack"]["name"] == "host"
 
 
-def test_a_report_without_a_device_is_one_of_gpus_and_a_note_says_so():
+def test_a_report_without_a_device_is_one_of_gpus_and_a_note_says_so(wording):
     source = read("ddp-2x4.json")
     assert source.device == "cuda"
-    assert any("device and image size not in the file" in note for note in source.notes)
+    wording.lines(source.notes, "device and image")
 
 
 def test_a_report_has_its_launches_and_their_pipelined_time(measured, tmp_path):
@@ -167,7 +167,7 @@ def test_times_of_measurements_have_their_nanoseconds(tmp_path):
     assert round(written * 1e10) == round(median_ns * 10)
 
 
-def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path):
+def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path, wording):
     cells = [
         collective_cell(2**20, 1, 2, stack=stack, device="cuda", backend=backend)
         for stack in ("host", "bound")
@@ -176,7 +176,7 @@ def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path):
     bad = {(cells[0]["id"], 1): ("timeout", "measure", "no record after 60 s")}
     folder = results(tmp_path / "before", [*cells, collective_cell(64, 2, 2, device="cuda")], bad, device="cuda")
     outcome = run_import(tmp_path / "back", saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {}))))
-    assert any("1 launch with a status other than ok excluded" in note for note in outcome.notes)
+    wording.lines(outcome.notes, "1 launch with")
     for cell in cells:
         spec = cell["spec"]
         fields = {"stack": spec["stack"]["name"], "backend": spec["backend"], "message_bytes": 2**20}
@@ -189,11 +189,11 @@ def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path):
     assert not tables["comparisons"]["is_paired"].any()  # the file does not say which launches shared an allocation
 
 
-def test_one_name_for_two_stacks_of_a_file_is_refused(tmp_path):
+def test_one_name_for_two_stacks_of_a_file_is_refused(tmp_path, wording):
     cells = [collective_cell(64, 1, 2, stack=stack) for stack in ("host", "bound")]
     folder = results(tmp_path / "before", cells)
     path = saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {})))
-    with pytest.raises(UserError, match=r"--stack x: .* several stacks \(bound, host\), .* Remove the option"):
+    with wording.raises(UserError):
         run_import(tmp_path / "back", path, stack="x")
     one = saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {"stack": "host"})), "one")
     run_import(tmp_path / "back", one, stack="x")
@@ -242,9 +242,8 @@ def partly_failed(tmp_path_factory):
         {"stack": "host", "operation": "barrier"},
     ],
 )
-def test_a_choice_that_nothing_measured_has_is_refused(partly_failed, where):
-    selected = ", ".join(f"{name}={value}" for name, value in where.items())
-    with pytest.raises(UserError, match=f"no cell with {selected} has a valid record"):
+def test_a_choice_that_nothing_measured_has_is_refused(partly_failed, where, wording):
+    with wording.raises(UserError):
         read_results_folder(partly_failed, where)
 
 
@@ -258,27 +257,27 @@ def test_an_export_of_nothing_ends_with_one_message_and_no_file(partly_failed, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_campaign_without_a_valid_record_is_not_exported(tmp_path):
+def test_a_campaign_without_a_valid_record_is_not_exported(tmp_path, wording):
     failed = {(TWO["id"], repeat): "not_measured" for repeat in range(3)}
     folder = results(tmp_path / "before", [TWO], failed)
-    with pytest.raises(UserError, match="no cell has a valid record"):
+    with wording.raises(UserError):
         read_results_folder(folder, {})
 
 
-def test_what_a_form_has_no_place_for_is_told_at_the_export(measured, tmp_path):
+def test_what_a_form_has_no_place_for_is_told_at_the_export(measured, tmp_path, wording):
     done = run_script("export_results.py", measured, "--format", "pytorch-json", "--out", "p.json", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "p.json\n")
-    assert "note: 1 cell of collective excluded: not representable in pytorch-json" in done.stderr
+    wording.lines(done.stderr, "note: 1 cell")
     folder = read_results_folder(measured, {})
     for kind in ("suite-json", "csv"):
         assert not any("no place for" in note for note in export_notes(folder, FORMAT[kind]))
 
 
-def test_a_mean_that_an_imported_row_holds_as_median_is_told_at_the_export(tmp_path):
+def test_a_mean_that_an_imported_row_holds_as_median_is_told_at_the_export(tmp_path, wording):
     run_import(tmp_path / "c", "nccl-12-columns.txt")
     write_analysed(tmp_path / "c")
     notes = export_notes(read_results_folder(tmp_path / "c", {}), FORMAT["csv"])
-    assert any("p50_s of some imported rows is a back-to-back mean" in note for note in notes)
+    wording.lines(notes, "p50_s of some")
 
 
 # --- Sweeps: no format has a field for nodes

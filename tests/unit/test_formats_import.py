@@ -4,11 +4,12 @@ import hashlib
 import json
 import math
 import os
+import re
 
 import pandas as pd
 import pytest
 from formats_files import ALL, FILES, NEEDS, TIME, analysed, collected, read, run_import, run_script, text_of
-from synthetic import make_report
+from synthetic import make_report, report_data
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
@@ -40,7 +41,7 @@ def test_two_nodes_of_four_gpus_have_the_known_efficiency(tmp_path, model, none_
     row = scaling_of(tables, model)["ddp", 2, 4]
     assert round(100 * row.efficiency_ratio, 1) == none_percent
     assert round(100 * row.intra_node_ratio * row.inter_node_ratio, 1) == wrapped_percent
-    assert (round(row.wrapper_ratio, 3), round(row.intra_node_ratio, 3), round(row.inter_node_ratio, 3)) == parts
+    assert (round(row.ddp_ratio, 3), round(row.intra_node_ratio, 3), round(row.inter_node_ratio, 3)) == parts
     assert (row.num_launches, row.interval, row.num_planned) == (1, "single", 1)
     assert row.throughput_samples_per_s == pytest.approx(8 * {"resnet50": 1233.5, "resnet101": 706.5}[model], rel=1e-5)
 
@@ -151,7 +152,7 @@ def test_wrong_results_are_failures_without_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_format_makes_lines_that_keep_the_schema_and_cells_that_are_measured(tmp_path, name):
+def test_every_format_makes_lines_that_keep_the_schema_and_cells_that_are_measured(tmp_path, name, wording):
     run_import(tmp_path / "c", name)
     for launch in read_store(tmp_path / "c" / "launches"):
         assert [violation(line) for _, line in launch.lines] == [None] * len(launch.lines)
@@ -161,7 +162,7 @@ def test_every_format_makes_lines_that_keep_the_schema_and_cells_that_are_measur
     assert set(tables["measurements"]["status"]) == {"ok"}
     assert len(tables["measurements"]) == len(read(name).readings)
     assert problems["invalid"] == []
-    assert campaign["description"].startswith("Imported, not measured by Regatta.")
+    wording(campaign["description"].partition(" Times:")[0])
 
 
 def as_windows_writes_it(content):
@@ -266,10 +267,10 @@ def test_the_same_file_under_another_stack_stays_what_it_was(tmp_path):
 # --- Nothing half
 
 
-def test_one_file_that_is_cut_off_keeps_all_others_out(tmp_path):
+def test_one_file_that_is_cut_off_keeps_all_others_out(tmp_path, wording):
     cut = tmp_path / "cut.txt"
     cut.write_text(text_of("nccl-13-columns.txt")[:-200], encoding="utf-8")
-    with pytest.raises(UserError, match=r"cut.txt:\d+: the run is incomplete.* Nothing was imported."):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", "nccl-12-columns.txt", cut)
     assert not (tmp_path / "c").exists()
     run_import(tmp_path / "c", "nccl-12-columns.txt")
@@ -336,36 +337,36 @@ def test_a_figure_that_no_machine_has_is_refused(tmp_path, file, old, new, messa
     assert not (tmp_path / "c").exists()
 
 
-def test_the_same_row_twice_in_a_file_is_refused_where_it_means_nothing(tmp_path):
+def test_the_same_row_twice_in_a_file_is_refused_where_it_means_nothing(tmp_path, wording):
     text = text_of("nccl-12-columns.txt").split("\n")
     rows = [i for i, line in enumerate(text) if line.startswith(("     1048576", "     2097152"))]
     text[rows[1]] = text[rows[0]]
     path = tmp_path / "twice.txt"
     path.write_text("\n".join(text), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"twice.txt:{rows[1] + 1}: duplicate result for all_gather on 1 x 8"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", path)
     assert not (tmp_path / "c").exists()
 
 
-def test_a_campaign_that_was_measured_is_left_alone(tmp_path):
+def test_a_campaign_that_was_measured_is_left_alone(tmp_path, wording):
     from synthetic import write_laptop
 
     folder = write_laptop(tmp_path / "laptop")
     before = content_of(folder)
-    with pytest.raises(UserError, match=r"belongs to a measured campaign. .* Choose a different --campaign"):
+    with wording.raises(UserError):
         run_import(folder, "times.csv")
     assert content_of(folder) == before
 
 
-def test_cpus_and_gpus_are_not_mixed_in_one_campaign(tmp_path):
+def test_cpus_and_gpus_are_not_mixed_in_one_campaign(tmp_path, wording):
     run_import(tmp_path / "c", "times.csv")
-    with pytest.raises(UserError, match="the files mix GPU and CPU results"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", "osu-allreduce.txt")
 
 
 @pytest.mark.parametrize(("name", "stack"), [("../x", "a"), ("a b", "a"), ("ok", "a-b"), ("ok", "x_again"), ("ok", "")])
-def test_names_that_cells_and_folders_cannot_have_are_refused(tmp_path, name, stack):
-    with pytest.raises(UserError, match="a name must be"):
+def test_names_that_cells_and_folders_cannot_have_are_refused(tmp_path, name, stack, wording):
+    with wording.raises(UserError):
         import_files([FILES / "times.csv"], tmp_path / name.replace("/", "%"), stack, Options(), now=lambda: TIME)
 
 
@@ -373,17 +374,16 @@ def test_names_that_cells_and_folders_cannot_have_are_refused(tmp_path, name, st
 
 
 @pytest.mark.slow
-def test_import_and_report_by_command_line(tmp_path):
+def test_import_and_report_by_command_line(tmp_path, wording):
     done = run_script("import_results.py", FILES / "ddp-2x4-gh200.txt", "--campaign", "published", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "ddp-2x4-gh200.txt: pytorch-text, 12 rows" in done.stdout
-    assert "note: label 1M/8G with 4 ranks is 1 x 4" in done.stdout
+    wording.lines(done.stdout, "ddp-2x4-gh200.txt: pytorch-text, 12")
+    wording.lines(done.stdout, "note: label 1M/8G")
     done = run_script("rebuild_report.py", "results/published", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "results" / "published" / "report.html").read_text(encoding="utf-8")
-    assert "Imported, not measured by Regatta" in page
-    assert "come from the printed median" in page
-    assert "All 12 planned measurements produced valid records." in page
+    for key in ("Imported, not measured", "come from the printed", "All 12 planned"):
+        wording(re.findall(rf"[^<>]*{key}[^<]*", page))
 
 
 def test_a_report_of_means_alone_can_be_built(tmp_path):
@@ -391,18 +391,18 @@ def test_a_report_of_means_alone_can_be_built(tmp_path):
     assert "mean over iterations" in make_report(tmp_path / "c").read_text(encoding="utf-8")
 
 
-def test_an_error_on_the_command_line_is_one_message(tmp_path):
+def test_an_error_on_the_command_line_is_one_message(tmp_path, wording):
     (tmp_path / "x").write_text("hello\n", encoding="utf-8")
     done = run_script("import_results.py", "x", "--campaign", "c", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("x:1: unknown format, first line 'hello'; expected ")
+    wording.lines(done.stderr, "x:1: unknown format,")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "results").exists()
 
 
 def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
-    from regatta.topics.memory import memory_tables
+    from regatta.topics.memory import section
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")
-    assert memory_tables(tables["memory"], "cpu") is None
+    assert not section(report_data({"device": "cpu"}, None, memory=tables["memory"])).has_content

@@ -57,13 +57,13 @@ def test_a_launch_file_that_was_cut_short_is_written_again(tmp_path):
     assert content_of(tmp_path / "c") == before
 
 
-def test_another_file_waits_until_a_killed_import_was_completed_so_that_no_repeat_is_given_twice(tmp_path):
+def test_another_file_waits_until_a_killed_import_was_completed_so_that_no_repeat_is_given_twice(tmp_path, wording):
     second = tmp_path / "second.txt"
     second.write_text(text_of(TABLE).replace("0.097s     329/s", "0.098s     326/s"), encoding="utf-8")
     run_import(tmp_path / "c", TABLE)
     launches_of(tmp_path / "c")[0].unlink()
     before = content_of(tmp_path / "c")
-    with pytest.raises(UserError, match=rf"import of {TABLE} was interrupted.* Import that file again first"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", second)
     assert content_of(tmp_path / "c") == before
     run_import(tmp_path / "c", second, TABLE)
@@ -89,9 +89,9 @@ def test_an_import_that_is_stopped_takes_back_what_it_wrote_and_leaves_the_campa
 # --- At the same time
 
 
-def test_a_second_import_into_a_campaign_is_refused_while_one_runs_and_works_behind_it(tmp_path):
+def test_a_second_import_into_a_campaign_is_refused_while_one_runs_and_works_behind_it(tmp_path, wording):
     with hold(tmp_path / ".c.import.lock", "taken"):
-        with pytest.raises(UserError, match=r"another import into this campaign is running. .* \(process \d+"):
+        with wording.raises(UserError):
             run_import(tmp_path / "c", "times.csv")
         assert not (tmp_path / "c").exists()
         run_import(tmp_path / "d", "times.csv")
@@ -115,44 +115,44 @@ def test_the_lock_is_held_until_the_campaign_is_written(tmp_path, monkeypatch):
 # --- Names and files that are none
 
 
-def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path):
+def test_a_campaign_name_cannot_lead_out_of_the_results_folder(tmp_path, wording):
     for name in ("../esc", str(tmp_path / "esc"), ".", "", "a/b", "..", "a\n"):
-        with pytest.raises(UserError, match=r"--campaign '.*': a name must be at most 64 letters"):
+        with wording.raises(UserError):
             store_import.campaign_folder(tmp_path / "results", name)
     assert store_import.campaign_folder(tmp_path, "v1.0-a_b") == tmp_path / "v1.0-a_b"
     done = run_script("import_results.py", FILES / "times.csv", "--campaign", "../esc", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("--campaign '../esc': a name must be at most 64 letters")
+    wording.lines(done.stderr, "--campaign '../esc': a")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, wording):
     os.mkfifo(tmp_path / "pipe")
     done = run_script("import_results.py", "pipe", "--campaign", "c", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "pipe: cannot be read (Is a pipe or device). Nothing was imported.\n"
+    wording(done.stderr)
 
 
 # --- Own files that were damaged
 
 
 @pytest.mark.parametrize("missing", ["sha256", "device", "num_launches", "stack"])
-def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, missing):
+def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, missing, wording):
     run_import(tmp_path / "c", "times.csv")
     path = launches_of(tmp_path / "c")[0]
     header, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     (header if missing == "device" else header["imported"]).pop(missing)
     write_lines(path, [header, *lines])
-    with pytest.raises(UserError, match=rf"jsonl: the first line is damaged \(.*{missing}.*\). Delete it, and import"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", "osu-bw.txt")
 
 
-def test_an_empty_launch_file_of_an_imported_campaign_is_one_message_and_can_be_mended(tmp_path):
+def test_an_empty_launch_file_of_an_imported_campaign_is_one_message_and_can_be_mended(tmp_path, wording):
     run_import(tmp_path / "c", "times.csv")
     before = content_of(tmp_path / "c")
     path = launches_of(tmp_path / "c")[0]
     path.write_bytes(b"")
-    with pytest.raises(UserError, match=r"jsonl: has no launch line. Delete it, and import"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", "times.csv")
     path.unlink()
     run_import(tmp_path / "c", "times.csv")
@@ -169,10 +169,10 @@ def test_a_record_without_a_spec_is_written_again(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7"])
-def test_a_frozen_campaign_that_is_damaged_is_one_message(tmp_path, text):
+def test_a_frozen_campaign_that_is_damaged_is_one_message(tmp_path, text, wording):
     run_import(tmp_path / "c", "times.csv")
     next((tmp_path / "c").glob("campaign.*.json")).write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"campaign\..*json: is damaged .*Delete it and run"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", "times.csv")
 
 
@@ -189,31 +189,31 @@ def suite(parameters=None, **entry):
 
 
 @pytest.mark.parametrize(
-    ("report", "message"),
+    "report",
     [
-        (suite({"image_size": "<b>x"}), "image_size = '<b>x' is not an integer"),
-        (suite({"image_size": 224.5}), "image_size = 224.5 is not an integer"),
-        (suite({"image_size": True}), "image_size = true is not an integer"),
-        (suite({"image_size": 2**63}), "image_size = 9223372036854775808 is out of range"),
-        (suite({"image_size": -1}), "image_size = -1 is out of range"),
-        (suite({"bucket_cap_mb": "x"}), "bucket_cap_mb = 'x' is not a number"),
-        (suite({"bucket_cap_mb": True}), "bucket_cap_mb = true is not a number"),
-        (suite({"compile": "yes"}), "compile = 'yes' is not true or false"),
-        (suite({"optimizer": 7}), "optimizer = 7 is not a string"),
-        (suite({"optimizer": ""}), "optimizer = '' is invalid"),
-        (suite(model="a\0b"), r"model = .* is invalid \(1 to 200 printable characters"),
-        (suite(model="a\nb"), r"model = .* is invalid \(1 to 200 printable characters"),
-        (suite(model="\ud800"), r"model = .* is invalid \(1 to 200 printable characters"),
-        (suite(model="x" * 201), r"model = .* is invalid \(1 to 200 printable characters"),
-        (suite(strategy=" "), "strategy = ' ' is invalid"),
-        (suite() | {"config": {"device": "cpu", "backend": "gl\x1boo"}}, "backend = .* is invalid"),
-        (suite(samples_per_second=10**400), "samples_per_second = 1000.* is out of range"),
+        suite({"image_size": "<b>x"}),
+        suite({"image_size": 224.5}),
+        suite({"image_size": True}),
+        suite({"image_size": 2**63}),
+        suite({"image_size": -1}),
+        suite({"bucket_cap_mb": "x"}),
+        suite({"bucket_cap_mb": True}),
+        suite({"compile": "yes"}),
+        suite({"optimizer": 7}),
+        suite({"optimizer": ""}),
+        suite(model="a\0b"),
+        suite(model="a\nb"),
+        suite(model="\ud800"),
+        suite(model="x" * 201),
+        suite(strategy=" "),
+        suite() | {"config": {"device": "cpu", "backend": "gl\x1boo"}},
+        suite(samples_per_second=10**400),
     ],
 )
-def test_a_value_that_no_table_can_hold_is_refused(tmp_path, report, message):
+def test_a_value_that_no_table_can_hold_is_refused(tmp_path, report, wording):
     path = tmp_path / "suite.json"
     path.write_text(json.dumps(report), encoding="utf-8")
-    with pytest.raises(UserError, match=f"suite.json: .*{message}.* Nothing was imported") as raised:
+    with wording.raises(UserError) as raised:
         run_import(tmp_path / "c", path)
     str(raised.value).encode()
     assert not (tmp_path / "c").exists()
@@ -255,13 +255,13 @@ def test_a_version_that_is_no_text_of_one_line_cannot_spoil_the_store(tmp_path):
 
 
 @pytest.mark.parametrize("number", ["0.0_260", "٠.٠٢٦٠", "0x1p-5", "1_0", "inf", "nan", "-1", "1e999", "."])
-def test_a_number_of_a_csv_has_ascii_digits_and_no_underscores(tmp_path, number):
+def test_a_number_of_a_csv_has_ascii_digits_and_no_underscores(tmp_path, number, wording):
     path = tmp_path / "x.csv"
     text = text_of("times.csv")
     assert ",0.0260" in text
     path.write_text(text.replace(",0.0260", f",{number}", 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"x.csv:5: seconds .*; expected a number above 0"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", path)
     path.write_text(text.replace("2,4,nccl,cuda,0.0260", "1_0,4,nccl,cuda,0.0260", 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"x.csv:5: nodes '1_0'; expected an integer of at least 1"):
+    with wording.raises(UserError):
         run_import(tmp_path / "c", path)

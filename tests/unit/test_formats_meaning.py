@@ -35,7 +35,7 @@ OTHERS = {"blocking": blocking, "graph": lambda: changed(graph=10), "aggregated"
 
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("other", OTHERS)
-def test_times_with_another_meaning_are_refused_with_both_places(tmp_path, other, is_first):
+def test_times_with_another_meaning_are_refused_with_both_places(tmp_path, other, is_first, wording):
     files = {"plain.txt": text_of(TABLE), "other.txt": OTHERS[other]()}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -46,7 +46,7 @@ def test_times_with_another_meaning_are_refused_with_both_places(tmp_path, other
         with pytest.raises(UserError, match=rf"{second}:\d+: .*{first}:\d+ is: .*Nothing was imported"):
             run_import(tmp_path / "c", *arguments)
     assert {path.name: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()} == before
-    with pytest.raises(UserError, match="cannot be launches of one cell"):
+    with wording.raises(UserError):
         run_import(tmp_path / "both", tmp_path / first, tmp_path / second)
     assert not any((tmp_path / "both").rglob("*.jsonl"))
     run_import(tmp_path / "d", tmp_path / second)  # another campaign takes it

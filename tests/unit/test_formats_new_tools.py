@@ -24,12 +24,12 @@ def test_json_of_rccl_tests_has_the_in_place_time_of_an_all_reduce():
     assert source.readings[0].parameters["algorithm"] is None
 
 
-def test_json_of_rccl_tests_without_mpi_needs_the_shape():
+def test_json_of_rccl_tests_without_mpi_needs_the_shape(wording):
     rows = [
         {k: v for k, v in row.items() if k not in ("nodes", "ranks", "ranksPerNode", "gpusPerRank")}
         for row in json.loads(text_of("rccl-mpi.json"))
     ]
-    with pytest.raises(UserError, match=r"f: no device listed; expected .*--nodes and --gpus-per-node"):
+    with wording.raises(UserError):
         read_text(json.dumps(rows), "f", Options())
     assert read_text(json.dumps(rows), "f", Options(1, 8)).readings == read("rccl-mpi.json").readings
 
@@ -53,10 +53,10 @@ def test_json_of_rccl_tests_that_is_not_clear_names_the_entry(index, change, mes
         read_text(json.dumps(rows), "f", Options())
 
 
-def test_wrong_values_of_rccl_tests_are_a_failure_and_unchecked_ones_a_note():
+def test_wrong_values_of_rccl_tests_are_a_failure_and_unchecked_ones_a_note(wording):
     text = text_of("rccl-mpi.json")
     assert read_text(text.replace('"wrong": "0"', '"wrong": "3"', 1), "f", Options()).readings[0].failure
-    assert "some results were not checked (N/A)" in read_text(text.replace('"0"', '"N/A"', 1), "f", Options()).notes
+    wording.lines(read_text(text.replace('"0"', '"N/A"', 1), "f", Options()).notes, "some results were")
 
 
 # --- all_reduce_bench.py

@@ -52,8 +52,8 @@ def test_escapes_are_removed_and_brackets_of_a_text_are_not():
     assert strip_prefixes("\x1b[1;31mred\x1b[0m [0] a\n\x1b]0;title\x07b") == "red [0] a\nb"
 
 
-def test_an_unknown_prefix_is_named_with_its_line():
+def test_an_unknown_prefix_is_named_with_its_line(wording):
     text = (FILES[0].parent / "nccl-13-columns.txt").read_text()
     marked = "\n".join("rank-0 says " + line for line in text.split("\n"))
     line = 1 + next(i for i, line in enumerate(text.split("\n")) if "nThread" in line)
-    assert reading(marked, "a.txt").startswith(f"a.txt:{line}: unknown prefix 'rank-0 says'")
+    wording(reading(marked, "a.txt"), line=f"a.txt:{line}:")

@@ -31,10 +31,10 @@ def test_each_program_in_a_job_log_is_a_run_and_the_same_table_twice_is_two_laun
     assert of_order == {(3, 0): "2.27.7", (2, 0): "2.28.4", (3, 1): "2.27.7"}
 
 
-def test_lines_of_a_message_are_those_of_the_whole_file():
+def test_lines_of_a_message_are_those_of_the_whole_file(wording):
     text = text_of("rccl-several.txt").replace("26.89   20.16", "26.89   90.16")
     line = next(n for n, row in enumerate(text.split("\n"), start=1) if "90.16" in row)
-    with pytest.raises(UserError, match=rf"f:{line}: algbw 26.89 and busbw 90.16 GB/s with 4 ranks"):
+    with wording.raises(UserError, line=f"f:{line}:"):
         read_text(text, "f", Options())
 
 

@@ -91,17 +91,17 @@ def test_a_number_is_held_to_what_its_readers_can_count_to(key, value, expected)
     assert mismatch(laptop_campaign() | {key: value}, "campaign") == expected
 
 
-def test_of_several_errors_the_first_by_place_is_reported_in_any_order_of_names():
+def test_of_several_errors_the_first_by_place_is_reported_in_any_order_of_names(wording):
     held = {f"s{n}": n for n in range(9)}
-    assert mismatch(manifest(held=held), "manifest") == "held.s0 = 0 is not a string"
-    assert mismatch(manifest(held=dict(reversed(held.items()))), "manifest") == "held.s0 = 0 is not a string"
+    wording(mismatch(manifest(held=held), "manifest"))
+    wording(mismatch(manifest(held=dict(reversed(held.items()))), "manifest"))
 
 
-def test_one_part_of_a_file_is_held_against_its_part_of_the_schema():
+def test_one_part_of_a_file_is_held_against_its_part_of_the_schema(wording):
     batch = {"launches": [{"repeat": 0, "stack": "host", "cells": ["a", 5]}]}
-    assert mismatch(batch, "batch", "launches") == "launches[0].cells[1] = 5 is not a string"
+    wording(mismatch(batch, "batch", "launches"))
     assert mismatch({"launches": []}, "batch", "launches") is None
-    assert mismatch({}, "batch", "launches") == "the file lacks launches"
+    wording(mismatch({}, "batch", "launches"))
 
 
 @given(JSON)
@@ -122,9 +122,9 @@ def test_the_page_of_contracts_names_each_file_that_has_a_schema():
 
 
 @pytest.mark.parametrize("levels", [100, 400, 700, 900, 960, 980, 990])
-def test_a_value_of_any_depth_is_told(tmp_path, levels):
+def test_a_value_of_any_depth_is_told(tmp_path, levels, wording):
     text = json.dumps(laptop_campaign())[:-1] + ', "repeats": ' + "[" * levels + "]" * levels + "}"
-    with pytest.raises(UserError, match=r"is damaged \((repeats = \[|it is nested too deeply|not a JSON)"):
+    with wording.raises(UserError):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", text))
 
 
@@ -135,16 +135,14 @@ def test_what_the_ranks_of_a_stack_saw_is_no_preflight_regardless_of_its_name(tm
 
 @pytest.mark.parametrize("name", ["campaign.0123456789ab.json", "batch.json", "manifest.json", "request.json"])
 @pytest.mark.parametrize("text", [DEEP, '{"a":' * 100_000, "", "5", "null", "[]", "{}", '{"schema": 1}', "\ufeff{}"])
-def test_a_file_of_nothing_that_is_expected_is_told_as_damaged(tmp_path, name, text):
-    with pytest.raises(UserError, match=rf"{name}: is damaged \(.*\). Delete it and run the same command again"):
+def test_a_file_of_nothing_that_is_expected_is_told_as_damaged(tmp_path, name, text, wording):
+    with wording.raises(UserError):
         read_frozen(written(tmp_path, name, text))
 
 
 @pytest.mark.parametrize("schema", [2, 0, "1", None, [], {"a": 1}])
-def test_another_version_of_the_schema_is_told_as_such(tmp_path, schema):
-    with pytest.raises(
-        UserError, match=r"batch.json: has schema .*; this version of Regatta reads schema 1. Use the version that"
-    ):
+def test_another_version_of_the_schema_is_told_as_such(tmp_path, schema, wording):
+    with wording.raises(UserError):
         read_frozen(written(tmp_path, "batch.json", {"schema": schema}))
 
 
@@ -154,13 +152,13 @@ def frozen_batch(folder):
     return make_batches(campaign, pairs, Price(lambda cell: 5.0, 10.0), folder / "results")[0].content
 
 
-def test_a_launch_that_names_what_its_batch_does_not_hold_is_told(tmp_path):
+def test_a_launch_that_names_what_its_batch_does_not_hold_is_told(tmp_path, wording):
     batch = frozen_batch(tmp_path)
     assert read_frozen(written(tmp_path, "batch.json", batch)) == batch
-    for key, value, message in (("stack", "gone", "stacks"), ("cells", ["gone"], "cells")):
+    for key, value in (("stack", "gone"), ("cells", ["gone"])):
         other = copy.deepcopy(batch)
         other["launches"][0][key] = value
-        with pytest.raises(UserError, match=rf"launches\[0\] names 'gone', which is not one of its {message}"):
+        with wording.raises(UserError):
             read_frozen(written(tmp_path, "batch.json", other))
 
 
@@ -174,18 +172,18 @@ def test_each_parameter_has_the_type_of_its_column():
 
 
 @pytest.mark.parametrize("versus", [5, "stack", [], {}, {"axis": []}, {"axis": "stack", "margin": "x"}])
-def test_an_axis_of_comparison_of_another_kind_is_told(tmp_path, versus):
+def test_an_axis_of_comparison_of_another_kind_is_told(tmp_path, versus, wording):
     campaign = laptop_campaign() | {"versus": versus}
-    with pytest.raises(UserError, match=r"is damaged \(versus[ .]"):
+    with wording.raises(UserError):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
 
 
 @pytest.mark.parametrize(("kind", "value", "shown"), [("cells", None, "null"), ("skipped", 7, "7")])
-def test_a_cell_without_the_name_of_its_model_is_told(tmp_path, kind, value, shown):
+def test_a_cell_without_the_name_of_its_model_is_told(tmp_path, kind, value, shown, wording):
     campaign = laptop_campaign()
     parameters = campaign[kind][0]["spec"]["parameters"]
     parameters["model"] = value
-    with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters.model = {shown} is not a string\)"):
+    with wording.raises(UserError, shown=f"{kind}[0].spec.parameters.model = {shown}"):
         read_frozen(written(tmp_path, "campaign.0123456789ab.json", campaign))
     del parameters["model"]
     with pytest.raises(UserError, match=rf"is damaged \({kind}\[0\].spec.parameters lacks model\)"):
@@ -217,11 +215,11 @@ def test_junk_among_the_notes_of_jobs_costs_only_itself(tmp_path):
 
 
 @pytest.mark.parametrize("text", [DEEP, "[]", '{"launches": 5}', '{"launches": [[]]}', '{"launches": {"a": 1}}'])
-def test_a_manifest_that_cannot_be_read_is_told_and_its_launch_files_are_read_instead(tmp_path, text):
+def test_a_manifest_that_cannot_be_read_is_told_and_its_launch_files_are_read_instead(tmp_path, text, wording):
     write_results(tmp_path / "laptop", laptop_campaign(), LAPTOP)
     before = read_history(tmp_path / "laptop")
     (tmp_path / "laptop" / "batches" / "b").mkdir(parents=True)
     path = written(tmp_path / "laptop" / "batches" / "b", "manifest.json", text)
     history = read_history(tmp_path / "laptop")
-    assert [problem.split(" (")[0] for problem in history.problems] == [f"{path}: cannot be read"]
+    wording([problem.split(" (")[0] for problem in history.problems], manifest=path)
     assert history.slots == before.slots

@@ -98,7 +98,6 @@ def write_tables(name: str, folder: Path) -> dict[str, str]:
     if name == "laptop":
         slower = write_laptop_again(folder.with_name("slower"))
         run("compare", folder, slower, "--csv", folder / "tables" / "compared.csv")
-        run("compare", "--history", folder, slower, "--csv", folder / "tables" / "history.csv")
     files = [*folder.glob("*.csv"), *folder.glob("problems.json"), *folder.glob("tables/*")]
     return {path.name: stable(path.read_text(encoding="utf-8"), folder.parent) for path in sorted(files)}
 

@@ -30,7 +30,7 @@ def tools(monkeypatch):
     return load
 
 
-def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path):
+def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path, wording):
     first_run = tools("first_run")
     stages = [
         first_run.Stage("good", ["-c", "print('fine')"], 20),
@@ -41,7 +41,7 @@ def test_a_stage_is_passed_failed_timed_out_or_not_run(tools, tmp_path):
     begin = time.monotonic()
     for stage in stages:
         first_run.run(stage, tmp_path, begin + 9)
-    assert [stage.outcome for stage in stages] == ["passed", "failed", "timed out", "not run: out of time"]
+    wording([stage.outcome for stage in stages])
     assert 6 <= stages[2].seconds < 8
     assert stages[3].seconds == 0
     assert (tmp_path / "good.log").read_text() == "fine\n"
@@ -100,7 +100,8 @@ def test_records_and_lines_of_an_unexpected_form_do_not_end_the_run(tools, tmp_p
     assert not found["passed"]
     outcomes = {check["name"]: check["outcome"] for check in found["checks"]}
     assert outcomes["FLOP/s are plausible"] == "unknown"
-    assert outcomes["A pipelined step takes no longer than a blocking one"] == "unknown"
+    [pipelined] = [name for name in outcomes if "pipelined" in name]
+    assert outcomes[pipelined] == "unknown"
     first_run.write(found, tmp_path, results)
     assert (tmp_path / "results.tar.gz").exists()
 
@@ -113,7 +114,8 @@ def test_a_check_that_cannot_read_a_record_is_unknown_and_says_why(tools, tmp_pa
     }
     assert done["check_memory"]["outcome"] == done["check_comparison"]["outcome"] == "unknown"
     assert done["check_comparison"]["found"] == "KeyError: 'low'"
-    assert done["GPU, driver, CUDA, NCCL and cuDNN are named"]["outcome"] == "ok"
+    [versions] = [check for name, check in done.items() if "cuDNN" in name]
+    assert versions["outcome"] == "ok"
 
 
 def test_a_process_that_cannot_be_killed_does_not_stop_the_run(tools, monkeypatch):
@@ -299,7 +301,7 @@ def test_checks_without_records_are_unknown_and_none_fails(outcomes):
     assert set(outcomes(device="cpu").values()) == {"unknown"}
 
 
-def test_good_records_pass(outcomes):
+def test_good_records_pass(outcomes, wording):
     found = outcomes(
         step_record(step_ms=10),
         step_record(step_ms=30, dtype="fp32"),
@@ -311,17 +313,14 @@ def test_good_records_pass(outcomes):
         preflight={"placement": [], "backends": {"nccl": "ok"}},
     )
     assert "fail" not in found.values()
-    ok = {name for name, outcome in found.items() if outcome == "ok"}
-    assert {"bf16 is faster than fp32 (lm_small)", "TF32 makes matrix products faster (lm_small)", "Tests"} <= ok
-    assert {"torch.compile is faster (lm_small)", "FLOP/s are plausible", "All backends pass the preflight"} <= ok
-    assert found["fsdp on one GPU costs at most half a step (lm_small, bf16)"] == "unknown"
+    wording(found)
 
 
-def test_counters_that_a_gpu_may_lack_are_listed_only(tools, tmp_path):
+def test_counters_that_a_gpu_may_lack_are_listed_only(tools, tmp_path, wording):
     checks = tools("checks")
     _, outcome, text = checks.check_counters([step_record() | {"host_load": {"gpus": [counters()]}}])
     assert outcome == "ok"
-    assert json.loads(text)["unknown"] == {"corrected_ecc_errors": "NVML error 3: not supported"}
+    wording(json.loads(text)["unknown"])
 
 
 def test_one_noisy_cell_does_not_fail_the_comparison_with_blocking_steps(outcomes):

@@ -2,15 +2,15 @@
 
 import pytest
 from formats_files import run_import
-from synthetic import LAPTOP, collective_cell, make_campaign, train_cell, write_results
+from synthetic import LAPTOP, make_campaign, train_cell, write_results
 from synthetic import analyse as analyse_store
 from test_frozen_tables import import_published
 
 from regatta.report.page import facts, machine_line
-from regatta.store.csv_files import make_table
-from regatta.topics.answer import answer_json
+from regatta.topics.base import unreliable_cells
 from regatta.topics.fits.section import communication_table
-from regatta.topics.quality import drifting, precision_warnings
+from regatta.topics.quality import findings
+from regatta.topics.summary import answer_json
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +19,8 @@ def imported(tmp_path_factory):
 
 
 def test_single_imported_values_are_warned_of(imported):
-    found = [warning for warning in precision_warnings(imported) if "num_single" in warning.values]
-    launches = imported.ok.groupby("cell").size()
-    assert found[0].values == {"num_single": int((launches == 1).sum()), "num_cells": len(launches)}
-    assert found[0].values["num_single"] > 0
+    [single] = [finding for finding in findings(imported) if finding.kind == "single_launches"]
+    assert set(single.cells) == set(imported.ok["cell"]) == unreliable_cells(imported)
 
 
 @pytest.mark.parametrize("file", ["osu-put-bw.txt", "osu-mbw-mr.txt", "osu-iallreduce.txt"])
@@ -47,14 +45,3 @@ def test_a_measured_campaign_has_the_times_of_its_records(tmp_path):
     data = analyse_store(write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 1)]), LAPTOP))
     assert "First record" in dict(facts(data.campaign, data.headers, data.measurements))
     assert answer_json(data)["first_record_utc"] == min(data.measurements["time_utc"])
-
-
-def test_a_trend_is_not_called_a_change_of_the_time(tmp_path):
-    """A slope may extrapolate to more than the median; a time cannot fall by 134.6 %."""
-    cell = collective_cell(4096, 1, 2)
-    columns = {"cell": "string", "repeat": "Int64", "has_drift": "boolean", "drift_ratio": "Float64"}
-    rows = [{"cell": cell["id"], "repeat": repeat, "has_drift": True, "drift_ratio": -1.346} for repeat in range(6)]
-    warning = drifting(make_table(rows, columns), {cell["id"]: "all-reduce"})
-    assert warning.values["largest"] == -1.346
-    assert "first to last" not in warning.found
-    assert "134.6 % of the median" in warning.found

@@ -36,25 +36,21 @@ RuntimeError: no x
 """
 
 
-def test_the_traceback_of_the_cause_is_chosen_not_that_of_a_rank_that_lost_its_peer():
+def test_the_traceback_of_the_cause_is_chosen_not_that_of_a_rank_that_lost_its_peer(wording):
     lines = log_excerpt(RAISED, "rank 1 on host1: RuntimeError: bucket 3 of 7 is empty")
     assert len(lines) == 4
-    assert lines[1] == '[rank1]:   File "/opt/regatta/raises.py", line 4, in <module>'
-    assert lines[-1] == "[rank1]: RuntimeError: bucket 3 of 7 is empty"
+    wording(lines[1])
+    wording(lines[-1])
 
 
-def test_without_a_traceback_of_the_cause_the_last_one_is_shown():
+def test_without_a_traceback_of_the_cause_the_last_one_is_shown(wording):
     lines = log_excerpt(RAISED, "no record within 600 s")
-    assert lines[0] == "[rank0]: Traceback (most recent call last):"
+    wording(lines[0])
     assert lines[-1].startswith("[rank0]: RuntimeError: [/pytorch/third_party/gloo")
 
 
-def test_the_summary_of_torchrun_is_not_shown():
-    assert log_excerpt(TORCHRUN, "x") == [
-        "Traceback (most recent call last):",
-        '  File "a.py", line 1, in <module>',
-        "ValueError: no",
-    ]
+def test_the_summary_of_torchrun_is_not_shown(wording):
+    wording(log_excerpt(TORCHRUN, "x"))
     only_summary = TORCHRUN.partition("ValueError: no\n")[2]
     assert log_excerpt("last words\n" + only_summary, "x") == ["last words"]
 
@@ -65,12 +61,12 @@ def test_chained_tracebacks_are_one():
     assert len(tracebacks((CHAINED + "done\n" + CHAINED).splitlines())) == 2
 
 
-def test_lines_of_two_ranks_may_alternate():
+def test_lines_of_two_ranks_may_alternate(wording):
     begin, error = "Traceback (most recent call last):", "ValueError: {}"
     lines = [f"[rank{rank}]: {text}" for text in (begin, "  File x") for rank in (0, 1)]
     lines += [f"[rank{rank}]: {error.format(rank)}" for rank in (1, 0)]
     assert [[line[:7] for line in block] for block in tracebacks(lines)] == [["[rank0]"] * 3, ["[rank1]"] * 3]
-    assert log_excerpt("\n".join(lines), "rank 1 on n1: ValueError: 1")[-1] == "[rank1]: ValueError: 1"
+    wording(log_excerpt("\n".join(lines), "rank 1 on n1: ValueError: 1"))
 
 
 def test_a_cause_names_an_error_without_its_module():
@@ -89,9 +85,9 @@ def test_lines_of_the_launcher_are_left_out(name, words):
     assert all(words in line for line in lines)
 
 
-def test_lines_of_the_launcher_are_shown_if_there_are_no_others():
+def test_lines_of_the_launcher_are_shown_if_there_are_no_others(wording):
     text = (GOLDEN / "srun" / "killed.log").read_text(encoding="utf-8")
-    assert log_excerpt(text, "x")[0] == "srun: error: n2: task 2: Killed"
+    wording(log_excerpt(text, "x"))
     assert log_excerpt("", "x") == log_excerpt("\n \n", "x") == []
 
 

@@ -1,11 +1,14 @@
 """Warnings on machines that no measurement's status shows."""
 
 import pytest
-from synthetic import CLUSTER, analyse, collective_cell, make_campaign, make_header, write_results
+from synthetic import CLUSTER, analyse, collective_cell, make_campaign, make_header, report_data, write_results
 from synthetic_stacks import write_stacks
 
+from regatta.kit.findings import LOW, NOTE
+from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics import catalog
 from regatta.topics.failures import groups_of
-from regatta.topics.machines import machine_warnings
+from regatta.topics.machines import TOPIC, findings
 from regatta.topics.timeline import overlaps
 
 
@@ -27,8 +30,8 @@ def test_a_launch_on_gpus_without_a_name_is_a_warning(tmp_path, gpus, device, nu
     campaign = make_campaign([collective_cell(4096, 1, 2, device=device)], device=device, repeats=1)
     data = analyse(write_results(tmp_path / "r", campaign, CLUSTER))
     data.headers[:] = headers_of(data, gpus, device)
-    found = [advice.values for advice in machine_warnings(data) if advice.found.startswith("Unknown GPU model")]
-    assert found == ([] if num is None else [{"num": num, "num_launches": len(gpus)}])
+    found = [finding.values["num"].get("GPU model") for finding in findings(data) if finding.kind == "unknown_versions"]
+    assert found == ([num] if device == "cuda" else [])  # versions are unknown, too
 
 
 def test_unknown_versions_of_launches_on_gpus_are_a_warning(tmp_path):
@@ -38,10 +41,45 @@ def test_unknown_versions_of_launches_on_gpus_are_a_warning(tmp_path):
     known = {"cuda": "13.0", "nccl": "2.27.5", "driver": "580.65"}
     for header, versions in zip(data.headers, (known, known | {"nccl": None}, known | {"nccl": None}), strict=True):
         header["environment"] |= versions
-    unknown = [advice.values for advice in machine_warnings(data) if advice.found.startswith("Unknown versions")]
+    unknown = [finding.values for finding in findings(data) if finding.kind == "unknown_versions"]
     assert unknown == [{"num": {"NCCL": 2}, "num_launches": 3}]
     data.campaign["imported"] = True
-    assert not [advice for advice in machine_warnings(data) if advice.found.startswith("Unknown versions")]
+    assert not [finding for finding in findings(data) if finding.kind == "unknown_versions"]
+
+
+def change(header, **environment):
+    header["environment"] |= environment
+
+
+@pytest.mark.parametrize(
+    ("edit", "kind", "rank"),
+    [
+        (lambda header: change(header, torch="2.4.0"), "mixed_versions", LOW),
+        (lambda header: change(header, settings={"tf32": True}), "mixed_machines", LOW),
+        (lambda header: header["environment"]["hosts"][0].update(host="other"), "mixed_nodes", NOTE),
+        (lambda header: header["git"].update(commit="0123456789abcdef"), "mixed_nodes", NOTE),
+        (lambda header: header["git"].update(is_dirty=True), "uncommitted", NOTE),
+    ],
+)
+def test_versions_and_machines_invalidate_a_comparison_and_nodes_and_commits_do_not(tmp_path, edit, kind, rank):
+    cells = [collective_cell(4096, 1, 2), collective_cell(4096, 1, 4)]
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3), CLUSTER))
+    before = {finding.kind for finding in findings(data)}
+    changed = next(header for header in data.headers if header["gpus_per_node"] == 4)
+    edit(changed)
+    [found] = [finding for finding in findings(data) if finding.kind not in before]
+    assert (found.kind, TOPIC.kind_of(found).rank) == (kind, rank)
+    assert kind != "mixed_machines" or found.cells == (cells[1]["id"],)  # the launches of one shape
+
+
+def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
+    problems = {"corrupt": ["l.jsonl: line 3"], "invalid": [], "after_now": [{"time_utc": "2031", "launch": "l"}]}
+    data = report_data(make_campaign([]), make_table([], MEASUREMENTS), problems=problems)
+    damaged, ahead = findings(data)
+    assert (damaged.kind, damaged.values) == ("damaged_store", {"num_torn": 1, "num_invalid": 0})
+    assert (ahead.kind, ahead.values) == ("after_now", {"num": 1})
+    assert [TOPIC.kind_of(finding).rank for finding in (damaged, ahead)] == [LOW, NOTE]
+    assert catalog.warnings(data)[0]["finding"].values == damaged.values
 
 
 def test_the_campaign_of_two_stacks_is_consistent(tmp_path):

@@ -211,11 +211,11 @@ def test_folders_of_the_users_python_are_not_seen(made, tmp_path):
     assert "wrong" not in made.make("plan", PYTHONPATH=str(tmp_path)).stdout
 
 
-def test_another_python_for_an_environment_that_exists_is_refused(made, tmp_path):
+def test_another_python_for_an_environment_that_exists_is_refused(made, tmp_path, wording):
     other = script(tmp_path / "python", "echo 3.99")
     done = made.make("env-driver", f"PYTHON={other}")
     assert done.returncode == 2
-    assert f"but PYTHON={other} is 3.99. Remove it (make clean-env), or create a second one: make VENV=" in done.stderr
+    wording.lines(done.stderr, "is 3.99. Remove", version=f"Python {sys.version_info[0]}.{sys.version_info[1]}")
 
 
 @pytest.mark.install
@@ -229,7 +229,7 @@ def test_a_changed_lock_file_is_installed(installed):
 
 
 @pytest.mark.install
-def test_an_interrupted_installation_is_continued_and_nothing_is_removed(installed):
+def test_an_interrupted_installation_is_continued_and_nothing_is_removed(installed, wording):
     """kill -9 while pip has unpacked a package and has not yet written all of it."""
     (installed.venv / ".regatta" / "installing").write_text(f"{installed.venv}\n")
     [package] = installed.venv.glob("lib/*/site-packages/snakemake.py")
@@ -239,7 +239,7 @@ def test_an_interrupted_installation_is_continued_and_nothing_is_removed(install
     before = files(installed.venv)
     done = installed.make("env-driver")
     assert done.returncode == 0, done.stderr
-    assert "was interrupted; continuing it" in done.stderr
+    wording.lines(done.stderr, "was interrupted; continuing")
     assert "Creating the environment" not in done.stderr
     assert before - files(installed.venv) == {".regatta/installing"}
     assert package.read_text() == FAKE_SNAKEMAKE
@@ -294,15 +294,12 @@ def test_a_complete_environment_at_another_path_is_used_and_not_changed(made, mo
     assert files(moved) == before
 
 
-def test_an_incomplete_environment_at_another_path_is_refused(made, moved):
+def test_an_incomplete_environment_at_another_path_is_refused(made, moved, wording):
     (moved / ".regatta" / "driver.lock").unlink()
     said = refused(made, moved)
-    assert said == (
-        f"{moved} cannot be used: it was created at {made.venv} and is incomplete. {ELSE} (make clean-env VENV='{moved}')"
-        " and run the same command again."
-    )
+    wording(said)
     (moved / ".regatta" / "made").unlink()
-    assert "its origin is unknown (no .regatta/made)" in refused(made, moved)
+    wording(refused(made, moved))
     for text, began in (("", "an unknown path"), (f"{made.venv}\n", str(made.venv))):
         (moved / ".regatta" / "installing").write_text(text)
         assert f"its installation at {began} was interrupted. {ELSE}" in refused(made, moved)
@@ -310,7 +307,7 @@ def test_an_incomplete_environment_at_another_path_is_refused(made, moved):
     assert not moved.exists()
 
 
-def test_an_environment_whose_python_is_gone_or_another_now_is_refused(made, moved):
+def test_an_environment_whose_python_is_gone_or_another_now_is_refused(made, moved, wording):
     (moved / ".regatta" / "made").write_text(f"3.11 {moved}\n")
     python = moved / "bin" / "python3"
     python.unlink()
@@ -319,7 +316,7 @@ def test_an_environment_whose_python_is_gone_or_another_now_is_refused(made, mov
     assert f"{moved} cannot be used: {gone}" in refused(made, moved)
     python.unlink()
     script(python, f"echo 3.99 '{moved}'")
-    assert f"it was created with Python 3.11, but its bin/python3 is 3.99. {ELSE}" in refused(made, moved)
+    wording(refused(made, moved))
 
 
 @pytest.mark.parametrize("name", ["photographs", "-photographs"])
@@ -358,12 +355,12 @@ def test_what_can_be_no_environment_of_regatta_is_neither_made_nor_removed(check
     assert files(checkout.folder) == before | {".regatta", ".regatta/made"}
 
 
-def test_of_a_link_nothing_is_removed(made, tmp_path):
+def test_of_a_link_nothing_is_removed(made, tmp_path, wording):
     (tmp_path / "link").symlink_to(made.venv)
     assert made.make("env-driver", f"VENV={tmp_path}/link").stderr == ""
     for link in (f"{tmp_path}/link", f"{tmp_path}/link/"):
         done = made.make("clean-env", f"VENV={link}")
-        assert f"{link} is a link. Specify its target: make clean-env VENV='{made.venv}'" in done.stderr
+        wording.lines(done.stderr, "is a link.")
     assert (tmp_path / "link" / "bin" / "python3").exists()
 
 
@@ -399,42 +396,36 @@ def test_a_complete_environment_of_another_owner_is_used_without_a_lock(shared):
 
 @pytest.mark.root
 @pytest.mark.parametrize("marker", ["installing", "driver.lock", "made"])
-def test_an_incomplete_environment_of_another_owner_is_named_as_such(shared, marker):
+def test_an_incomplete_environment_of_another_owner_is_named_as_such(shared, marker, wording):
     path = shared.venv / ".regatta" / marker
     path.unlink() if path.exists() else path.touch()
-    assert refused(shared, shared.venv) == (
-        ".venv is incomplete and belongs to root. Ask them to run the same command, or use another folder:"
-        " make VENV=DIR"
-    )
-    assert ".venv belongs to root. Nothing was removed." in refused(shared, shared.venv, "clean-env")
+    wording(refused(shared, shared.venv))
+    wording(refused(shared, shared.venv, "clean-env"))
 
 
 @pytest.mark.root
-def test_an_incomplete_environment_of_another_owner_is_not_changed_where_its_group_may_write(shared):
+def test_an_incomplete_environment_of_another_owner_is_not_changed_where_its_group_may_write(shared, wording):
     (shared.venv / ".regatta" / "driver.lock").unlink()
     for path in (shared.venv, *shared.venv.rglob("*")):
         path.chmod(0o777)
     before = files(shared.venv)
-    assert refused(shared, shared.venv).startswith(
-        ".venv is incomplete and belongs to root. Ask them to run the same command"
-    )
+    wording(refused(shared, shared.venv))
     assert files(shared.venv) == before
 
 
 @pytest.mark.root
-def test_an_environment_of_another_owner_whose_python_may_not_be_run_is_named_as_such(shared):
+def test_an_environment_of_another_owner_whose_python_may_not_be_run_is_named_as_such(shared, wording):
     """Such as one below the owner's home."""
     (shared.venv / "bin" / "python3").chmod(0o700)
     said = refused(shared, shared.venv)
-    assert said.startswith(".venv belongs to root, and its bin/python3 does not run for ")
-    assert said.endswith(". Use another folder: make VENV=DIR")
+    wording(said)
 
 
 @pytest.mark.root
-def test_an_environment_that_may_not_be_read_is_named_as_such(shared):
+def test_an_environment_that_may_not_be_read_is_named_as_such(shared, wording):
     shared.venv.chmod(0o700)
     done = shared.make("env-driver")
-    assert done.stderr.splitlines()[0] == ".venv cannot be read; it belongs to root. Use another folder: make VENV=DIR"
+    wording(done.stderr.splitlines()[0])
 
 
 def test_another_make_that_is_installing_is_waited_for(made):
@@ -453,7 +444,7 @@ def test_another_make_that_is_installing_is_waited_for(made):
 
 
 @pytest.mark.install
-def test_a_failed_installation_leaves_no_stamp(installed):
+def test_a_failed_installation_leaves_no_stamp(installed, wording):
     lock = installed.folder / "requirements" / "driver.lock"
     good = lock.read_text()
     lock.write_text(good + "absent==1.0 --hash=sha256:" + "0" * 64 + "\n")
@@ -462,7 +453,7 @@ def test_a_failed_installation_leaves_no_stamp(installed):
     finally:
         lock.write_text(good)
     assert done.returncode == 2
-    assert "requirements/driver.lock could not be installed; see pip's message above." in done.stderr
+    wording.lines(done.stderr, "requirements/driver.lock could not")
     assert installed.make("env-driver").returncode == 0
     assert installed.make("env-driver").stderr == ""
 
@@ -507,11 +498,11 @@ def test_torch_is_required_where_ranks_run_in_the_environment(
     assert re.findall(r"requirements/(\w+).in: missing", done.stderr) == ["driver"]
 
 
-def test_a_folder_that_is_no_environment_is_refused(checkout, tmp_path):
+def test_a_folder_that_is_no_environment_is_refused(checkout, tmp_path, wording):
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "one").touch()
     done = checkout.make("env-driver", f"VENV={tmp_path / 'photographs'}")
-    assert "is not a Python environment: it has no bin/python3" in done.stderr
+    wording.lines(done.stderr, "is not a")
 
 
 def test_a_python_that_is_too_old_is_told_in_one_line(checkout, tmp_path):
@@ -521,16 +512,16 @@ def test_a_python_that_is_too_old_is_told_in_one_line(checkout, tmp_path):
     assert done.stderr.splitlines()[0] == expected
 
 
-def test_a_python_without_venv_is_told_with_the_package_to_install(checkout, tmp_path):
+def test_a_python_without_venv_is_told_with_the_package_to_install(checkout, tmp_path, wording):
     bare = script(tmp_path / "python", "case $2 in *ensurepip*) exit 1 ;; *platform*) echo 3.11.2 ;; esac")
     done = checkout.make("env-driver", f"PYTHON={bare}")
-    assert "(Python 3.11.2) cannot create environments: venv or ensurepip is missing" in done.stderr
+    wording.lines(done.stderr, "(Python 3.11.2) cannot")
     assert "apt-get install python3-venv" in done.stderr
 
 
-def test_a_python_that_is_not_there_is_told(checkout):
+def test_a_python_that_is_not_there_is_told(checkout, wording):
     done = checkout.make("env-driver", "PYTHON=python9")
-    assert "PYTHON=python9 does not run. Specify Python 3.11 or newer" in done.stderr
+    wording.lines(done.stderr, "PYTHON=python9 does not")
 
 
 def test_clean_env_removes_what_regatta_made(checkout):

@@ -27,7 +27,7 @@ def test_a_term_is_defined_only_where_its_topic_has_rows(methods_of, cells, of_s
 def test_the_terms_have_the_constants_of_the_code(methods_of):
     text = methods_of(COLLECTIVES)["Comparisons"]
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
-    assert f"at least {MIN_LAUNCHES} launches per side" in text
+    assert f"From {MIN_LAUNCHES} launches per side" in text
 
 
 def test_words_of_findings_are_defined(methods_of):

@@ -21,13 +21,13 @@ from synthetic_failures import write_failing
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.answer import answer
 from regatta.topics.catalog import read_tables
 from regatta.topics.fits import section as fits
 from regatta.topics.fits.scaling import scaling_models_table
 from regatta.topics.fits.section import communication_table
 from regatta.topics.fits.section import scaling_table as scaling_laws_table
 from regatta.topics.scaling.tables import scaling_table
+from regatta.topics.summary import summary
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +181,7 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
         assert values["low_s"] == pytest.approx(8 * CLUSTER.latency_s, rel=0.02)
         assert values["high_s"] == pytest.approx(1.3 * 8 * CLUSTER.latency_s, rel=0.02)
         assert (values["num"], values["stacks"]) == (2, ["first", "second"])
-    line = next(line for line in answer(data) if line.id == "communication")
+    line = next(line for line in summary(data) if line.id == "communication")
     assert line.values["latency_bound_below_bytes"] == [reduce["low_bytes"], reduce["high_bytes"]]
 
 
@@ -195,7 +195,7 @@ def test_stacks_whose_crossover_sizes_differ_have_a_finding_each(tmp_path):
     first, second = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
     assert (first.values["stacks"], second.values["stacks"]) == (["first"], ["second"])
     assert second.values["low_bytes"] == pytest.approx(10 * first.values["low_bytes"], rel=0.05)
-    line = next(line for line in answer(data) if line.id == "communication")
+    line = next(line for line in summary(data) if line.id == "communication")
     assert line.values["latency_bound_below_bytes"] in [
         [finding.values["low_bytes"], finding.values["high_bytes"]] for finding in (first, second)
     ]

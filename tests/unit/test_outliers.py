@@ -1,21 +1,19 @@
 """Outliers are attributed to all ranks, one host or one rank, or left unclassified if the times do not show it."""
 
 import json
-import re
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import make_report, report_data, write_lines
+from synthetic import analyse, report_data, write_lines
 from synthetic_waits import write_waits
 
 from regatta.core.statistics import outer_fences
-from regatta.store.csv_files import WAITS, make_table
+from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.topics.catalog import collect
-from regatta.topics.stragglers.figures import outliers_text
-from regatta.topics.stragglers.section import costliest, outlier_groups, outlier_tables, outlier_texts, warnings
+from regatta.topics.stragglers.section import findings
 from regatta.topics.stragglers.tables import straggler_hosts_table, stragglers_table
 from regatta.topics.stragglers.waits import (
     ALL_RANKS,
@@ -230,110 +228,89 @@ def test_counts_are_summed_up_by_launch_rank_and_host():
     rows = wait_rows([launch_of(0, of_kinds(*MIXED)), launch_of(0, ()), launch_of(0, None, num_iterations=9)])
     assert [row["num_records"] for row in rows] == [3] * 4
     assert [row["num_iterations"] for row in rows] == [209] * 4
-    assert [row["num_fenced"] for row in rows] == [200] * 4  # the record of 9 iterations has no fence
-    counts = [[row[f"num_spikes{kind}"] for kind in ("", "_all_ranks", "_one_host", "_one_rank")] for row in rows]
+    assert [row["num_iterations_checked"] for row in rows] == [200] * 4  # the record of 9 iterations has no fence
+    counts = [[row[f"num_outliers{kind}"] for kind in ("", "_all_ranks", "_one_host", "_one_rank")] for row in rows]
     assert counts == [[11, 6, 1, 3]] * 4
-    assert [row["num_spikes_of_rank"] for row in rows] == [1, 0, 0, 2]
-    assert [row["num_spikes_of_host"] for row in rows] == [0, 0, 1, 1]
-    assert rows[0]["spike_cost_iterations"] == pytest.approx(11 * 0.5)
+    assert [row["num_outliers_of_rank"] for row in rows] == [1, 0, 0, 2]
+    assert [row["num_outliers_of_host"] for row in rows] == [0, 0, 1, 1]
+    assert rows[0]["outlier_cost_iterations"] == pytest.approx(11 * 0.5)
 
 
 def test_where_no_record_is_long_enough_the_counts_are_unknown_and_not_none():
     rows = wait_rows([launch_of(0, None)])
-    assert {rows[0][name] for name in ("num_fenced", "num_spikes", "num_spikes_of_rank", "num_spikes_of_host")} == {
-        None
-    }
+    assert {
+        rows[0][name]
+        for name in ("num_iterations_checked", "num_outliers", "num_outliers_of_rank", "num_outliers_of_host")
+    } == {None}
     stragglers, hosts = tables_of(launch_of(0, None))
-    assert stragglers["num_spikes"].isna().all()
-    assert stragglers["has_most_spikes"].isna().all()
-    assert hosts["num_spikes_of_host"].isna().all()
-    assert outlier_texts(outlier_groups(stragglers)) == outlier_tables(outlier_groups(stragglers), "cpu") == []
+    assert stragglers["num_outliers"].isna().all()
+    assert stragglers["has_most_outliers"].isna().all()
+    assert hosts["num_outliers_of_host"].isna().all()
+    assert "outliers" not in findings_of(launch_of(0, None))
 
 
-def test_a_host_has_its_own_spikes_and_those_of_its_ranks():
+def test_a_host_has_its_own_outliers_and_those_of_its_ranks():
     stragglers, hosts = tables_of(launch_of(0, of_kinds(*MIXED)), launch_of(1, of_kinds((ONE_RANK, 2))))
-    assert stragglers["num_spikes_of_rank"].tolist() == [1, 0, 1, 2]
-    assert set(stragglers["num_spikes_one_rank"]) == {4}
-    assert hosts["num_spikes_of_host"].tolist() == [1, 4]
-    assert set(hosts["num_spikes_of_any_host"]) == {5}
-    assert set(hosts["num_fenced"]) == {200}
+    assert stragglers["num_outliers_of_rank"].tolist() == [1, 0, 1, 2]
+    assert set(stragglers["num_outliers_one_rank"]) == {4}
+    assert hosts["num_outliers_of_host"].tolist() == [1, 4]
+    assert set(hosts["num_outliers_of_any_host"]) == {5}
+    assert set(hosts["num_iterations_checked"]) == {200}
 
 
-def test_one_has_most_spikes_if_more_than_half_are_its_own_and_chance_does_not_make_so_many():
+def test_one_has_most_outliers_if_more_than_half_are_its_own_and_chance_does_not_make_so_many():
     # 4 ranks, 4 rows: five of rank 3 have a chance of (1/4)^5, times 4 is 0.0039; four would have 0.0156.
     # 2 hosts, 2 rows: five on b have (1/2)^5 x 2 = 0.0625; eight would have 0.0078.
     for num, rank_has, host_has in ((4, False, False), (5, True, False), (8, True, True)):
         stragglers, hosts = tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * num)))
-        assert stragglers["has_most_spikes"].tolist() == [False, False, False, rank_has]
-        assert hosts["has_most_spikes"].tolist() == [False, host_has]
+        assert stragglers["has_most_outliers"].tolist() == [False, False, False, rank_has]
+        assert hosts["has_most_outliers"].tolist() == [False, host_has]
     half = of_kinds(*[(ONE_RANK, 3)] * 20, *[(ONE_RANK, 0)] * 10, *[(ONE_RANK, 1)] * 10)
-    assert not tables_of(launch_of(0, half))[0]["has_most_spikes"].any()
+    assert not tables_of(launch_of(0, half))[0]["has_most_outliers"].any()
 
 
-def test_the_report_shows_the_counts_and_the_rank_with_most():
-    groups = outlier_groups(tables_of(launch_of(0, of_kinds(*MIXED)))[0])
-    (table,) = outlier_tables(groups, "cpu")
-    assert table.columns[-5:-1] == ("All ranks", "One host", "One rank", "Unclassified")
-    assert table.rows[0][1:5] == ("100", "11", "11.0", "5.50")
-    assert table.rows[0][-5:] == ("6", "1", "3", "1", "rank 3 on b has 2 of 3")
-    assert len(outlier_texts(groups)) == 1  # no rank has enough to be named
+def findings_of(*launches):
+    stragglers, hosts = tables_of(*launches)
+    data = report_data({}, make_table([], MEASUREMENTS), stragglers=stragglers, straggler_hosts=hosts)
+    return {finding.kind: finding for finding in findings(data)}
 
 
-def test_few_outliers_have_no_table_and_a_rank_that_has_all_of_them_is_named():
-    mine = [who for who in MIXED if who != (ONE_RANK, 0)]
-    groups = outlier_groups(tables_of(launch_of(0, of_kinds(*mine), num_iterations=3000))[0])
-    assert "rank 3 on b has 2 of 2" in outlier_texts(groups)[1]
-    assert outlier_tables(groups, "cpu") == []
-    assert costliest(groups).empty
-    always = outlier_groups(tables_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5), num_iterations=3000))[0])
-    assert outlier_tables(always, "cpu")[0].rows[0][-1] == "rank 3 on b has 5 of 5"  # as few, but no chance
+def test_outliers_are_counted_by_class():
+    found = findings_of(launch_of(0, of_kinds(*MIXED)))
+    assert list(found["outliers"].values["by_class"].values()) == [6, 1, 3, 1]
+    assert (found["outliers"].values["num"], found["outliers"].values["num_iterations"]) == (11, 100)
+    assert "outliers_of_one" not in found
 
 
-def test_outliers_are_a_finding_only_where_they_are_many_and_cost_time():
+def test_the_costliest_place_is_named_only_where_outliers_are_many_and_cost_time():
     def costs(num, excess, num_iterations=100):
         many = tuple(Outlier(7, excess, ALL_RANKS) for _ in range(num))
-        return costliest(outlier_groups(tables_of(launch_of(0, many, num_iterations=num_iterations))[0]))[
-            "cost_ratio"
-        ].tolist()
+        values = findings_of(launch_of(0, many, num_iterations=num_iterations))["outliers"].values
+        assert values["cost_ratio"] == pytest.approx(num * excess / num_iterations)
+        return values.get("largest_ratio")
 
-    assert costs(2, 1.5) == [pytest.approx(0.03)]
-    assert costs(2, 0.4) == []  # 0.8 % of the time
-    assert costs(1, 9.0) == []  # 1 % of iterations, which may be chance
-
-
-def test_where_no_outlier_was_seen_there_is_no_table():
-    groups = outlier_groups(tables_of(launch_of(0, ()))[0])
-    assert "100 iterations" in outlier_texts(groups)[0]
-    assert outlier_tables(groups, "cpu") == []
+    assert costs(2, 1.5) == pytest.approx(0.03)
+    assert costs(2, 0.4) is None  # 0.8 % of the time
+    assert costs(1, 9.0) is None  # 1 % of iterations, which may be chance
 
 
-def warnings_of(*launches):
-    stragglers, hosts = tables_of(*launches)
-    return warnings(report_data({}, None, stragglers=stragglers, straggler_hosts=hosts))
+def test_that_no_outlier_was_seen_is_a_finding():
+    values = findings_of(launch_of(0, ()))["outliers"].values
+    assert (values["num"], values["num_iterations"]) == (0, 100)
 
 
-def test_the_warning_names_the_host_before_the_rank():
-    (both,) = warnings_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 8)))
+def test_the_finding_on_outliers_of_one_names_the_host_before_the_rank():
+    both = findings_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 8)))["outliers_of_one"]
     assert both.values == {"num": 8, "num_of_one": 8}
     assert both.sources[0].file == "tables/straggler_hosts.csv"
-    (rank_alone,) = warnings_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5)))
+    rank_alone = findings_of(launch_of(0, of_kinds(*[(ONE_RANK, 3)] * 5)))["outliers_of_one"]
     assert rank_alone.values == {"num": 5, "num_of_one": 5}
     assert rank_alone.sources[0].file == "tables/stragglers.csv"
-    assert warnings_of(launch_of(0, of_kinds((ONE_RANK, 3)))) == []
-    assert warnings_of(launch_of(0, None)) == []
+    assert "outliers_of_one" not in findings_of(launch_of(0, of_kinds((ONE_RANK, 3))))
+    assert "outliers_of_one" not in findings_of(launch_of(0, None))
 
 
-def test_outliers_of_a_record_are_listed_by_class():
-    found = of_kinds((ALL_RANKS, None), (ONE_RANK, 1), (ONE_RANK, 1), (ONE_HOST, "b"), (None, None))
-    text = outliers_text(found, 60, FOUR)
-    assert [
-        int(number) for number in re.findall(r"\d+ of (?:all|host|rank)|^\d+", text) for number in number.split()[:1]
-    ] == [5, 1, 1, 2]
-    assert "rank 1 on host a" in text
-    assert "host" not in outliers_text(of_kinds((ONE_RANK, 1)), 60, (None,) * 4)
-
-
-def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
+def test_planted_outliers_go_from_the_store_to_the_report(tmp_path):
     """In each of 6 launches of 2 x 4: in the first collective 2 outliers of all ranks, and 1 in which all wait for rank 5."""
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
     for path in (folder / "launches").glob("*.jsonl"):
@@ -345,16 +322,12 @@ def test_planted_spikes_go_from_the_store_to_the_report(tmp_path):
         write_lines(path, lines)
     collected, _ = collect(read_frozen(folder / "campaign.0123456789ab.json"), folder / "launches")
     stragglers = stragglers_table(collected["waits"])
-    groups = outlier_groups(stragglers)
-    calls = groups[groups["quantity"] == IN_COLLECTIVE].iloc[0]
-    assert calls["num_fenced"] == 6 * 2 * 60
-    assert calls["num_spikes_all_ranks"] >= 12
-    assert (calls["num_spikes_of_rank"], calls["rank"], calls["hosts"]) == (6, 5, "node001")
-    assert calls["num_spikes_one_rank"] == 8  # two are of the exponential scatter
-    assert calls["spike_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
-    text = make_report(folder).read_text(encoding="utf-8")
-    assert "rank 5 on node001 has 6 of 8" in text
-    assert (
-        "on 2\N{MULTIPLICATION SIGN}4, contained: " in text.partition('id="stragglers"')[2].partition("</section>")[0]
-    )
-    assert "caused 6 of 8 outliers" in text
+    calls = stragglers[(stragglers["quantity"] == IN_COLLECTIVE) & (stragglers["rank"] == 5)].iloc[0]
+    assert calls["num_iterations_checked"] == 6 * 2 * 60
+    assert calls["num_outliers_all_ranks"] >= 12
+    assert (calls["num_outliers_of_rank"], calls["hosts"]) == (6, "node001")
+    assert calls["num_outliers_one_rank"] == 8  # two are of the exponential scatter
+    assert calls["outlier_cost_iterations"] == pytest.approx(6 * 3 * 2, rel=0.2)  # 400 us each, of 200 us
+    found = {finding.kind: finding for finding in findings(analyse(folder))}
+    assert found["outliers"].words["place"] == "2\N{MULTIPLICATION SIGN}4, contained"
+    assert found["outliers_of_one"].values == {"num": 6, "num_of_one": 8}

@@ -130,7 +130,7 @@ def test_a_table_on_standard_output_stands_whole_in_front_of_the_text(pair, tmp_
     table, _, words = text.partition("base: ")
     assert table.startswith("cell,reference,axis,")
     assert table.count("\n") == 2
-    assert "1 of 1 comparison slower" in words
+    assert "Test is slower in 1 of 1 cell" in words
 
 
 def without_a_reader():

@@ -76,14 +76,14 @@ def partial(tmp_path):
     return partly_finished(tmp_path)
 
 
-def test_the_page_is_one_file_that_asks_for_nothing(partial):
+def test_the_page_is_one_file_that_asks_for_nothing(partial, wording):
     page = Page(render(partial))
     tags = Counter(tag for tag, _ in page.elements)
     assert not {"script", "img", "iframe", "object", "base", "form"} & set(tags)
     assert (tags["h1"], tags["main"], tags["title"]) == (1, 1, 1)
     assert ("html", {"lang": "en"}) in page.elements
     policy = next(a["content"] for tag, a in page.elements if tag == "meta" and "http-equiv" in a)
-    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    wording(policy)
     ids = [a["id"] for _, a in page.elements if "id" in a]
     assert len(ids) == len(set(ids))
     assert not [a for _, a in page.elements if "src" in a]
@@ -189,26 +189,12 @@ def groups_of(cells):
     return reason_groups(cells, names_of(cells))
 
 
-def test_reasons_are_grouped_and_counted(partial):
+def test_reasons_are_grouped_and_counted(partial, wording):
     groups = {
         state: [(g["kind"], g["num"], [(text, num) for text, num, _ in g["parts"]]) for g in own]
         for state, own in groups_of(planned_cells(partial))
     }
-    change = "changed: parameters.message_bytes"
-    assert groups == {
-        "todo": [
-            ("new", 10, [("repeats 0, 1, 2", 10)]),
-            ("launches missing", 4, [("1 of 3 launches missing; repeat 2", 4)]),
-            (change, 2, [(f"{change} 16777216 -> 8388608; repeats 0, 1, 2", 2)]),
-            ("previously failed", 2, [("previously failed (node failure: cause of node_failure); repeats 0, 1, 2", 2)]),
-        ],
-        "done": [("3 ok", 4, [("", 4)])],
-        "not_ok": [("not ok", 2, [("2 ok, 1 not ok (failed: cause of failed); --forcerun measure retries them", 2)])],
-        "skipped": [
-            ("a collective needs at least 2 ranks; this shape has 1", 4, [("", 4)]),
-            ("strategy none runs on 1 rank; this shape has 2", 4, [("", 4)]),
-        ],
-    }
+    wording(groups)
 
 
 def test_a_group_lists_a_limited_number_of_cells(partial, monkeypatch):
@@ -225,22 +211,19 @@ def test_a_long_table_takes_time_in_proportion_to_its_rows():
     assert time.process_time() - begin < 5  # comparing each row with all others takes a minute
 
 
-def test_reasons_that_differ_in_a_number_are_one_group(tmp_path):
+def test_reasons_that_differ_in_a_number_are_one_group(tmp_path, wording):
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": [{"nodes": [1], "gpus_per_node": [1, 2, 12]}]})
     [none, alone] = dict(groups_of(planned_cells(made)))["skipped"]
-    assert (none["kind"], none["num"]) == ("strategy none runs on 1 rank; this shape has 2 or 12", 4)
-    assert [(text, num) for text, num, _ in none["parts"]] == [
-        ("strategy none runs on 1 rank; this shape has 2", 2),
-        ("strategy none runs on 1 rank; this shape has 12", 2),
-    ]
-    assert (alone["kind"], alone["num"]) == ("a collective needs at least 2 ranks; this shape has 1", 2)
+    wording((none["kind"], none["num"]))
+    wording([(text, num) for text, num, _ in none["parts"]])
+    wording((alone["kind"], alone["num"]))
 
 
-def test_many_numbers_of_one_group_are_shown_as_a_range(tmp_path):
+def test_many_numbers_of_one_group_are_shown_as_a_range(tmp_path, wording):
     shapes = [{"nodes": [1], "gpus_per_node": [1, 2, 4, 6, 8, 10, 12, 100]}]
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": shapes})
     [none, _] = dict(groups_of(planned_cells(made)))["skipped"]
-    assert none["kind"] == "strategy none runs on 1 rank; this shape has 2 to 100"
+    wording(none["kind"])
 
 
 def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
@@ -251,12 +234,10 @@ def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
     assert group["kind"] == f"excluded: 7 or {'9' * 10_000}"
 
 
-def test_what_was_asked_for_is_a_group_of_its_own(tmp_path):
+def test_what_was_asked_for_is_a_group_of_its_own(tmp_path, wording):
     groups = dict(groups_of(planned_cells(partly_finished(tmp_path, is_retry=True))))
     requested = [g for g in groups["todo"] if g["kind"] == "retry requested"]
-    assert [(g["num"], g["parts"][0][0]) for g in requested] == [
-        (2, "retry requested: previously failed (failed: cause of failed); repeat 1")
-    ]
+    wording([(g["num"], g["parts"][0][0]) for g in requested])
     assert "not_ok" not in groups
 
 
@@ -283,19 +264,19 @@ def test_batches_stand_in_their_order_with_their_stacks_in_turn(partial):
     assert len(found) == 2
     # On 1x1: three cells of the new model in repeats 0 and 1, and in 2 what the old one lacks too.
     turns_of_first = (
-        "0: host (3 cells), tuned (3 cells) 1: tuned (3 cells), host (3 cells) 2: host (4 cells), tuned (4 cells)"
+        "1: host (3 cells), tuned (3 cells) 2: tuned (3 cells), host (3 cells) 3: host (4 cells), tuned (4 cells)"
     )
     assert turns_of_first in text
 
 
-def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_counted():
+def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_counted(wording):
     def launch(repeat: int, stack: str, num_cells: int) -> dict:
         return {"repeat": repeat, "stack": stack, "num_cells": num_cells}
 
     launches = [launch(r, s, 2) for r in range(3) for s in ("ab" if r % 2 == 0 else "ba")]
-    assert turns(launches) == [("0, 2", "a (2 cells), b (2 cells)"), ("1", "b (2 cells), a (2 cells)")]
-    assert turns([launch(0, "ab"[i % 2], 1) for i in range(9)]) == [("0", "a (5 launches), b (4 launches)")]
-    assert turns([launch(4, "a", 1)]) == [("4", "a (1 cell)")]
+    wording(turns(launches))
+    wording(turns([launch(0, "ab"[i % 2], 1) for i in range(9)]))
+    assert turns([launch(4, "a", 1)]) == [("5", "a (1 cell)")]
 
 
 def test_bars_are_in_percent_of_the_longest_of_their_column():
@@ -318,25 +299,23 @@ def test_bars_are_in_percent_of_the_longest_of_their_column():
     assert shape_bars([]) == []
 
 
-def test_a_plan_with_nothing_left_says_so(tmp_path):
+def test_a_plan_with_nothing_left_says_so(tmp_path, wording):
     data = collectives(4, shapes=[{"nodes": [1], "gpus_per_node": [1]}])
     page = Page(render(plan(tmp_path, data)))
-    assert "No cell of this campaign can run here" in page.words("run")
-    assert "Nothing is started: no cell can run." in page.words("start")
+    wording(page.words("run"))
+    wording(page.words("start"))
     assert page.words("batches") == "Batches None."
 
 
-def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_first(folder, monkeypatch):
+def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_first(folder, monkeypatch, wording):
     monkeypatch.setattr(
         "regatta.plan.plan.load_campaign", lambda path, **options: load_campaign(path, folder / "clusters", **options)
     )
     data = collectives(4, stacks={"image": {"kind": "contained", "image": "a.sif"}})
     data["shapes"] = [{"nodes": [1, 2], "gpus_per_node": [4]}]
     page = Page(render(make_plan(write(folder, data, SLURM), folder / "results")))
-    assert "a preflight on 2×4: one short launch per stack (image)." in page.words("run")
-    assert "batches that Slurm runs in parallel take less" in page.words("run")
-    assert re.search(r"2×4 --time=\d+ --nodes=2 --ntasks-per-node=4", page.words("start"))
-    assert "srun --nodes=2 --ntasks=8" in page.words("start")
+    wording(page.words("run"))
+    wording(page.words("start"))
 
 
 def test_the_script_writes_the_same_bytes_regardless_of_the_hash_seed(tmp_path):

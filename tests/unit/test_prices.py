@@ -69,8 +69,6 @@ def test_a_training_without_history_costs_its_limit_since_no_sampling_limit_ends
     [note] = [note for note in saved["notes"] if "cell_seconds" in note]
     assert note.startswith("1 cell of train_run without a record")
     assert f"note: {note}" in plan_text(made)
-    [batch] = made.batches
-    assert batch.content["expected_seconds"] == (900 + 18) / 2
 
 
 def test_a_training_with_history_costs_what_it_took(tmp_path, play):

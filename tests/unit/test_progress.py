@@ -1,13 +1,15 @@
 """The progress line of a batch."""
 
 import io
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
+from regatta.report.page import marked_status
 from regatta.run.batch import Run, launch_line
 from regatta.run.causes import Cause
-from regatta.run.progress import Progress
+from regatta.run.progress import Progress, counts_text
 
 
 class Terminal(io.StringIO):
@@ -16,41 +18,45 @@ class Terminal(io.StringIO):
 
 
 def progress(stream, now, total=20):
-    return Progress("1x2", 6, total, 3.0, stream, clock=lambda: now[0])
+    return Progress("1x2", 6, total, stream, clock=lambda: now[0])
 
 
-def test_the_line_counts_measurements_and_says_the_time_left():
+def test_the_time_left_is_an_interval_from_two_launches_on():
     now = [50.0]
-    line = progress(io.StringIO(), now)
-    assert line.line(1, None) == "1x2: 0/20 measured, 1m00s left, launch 1/6: starting"  # 20 of 3 s expected
-    now[0] = 90.0
-    for status in ("ok", "timeout", "ok", "ok"):
-        line.recorded(status)
-    # 40 s for 4: 10 s each, 16 left
-    assert line.line(2, "cell") == "1x2: 4/20 measured (3 ok, 1 timed out), 2m40s left, launch 2/6: cell"
-
-
-def test_the_time_left_never_rises_within_a_cell():
-    now = [0.0]
-    line = progress(io.StringIO(), now)
-    now[0] = 10.0
+    line = progress(Terminal(), now)
     line.recorded("ok")
+    assert line.line(1, None) == "1x2: 1/20 measured (1 ok), 1 of 6 launches: starting"
+    line.show(1, "cell")
+    for number, seconds in ((2, 100.0), (3, 120.0)):
+        assert line.seconds_left() is None
+        now[0] += seconds
+        line.show(number, None)
+    now[0] += 90.0  # within the third launch: three more follow it
+    assert line.seconds_left() == (10 + 3 * 100, 30 + 3 * 120)
+    assert line.line(3, "cell").split(", ")[1] == "5.2\N{EN DASH}6.5 min left"
+
+
+def test_the_time_left_never_rises_within_a_launch():
+    now = [0.0]
+    line = progress(Terminal(), now)
+    for number in (2, 3):
+        now[0] += 100.0
+        line.show(number, None)
     told = []
     for _ in range(30):
         now[0] += 10.0
-        told.append(line.time_left())
-    assert told[0] == "3m00s left"  # 19 of 10 s, less the 10 s since
-    assert told[-1] == "0m00s left"
+        told.append(line.seconds_left())
+    assert told[0] == (390, 390)
+    assert told[-1] == (300, 300)  # the launch takes longer than the others; three are left
     assert told == sorted(told, reverse=True)
 
 
-def test_more_than_planned_leaves_no_time():
-    now = [0.0]
-    line = progress(io.StringIO(), now, total=1)
-    line.recorded("ok")
-    line.recorded("ok")
-    now[0] = 10.0
-    assert line.time_left() == "0m00s left"
+def test_an_unchanged_line_is_written_once():
+    stream = Terminal()
+    line = progress(stream, [0.0])
+    for _ in range(3):
+        line.show(1, "cell")
+    assert stream.getvalue().count("\r") == 1
 
 
 def test_nothing_is_written_where_there_is_no_terminal():
@@ -85,12 +91,17 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
     line.close()
 
 
+def test_a_record_of_a_launch_that_was_skipped_is_not_started():
+    assert counts_text(Counter({"ok": 3, "skipped": 2})) == "3 ok, 2 not started"
+    assert marked_status("skipped").endswith(" skipped")  # on the page, of a cell that is not planned
+
+
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
     run = Run(tmp_path, {"launches": [{"stack": "host"}] * 6}, {})
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
     line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
-    words = ("launch 3 of 6", "repeat 1", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
+    words = ("3 of 6", "launch 2", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
     assert [word for word in words if word not in line] == []
     assert "\n" not in line
     assert "early" not in launch_line(run, 2, request, watch, None, 12.4)

@@ -8,7 +8,8 @@ from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack
 from test_report import SCRIPTS, Page, visible
 
 import warm_start
-from regatta.topics.preflight import findings, preflight_rows, warnings
+from regatta.kit.findings import LOW, NOTE
+from regatta.topics.preflight import TOPIC, findings, preflight_rows
 
 
 def report_with(tmp_path, preflight):
@@ -95,16 +96,24 @@ def test_notes_are_shown_and_fail_nothing(tmp_path):
 
 def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     rows = [("bind", "ok"), ("contained", "ok"), ("contained", "ok"), ("host", "failed"), ("other", "ok")]
-    measurements = pd.DataFrame(rows, columns=["stack", "status"])
+    measurements = pd.DataFrame(rows, columns=["stack", "status"]).assign(cell=list("abbcd"))
     preflight = make_preflight()
-    failed, unchecked = warnings(report_data({}, measurements, preflight=preflight))
-    assert failed.values == {"stacks": {"contained": 2}}
-    assert "new campaign name" in failed.advice
-    assert unchecked.values == {"stacks": {"other": 1}}
-    assert warnings(report_data({}, measurements[:1], preflight=preflight)) == []
-    assert warnings(report_data({}, measurements)) == []
-    (finding,) = findings(report_data({}, measurements, preflight=preflight))
-    assert finding.values == {"stacks": ("contained", "host"), "num_stacks": 3}
+    finding, failed, unchecked = findings(report_data({}, measurements, preflight=preflight))
+    assert (finding.kind, finding.values["stacks"]) == ("preflight_failed", ("contained", "host"))
+    assert (finding.values["num_failed"], finding.values["num_stacks"]) == (2, 3)
+    assert (failed.kind, failed.values, failed.cells) == ("unreliable_stacks", {"stacks": {"contained": 2}}, ("b",))
+    assert (unchecked.kind, unchecked.values) == ("unchecked_stacks", {"stacks": {"other": 1}})
+    assert [TOPIC.kind_of(one).rank for one in (failed, unchecked)] == [LOW, NOTE]
+    assert [one.kind for one in findings(report_data({}, measurements[:1], preflight=preflight))] == [finding.kind]
+    assert findings(report_data({}, measurements)) == []
+
+
+def test_a_stack_that_failed_on_one_node_type_failed():
+    preflight = make_preflight()
+    preflight["stacks"] += [{**stack, "verdict": {**stack["verdict"], "ok": True}} for stack in preflight["stacks"]]
+    measurements = pd.DataFrame({"cell": ["a"], "stack": ["contained"], "status": ["ok"]})
+    finding, failed = findings(report_data({}, measurements, preflight=preflight))
+    assert (finding.values["num_stacks"], failed.values) == (3, {"stacks": {"contained": 1}})
 
 
 def test_a_preflight_on_cpus_has_no_gpus():

@@ -28,13 +28,13 @@ def run(folder: Path, snakemake: str, *arguments: object) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
 
 
-def test_the_last_line_is_the_report_and_the_status_is_snakemakes(tmp_path):
+def test_the_last_line_is_the_report_and_the_status_is_snakemakes(tmp_path, wording):
     report = tmp_path / "results" / "laptop" / "report.html"
     report.parent.mkdir(parents=True)
     report.touch()
     write = "import os, sys\nprint(*sys.argv[1:])\nos.utime('results/laptop/report.html', (9, 9))\nsys.exit(3)\n"
     process = run(tmp_path, write, CAMPAIGN, "--profile", "x")
-    assert process.communicate()[0] == "--profile x\nReport: results/laptop/report.html\n"
+    wording(process.communicate()[0])
     assert process.returncode == 3
 
 
@@ -76,32 +76,32 @@ def test_another_campaign_than_the_default_one_is_handed_on_as_configfile(tmp_pa
         assert run(tmp_path, echo, "mine.yaml", *words).communicate()[0] == f"{given}\n"
 
 
-def test_a_loop_of_links_is_one_message_and_a_name_need_not_be_utf_8(tmp_path):
+def test_a_loop_of_links_is_one_message_and_a_name_need_not_be_utf_8(tmp_path, wording):
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     process = run(tmp_path, "print('started')\n", "loop.yaml", "-n")
     output, errors = process.communicate()
     assert (process.returncode, output, errors.count("\n")) == (2, "", 1)
-    assert "loop.yaml: cannot be read: Too many levels of symbolic links" in errors
+    wording(errors)
     for name in (os.fsdecode(b"d\xe9.yaml"), "-z.yaml"):
         (tmp_path / name).write_text(CAMPAIGN.read_text())
         process = run(tmp_path, "import sys\nprint(ascii(sys.argv[1:]))\n", name)
         assert (process.communicate()[0], process.returncode) == (f"{[f'--configfile={name}']!a}\n", 0)
 
 
-def test_two_campaigns_are_refused(tmp_path):
+def test_two_campaigns_are_refused(tmp_path, wording):
     (tmp_path / "mine.yaml").write_text(CAMPAIGN.read_text())
     for first, second in (("mine.yaml", "other.yaml"), (CAMPAIGN, "mine.yaml")):
         process = run(tmp_path, "print('started')\n", first, "--configfile", second, "-n")
         output, errors = process.communicate()
         assert (process.returncode, output) == (2, "")
-        assert f"--configfile {second} differs from the campaign {first}" in errors
+        wording(errors)
 
 
-def test_help_names_the_exit_statuses_and_ends_well(tmp_path):
+def test_help_names_the_exit_statuses_and_ends_well(tmp_path, wording):
     process = run(tmp_path, "", "--help")
     output, _ = process.communicate()
     assert process.returncode == 0
-    assert "  4  nothing measured: no planned cell has an ok record\n" in output
+    wording.lines(output, "  4  ")
     process = run(tmp_path, "")
     assert process.communicate()[0] == ""
     assert process.returncode == 2

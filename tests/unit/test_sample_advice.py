@@ -1,14 +1,14 @@
 """Drift, autocorrelation and outliers: columns of measurements.csv, and the warnings based on them."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from synthetic import collective_cell, make_campaign, report_data
 
+from regatta.kit.findings import FAIR, NOTE
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import measured
-from regatta.topics.quality import autocorrelated, drifting, launch_ranges_table, outlying, precision_warnings
+from regatta.topics.quality import TOPIC, findings, launch_ranges_table
 
 
 def columns_of(slowest_ns):
@@ -45,58 +45,53 @@ def test_too_few_samples_say_nothing():
     assert [row[name] for name in ("drift_ratio", "has_drift", "effective_samples", "num_outliers")] == [None] * 4
 
 
-def table_of(*rows):
+def found_in(*rows):
+    """Return the findings on rows of (cell, repeat, iterations, drift, has drift, effective samples, outliers)."""
     names = ("cell", "repeat", "num_iterations", "drift_ratio", "has_drift", "effective_samples", "num_outliers")
-    kinds = ("string", "Int64", "Int64", "Float64", "boolean", "Float64", "Int64")
-    return pd.DataFrame(
-        {n: pd.array([r[i] for r in rows], dtype=k) for i, (n, k) in enumerate(zip(names, kinds, strict=True))}
-    )
+    cells = {name: collective_cell(4096 * 4**i, 1, 2) for i, name in enumerate("abcd")}
+    rows = [dict(zip(names, row, strict=True)) | {"status": "ok"} for row in rows]
+    rows = [cell_row(cells[row["cell"]]) | row | {"cell": cells[row["cell"]]["id"]} for row in rows]
+    data = report_data(make_campaign(list(cells.values()), repeats=6), make_table(rows, MEASUREMENTS))
+    return {finding.kind: finding for finding in findings(data)}
 
 
+CELLS = {name: collective_cell(4096 * 4**i, 1, 2)["id"] for i, name in enumerate("abcd")}
 GOOD = ("a", 0, 100, 0.01, False, 80.0, 1)
 UNKNOWN = ("b", 1, 9, None, None, None, None)
 
 
 def test_good_and_unknown_launches_are_warned_of_by_nobody():
-    for advice in (drifting, autocorrelated, outlying):
-        assert advice(table_of(GOOD, UNKNOWN), {}) is None
-        assert advice(table_of(), {}) is None
-
-
-NAMES = {name: f"cell {name}" for name in "abcd"}
+    assert not {"drift", "autocorrelated", "outlying"} & found_in(GOOD, UNKNOWN).keys()
+    assert found_in() == {}
 
 
 def test_warnings_name_the_worst_and_how_many():
-    ok = table_of(GOOD, UNKNOWN, ("c", 2, 100, 0.05, True, 9.0, 6), ("d", 3, 200, -0.125, True, 8.0, 40))
-    drift = drifting(ok, NAMES)
-    assert drift.values == {"num": 2, "num_tested": 3, "num_rising": 1, "largest": -0.125}
-    assert drift.sources[0].rows[0] == "d, repeat 3"
-    assert "cell d, repeat 3" in drift.found
-    alike = autocorrelated(ok, NAMES)
-    assert alike.values == {"num": 2, "num_known": 3, "least_effective_samples": 8.0}
-    assert alike.sources[0].rows[0] == "d, repeat 3"
-    outliers = outlying(ok, NAMES)
-    assert outliers.values == {"num": 2, "num_known": 3, "num_outliers": 47, "num_samples": 400}
-    assert outliers.sources[0].rows == ("d, repeat 3", "c, repeat 2")
+    found = found_in(GOOD, UNKNOWN, ("c", 2, 100, 0.05, True, 9.0, 6), ("d", 3, 200, -0.125, True, 8.0, 40))
+    drift, alike, outliers = (found[kind] for kind in ("drift", "autocorrelated", "outlying"))
+    assert drift.values == {"num": 2, "num_known": 3, "worst": 0.125, "largest": -0.125}
+    assert alike.values == {"num": 2, "num_known": 3, "worst": 0.04}
+    assert outliers.values == {"num": 2, "num_known": 3, "worst": 0.2}
+    for finding in (drift, alike, outliers):
+        assert finding.sources[0].rows == (f"{CELLS['d']}, launch 4", f"{CELLS['c']}, launch 3")
+        assert finding.cells == (CELLS["d"], CELLS["c"])
+    assert [TOPIC.kind_of(finding).rank for finding in (drift, alike, outliers)] == [FAIR, NOTE, NOTE]
+    assert (alike.words["worst_effective_samples"], alike.words["worst_num_iterations"]) == (8.0, 200)
 
 
 def test_as_many_drifts_as_chance_explains_are_no_warning():
     """Of 900, 9 are expected. 16 or more have a chance of 2 %, 17 or more of 1.2 %, 18 or more of 0.6 %."""
     for num, is_found in ((9, False), (17, False), (18, True)):
-        ok = table_of(*[("a", i, 100, 0.05, i < num, 80.0, 0) for i in range(900)])
-        assert (drifting(ok, NAMES) is not None) == is_found
+        found = found_in(*[("a", i, 100, 0.05, i < num, 80.0, 0) for i in range(900)])
+        assert ("drift" in found) == is_found
 
 
 def test_one_or_two_outliers_of_few_samples_are_no_warning():
-    assert outlying(table_of(("a", 0, 12, 0.0, False, 9.0, 2)), NAMES) is None
-    assert outlying(table_of(("a", 0, 12, 0.0, False, 9.0, 3)), NAMES) is not None
+    assert "outlying" not in found_in(("a", 0, 12, 0.0, False, 9.0, 2))
+    assert "outlying" in found_in(("a", 0, 12, 0.0, False, 9.0, 3))
 
 
-@pytest.mark.parametrize(
-    ("last_s", "between", "advice"),
-    [(1.1e-3, 0.1, "increase repeats"), (1.02e-3, 0.02, "Increase max_seconds under sampling")],
-)
-def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_launches(last_s, between, advice):
+@pytest.mark.parametrize(("last_s", "between", "is_dominating"), [(1.1e-3, 0.1, True), (1.02e-3, 0.02, False)])
+def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_launches(last_s, between, is_dominating):
     """Half widths of 1.5, 2 and 3 %: an interval is 4 % wide in the median. Launches: (1.1 - 1.0) / 1.0 ms, (1.02 - 1.0) / 1.0 ms."""
     cell = collective_cell(4096, 1, 2)
     rows = [
@@ -105,14 +100,9 @@ def test_what_to_do_about_a_missed_precision_depends_on_the_variation_between_la
     ]
     measurements = make_table(rows, MEASUREMENTS)
     ranges = launch_ranges_table(measurements)
-    found = precision_warnings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
-    [missed] = [warning for warning in found if "half_width_ratio" in warning.values]
-    assert missed.values == {
-        "num": 3,
-        "num_ok": 3,
-        "num_cells": 1,
-        "half_width_ratio": 0.02,
-        "worst_ratio": 0.03,
-        "between_ratio": pytest.approx(between),
-    }
-    assert advice in missed.advice
+    found = findings(report_data(make_campaign([cell], repeats=6), measurements, launch_ranges=ranges))
+    [missed] = [finding for finding in found if finding.kind == "imprecise"]
+    values = {name: missed.values[name].estimate for name in ("half_width_ratio", "between_ratio")}
+    assert values == {"half_width_ratio": 0.02, "between_ratio": pytest.approx(between)}
+    assert (missed.values["num"], missed.values["num_known"], missed.values["num_cells"]) == (3, 3, 1)
+    assert ("dominating" in missed.words) == is_dominating

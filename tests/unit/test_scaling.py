@@ -48,7 +48,7 @@ def resnet(model, without=()):
 def test_published_rates_give_the_known_efficiency_and_its_parts(model, against_none, parts):
     row = analyse(resnet(model)).loc[cell_of(model, (2, 4))["id"]]
     assert row["efficiency_ratio"] == pytest.approx(against_none, abs=5e-4)
-    found = (row["wrapper_ratio"], row["intra_node_ratio"], row["inter_node_ratio"])
+    found = (row["ddp_ratio"], row["intra_node_ratio"], row["inter_node_ratio"])
     assert found == pytest.approx(parts, abs=5e-4)
     assert found[0] * found[1] * found[2] == pytest.approx(row["efficiency_ratio"])
     assert row["throughput_samples_per_s"] == pytest.approx(8 * RESNETS[model][2, 4])
@@ -72,7 +72,7 @@ def test_a_baseline_of_several_gpus_counts_per_gpu():
 
 def test_what_needs_a_cell_that_was_not_planned_is_unknown():
     row = analyse(resnet("resnet50", without=[(1, 1)])).loc[cell_of("resnet50", (2, 4))["id"]]
-    assert row["wrapper_ratio"] is None or row.isna()["wrapper_ratio"]
+    assert row["ddp_ratio"] is None or row.isna()["ddp_ratio"]
     assert row.isna()["intra_node_ratio"]
     assert row["inter_node_ratio"] == pytest.approx(0.982, abs=5e-4)
     assert row["efficiency_ratio"] == pytest.approx(0.886, abs=5e-4)
@@ -83,17 +83,17 @@ def test_without_its_baseline_a_cell_has_a_rate_and_no_efficiency():
     row = table.loc[cell_of("resnet50", (1, 4))["id"]]
     assert row["throughput_samples_per_s"] == pytest.approx(5020)
     assert row["baseline"] == cell_of("resnet50", "none")["id"]
-    assert row.isna()[["efficiency_ratio", "grade", "baseline_samples_per_s", "wrapper_ratio"]].all()
+    assert row.isna()[["efficiency_ratio", "grade", "baseline_samples_per_s", "ddp_ratio"]].all()
 
 
 def test_a_part_that_a_shape_does_not_have_is_empty():
     table = analyse(resnet("resnet50"))
     one = table.loc[cell_of("resnet50", (1, 1))["id"]]
-    assert one["wrapper_ratio"] == pytest.approx(0.950, abs=5e-4)
+    assert one["ddp_ratio"] == pytest.approx(0.950, abs=5e-4)
     assert one.isna()[["intra_node_ratio", "inter_node_ratio"]].all()
     none = table.loc[cell_of("resnet50", "none")["id"]]
     assert none["efficiency_ratio"] == 1.0
-    assert none.isna()[["wrapper_ratio", "grade", "efficiency_low_ratio"]].all()
+    assert none.isna()[["ddp_ratio", "grade", "efficiency_low_ratio"]].all()
 
 
 def test_partners_have_the_same_bucket_stack_and_batch():
@@ -104,7 +104,7 @@ def test_partners_have_the_same_bucket_stack_and_batch():
     table = analyse([(cell_of("resnet50", "none"), 1392), *buckets, *other_stack])
     row = table.loc[train_cell("resnet50", 1, 4, "ddp", 1, batch_size=BATCH)["id"]]
     assert row["intra_node_ratio"] == pytest.approx(1005 / 1002)
-    assert row["wrapper_ratio"] == pytest.approx(1002 / 1392)
+    assert row["ddp_ratio"] == pytest.approx(1002 / 1392)
 
 
 def test_the_mean_is_taken_of_times_and_the_rate_derived_from_it():

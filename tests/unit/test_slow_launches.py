@@ -3,17 +3,17 @@
 import json
 import math
 import random
-import re
 
 import pytest
 from comparison_results import cell_of
 from synthetic import LAPTOP, analyse, make_campaign, write_results
 
+from regatta.kit.findings import FAIR, LOW, NOTE, filled
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.answer import answer_json
 from regatta.topics.base import plain_rows
-from regatta.topics.catalog import render
-from regatta.topics.slow_launches import SLOW_LAUNCHES, slow_launches_table
+from regatta.topics.catalog import warnings
+from regatta.topics.slow_launches import SLOW_LAUNCHES, TOPIC, findings, slow_launches_table
+from regatta.topics.summary import answer_json
 
 SIZES = (1024, 4096, 16384, 65536, 262144, 1048576)
 CELLS = [cell_of("host", size) for size in SIZES]
@@ -74,9 +74,9 @@ def test_a_node_is_compared_with_launches_on_others():
     assert found["n3"]["other_processes_ratio"] == 0.6  # of l2, where n3 was the host with the most
 
 
-def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, num_cells: int = 6):
-    """Write results of three launches. slow: repeat -> factor in all but the last cell; load: ratio of others."""
-    write_results(folder, make_campaign(CELLS[:num_cells]), LAPTOP)
+def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, repeats: int = 3):
+    """Write results of some launches. slow: repeat -> factor in all but the last cell; load: ratio of others."""
+    write_results(folder, make_campaign(CELLS, repeats=repeats), LAPTOP)
     for path in (folder / "launches").glob("*.jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in (line for line in lines if line["kind"] == "record"):
@@ -98,7 +98,6 @@ def read(data) -> dict:
 def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
     folder = write(tmp_path / "r", {0: 5.0}, {0: 0.71, 1: 0.02, 2: 0.03})
     data = analyse(folder)
-    page = render(data)
     table = plain_rows(data.tables["slow_launches"], tuple(SLOW_LAUNCHES))
     [row] = [row for row in table if row["is_slow"]]
     assert (row["repeat"], row["num_slow"], row["num_cells"], row["other_processes_ratio"]) == (0, 5, 6, 0.71)
@@ -106,21 +105,29 @@ def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
     line = read(data)["confidence"]
     [slow] = line["values"]["slow_launches"]
     assert (slow["name"], slow["num_slow"], slow["num_cells"]) == ("launch 1", 5, 6)
-    assert re.match(
-        r"launch 1 took \S+× as long as the other launches in 5 of 6 cells; other processes used 71 % of the CPU time; 5 of",
-        line["text"],
+    [finding] = findings(data)
+    assert (finding.kind, TOPIC.kind_of(finding).rank, finding.words["other_processes_ratio"]) == (
+        *("slow_launch", LOW, "71 %"),
     )
-    warnings = page[page.index('id="warnings"') :]
-    assert warnings.index("in 5 of 6 cells") < warnings.index("vary by more than")
+    assert set(finding.cells) == {cell["id"] for cell in CELLS}
+    assert warnings(data)[0]["finding"].values == slow == finding.values
 
 
 def test_without_counters_it_is_named_without_the_load(tmp_path):
     folder = write(tmp_path / "r", {1: 4.0})
     data = analyse(folder)
     line = read(data)["confidence"]
-    assert re.match(r"launch 2 took \S+× as long as the other launches in 5 of 6 cells", line["text"])
-    assert "other processes" not in line["text"]
-    assert line["values"]["slow_launches"][0]["other_processes_ratio"] is None
+    [slow] = line["values"]["slow_launches"]
+    assert (slow["name"], slow["num_slow"], slow["other_processes_ratio"]) == ("launch 2", 5, None)
+
+
+def test_slow_launches_are_named_by_effect_with_the_step_that_excludes_them(tmp_path):
+    data = analyse(write(tmp_path / "r", {1: 4.0, 3: 9.0}, repeats=7))
+    found = findings(data)
+    assert [finding.values["repeat"] for finding in found] == [3, 1]
+    kind = TOPIC.kind_of(found[0])
+    assert "launch 4" in filled(kind.next_step, found[0].values)
+    assert "[n7]" in filled(TOPIC.kinds[0].next_step, {"host": "n7"})
 
 
 def test_nothing_is_named_where_no_launch_is_slow(tmp_path):
@@ -139,7 +146,7 @@ def test_a_machine_that_is_busy_in_all_launches_is_named_although_none_is_slower
     assert values.get("loaded_measurements", {}).get("num", 0) == num
     if num:
         assert values["loaded_measurements"]["other_processes_ratio"] == 0.6
-        assert "other processes used 60 % of the CPU time" in read(data)["confidence"]["text"]
+        assert [TOPIC.kind_of(finding).rank for finding in findings(data)] == [FAIR]
 
 
 def test_measurements_on_a_busy_machine_are_counted_outside_slow_launches(tmp_path):
@@ -148,7 +155,6 @@ def test_measurements_on_a_busy_machine_are_counted_outside_slow_launches(tmp_pa
     assert line["values"]["loaded_measurements"] == {
         "num": 6, "num_ok": 12, "num_in_slow_launches": 6, "other_processes_ratio": 0.6
     }  # fmt: skip
-    assert "6 of 12 measurements outside slow launches ran on a busy machine" in line["text"]
 
 
 def test_timeouts_on_a_busy_machine_are_named_in_the_line_on_failures(tmp_path):
@@ -165,7 +171,7 @@ def test_timeouts_on_a_busy_machine_are_named_in_the_line_on_failures(tmp_path):
     data = analyse(folder)
     line = read(data)["failed"]
     assert line["values"]["loaded_timeouts"] == {"num": 2, "num_timeouts": 3, "other_processes_ratio": 0.75}
-    assert "2 of 3 timeouts on a busy machine: other processes used 75 % of the CPU time" in line["text"]
+    assert [TOPIC.kind_of(finding).rank for finding in findings(data)] == [NOTE]
 
 
 @pytest.mark.parametrize("num_launches", [3, 5, 10])

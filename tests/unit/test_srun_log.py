@@ -81,11 +81,9 @@ def test_a_node_that_is_gone_is_told_from_everything_else(name):
     assert node_problem(golden(name)) == PROBLEMS.get(name)
 
 
-def test_the_line_of_the_step_is_enough_to_know_that_a_node_failed():
+def test_the_line_of_the_step_is_enough_to_know_that_a_node_failed(wording):
     log = golden("node_failure_of_the_job").replace("srun: error: Node failure on n2\n", "")
-    assert node_problem(log).endswith(
-        "CANCELLED AT 2026-11-21T12:19:07 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
-    )
+    wording(node_problem(log))
 
 
 @pytest.mark.parametrize(
@@ -111,12 +109,12 @@ def test_a_controller_that_does_not_answer_is_no_node_that_is_gone():
 
 
 @pytest.mark.parametrize("prefix", ["slurmstepd: ", "slurmstepd-n1: ", "[2026-11-21T12:21:15.010] "])
-def test_a_step_s_own_words_are_known_under_each_of_its_names(prefix):
+def test_a_step_s_own_words_are_known_under_each_of_its_names(prefix, wording):
     cancelled = f"{prefix}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO NODE FAILURE ***"
     assert node_problem(f"epoch 3\n{cancelled}\n") == cancelled
     limit = f"{prefix}error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T12:21:15 DUE TO TIME LIMIT ***\n"
     ended = first_task_end(limit + "srun: error: n1: task 0: Terminated\n")
-    assert (ended.exit_code, ended.text) == (None, "canceled by Slurm DUE TO TIME LIMIT")
+    wording((ended.exit_code, ended.text))
 
 
 @pytest.mark.parametrize("name", [name for name in FIRST if name.endswith(("exit_code", "cancelled", "time_limit"))])

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_lines, write_results
+from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, train_cell, write_lines, write_results
 from synthetic_waits import write_waits
 
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
@@ -19,13 +19,13 @@ from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.stability.figures import (
     ecdf,
     ecdf_figures,
-    launch_samples,
+    iteration_times,
     most_variable,
     stack_hues,
     swarm,
     variation_figure,
 )
-from regatta.topics.stability.section import variation_counts, variation_text
+from regatta.topics.stability.section import findings
 
 
 def ranges_of(**ratios):
@@ -62,19 +62,17 @@ def test_of_many_samples_the_first_and_equal_steps_of_the_share_are_kept():
 
 
 def test_the_most_variable_cell_comes_first_and_a_single_launch_not_at_all():
-    ranges = ranges_of(b10=0.02, b9=0.02, c=None, d=0.3, e=0.051)
+    ranges = ranges_of(b9=0.02, b10=0.02, c=None, d=0.3, e=0.051)
     assert most_variable(ranges)["cell"].tolist() == ["d", "e", "b9", "b10"]
 
 
 def test_the_line_counts_cells_beyond_the_limit():
     ranges = ranges_of(a=0.05, b=0.0501, c=None, d=0.9)  # the limit itself is within it
-    assert variation_counts(ranges) == (2, 3, 1)
-    assert variation_text(2, 3, 1).startswith("2 of 3 cells vary by more than 5 % ")
-    assert "1 cell with one launch" in variation_text(2, 3, 1)
-    assert "one launch" not in variation_text(1, 1, 0)
-    assert "1,000" in variation_text(1, 1001, 0)
-    assert variation_text(0, 0, 1).endswith("no cell has two valid launches.")
-    assert variation_text(0, 0, 0) == ""
+    [finding] = findings(report_data({}, None, launch_ranges=ranges))
+    assert finding.values == {"num_over": 2, "num_known": 3, "num_single": 1}
+    [single] = findings(report_data({}, None, launch_ranges=ranges_of(c=None)))
+    assert single.values == {"num_over": 0, "num_known": 0, "num_single": 1}
+    assert findings(report_data({}, None, launch_ranges=ranges_of())) == []
 
 
 def test_marks_of_one_place_are_stacked_within_their_row():
@@ -91,7 +89,7 @@ def test_each_cell_has_a_mark_in_the_color_of_its_stack(drawing):
     stacks = stack_hues(make_campaign(cells))
     assert [stacks[cell] for cell in ids] == [("one", 0), ("one", 0), ("two", 1), ("two", 1)]
     ranges = ranges_of(**dict(zip(ids, (0.01, 0.02, 0.5, None), strict=True)))
-    figure = variation_figure(ranges, stacks, {cell: cell for cell in ids}, "cpu")
+    [figure] = variation_figure(most_variable(ranges), stacks, {cell: cell for cell in ids}, "cpu")
     assert sorted(re.findall(r'data-cell="([^"]*)"', figure.svg)) == sorted(ids[:3])
     assert [(entry.label, entry.css_color) for entry in figure.legend] == [
         ("one", "var(--hue-1)"),
@@ -99,10 +97,10 @@ def test_each_cell_has_a_mark_in_the_color_of_its_stack(drawing):
     ]
     assert [row[-1] for row in figure.table.rows] == ["50.0", "2.00", "1.00"]
     assert "logarithmic above 5" in figure.svg
-    within = variation_figure(ranges.iloc[:2], stacks, {cell: cell for cell in ids}, "cpu")
+    [within] = variation_figure(ranges.iloc[:2], stacks, {cell: cell for cell in ids}, "cpu")
     assert "logarithmic" not in within.svg
     assert within.legend == (), "one stack needs no legend"
-    assert variation_figure(ranges.iloc[3:], stacks, {}, "cpu") is None
+    assert variation_figure(most_variable(ranges.iloc[3:]), stacks, {}, "cpu") == ()
 
 
 def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
@@ -116,7 +114,7 @@ def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
                 line["samples_ns"] = [[1_000_000 * (index + 1)] * num, [3_000_000] + [500_000] * (num - 1)]
         write_lines(path, lines)
     data = analyse(folder)
-    samples = launch_samples(data.measurements, cell["id"], data.launches)
+    samples = iteration_times(data.ok, cell["id"], data.launches)
     assert list(samples) == [0, 1]
     assert sorted(set(samples[0].tolist())) == pytest.approx([0.001, 0.003])
     assert sorted(set(samples[1].tolist())) == pytest.approx([0.002, 0.003])
@@ -128,25 +126,22 @@ def test_distributions_are_those_of_the_five_most_variable_cells(tmp_path):
     ratios = {cell["id"]: 0.01 * place for place, cell in enumerate(cells)}
     rows = most_variable(ranges_of(**ratios))
     stacks = stack_hues(data.campaign)
-    figures, without = ecdf_figures(rows, data.ok, data.launches, stacks, data.names)
+    figures = ecdf_figures(rows, data.ok, data.launches, stacks, data.names)
     assert [figure.id for figure in figures] == [f"ecdf-{number}" for number in range(1, 6)]
     assert [figure.title.rpartition(" ")[0][-1] for figure in figures] == ["7", "6", "5", "4", "3"]  # bucket sizes
     assert [entry.label for entry in figures[0].legend] == ["launch 1", "launch 2", "launch 3"]
     assert len({(entry.dashes, entry.opacity) for entry in figures[0].legend}) == 3
-    assert without == []
     assert len({figure.table.caption for figure in figures}) == 5
     still = most_variable(ranges_of(**{cells[0]["id"]: 0.0}))
-    assert ecdf_figures(still, data.ok, data.launches, stacks, data.names) == ([], [])
+    assert ecdf_figures(still, data.ok, data.launches, stacks, data.names) == ()
 
 
-def test_a_cell_whose_samples_cannot_be_read_is_named(tmp_path):
+def test_a_cell_whose_times_cannot_be_read_has_no_distribution(tmp_path):
     data = data_of(tmp_path / "r", [train_cell("resnet18", 1, 1)])
     rows = most_variable(data.tables["launch_ranges"])
     for path in data.launches.glob("*.jsonl"):
         path.write_text("rubbish\n", encoding="utf-8")
-    figures, without = ecdf_figures(rows, data.ok, data.launches, stack_hues(data.campaign), data.names)
-    assert figures == []
-    assert without == list(data.names.values())
+    assert ecdf_figures(rows, data.ok, data.launches, stack_hues(data.campaign), data.names) == ()
 
 
 def test_distributions_are_folded_where_few_cells_vary(tmp_path, monkeypatch):
@@ -192,7 +187,7 @@ def test_parts_of_the_section_keep_their_anchors(tmp_path):
     places = [section.index(f'<div id="{part}"') for part in ("warnings", "launch-times", "percentiles")]
     assert places == sorted(places)
     assert page.index('id="stability"') < page.index('<section id="failures"')
-    assert '<a href="#stability">Confidence' in page
+    assert '<a href="#warnings">Confidence' in page
 
 
 def test_a_part_of_no_topic_is_an_error():
@@ -205,7 +200,7 @@ def test_a_hostile_stack_is_text_in_the_legend_alone(drawing):
     cells = [train_cell("resnet18", 1, g) for g in (1, 2)]
     cells[0]["spec"]["stack"]["name"] = evil
     ids = [cell["id"] for cell in cells]
-    figure = variation_figure(
+    [figure] = variation_figure(
         ranges_of(**dict.fromkeys(ids, 0.1)), stack_hues(make_campaign(cells)), dict(zip(ids, ids, strict=True)), "cpu"
     )
     assert "script" not in figure.svg

@@ -244,13 +244,13 @@ def test_a_stack_without_an_error_is_taken_with_paths_made_absolute(folder, monk
     assert made["image_id"] == "00000000-0000-0000-0000-000000000001"
 
 
-def test_folders_that_only_nodes_have_are_not_looked_for(folder):
+def test_folders_that_only_nodes_have_are_not_looked_for(folder, wording):
     lines = ["image: a.sif", "binds: ['/opt/no/such/lib:/host/lib', /optional]"]
     said = message(folder, with_lines("contained", *lines), {"node_folders": ["/opt/no"]})
-    assert said.startswith("campaign.yaml:10: stacks.a.binds[1] = '/optional' cannot be used")
+    wording(said)
 
 
-def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatch):
+def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatch, wording):
     """As below the home of somebody else: os.stat refuses, and no traceback is shown."""
     real = os.stat
 
@@ -262,8 +262,7 @@ def test_what_may_not_be_looked_at_is_as_if_it_were_not_there(folder, monkeypatc
     monkeypatch.setattr(os, "stat", stat)
     lines = ["image: a.sif", "wrapper: /secret/wrapper", "binds: [/secret/x]"]
     said = message(folder, with_lines("contained", *lines))
-    assert "stacks.a.wrapper = '/secret/wrapper' is not an executable file" in said
-    assert "'/secret/x' cannot be used" in said
+    wording(said)
 
 
 def test_the_runtime_is_looked_for_on_this_machine_only_where_it_will_run(folder):
@@ -276,12 +275,12 @@ FORMS = ["{}", "{}=4", "{} 4"]
 
 @pytest.mark.parametrize("form", [*FORMS, "{}4"])
 @pytest.mark.parametrize("name", SRUN_BY_REGATTA)
-def test_options_that_regatta_gives_itself_are_refused_in_every_spelling(folder, name, form):
+def test_options_that_regatta_gives_itself_are_refused_in_every_spelling(folder, name, form, wording):
     option = form.format(name)
     if form == "{}4" and name.startswith("--"):
         return
     said = message(folder, with_lines("host", f"srun: ['{option}']"), SLURM)
-    assert said == f"campaign.yaml:9: stacks.a.srun[0] = '{option}' {GIVEN}"
+    wording(said, option=f"'{option}'")
 
 
 @pytest.mark.parametrize(
@@ -312,9 +311,9 @@ def test_a_script_of_srun_that_cannot_be_read_is_refused(folder, path):
     load(folder, TEXT, SLURM | {"srun": ["--task-prolog=/no/such.sh"], "node_folders": ["/no"]})
 
 
-def test_a_long_option_with_a_space_is_no_option(folder):
+def test_a_long_option_with_a_space_is_no_option(folder, wording):
     said = message(folder, with_lines("host", "srun: ['--mpi pmix_v4']"), SLURM)
-    assert said == ("campaign.yaml:9: stacks.a.srun[0] = '--mpi pmix_v4' must be written as --mpi=pmix_v4.")
+    wording(said)
 
 
 @pytest.mark.parametrize(
@@ -340,10 +339,10 @@ def test_errors_of_a_cluster_are_reported_with_its_file(folder, cluster, expecte
 @pytest.mark.parametrize(
     ("key", "value"), [("partition", "gpu"), ("exclusive", False), ("srun", ["--mpi=pmix"]), ("cpus_per_rank", 2)]
 )
-def test_keys_of_slurm_are_refused_where_there_is_none(folder, key, value):
+def test_keys_of_slurm_are_refused_where_there_is_none(folder, key, value, wording):
     said = message(folder, TEXT, {key: value})
     assert said.startswith("clusters/tiny.yaml:")
-    assert said.endswith(f": {key} has no effect with scheduler: none. Remove it.")
+    wording(said)
 
 
 def test_every_option_that_is_refused_has_been_thought_of_for_sbatch_too():
@@ -364,26 +363,25 @@ def test_the_examples_here_are_yaml(folder):
 
 
 @pytest.mark.parametrize(
-    ("option", "word"),
+    "option",
     [
-        ("--help", "no rank"),
-        ("--test-only", "no rank"),
-        ("--mpi=list", "no rank"),
-        ("--uid=0", "another user"),
-        ("--multi-prog", "wrapper"),
-        ("--pty", "terminal"),
-        ("--exclude=n1", "exclude_nodes: [NODES]"),
-        ("-xn1", "exclude_nodes: [NODES]"),
-        ("--nodelist=n1", "sbatch: [--nodelist=NODES]"),
-        ("-w n1", "sbatch: [--nodelist=NODES]"),
-        ("--no-kill", "failed"),
-        ("-k", "failed"),
-        ("--partition=gpu", "Set partition in the cluster file"),
-        ("-pgpu", "Set partition in the cluster file"),
-        ("--qos=high", "Set qos in the cluster file"),
+        "--help",
+        "--test-only",
+        "--mpi=list",
+        "--uid=0",
+        "--multi-prog",
+        "--pty",
+        "--exclude=n1",
+        "-xn1",
+        "--nodelist=n1",
+        "-w n1",
+        "--no-kill",
+        "-k",
+        "--partition=gpu",
+        "-pgpu",
+        "--qos=high",
     ],
 )
-def test_an_option_of_srun_that_breaks_launches_is_refused_with_what_to_use_instead(folder, option, word):
+def test_an_option_of_srun_that_breaks_launches_is_refused_with_what_to_use_instead(folder, option, wording):
     said = message(folder, with_lines("host", f"srun: ['{option}']"), SLURM)
-    assert said.startswith(f"campaign.yaml:9: stacks.a.srun[0] = '{option}' ")
-    assert word in said
+    wording(said)

@@ -34,25 +34,25 @@ def test_the_header_of_an_image_that_apptainer_built_is_read():
 
 
 @pytest.mark.parametrize("content", [b"", b"SIF_MAGIC", b"\0" * 64, b"#!/bin/sh\n" * 20])
-def test_what_is_no_image_is_told_apart(tmp_path, content):
+def test_what_is_no_image_is_told_apart(tmp_path, content, wording):
     (tmp_path / "a.sif").write_bytes(content)
-    with pytest.raises(ValueError, match="is not a SIF image"):
+    with wording.raises(ValueError):
         image_id(tmp_path / "a.sif")
 
 
-def test_a_header_that_is_cut_off_is_no_image(tmp_path):
+def test_a_header_that_is_cut_off_is_no_image(tmp_path, wording):
     whole = fake_sif(tmp_path / "a.sif").read_bytes()
     (tmp_path / "a.sif").write_bytes(whole[:63])
-    with pytest.raises(ValueError, match="is not a SIF image"):
+    with wording.raises(ValueError):
         image_id(tmp_path / "a.sif")
 
 
-def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path):
-    with pytest.raises(ValueError, match="has no UUID in its header; Regatta needs one"):
+def test_an_image_without_a_uuid_could_not_be_told_from_another_one(tmp_path, wording):
+    with wording.raises(ValueError):
         image_id(fake_sif(tmp_path / "a.sif", 0))
 
 
-def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(folder):
+def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(folder, wording):
     made = stack("contained", image="a.sif", wrapper="wrapper.sh")
     again = "Run the same command again to plan with the current files."
     assert changed_since_planned("a", made) is None
@@ -63,9 +63,8 @@ def test_an_image_or_wrapper_that_changed_after_planning_is_noticed_in_the_job(f
     other = f"stack a: {folder}/a.sif is not the image that was planned. {again}"
     assert changed_since_planned("a", made) == other
     (folder / "a.sif").write_text("no image")
-    assert changed_since_planned("a", made) == f"stack a: {folder}/a.sif cannot be read (is not a SIF image)."
+    wording(changed_since_planned("a", made))
     (folder / "a.sif").unlink()
-    assert changed_since_planned("a", made).startswith(f"stack a: {folder}/a.sif cannot be read ([Errno 2] ")
     assert changed_since_planned("host", stack()) is None
 
 
@@ -88,8 +87,8 @@ def test_variables_of_a_bind_are_replaced_and_nothing_else(bind, expanded):
 
 
 @pytest.mark.parametrize("bind", ["$(touch x)", "/a$", "${A", "${A:-x}", "$1"])
-def test_other_words_of_a_shell_are_refused(bind):
-    with pytest.raises(UserError, match=r"contains .\$. without a variable name\. Write \$\$ for a literal \$\."):
+def test_other_words_of_a_shell_are_refused(bind, wording):
+    with wording.raises(UserError):
         expand_bind(bind, {"A": "/one"})
 
 
@@ -197,11 +196,11 @@ def test_it_does_not_matter_whether_cluster_or_stack_says_it(folder):
     assert ids(folder, {"env": {"A": "1"}, "srun": ["--cpu-bind=socket"]}) == by_cluster
 
 
-def test_the_network_interface_is_set_for_gloo_and_nccl(folder):
+def test_the_network_interface_is_set_for_gloo_and_nccl(folder, wording):
     env = {"GLOO_SOCKET_IFNAME": "hsn0", "NCCL_SOCKET_IFNAME": "hsn0"}
     assert ids(folder, cluster={"network_interface": "hsn0"}) == ids(folder, cluster={"env": env})
     assert ids(folder, cluster={"network_interface": None}) == ids(folder)
-    with pytest.raises(UserError, match=r"tiny.yaml:\d+: env.NCCL_SOCKET_IFNAME is also set by network_interface"):
+    with wording.raises(UserError):
         ids(folder, cluster={"network_interface": "hsn0", "env": {"NCCL_SOCKET_IFNAME": "ib0"}})
 
 
@@ -289,7 +288,7 @@ SCRIPTS = {  # what names the script: the stack, the cluster, the key under whic
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_the_content_of_a_script_that_a_stack_names_is_part_of_its_cells(folder, monkeypatch, name):
+def test_the_content_of_a_script_that_a_stack_names_is_part_of_its_cells(folder, monkeypatch, name, wording):
     monkeypatch.setenv("DIR", str(folder))
     entry, cluster, key = json.loads(json.dumps(SCRIPTS[name]).replace("{folder}", str(folder)))
     program(folder / "modules_of_2025.sh", 'exec python3 "$@"\n')
@@ -303,15 +302,15 @@ def test_the_content_of_a_script_that_a_stack_names_is_part_of_its_cells(folder,
     edited = scripted(folder, entry, cluster)
     assert (edited[0] != before[0], edited[1] != before[1]) == (True, True)
     said = changed_since_planned("a", before[3])
-    assert "env.sh was edited after the cells were planned. Run the same command again" in said
+    wording(said)
 
     (folder / "modules_of_2025.sh").write_bytes(text)
     assert scripted(folder, entry, cluster) == before
     (folder / "modules_of_2025.sh").unlink()
-    assert "env.sh cannot be read ([Errno 2] " in changed_since_planned("a", before[3])
+    wording(changed_since_planned("a", before[3]))
 
 
-def test_on_one_machine_a_plain_name_is_the_script_that_the_path_finds(folder, monkeypatch):
+def test_on_one_machine_a_plain_name_is_the_script_that_the_path_finds(folder, monkeypatch, wording):
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     data = collectives(4096, stacks={"a": {"kind": "host", "python": "env.sh"}})
 
@@ -323,7 +322,7 @@ def test_on_one_machine_a_plain_name_is_the_script_that_the_path_finds(folder, m
     before, stack_before = ids_and_stack()
     program(folder / "env.sh", 'module load new; exec python3 "$@"\n')
     assert ids_and_stack()[0] != before
-    assert "env.sh was edited after the cells were planned" in changed_since_planned("a", stack_before)
+    wording(changed_since_planned("a", stack_before))
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,17 @@ import json
 
 import numpy as np
 import pytest
-from synthetic import make_report, write_lines
+from synthetic import analyse, report_data, write_lines
 from synthetic_waits import inside, late_times, write_waits
 
 from regatta.core import moderation
-from regatta.store.csv_files import WAITS, make_table
+from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.store.summaries import hosts_by_rank
-from regatta.topics.catalog import collect
+from regatta.topics.catalog import collect, render
+from regatta.topics.failures import FAILURES
 from regatta.topics.stragglers import waits as store_waits
-from regatta.topics.stragglers.section import none_text
+from regatta.topics.stragglers.section import findings, section
 from regatta.topics.stragglers.tables import (
     chance_of_so_many,
     straggler_hosts_table,
@@ -304,16 +305,30 @@ def test_the_chance_of_hits_of_unlike_launches_is_that_of_their_sum():
     assert chance_of_so_many(0, [0.5, 0.25]) == 1
 
 
-def test_the_report_says_how_many_launches_could_show_a_straggler():
-    none = make_table([], WAITS)
-    assert none_text(stragglers_table(none), none)
+def findings_of(waits, **tables):
+    data = report_data({}, make_table([], MEASUREMENTS), waits=waits, stragglers=stragglers_table(waits), **tables)
+    return {finding.kind: finding.values for finding in findings(data) if "straggler" in finding.kind}
+
+
+def test_without_a_straggler_the_report_says_how_many_measurements_could_show_one():
+    alike = waits_of(record_of([[100] * 20, [100] * 20]), spec_of(2))
     few, enough = (
-        make_table([row for n in range(num) for row in rows_of(f"launch {n}", two_ranks(), 2)], WAITS) for num in (2, 3)
+        make_table([row for n in range(num) for row in rows_of(f"launch {n}", alike, 2)], WAITS) for num in (2, 3)
     )
-    text = none_text(stragglers_table(few), few)
-    assert "2 measurements, 2 launches (1×2)" in text
-    assert "3 launches are needed" in text
-    assert "needed" not in none_text(stragglers_table(enough), enough)
+    assert findings_of(make_table([], WAITS)) == {}
+    assert findings_of(few)["no_straggler"]["num_checked"] == 0
+    assert findings_of(enough)["no_straggler"]["num_checked"] == 3
+
+
+def test_beside_a_node_with_failures_the_report_does_not_say_that_none_is_slow():
+    alike = waits_of(record_of([[100] * 20, [100] * 20]), spec_of(2))
+    waits = make_table([row for n in range(3) for row in rows_of(f"launch {n}", alike, 2)], WAITS)
+    causes = {cause: make_table([{"cause": cause}], FAILURES) for cause in ("rank 1 on n2: killed", "out of time")}
+    found = {cause: findings_of(waits, failures=failures) for cause, failures in causes.items()}
+    assert found["rank 1 on n2: killed"] == {}
+    assert list(found["out of time"]) == ["no_straggler"]
+    problems = {"corrupt": [], "invalid": [], "blamed_nodes": [{"text": "n2"}]}
+    assert findings_of(waits, problems=problems) == {}
 
 
 def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):
@@ -327,23 +342,31 @@ def test_a_later_record_takes_the_place_of_an_earlier_one(tmp_path):
     assert (own["num_records"], own["num_suspect"], own["line"]) == (2, 1, 3)
 
 
-def test_the_report_names_the_rank_and_draws_the_record(tmp_path):
-    text = make_report(write_waits(tmp_path / "r", (2, 4), {3: 0.06})).read_text(encoding="utf-8")
-    findings = text.partition('id="stragglers"')[2].partition("</ul>")[0]
-    assert "rank 3 on node000" in findings
-    assert "6 of 6 launches on 2×4, contained" in findings
-    assert 'id="straggler-strip"' in text
-    assert 'id="straggler-map"' in text
+def test_the_report_names_the_rank_with_its_cells_and_draws_the_record(tmp_path):
+    data = analyse(write_waits(tmp_path / "r", (2, 4), {3: 0.06}))
+    (slow,) = (finding for finding in findings(data) if finding.kind.startswith("straggler"))
+    assert (slow.kind, slow.values["rank"], slow.values["num_suspect_launches"]) == ("straggler_rank", 3, 6)
+    assert 0.05 < slow.values["lag_ratio"].low < slow.values["lag_ratio"].high < 0.08
+    assert slow.words["who"].startswith("rank 3 on node000, ")
+    assert set(slow.cells) == set(data.names)
+    page = render(data)
+    assert 'id="straggler-strip"' in page
+    assert 'id="straggler-map"' in page
 
 
-def test_the_report_of_a_store_that_changed_since_has_no_map(tmp_path):
-    from regatta.topics.stragglers.figures import worst_of, worst_times
+def test_a_slow_node_is_one_finding_with_its_cells_and_without_its_ranks(tmp_path):
+    """Rank 6 of another node is a finding too, and the node comes first: operators replace nodes."""
+    late = dict.fromkeys((8, 9, 10, 11), 0.08) | {6: 0.12}
+    found = [f for f in findings(analyse(write_waits(tmp_path / "r", (8, 4), late))) if f.anchor == "warnings"]
+    assert [(finding.kind, finding.values["host"], finding.values["rank"]) for finding in found] == [
+        ("straggler_host", "node001", None)
+    ]
 
+
+def test_the_report_of_a_store_that_changed_since_has_no_strip(tmp_path):
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
-    _, stragglers, hosts, _ = tables_of(folder)
-    worst = worst_of(stragglers, hosts)
-    assert worst_times(worst, folder / "launches").shape in ((8, 20), (8, 60))
+    data = analyse(folder)
+    assert len(section(data).figures) == 2
     for path in (folder / "launches").glob("*.jsonl"):
         path.write_text("rubbish\n", encoding="utf-8")
-    assert worst_times(worst, folder / "launches") is None
-    assert worst_of(stragglers.iloc[:0], hosts.iloc[:0]) is None
+    assert section(data).figures == ()

@@ -1,12 +1,14 @@
 """Exposed and hidden communication, and memory: numbers computed by hand."""
 
+import re
+
 import pytest
 from synthetic import collective_cell, make_campaign, report_data, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.gradient_communication import findings, strategies_table, strategy_figures
-from regatta.topics.memory import memory_table, memory_tables
+from regatta.topics.memory import memory_table, section
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
 LAUNCHES = [
@@ -70,24 +72,25 @@ def test_a_cell_without_a_record_has_a_row():
     assert (row["num_launches"], row["interval"]) == (0, "none")
 
 
-def test_memory_is_the_largest_over_launches():
+def test_memory_is_the_largest_over_launches(wording):
     cell = train_cell("resnet18", 1, 2)
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
     _, memory, _ = tables((cell, launches))
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    shown = memory_tables(memory, "cpu")
-    assert shown.columns == ("Cell", "Saved for backward (MiB)", "Peak resident memory (MiB)")
+    data = report_data({"device": "cpu"}, None, memory=memory)
+    [shown] = section(data).tables
+    assert shown.columns == ("Cell", "Saved for backward (B)", "Peak resident memory (B)")
     assert [row[0] for row in shown.rows] == ["ResNet-18 · 1×2 processes"]
-    assert memory_tables(memory[:0], "cpu") is None
+    assert not section(report_data({"device": "cpu"}, None, memory=memory[:0])).has_content
 
 
-def test_the_table_of_a_figure_has_exposed_time_and_its_range():
+def test_the_table_of_a_figure_has_exposed_time_and_its_range(wording):
     slow = [columns | {"no_sync_s": 0.05} for columns in LAUNCHES]
     two = LAUNCHES[:2], slow[:2]
     cells = [(train_cell("resnet18", 1, 2, bucket=bucket), of) for bucket, of in zip((1, 25), two, strict=True)]
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
-    assert 'aria-label="Gradient synchronization: ResNet-18 · 1×2: Time per step (ms)"' in figure.svg
+    wording(re.findall('aria-label="([^"]*)"', figure.svg)[0])
     heads = ("Exposed communication (ms)", "range", "Exposed share of the step (%)", "Hidden communication (%)")
     assert shown(figure, *heads)[0] == ("15", "(10 to 20)", "15.0", "62.5")
     assert strategy_figures(strategies[:0], measurements) == []
@@ -107,7 +110,9 @@ def figure_of(first, second):
 def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
     without = {"whole_step_s": 0.1, "communication_s": 0.04}
     figure = figure_of(LAUNCHES, [without, LAUNCHES[1], LAUNCHES[1]])
-    assert shown(figure, "Exposed communication (ms)", "range or 95 % interval")[1] == ("20.0", "(20.0 to 20.0)")
+    row = dict(zip(figure.table.columns, figure.table.rows[1], strict=True))
+    [interval] = [text for head, text in row.items() if head.startswith("range")]
+    assert (row["Exposed communication (ms)"], interval) == ("20.0", "(20.0 to 20.0)")
     assert [row[1] for row in figure.table.rows] == ["3/3", "2/3"]
 
 

@@ -53,7 +53,7 @@ def run(monkeypatch):
     return main
 
 
-def test_the_job_runs_the_campaign_with_the_place_of_the_cluster_file(folder, run, capsys):
+def test_the_job_runs_the_campaign_with_the_place_of_the_cluster_file(folder, run, capsys, wording):
     run("--sbatch=--partition=serial", "--sbatch=--mem=4G", "plan")
     options, script = json.loads((folder / "sbatch.json").read_text())
     assert options[:2] == ["--parsable", f"--output={folder}/results/night/logs/driver-%j.log"]
@@ -63,7 +63,7 @@ def test_the_job_runs_the_campaign_with_the_place_of_the_cluster_file(folder, ru
         "--partition=serial",
     ]
     assert options[-1] == "--mem=4G"
-    assert script.splitlines()[-1].endswith("run_campaign.py 'my campaign.yaml' --profile profiles/slurm plan")
+    wording(script.splitlines()[-1])
     printed = capsys.readouterr().out
     assert "results/night/logs/driver-4711.log" in printed
     assert "make watch CONFIG='my campaign.yaml'" in printed
@@ -80,9 +80,9 @@ def test_the_job_starts_the_run_without_the_variables_of_its_own_allocation(fold
     assert f"PWD={folder}" in shown.splitlines()
 
 
-def test_a_job_that_would_hold_a_node_of_a_batch_is_refused():
+def test_a_job_that_would_hold_a_node_of_a_batch_is_refused(wording):
     cluster = {"exclusive": True, "num_nodes": 2, "name": "tiny"}
-    with pytest.raises(UserError, match="all 2 nodes of cluster tiny"):
+    with wording.raises(UserError):
         submit.check_room(cluster, [(1, 2), (2, 2)], ["--mem=4G"], False)
     submit.check_room(cluster, [(1, 2), (2, 2)], ["--partition=serial"], False)
     submit.check_room(cluster | {"exclusive": False}, [(1, 2), (2, 2)], [], False)
@@ -110,10 +110,10 @@ def test_a_sweep_is_not_submitted_to_its_own_nodes():
     submit.check_room(cluster | {"exclusive": False}, [(1, 2)], [], True)
 
 
-def test_what_sbatch_says_and_a_cluster_without_slurm_are_errors_of_the_user(folder, run):
+def test_what_sbatch_says_and_a_cluster_without_slurm_are_errors_of_the_user(folder, run, wording):
     program(folder / "bin" / "sbatch", "echo 'sbatch: error: invalid partition' >&2; exit 1\n")
     with pytest.raises(UserError, match="invalid partition"):
         run()
     (folder / "config" / "clusters" / "tiny.yaml").write_text(yaml.safe_dump(CLUSTER | {"gpus_per_node": 1}))
-    with pytest.raises(UserError, match="tiny does not use Slurm"):
+    with wording.raises(UserError):
         run()

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from synthetic import analyse, collective_cell, write_lines
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 
-from regatta.compare.campaigns import compare_campaigns, history_of_cells, read_campaign
+from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.output import comparison_text
+from regatta.compare.trends import times_of_cells
 from regatta.core.names import campaign_names
+from regatta.kit.findings import filled
 from regatta.report.cells import data_block
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics import catalog
-from regatta.topics.answer import answer
-from regatta.topics.machines import machine_warnings
+from regatta.store.nodes import blame_nodes
+from regatta.topics import catalog, machines
+from regatta.topics.summary import summary
 from regatta.topics.sweep import section as sweep
 from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
 
@@ -38,6 +40,18 @@ def one_cell(names: list[str], over: str = "nodes", repeats: int = 2) -> dict:
     campaign = sweep_campaign(names, over, repeats, messages=(1024,))
     cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "collective"]
     return campaign | {"cells": cells}
+
+
+def outside(data) -> list:
+    """Return the findings on single nodes and pairs."""
+    return [finding for finding in sweep.findings(data) if "hosts" in finding.values and "noun" in finding.values]
+
+
+def lead_of(data) -> str:
+    """Return the template that words the summary of a sweep."""
+    [finding] = [finding for finding in sweep.findings(data) if finding.kind == "nodes"]
+    values = finding.values | finding.words
+    return next(text for text in sweep.TOPIC.kind_of(finding).lead if filled(text, values))
 
 
 def by_hosts(table: pd.DataFrame, column: str) -> dict:
@@ -102,7 +116,7 @@ def test_shapes_with_different_numbers_of_gpus_are_different_workloads(tmp_path)
     [(_, _, rows)] = sweep.tables_of(data)
     assert rows.groupby(["hosts", "workload"]).size().max() == 1
     assert rows["workload"].nunique() == 3
-    [finding] = sweep.findings(data)
+    [finding] = outside(data)
     assert (finding.values["num"], finding.values["num_workloads"]) == (2, 3)
     [matrix] = sweep.section(data).content["matrices"]
     assert len(matrix.columns) == 3
@@ -159,21 +173,49 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
         "slower": ["n5", "n17"],
     }
     assert len(groups["equivalent"]) == 21
-    slowest, second = sweep.findings(of_nodes)
+    slowest, second = outside(of_nodes)
+    assert (slowest.kind, second.kind) == ("slower", "slower")
     assert (slowest.values["hosts"], slowest.values["num"], slowest.values["workload"]) == ("n5", 1, "ResNet-50")
     assert (second.values["hosts"], second.values["num"], second.values["num_workloads"]) == ("n17", 3, 3)
     assert 1.07 < second.values["low"] < second.values["ratio"] < second.values["high"] < 1.10
-    assert "n17" in sweep.sentence(second)
-    [line] = [line for line in answer(of_nodes) if line.id == "nodes"]
+    assert (second.words["name"], second.words["several"]) == ("n17", 3)
+    [line] = [line for line in summary(of_nodes) if line.id == "nodes"]
     assert (line.values["num_slower"], line.values["num_nodes"]) == (2, 24)
     assert line.values["nodes"]["failed"] == ["n9"]
+    line_of_nodes = sweep.findings(of_nodes)[0]
+    step = filled(sweep.TOPIC.kind_of(line_of_nodes).next_step, line_of_nodes.values | line_of_nodes.words)
+    assert "[n5, n17]" in step
+    assert (line_of_nodes.values["num_checked"], line_of_nodes.values["num_planned"]) == (23 * 18, 24 * 18)
+    assert "{failed}" in lead_of(of_nodes)
+
+
+def test_that_no_node_is_slow_is_never_said_without_the_failed_ones(tmp_path):
+    """n2 fails three of six launches: the other four nodes are within the margin."""
+    names = [f"n{number}" for number in range(1, 6)]
+    faults = {("n2", repeat): FAULTS["n9", 0] for repeat in range(3)}
+    data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(names, messages=(2**28,)), {}, faults))
+    finding = sweep.findings(data)[0]
+    assert (finding.words["failed"], finding.words["slower"], finding.words["exclude"]) == (["n2"], [], "")
+    assert (finding.values["num_settled"], finding.values["num_checked"], finding.values["num_planned"]) == (4, 48, 60)
+    assert "{failed}" in lead_of(data)
+    assert "{num_checked}" in lead_of(data)
+
+
+def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
+    folder = write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3", "n4"]), {("n3", ""): 1.3})
+    for host in ("n2", "n3"):
+        blame_nodes(folder, [host], "batch", "7", "it failed")
+    data = analyse(folder)
+    [finding] = [finding for finding in sweep.findings(data) if finding.kind == "healthy_avoided"]
+    assert (finding.values["hosts"], finding.values["num"]) == ("n2", 1)
+    assert f"results/{data.campaign['name']} n2" in filled(sweep.TOPIC.kind_of(finding).next_step, finding.values)
 
 
 @pytest.mark.parametrize(("repeats", "faults"), [(1, {}), (2, {("n1", r): FAULTS["n9", 0] for r in range(2)})])
 def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path):
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3"], repeats=repeats), {}, faults))
-    [line] = [line for line in answer(data) if line.id == "nodes"]
-    assert "None" not in line.lead
+    [line] = [line for line in summary(data) if line.id == "nodes"]
+    assert "{num_checked" not in lead_of(data)
     assert line.values["nodes"]["equivalent"] == []
 
 
@@ -184,20 +226,21 @@ def test_an_inconclusive_node_is_named_with_its_effect_the_largest_first(tmp_pat
     campaign = one_cell(names)
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
     data.tables["sweep_nodes"] = sweep_nodes_table(campaign, measured(campaign, times))
-    [line] = [line for line in answer(data) if line.id == "nodes"]
+    [line] = [line for line in summary(data) if line.id == "nodes"]
     uncertain = line.values["inconclusive"]
     assert [effect["hosts"] for effect in uncertain[:2]] == ["n5", "n2"]
     assert uncertain[0]["ratio"] == pytest.approx(1.2)
     assert uncertain[1]["ratio"] == pytest.approx(math.sqrt(1.03 * 1.05))
     assert (uncertain[1]["low"], uncertain[1]["high"]) == pytest.approx((1.03, 1.05))
-    assert "inconclusive: n5 20 % slower (20 to 20), n2 4.0 % slower (3.0 to 5.0)" in line.text
+    texts = sweep.findings(data)[0].words["uncertain"]
+    assert [text.split()[:2] for text in texts[:2]] == [["n5", "20.0"], ["n2", "4.0"]]
 
 
 def test_an_inconclusive_node_with_a_settled_direction_is_a_finding(tmp_path):
     """6 % slower, margin 5 %: at six repeats with 0.4 % scatter the direction is settled, with 2 % of scatter neither."""
     names = [f"n{number}" for number in range(1, 13)]
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(names, messages=(2**28,)), {("n7", ""): 1.05}))
-    found = [finding.values for finding in sweep.findings(data)]
+    found = [finding.values for finding in outside(data)]
     assert [(values["hosts"], values["verdict"]) for values in found] == [("n7", "inconclusive")]
     assert found[0]["low"] < 1.05 < found[0]["high"]
     assert found[0]["ratio"] == pytest.approx(1.05, abs=0.005)
@@ -209,8 +252,7 @@ def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     campaign["cells"] = [cell for cell in campaign["cells"] if cell not in down]
     campaign["skipped"] = [cell | {"reason": "node n2 is drained (bad DIMM)"} for cell in down]
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
-    assert "bad DIMM" in sweep.section(data).lead
-    [line] = [line for line in answer(data) if line.id == "nodes"]
+    [line] = [line for line in summary(data) if line.id == "nodes"]
     assert line.values["skipped"] == {"n2": "node n2 is drained (bad DIMM)"}
     assert line.values["num_nodes"] == 2
 
@@ -221,7 +263,7 @@ def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):
     assert (groups["slower"], groups["failed"], groups["missing"]) == (["n17"], ["n9"], [])
     slower = tables["pair"].query("verdict == 'slower'")["hosts"]
     assert len(slower) == 19  # the 18 others of n17, and n3 with n7
-    found = [(f.values["noun"], f.values["hosts"]) for f in sweep.findings(of_pairs)]
+    found = [(f.values["noun"], f.values["hosts"]) for f in outside(of_pairs)]
     assert found == [("node", "n17"), ("pair", "n3, n7")]
     [matrix] = sweep.section(of_pairs).content["pairs"]
     squares = {
@@ -262,15 +304,15 @@ def test_names_and_numbers_of_cells_distinguish_nodes(of_nodes):
 def test_the_warning_names_nodes_unlike_the_others_and_none_if_all_are_alike(tmp_path):
     names = ["n1", "n2", "n3", "n4"]
     folder = write_sweep(tmp_path / "sweep", sweep_campaign(names, repeats=2))
-    assert not [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
+    assert not [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
     for path in folder.glob("launches/*.jsonl"):
         header, *rest = map(json.loads, path.read_text().splitlines())
         if header["environment"]["hosts"][0]["host"] == "n3":
             header["environment"]["hosts"][0]["num_cores"] = 71
             write_lines(path, [header, *rest])
-    [warning] = [w for w in machine_warnings(analyse(folder)) if "nodes" in w.values]
-    assert warning.values["nodes"] == ["n3"]
-    assert all(word in warning.found for word in ("71", "72", "n3"))
+    [unlike] = [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
+    assert unlike.values == {"num": 1, "nodes": ["n3"]}
+    assert unlike.words["facts"] == "cores 71 on n3, 72 on most"
 
 
 def test_two_sweeps_are_compared_node_by_node(tmp_path):
@@ -285,7 +327,7 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     assert {cell.rpartition("-")[0].rpartition("-")[2] for cell in slower["cell"]} == {"n2"}
     assert (slower["reference"] == slower["cell"]).all()
     assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
-    assert len(history_of_cells([read_campaign(before), read_campaign(after)]).table) == 18
+    assert len(times_of_cells([read_campaign(before), read_campaign(after)])) == 18
 
 
 def test_rounds_and_names_stay_distinct_for_pairs(of_pairs):

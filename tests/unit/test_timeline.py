@@ -10,6 +10,7 @@ import pytest
 from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, train_cell, write_lines, write_results
 from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, write_nights
 
+from regatta.kit.findings import LOW
 from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
 from regatta.store.launch_times import utc_seconds
 from regatta.topics.gantt import chart, elapsed_text, make_axis, state_of
@@ -20,9 +21,7 @@ from regatta.topics.timeline import (
     findings,
     overlaps,
     section,
-    shares_text,
     timeline_table,
-    warnings,
 )
 
 BATCH = "n02g04-0000000000aa"
@@ -102,7 +101,7 @@ def test_a_clock_that_is_set_during_a_job_is_no_idle_time(second, finish, step, 
     assert row["gpu_hours"] == pytest.approx(8 * 100 / 3600)
     assert timeline["job"].tolist() == ["7", "7"]
     assert timeline["duration_s"].min() >= 24
-    found = [advice.values for advice in warnings(data_of(launches, jobs)) if "step_s" in advice.values]
+    found = [finding.values for finding in findings(data_of(launches, jobs)) if finding.kind == "clock_step"]
     assert found == ([{"step_s": step, "num": 1}] if step else [])
 
 
@@ -148,29 +147,38 @@ def test_hours_are_summed_over_allocations_of_different_shapes():
     expected |= {"idle": 8 * 50 + 860}
     assert hours == pytest.approx({name: seconds / 3600 for name, seconds in expected.items()})
     assert sum(hours.values()) == pytest.approx(2 * hours["total"])
-    text = shares_text(hours, "cuda")
-    assert re.findall(r"([\d.]+) % ([a-z -]+)", text) == [
+    jobs = [job(0, 90), job(0, 900, batch=other, nodes=1, gpus_per_node=1)]
+    finding = kinds_of(data_of([launch(), small], jobs))["allocated_time"]
+    assert finding.values["idle_ratio"] == pytest.approx(expected["idle"] / 1620)
+    assert re.findall(r"([\d.]+) % ([a-z -]+)", finding.words["shares"]) == [
         ("8.3", "measuring"),
         ("3.3", "warm-up"),
         ("1.7", "setup and checks"),
         ("8.9", "launch startup"),
-        ("78", "idle "),
+        ("78", "idle"),
     ]
 
 
-@pytest.mark.parametrize(("end", "num"), [(52, 0), (54, 1)])  # 12 s and 14 s of idle time: 23 % and 26 %
-def test_idle_time_of_more_than_a_quarter_is_a_finding(end, num):
-    found = findings(data_of([launch()], [job(0, end)]))
-    assert len(found) == num
-    if num:
-        [finding] = found
-        assert finding.kind == "idle_allocations"
-        assert finding.values["idle_ratio"] == pytest.approx(14 / 54)
-        assert finding.values["idle_hours"] == pytest.approx(8 * 14 / 3600)
-        assert finding.values["allocated_hours"] == pytest.approx(8 * 54 / 3600)
-        assert finding.sources[0].rows == ("row 1",)
-        assert "26 %" in TOPIC.text_of(finding)
-        assert "1.9 GPU minutes" in TOPIC.text_of(finding)
+def kinds_of(data):
+    return {finding.kind: finding for finding in findings(data)}
+
+
+def test_the_idle_time_of_allocations_has_its_hours_and_share():
+    finding = kinds_of(data_of([launch()], [job(0, 54)]))["allocated_time"]  # 14 s of idle time
+    assert finding.values["idle_ratio"] == pytest.approx(14 / 54)
+    assert finding.values["idle_hours"] == pytest.approx(8 * 14 / 3600)
+    assert finding.values["allocated_hours"] == pytest.approx(8 * 54 / 3600)
+    assert finding.sources[0].rows == ("row 1",)
+    assert finding.words["idle"] == "1.9 GPU minutes"
+    assert finding.values["num_excluded"] == 0
+
+
+def test_launches_are_counted_with_their_hosts_and_the_time_they_span():
+    found = kinds_of(data_of([launch(), launch(1, 60, 3600), launch(2, start_utc=None, end_utc=None)], []))["launches"]
+    assert found.values == {"num": 3, "num_hosts": 2, "elapsed_s": 3600, "num_unknown": 1}
+    [unknown] = findings(data_of([launch(start_utc=None)], []))[:1]
+    assert unknown.values == {"num": 1, "num_hosts": 2}
+    assert TOPIC.text_of(unknown)
 
 
 def test_the_section_has_the_hours_of_idle_time_by_shape():
@@ -180,15 +188,17 @@ def test_the_section_has_the_hours_of_idle_time_by_shape():
     assert table.columns[2] == "Allocated (process hours)"
     assert table.rows == (("2×4", "1", "0.120", "27.8", "11.1", "5.56", "29.6", "25.9", "0.0311"),)
     assert shown.state[0] == "26 % idle"
-    assert "1.9 process minutes" in shown.content["shares"]
 
 
 def test_without_recorded_jobs_there_are_launches_and_no_shares():
     shown = section(data_of([launch()], []))
     assert [table.caption for table in shown.tables] == ["Launches"]
-    assert (shown.content["shares"], shown.state[0]) == ("", "1 launch")
-    assert "idle time unknown" in shown.content["unknown"]
-    assert findings(data_of([launch()], [])) == []
+    assert shown.state[0] == "1 launch"
+    found = kinds_of(data_of([launch()], []))
+    assert found.keys() == {"launches", "allocated_time"}
+    assert found["allocated_time"].values == {"num": 1}  # no hours
+    assert TOPIC.text_of(found["allocated_time"])
+    assert findings(data_of([], [])) == []
     assert not section(data_of([], [])).has_content
 
 
@@ -232,7 +242,7 @@ def test_ticks_are_round_times_since_the_first_start():
 
 def chart_of(launches, jobs=()):
     timeline, allocations = tables_of(launches, list(jobs))
-    return chart(rows_of(timeline), rows_of(allocations), "cuda")
+    return chart(rows_of(timeline.assign(repeat=range(len(timeline)))), rows_of(allocations), "cuda")
 
 
 def test_a_row_is_a_host_with_its_launches_and_its_allocation():
@@ -246,7 +256,7 @@ def test_a_row_is_a_host_with_its_launches_and_its_allocation():
     _, allocated, bars = found["rows"][1]
     assert allocated == [(0, 100)]
     assert [(bar["left"], bar["width"]) for bar in bars] == [(0, 40), (60, 40)]
-    for word in (BATCH, "stack host", "2×4 GPUs", "40 s", "0 ok, 3 failed"):
+    for word in (BATCH, "launch 2", "stack host", "2×4 GPUs", "40 s", "0 ok, 3 failed"):
         assert word in bars[1]["text"]
 
 
@@ -366,9 +376,10 @@ def test_launches_that_overlap_on_a_host_are_a_warning():
     rows = [launch(0, 0, 40), launch(1, 40, 80), launch(2, 60, 90, launch="other-l000-a00", **other)]
     data = data_of(rows, [])
     assert overlaps(data.tables["timeline"]) == [(f"{BATCH}-l001-a00", "other-l000-a00", "n2")]
-    [advice] = warnings(data)
-    assert advice.values == {"num": 2, "num_launches": 3, "num_hosts": 1}
-    assert advice.sources[0].rows == ("row 2", "row 3")
+    finding = kinds_of(data)["overlapping_launches"]
+    assert finding.values == {"num": 2, "num_launches": 3, "num_hosts": 1}
+    assert finding.sources[0].rows == ("row 2", "row 3")
+    assert TOPIC.kind_of(finding).rank == LOW
 
 
 @pytest.mark.parametrize(("begin", "num"), [(40, 0), (35, 0), (34, 2)])
@@ -397,4 +408,4 @@ def test_overlaps_are_those_of_all_pairs():
 
 def test_launches_without_times_or_hosts_do_not_overlap():
     rows = [launch(0), launch(1, start_utc=None), launch(2, hosts=None), launch(3, 100, 130)]
-    assert warnings(data_of(rows, [])) == []
+    assert "overlapping_launches" not in kinds_of(data_of(rows, []))

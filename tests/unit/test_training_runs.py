@@ -12,8 +12,8 @@ from synthetic_training import norm_cell, run_cell, run_record
 from regatta.store.collect import cell_row, read_collected, write_collected
 from regatta.store.csv_files import CELL, EPOCHS, MEASUREMENTS, RANKS, make_table
 from regatta.store.records import number, problem_of, training_of
-from regatta.topics import answer_results
 from regatta.topics.catalog import TOPICS, collect, make_tables
+from regatta.topics.summary import summary
 from regatta.topics.sync_batchnorm import BATCH_NORMS
 from regatta.topics.training_runs import (
     TOPIC,
@@ -21,7 +21,6 @@ from regatta.topics.training_runs import (
     TRAINING_RUNS,
     findings,
     training_run_figures,
-    warnings,
 )
 
 T = "2026-11-21T03:00:00Z"
@@ -132,9 +131,13 @@ def test_other_losses_of_the_same_training_are_warned_of_on_a_cpu_alone(device, 
     runs = make_table(
         [row, row | {"cell": DDP["id"], "has_same_losses": True}, row | {"has_same_losses": None}], TRAINING_RUNS
     )
-    campaign, rows = make_campaign([OWN, DDP], repeats=6), [cell_row(cell) for cell in (OWN, DDP)]
-    found = warnings(report_data(campaign, make_table(rows, MEASUREMENTS), training_runs=runs))
-    assert [warning.values for warning in found] == [{"num": 1, "num_known": 2}] * num
+    campaign, rows = (
+        make_campaign([OWN, DDP], repeats=6),
+        [cell_row(cell) | {"status": "failed"} for cell in (OWN, DDP)],
+    )
+    found = findings(report_data(campaign, make_table(rows, MEASUREMENTS), training_runs=runs))
+    found = [finding for finding in found if finding.kind == "different_losses"]
+    assert [(f.values, f.cells) for f in found] == [({"num": 1, "num_known": 2}, (OWN["id"],))] * num
 
 
 BROKEN = [
@@ -255,6 +258,6 @@ def test_the_finding_lists_the_runs_that_may_be_as_fast_and_names_no_slowest(tmp
     assert TOPIC.text_of(first).endswith(f"Fastest of 3 configurations: ddp; within noise: {first.values['near'][0]}.")
     assert second.values["num_candidates"] == 1
     assert "configurations" not in TOPIC.text_of(second)
-    line = answer_results.summary_of(TOPIC)(data)
+    [line] = [line for line in summary(data) if line.id == "training_runs"]
     assert line.values["total_s"] == first.values["total"].estimate
     assert line.text.endswith(f"; within noise: {first.values['near'][0]}; first of 2 workloads")

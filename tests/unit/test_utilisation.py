@@ -234,12 +234,12 @@ def test_memory_over_the_batch_size_has_what_is_saved_and_the_sum_of_the_parts()
     memory = memory_of((lm_cell(batch=2), 2 * GIB), (lm_cell(batch=8), 8 * GIB))
     (figure,) = memory_figures(memory, "cuda")
     assert figure.title == "Memory by batch size: Transformer small · 1×4"
-    assert 'aria-label="Memory by batch size: Transformer small · 1×4: Memory (MiB) by batch of one GPU"' in figure.svg
-    heads = ("Saved for backward (MiB)", "All parts (MiB)", "Saved per sample (MiB)")
+    assert 'aria-label="Memory by batch size: Transformer small · 1×4: Memory (GiB) by batch of one GPU"' in figure.svg
+    heads = ("Saved for backward (GiB)", "All parts (GiB)", "Saved per sample (GiB)")
     assert figure.table.columns == ("Cell", "n", *heads)
     assert figure.table.rows == (
-        ("ddp · batch 2", "1", "2,050", "5,120", "1,020"),
-        ("ddp · batch 8", "1", "8,190", "11,300", "1,020"),
+        ("ddp · batch 2", "1", "2.00", "5.00", "1.00"),
+        ("ddp · batch 8", "1", "8.00", "11.0", "1.00"),
     )
 
 

@@ -80,20 +80,20 @@ def test_alias_expansion_is_limited(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["!!set {a}", "!!omap [a: 1]", "!mine [a]", "!!python/tuple [a]"])
-def test_tags_of_lists_and_mappings_are_refused(tmp_path, value):
-    assert refusal(tmp_path, f"x: 1\na: {value}\n").startswith("c.yaml:2: a has the tag ")
+def test_tags_of_lists_and_mappings_are_refused(tmp_path, value, wording):
+    wording(refusal(tmp_path, f"x: 1\na: {value}\n"))
 
 
-def test_a_pipe_is_refused_instead_of_read(tmp_path):
+def test_a_pipe_is_refused_instead_of_read(tmp_path, wording):
     os.mkfifo(tmp_path / "c.yaml")
-    with pytest.raises(UserError, match=r"c\.yaml: is a pipe or device\. Specify a regular file\.$"):
+    with wording.raises(UserError):
         read_yaml(tmp_path / "c.yaml")
 
 
-def test_oversized_file_is_rejected_without_reading(tmp_path):
+def test_oversized_file_is_rejected_without_reading(tmp_path, wording):
     with (tmp_path / "c.yaml").open("wb") as file:
         file.truncate(2**40)
-    with pytest.raises(UserError, match=r"is too large: 1,099,511,627,776 bytes \(limit 10,485,760\)"):
+    with wording.raises(UserError):
         read_yaml(tmp_path / "c.yaml")
 
 
@@ -195,29 +195,29 @@ def test_all_values_that_cannot_be_used_are_named_together_in_file_order(tmp_pat
     assert [line.split(" ")[0] for line in lines] == ["c.yaml:1:", "c.yaml:3:", "c.yaml:4:"]
 
 
-def test_a_long_value_is_shortened_in_the_message(tmp_path):
+def test_a_long_value_is_shortened_in_the_message(tmp_path, wording):
     message = refusal(tmp_path, "a: " + 5000 * "9")
-    assert message.startswith(f"c.yaml:1: a = '{77 * '9'}...' cannot be used: ")
+    wording(message)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path):
+def test_a_file_that_is_not_there_is_refused(tmp_path, wording):
     with pytest.raises(UserError) as caught:
         read_yaml(tmp_path / "none.yaml")
-    assert str(caught.value) == f"{tmp_path}/none.yaml: no such file. Check the path."
+    wording(str(caught.value))
 
 
-def test_a_folder_is_refused(tmp_path):
+def test_a_folder_is_refused(tmp_path, wording):
     with pytest.raises(UserError) as caught:
         read_yaml(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: cannot be read: Is a directory. Specify a readable text file."
+    wording(str(caught.value))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_without_permission_is_refused(tmp_path):
+def test_a_file_without_permission_is_refused(tmp_path, wording):
     path = tmp_path / "c.yaml"
     path.write_text("a: 1\n")
     path.chmod(0)
-    with pytest.raises(UserError, match="cannot be read: Permission denied"):
+    with wording.raises(UserError):
         read_yaml(path)
 
 

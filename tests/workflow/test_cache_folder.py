@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
 from campaigns import fake_campaign, snakemake_line, write_campaign
 
 import warm_start
@@ -13,22 +12,22 @@ from regatta.core.files import check_cache_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_snakemake_without_a_writable_home_ends_with_one_line_that_names_the_remedy(tmp_path):
+def test_snakemake_without_a_writable_home_ends_with_one_line_that_names_the_remedy(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign())
     environment = {key: value for key, value in os.environ.items() if key != "XDG_CACHE_HOME"} | {"HOME": "/proc/none"}
     done = warm_start.run(snakemake_line(path, "-n"), cwd=ROOT, env=environment, check=False)
     *_, line = done.stderr.strip().splitlines()
     assert "Traceback" not in done.stderr
-    assert line.startswith("/proc/none/.cache/snakemake: cannot be written (")
+    wording(line)
     assert "XDG_CACHE_HOME" in line
     assert done.returncode == 2
 
 
-def test_the_folder_that_a_user_sets_is_used(tmp_path, monkeypatch):
+def test_the_folder_that_a_user_sets_is_used(tmp_path, monkeypatch, wording):
     monkeypatch.setenv("HOME", "/proc/none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     check_cache_folder()
     assert (tmp_path / "cache" / "snakemake").is_dir()
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
-    with pytest.raises(UserError, match="/proc/none/snakemake: cannot be written"):
+    with wording.raises(UserError):
         check_cache_folder()

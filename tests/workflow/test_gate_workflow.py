@@ -74,16 +74,16 @@ def test_a_gate_passes_and_always_runs_and_all_does_not_hold_it(finished, tmp_pa
     assert "gate: " not in snakemake(tmp_path, path, "plan").stdout
 
 
-def test_a_failed_cell_fails_the_gate_which_is_written_and_has_the_last_word(tmp_path):
+def test_a_failed_cell_fails_the_gate_which_is_written_and_has_the_last_word(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign({"65536": "raise"}))
     results = tmp_path / "results" / "small"
     assert snakemake(tmp_path, path).returncode == 0
     done = snakemake(tmp_path, path, "--retries", "2", "gate")
     assert done.returncode == 1
-    assert done.stderr.count("Evaluate the gate of results/small") == 1
+    wording.lines(done.stderr, "Evaluate the gate")
     assert gate_lines(done) == (results / "gate.txt").read_text().splitlines()
     assert headline(done) == ("failed", [1])
-    assert "2 of 2 failed: rank 0 on fake: ValueError: the fake cell raised" in gate_lines(done)[1]
+    wording(gate_lines(done)[1])
     assert list(failures(results).values()) == ["not ok"]
     assert "Partial report" not in done.stderr  # the report is as new as the gate
 

@@ -58,16 +58,14 @@ def test_a_cell_that_fails_is_recorded_with_its_cause_and_the_rest_is_measured(t
     assert len(set(slots(results))) == NUM_RECORDS
 
 
-def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path):
+def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path, wording):
     campaign = fake_campaign({"ddp-25-n01g01": "hang"}, limits={"cell_seconds": 3, "launch_start_seconds": 30})
     results = measure_all(tmp_path, campaign)
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "timeout": 2}
     late = [record for record in record_lines(results) if record["status"] == "timeout"]
-    load = r"(; other processes used \d+ % of the CPU time)?"  # other tests run beside this one
+    load = r"; other processes used \d+ % of the CPU time"  # other tests run beside this one
     for record in late:
-        assert re.fullmatch(
-            rf"no record within 3 s \(cell_seconds\){load}; stack traces are in the log", record["cause"]
-        )
+        wording(re.sub(load, "", record["cause"]))
         [host] = record["host_load"]["hosts"]
         assert 2.5e9 <= host["elapsed_ns"] < 60e9
         assert host["ranks_cpu_ns"] < host["elapsed_ns"]  # the fake launch sleeps
@@ -83,25 +81,23 @@ def test_a_driver_record_says_unknown_and_never_zero(tmp_path):
         assert record[key] is None
 
 
-def test_a_launch_that_never_starts_is_tried_twice_and_then_fails_its_cells(tmp_path):
+def test_a_launch_that_never_starts_is_tried_twice_and_then_fails_its_cells(tmp_path, wording):
     results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}, repeats=1))
     assert by_status(results) == {"failed": NUM_RECORDS / 2}
     record = record_lines(results)[0]
     assert record["phase"] == "launch"
-    assert "ModuleNotFoundError: No module named 'torch'" in record["cause"]
+    wording(record["cause"])
     headers = [line for line in lines(results) if line["kind"] == "launch"]
     assert {header["environment"] for header in headers} == {None}
     assert all(header["launch"].endswith("-a01") for header in headers)
 
 
-def test_further_launches_of_a_stack_that_never_came_up_are_not_tried(tmp_path):
+def test_further_launches_of_a_stack_that_never_came_up_are_not_tried(tmp_path, wording):
     results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}, repeats=3))
     assert by_status(results) == {"failed": 7, "skipped": 14}  # 7 cells in each repeat
     skipped = [record for record in record_lines(results) if record["status"] == "skipped"]
     assert {record["repeat"] for record in skipped} == {1, 2}
-    assert {(record["phase"], record["cause"]) for record in skipped} == {
-        (None, "not started: an earlier launch of stack host failed to start")
-    }
+    wording({(record["phase"], record["cause"]) for record in skipped})
     for manifest in results.glob("batches/*/manifest.json"):
         # Two tries of the first launch; of the others only what was asked for and why it was not.
         assert len(list((manifest.parent / "logs").iterdir())) == 2
@@ -155,7 +151,7 @@ def test_a_supervisor_that_goes_on_knows_which_cells_failed_before(tmp_path):
     assert by_status(results) == {"failed": 3, "skipped": 2}
 
 
-def test_stacks_that_the_preflight_failed_are_held_back_without_a_record(tmp_path):
+def test_stacks_that_the_preflight_failed_are_held_back_without_a_record(tmp_path, wording):
     campaign = fake_campaign(repeats=1)
     campaign["stacks"]["good"] = {"kind": "host", "python": campaign["stacks"]["host"]["python"]}
     for batch in frozen_batches(tmp_path, campaign):
@@ -168,15 +164,17 @@ def test_stacks_that_the_preflight_failed_are_held_back_without_a_record(tmp_pat
         (results / "preflight" / "preflight-1.json").write_text(json.dumps({"stacks": stacks}))
         (batch / "batch.json").write_text(json.dumps(frozen | {"preflight": "preflight-1"}))
         done = script(tmp_path, "measure.py", "--batch", str(batch))
-        assert "not started: the preflight failed stack host: NCCL uses Socket." in done.stderr
+        wording.lines(done.stderr, "not started: the")
         manifest = json.loads((batch / "manifest.json").read_text())
-        assert manifest["held"] == {"host": "the preflight failed stack host: NCCL uses Socket."}
+        wording(manifest["held"])
         assert {launch["stack"] for launch in manifest["launches"]} == {"good"}
     assert {record["spec"]["stack"]["name"] for record in record_lines(results)} == {"good"}
     assert by_status(results) == {"ok": 7}
 
 
-def test_an_image_or_wrapper_edited_after_planning_ends_its_stack_and_no_job_is_submitted_again_for_it(tmp_path):
+def test_an_image_or_wrapper_edited_after_planning_ends_its_stack_and_no_job_is_submitted_again_for_it(
+    tmp_path, wording
+):
     campaign = fake_campaign(repeats=1)
     campaign["stacks"]["good"] = {"kind": "host", "python": campaign["stacks"]["host"]["python"]}
     [batch, *_] = frozen_batches(tmp_path, campaign)
@@ -186,12 +184,12 @@ def test_an_image_or_wrapper_edited_after_planning_ends_its_stack_and_no_job_is_
     frozen["stacks"]["host"] |= {"wrapper": str(wrapper), "wrapper_sha256": "0" * 64}
     (batch / "batch.json").write_text(json.dumps(frozen))
     done = script(tmp_path, "measure.py", "--batch", str(batch))  # ends well: the next run plans anew
-    assert f"not started: stack host: {wrapper} was edited after the cells were planned." in done.stderr
+    wording.lines(done.stderr, "was edited after")
     assert {record["spec"]["stack"]["name"] for record in record_lines(batch.parent.parent)} == {"good"}
     assert "was edited" in json.loads((batch / "manifest.json").read_text())["held"]["host"]
 
 
-def test_a_script_edited_after_planning_ends_its_stack_and_the_next_plan_has_its_cells(tmp_path):
+def test_a_script_edited_after_planning_ends_its_stack_and_the_next_plan_has_its_cells(tmp_path, wording):
     python = tmp_path / "env.sh"
     python.write_text(f'#!/bin/sh\nexec {campaigns.FAKE} "$@"\n')
     python.chmod(0o755)
@@ -201,7 +199,7 @@ def test_a_script_edited_after_planning_ends_its_stack_and_the_next_plan_has_its
     [batch, *_] = frozen_batches(tmp_path, campaign)
     python.write_text(python.read_text().replace("exec", "export MODULES=new; exec"))
     done = script(tmp_path, "measure.py", "--batch", str(batch))
-    assert f"not started: stack host: {python} was edited after the cells were planned." in done.stderr
+    wording.lines(done.stderr, "was edited after")
     results = batch.parent.parent
     assert {record["spec"]["stack"]["name"] for record in record_lines(results)} == {"good"}
     script(tmp_path, "plan.py", "--campaign", "campaign.yaml")
@@ -218,21 +216,19 @@ def test_a_launch_that_is_silent_is_a_timeout_of_the_launch(tmp_path):
     assert {(r["status"], r["phase"]) for r in record_lines(results)} == {("timeout", "launch")}
 
 
-def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path):
+def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path, wording):
     campaign = fake_campaign(repeats=1)
     campaign["stacks"]["host"]["python"] = "no-such-python"
     results = measure_all(tmp_path, campaign)
-    assert {record["cause"] for record in record_lines(results)} == {
-        "no-such-python cannot be started: No such file or directory"
-    }
+    wording({record["cause"] for record in record_lines(results)})
     assert {line["generation"] for line in lines(results) if line["kind"] == "launch"} == {1}  # written by the driver
 
 
-def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_path):
+def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_path, wording):
     shapes = [{"nodes": [1], "gpus_per_node": [2]}]
     results = measure_all(tmp_path, fake_campaign({"all_reduce-4096-": "invalid"}, shapes=shapes, repeats=1))
     causes = {record["cause"] for record in record_lines(results) if record["writer"] == "driver"}
-    assert causes == {"the launch completed without a valid record of this cell"}
+    wording(causes)
     [batch] = results.glob("batches/*")
     assert len(list((batch / "launches").iterdir())) == 3  # all cells, and the one twice more
 
@@ -242,12 +238,12 @@ def test_a_launch_that_ends_without_its_last_line_keeps_its_records(tmp_path):
     assert by_status(results) == {"ok": NUM_RECORDS}
 
 
-def test_a_full_disk_stops_the_batch_with_a_message_and_keeps_the_store_readable(tmp_path):
+def test_a_full_disk_stops_the_batch_with_a_message_and_keeps_the_store_readable(tmp_path, wording):
     batch = frozen_batches(tmp_path, fake_campaign({"ddp-25": "no_space"}, repeats=1))[0]
     done = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("cannot write the launch file x: [Errno 28] No space left on device.")
-    assert "Completed measurements are kept" in done.stderr
+    wording.lines(done.stderr, "cannot write the")
+    wording.lines(done.stderr, "Completed measurements are")
     assert not (batch / "manifest.json").exists()
     assert all("kind" in line for line in lines(batch.parent.parent))
 
@@ -302,30 +298,30 @@ def test_kill_9_of_the_supervisor_ends_the_ranks_and_loses_nothing(tmp_path):
     assert len(slots(results)) == len(set(slots(results))) == 16
 
 
-def test_a_second_supervisor_on_one_batch_is_told_so(tmp_path):
+def test_a_second_supervisor_on_one_batch_is_told_so(tmp_path, wording):
     batch = frozen_batches(tmp_path, fake_campaign())[0]
     with hold(batch / "lock", "taken"):  # as the first supervisor does
         second = script(tmp_path, "measure.py", "--batch", str(batch), check=False)
     assert second.returncode == 2
-    assert "another supervisor is measuring this batch" in second.stderr
+    wording.lines(second.stderr, "another supervisor is")
 
 
-def test_batches_of_two_campaigns_in_one_folder_take_turns_on_the_machine(tmp_path):
+def test_batches_of_two_campaigns_in_one_folder_take_turns_on_the_machine(tmp_path, wording):
     batch = frozen_batches(tmp_path, fake_campaign())[0]
     line = [sys.executable, str(campaigns.SCRIPTS / "measure.py"), "--batch", str(batch)]
     with hold(tmp_path / "results" / ".machine.lock", "taken"):  # as the other campaign's supervisor does
         process = subprocess.Popen(line, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        assert process.stderr.readline().startswith(f"{batch.name}: waiting: another batch is being measured")
+        wording.lines(process.stderr.readline(), ": waiting: another")
         assert record_lines(tmp_path / "results" / "small") == []
     assert process.wait(timeout=100) == 0
     assert len(record_lines(tmp_path / "results" / "small")) == 6
 
 
-def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_path):
+def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_path, wording):
     results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "forgotten"}))
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "failed": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "failed"}
-    assert causes == {"the launch completed without a valid record of this cell"}
+    wording(causes)
 
 
 def test_without_a_terminal_only_the_result_is_printed(tmp_path):
@@ -358,7 +354,7 @@ def test_a_prologue_runs_once_per_job_and_its_variables_reach_all_launches(tmp_p
     assert (tmp_path / "runs").read_text() == "once\n" * 2  # one job for each of two shapes
 
 
-def test_a_stack_whose_prologue_fails_is_held_back_and_another_is_measured(tmp_path):
+def test_a_stack_whose_prologue_fails_is_held_back_and_another_is_measured(tmp_path, wording):
     campaign = with_prologue(tmp_path, "echo no license >&2; return 7")
     campaign["stacks"]["good"] = {key: v for key, v in campaign["stacks"]["host"].items() if key != "prologue"}
     results = measure_all(tmp_path, campaign)
@@ -366,11 +362,11 @@ def test_a_stack_whose_prologue_fails_is_held_back_and_another_is_measured(tmp_p
     assert by_status(results) == {"ok": NUM_RECORDS}
     for path in results.glob("batches/*/manifest.json"):
         held = json.loads(path.read_text())["held"]
-        assert f"source {tmp_path}/env.sh: exit status 7: no license" in held["host"]
+        wording(held["host"])
     assert len(frozen_batches(tmp_path, campaign)) == 2  # the next plan includes it again
 
 
-def test_the_preflight_names_a_prologue_that_fails_with_its_output(tmp_path):
+def test_the_preflight_names_a_prologue_that_fails_with_its_output(tmp_path, wording):
     campaign = with_prologue(tmp_path, "echo no license >&2; return 7")
     frozen_batches(tmp_path, campaign)
     [folder] = [path.parent for path in (tmp_path / "results" / "small").glob("preflight/*/request.json")]
@@ -378,7 +374,7 @@ def test_the_preflight_names_a_prologue_that_fails_with_its_output(tmp_path):
     [stack] = json.loads(folder.with_suffix(".json").read_text())["stacks"]
     [problem] = stack["verdict"]["problems"]
     assert not stack["verdict"]["ok"]
-    assert f"source {tmp_path}/env.sh: exit status 7: no license" in problem
+    wording(problem)
     assert "no license" in (folder.parent / folder.name / "host-00.log").read_text()
 
 

@@ -76,7 +76,7 @@ def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp
     assert stamps == {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def test_the_launches_of_a_cell_are_spread_over_allocations_and_paired_within_each(tmp_path):
+def test_the_launches_of_a_cell_are_spread_over_allocations_and_paired_within_each(tmp_path, wording):
     """2 shapes with 2 jobs each, of 2 launches of 2 stacks: stacks are paired within the jobs, which are the units."""
     host = fake_campaign()["stacks"]["host"]
     stacks = {"host": host, "other": host | {"env": host["env"] | {"OTHER": "1"}}}
@@ -92,7 +92,7 @@ def test_the_launches_of_a_cell_are_spread_over_allocations_and_paired_within_ea
     with (results / "tables" / "comparisons.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {(row["is_paired"], row["num_launches"]) for row in rows} == {("True", "4")}
-    assert {row["test"] for row in rows} == {"moderated paired t of logarithms of allocations"}
+    wording({row["test"] for row in rows})
     assert dry_run(tmp_path, path) == 0
     max(results.glob("launches/*.jsonl")).unlink()
     assert dry_run(tmp_path, path) == 1
@@ -254,15 +254,15 @@ def test_a_campaign_inherits_nothing_from_the_default_one(tmp_path, flags):
     assert "lacks repeats" in done.stdout + done.stderr
 
 
-def test_two_campaign_files_or_config_values_are_refused(tmp_path):
+def test_two_campaign_files_or_config_values_are_refused(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign())
     done = snakemake(tmp_path, path, "-n", "--config", "repeats=5")
     assert done.returncode == 2
-    assert "--config (repeats) has no effect" in done.stdout + done.stderr
+    wording.lines(done.stdout + done.stderr, "--config (repeats) has")
     other = write_campaign(tmp_path, fake_campaign(), "other.yaml")
     done = warm_start.run([*snakemake_line(path, "-n"), str(other)], cwd=tmp_path)
     assert done.returncode == 2
-    assert "a campaign is one file" in done.stdout + done.stderr
+    wording.lines(done.stdout + done.stderr, "a campaign is")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_mistake_is_one_message_with_file_and_line_and_nothing_is_run(tmp_path
     assert not (tmp_path / "results").exists()
 
 
-def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp_path):
+def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp_path, wording):
     ignore = shutil.ignore_patterns("results", ".snakemake", ".venv", ".git", "__pycache__", "tests")
     shutil.copytree(campaigns.ROOT, tmp_path / "regatta", ignore=ignore)
     default = tmp_path / "regatta" / "config" / "config.yaml"
@@ -299,7 +299,7 @@ def test_the_default_campaign_with_a_syntax_error_is_told_with_file_and_line(tmp
     line = [python, "-m", "snakemake", "--profile", "profiles/local"]
     done = subprocess.run(line, cwd=tmp_path / "regatta", capture_output=True, text=True)
     assert done.returncode == 2
-    assert "config/config.yaml:3: not valid YAML at `cluster: local`" in done.stderr
+    wording.lines(done.stderr, "config/config.yaml:3: not valid")
     assert "Traceback" not in done.stderr
 
 
@@ -321,14 +321,14 @@ def test_plain_snakemake_answers_a_bad_configfile_with_file_and_line(tmp_path, t
     assert "Traceback" not in done.stderr
 
 
-def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path):
+def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path, wording):
     path = write_campaign(tmp_path, fake_campaign())
     path.write_text(path.read_text().replace("name: small", "name: [small"))
     done = script(tmp_path, "run_campaign.py", str(path), "-n", check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"{path}:3: not valid YAML at `cluster: local`")
+    wording(done.stderr.splitlines()[0])
     missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
-    assert missing.stderr == "none.yaml: no such file. Check the path.\n"
+    wording(missing.stderr)
 
 
 def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):
@@ -436,7 +436,7 @@ def test_editing_the_campaign_while_it_runs_changes_nothing_for_what_is_frozen(t
     assert dry_run(tmp_path, path) == 1
 
 
-def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tmp_path):
+def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tmp_path, wording):
     path, results = finished
     victim = sorted((results / "launches").glob("n01g02-*.jsonl"))[0]
     text = victim.read_text().splitlines()
@@ -445,8 +445,8 @@ def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tm
     for manifest in results.glob("batches/*/manifest.json"):
         manifest.write_text("{")
     run(tmp_path, path)
-    assert "line 3 is truncated or corrupt" in (results / "plan.txt").read_text()
-    assert "line 3 is truncated or corrupt" in (results / "report.html").read_text()
+    wording.lines((results / "plan.txt").read_text(), "line 3 is")
+    wording(re.search('line 3 is [^<"]*', (results / "report.html").read_text())[0])
     assert len(set(slots(results))) == NUM_RECORDS
 
 

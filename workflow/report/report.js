@@ -91,7 +91,7 @@ function matching(block, view) {
   const { cells, facets } = block;
   const wanted = Object.entries(view.filters);
   const passes = (cell) => ([key, index]) =>
-    key === "status" && facets.status.names[index] === "warning" ? cells.warning[cell] !== null : cells[key][cell] === index;
+    key === "status" && facets.status.names[index] === "warning" ? cells.invalid[cell] !== null : cells[key][cell] === index;
   const words = view.query.toLowerCase().split(/\s+/).filter(Boolean);
   const texts = words.length ? (block.searched ??= searchTexts(block)) : [];
   return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
@@ -353,7 +353,7 @@ function enhance(block) {
     const cellOf = (column, cell) => {
       const text = columnText(block, column, cell);
       if (column.key !== "name") return make("td", { class: column.kind }, text);
-      const title = block.texts.words[cells.warning[cell]];
+      const title = block.texts.words[cells.invalid[cell]];
       const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
       return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
     };
@@ -607,9 +607,9 @@ function cellDetails(block, cell, [first, end], open) {
   return [
     make("p", {}, status, valid || null),
     reason && make("p", { class: "cause" }, reason),
-    warning && make("p", { class: "badge" }, "⚠ ", make("a", { href: "#warnings" }, warning)),
+    warning && make("p", {}, make("a", { href: "#warnings" }, warning)),
     numberTable(block, cell, "results", "Results", open),
-    distribution(all.map((launch) => quantilesOf(launches, launch)), all.map((launch) => launches.repeat[launch])),
+    distribution(all.map((launch) => quantilesOf(launches, launch))),
     launchTable(block, all),
     causes(block, all),
     numberTable(block, cell, "memory", "Memory per rank"),
@@ -678,7 +678,7 @@ function quantilesOf(launches, launch) {
   return Object.fromEntries(["min", "p50", ...UPPER, "max"].map((name) => [name, timeOf(launches, name, launch)]));
 }
 
-function distribution(quantiles, repeats) {
+function distribution(quantiles) {
   const width = 330;
   const drawn = strips(quantiles, width);
   if (!drawn) return null;
@@ -686,14 +686,14 @@ function distribution(quantiles, repeats) {
   const left = 60;
   const svg = make("svg", { viewBox: `0 0 ${width + left + 20} ${height + 36}`, role: "img", class: "strips" });
   const draw = (...parts) => svg.append(make(...parts));
-  svg.setAttribute("aria-label", `Samples by launch (${drawn.unit}); numbers: table of launches`);
+  svg.setAttribute("aria-label", `Iterations by launch (${drawn.unit}); numbers: table of launches`);
   for (const { x, text } of drawn.ticks) {
     draw("line", { class: "grid-line", x1: left + x, x2: left + x, y1: 0, y2: height });
     draw("text", { x: left + x, y: height + 15, "text-anchor": "middle" }, text);
   }
   drawn.rows.forEach((row, index) => {
     const y = 22 * index + 11;
-    draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `repeat ${repeats[index]}`);
+    draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `launch ${index + 1}`);
     if (!row) return draw("text", { x: left + 4, y: y + 4 }, "n/a");
     draw("line", { x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y });
     if (row.bar) draw("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 });
@@ -705,7 +705,7 @@ function distribution(quantiles, repeats) {
     ? "Line: minimum to maximum. Tick: median. Bar: median to the largest known of p75, p90, p95, p99."
     : "Tick: median.";
   const clipped = drawn.rows.some((row) => row?.isClipped) ? " ›: the maximum is beyond the axis." : "";
-  return part("Samples by launch", svg, quiet(`Synchronized samples. ${key}${clipped}`));
+  return part("Iterations by launch", svg, quiet(`Synchronized iterations. ${key}${clipped}`));
 }
 
 function launchTable(block, all) {
@@ -722,11 +722,11 @@ function launchTable(block, all) {
     const record = make("span", { class: "id" }, link ? [link, ` line ${launches.line[launch]}`] : "n/a", hosts && ` on ${hosts}`);
     const values = times.map((name) => timeOf(launches, name, launch)).map((value) => three(value && value * factor, 4));
     const status = make("span", {}, texts.statuses[launches.status[launch]]);
-    return [String(launches.repeat[launch]), status, ...values, record];
+    return [String(launches.repeat[launch] + 1), status, ...values, record];
   });
   const heads = times.map((name) => `${name === "window" ? "pipelined" : name} (${unit})`);
-  const caption = `${times[0] === "window" ? "Pipelined: in windows. " : ""}Quantiles: synchronized samples`;
-  return part("Launches", tableOf(caption, ["repeat", "status", ...heads, "record"], rows));
+  const caption = `${times[0] === "window" ? "Pipelined: in windows. " : ""}Quantiles: synchronized iterations`;
+  return part("Launches", tableOf(caption, ["launch", "status", ...heads, "record"], rows));
 }
 
 /** Return why launches are not ok, with hosts and log of each. */
@@ -738,7 +738,7 @@ function causes(block, all) {
     const cause = make("p", { class: "cause" }, texts.causes[launches.cause[launch]]);
     const hosts = others && make("p", {}, `Hosts: ${files.hosts[launches.file[launch]]}. ${others}`);
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log));
-    return make("li", {}, `repeat ${launches.repeat[launch]}: ${texts.statuses[launches.status[launch]]}`, cause, hosts, link);
+    return make("li", {}, `launch ${launches.repeat[launch] + 1}: ${texts.statuses[launches.status[launch]]}`, cause, hosts, link);
   };
   const items = all.filter((launch) => launches.cause[launch] !== null).map(itemOf);
   return items.length ? part("Failures", make("ul", { class: "plain" }, items)) : null;

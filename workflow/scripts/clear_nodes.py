@@ -1,4 +1,4 @@
-"""Clear nodes that Regatta avoids because they failed jobs of a campaign, so that they are used again.
+"""Readmit nodes that Regatta avoids because they failed jobs of a campaign.
 
 python workflow/scripts/clear_nodes.py my.yaml            # list them
 python workflow/scripts/clear_nodes.py my.yaml n3 n7
@@ -17,8 +17,8 @@ from regatta.store.nodes import blame_text, blamed_nodes, clear_nodes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaign", type=Path, help="campaign file or results folder")
-    parser.add_argument("nodes", nargs="*", help="nodes to clear; without any, they are listed")
-    parser.add_argument("--all", action="store_true", help="clear all nodes")
+    parser.add_argument("nodes", nargs="*", help="nodes to readmit; without any, they are listed")
+    parser.add_argument("--all", action="store_true", help="readmit all nodes")
     options = parser.parse_args()
     results = results_folder(options.campaign)
     if not is_results_folder(results):
@@ -32,7 +32,7 @@ def main() -> None:
     chosen = list(blamed) if options.all else options.nodes
     clear_nodes(results, chosen)
     for node in chosen:
-        print(f"{node} is used again")
+        print(f"readmitted: {node}")
     for node in blamed.keys() - set(chosen):
         print(f"avoided: {blame_text(node, blamed[node])}")
     if not blamed:

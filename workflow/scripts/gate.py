@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from regatta.compare.campaigns import read_baseline_campaign
+from regatta.compare.campaigns import read_campaign
 from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, judge, junit
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
@@ -45,9 +45,9 @@ def main() -> None:
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     args = parser.parse_args()
-    before = read_baseline_campaign(args.baseline) if args.baseline else None
+    base = read_campaign(args.baseline) if args.baseline else None
     results = read_frozen(args.campaign, "campaign"), read_csv(args.measurements, MEASUREMENTS)
-    gate = judge(*results, before, args.margin, args.allocation_variation)
+    gate = judge(*results, base and (base.campaign, base.measurements), args.margin, args.allocation_variation)
     text = gate_text(gate, args.out_text.parent)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)

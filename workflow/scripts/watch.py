@@ -25,10 +25,13 @@ def seconds(text: str) -> float:
 
 
 def print_lines(watcher: RunWatcher, every_s: float) -> RunState:
-    """Print one line for each refresh, for a log or a pipe."""
+    """Print a line whenever the state has changed, for a log or a pipe."""
+    shown = None
     while True:
         state = watcher.state(time.time())
-        print(state_text(state), flush=True)
+        if state.what_changes != shown:
+            print(state_text(state), flush=True)
+        shown = state.what_changes
         if state.is_complete:
             return state
         time.sleep(every_s)

@@ -131,10 +131,10 @@ def run_planned_launch(batch: Batch, index: int, git: dict, end: float | None) -
         counts = ", ".join(f"{num} {status}" for status, num in sorted(Counter(watch.statuses.values()).items()))
         done = f"{len(watch.statuses)} of {len(cells)} cells recorded ({counts or 'none'})"
         why = f"; ended early: {cause}" if cause else ""
-        number = f"launch {index + 1} of {len(batch.content['launches'])}, repeat {request['repeat']}"
+        place = f"{index + 1} of {len(batch.content['launches'])} in the batch"
         seconds = time.monotonic() - began
-        text = f"{utc_now()} {batch.folder.name}, {number}, stack {request['stack']}: {done} in {seconds:.0f} s{why}"
-        print(text, flush=True)
+        text = f"{utc_now()} {batch.folder.name}, launch {request['repeat'] + 1}, stack {request['stack']} ({place})"
+        print(f"{text}: {done} in {seconds:.0f} s{why}", flush=True)
         num_fruitless = 0 if watch.statuses else num_fruitless + 1
 
 

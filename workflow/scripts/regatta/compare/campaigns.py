@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,31 +10,30 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.fields import different_values, single_differences
+from regatta.compare.fields import single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
-from regatta.core.statistics import interval_values
-from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text
+from regatta.core.text import one_line
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
-from regatta.kit.columns import EACH, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import TEXT
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, MEASUREMENTS, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.base import fallback_text, launch_means, primary_columns, with_primary
-from regatta.topics.comparison.section import NOT_KNOWN, Difference, Side, by_stack
+from regatta.topics.base import fallback_text, primary_columns
+from regatta.topics.comparison.section import Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
-NEEDED_BY_GATE = ("cell", "status", "p50_s")
-NEEDED = (*NEEDED_BY_GATE, "repeat", "launch", "time_utc")
+NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
 PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in benchmark_names())
-USED_IF_PRESENT = ("benchmark", "repeat", "launch", *PRIMARY_TIMES)
+USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
 MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name, and hosts
 
 MOST_FIELDS = 5  # in a message
+BASE, TEST = "only in base", "only in test"  # reasons for which a cell has no counterpart
 
 
 def match_key(spec: dict) -> str:
@@ -63,17 +61,11 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
     )
 
 
-def read_baseline_campaign(results: Path) -> tuple[dict, pd.DataFrame]:
-    """Return the frozen campaign, and the columns of measurements.csv for the gate. Raises UserError if damaged."""
-    frozen, measurements = check_baseline_campaign(results)
-    return read_frozen(frozen), _read_columns(measurements, NEEDED_BY_GATE)
-
-
-def _read_columns(measurements: Path, needed: tuple[str, ...]) -> pd.DataFrame:
+def _read_columns(measurements: Path) -> pd.DataFrame:
     """Return columns of measurements.csv. Raises UserError if it lacks one that is needed."""
     with measurements.open() as file:
         present = file.readline().rstrip("\n").split(",")
-    names = dict.fromkeys([*needed, *(name for name in USED_IF_PRESENT if name in present)])
+    names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
     return read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
 
 
@@ -118,6 +110,10 @@ class CampaignsCompared:
     fields: list[str]
     fallback: str = ""
 
+    @property
+    def has_environments(self) -> bool:
+        return bool(self.base.headers and self.test.headers)
+
     def num(self, verdict: str) -> int:
         return int((self.comparisons["verdict"] == verdict).sum())
 
@@ -125,7 +121,7 @@ class CampaignsCompared:
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    campaign, table = read_frozen(frozen), _read_columns(measurements, NEEDED)
+    campaign, table = read_frozen(frozen), _read_columns(measurements)
     advice = f"Rebuild it from the store: python workflow/scripts/rebuild_report.py {folder}"
     for name in {"p50_s", *PRIMARY_TIMES} & set(table):
         is_time = table[name].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
@@ -145,27 +141,19 @@ def read_campaign(folder: Path) -> CampaignResults:
 
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
     """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
-    cells = {match_key(cell["spec"]): cell for cell in base.campaign["cells"]}
-    others = {match_key(cell["spec"]): cell for cell in test.campaign["cells"]}
-    shared = [key for key in others if key in cells]
-    unmatched = {"only in base": [cell for key, cell in cells.items() if key not in others]}
-    unmatched["only in test"] = [cell for key, cell in others.items() if key not in cells]
-    specs = [[cell["spec"] for cell in found] for found in unmatched.values()]
-    fields = single_differences(*specs)
-    if not shared:
-        differences = fields or different_values(*specs)
-        raise UserError(
-            f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
-            f" backend, device and stack name. {_sentence(differences)}Compare campaigns that share cells."
-        )
     columns = primary_columns(base.measurements, test.measurements)
     times = times_by_cell(base.measurements, columns), times_by_cell(test.measurements, columns)
+    pairs, unmatched = matched_cells(base.campaign, test.campaign, times)
+    fields = single_differences(*([cell["spec"] for cell in unmatched.get(side, ())] for side in (BASE, TEST)))
+    if not pairs and unmatched.keys() <= {BASE, TEST}:
+        more = f"; and {len(fields) - MOST_FIELDS} more" if len(fields) > MOST_FIELDS else ""
+        differences = f"Cells differ in {'; '.join(fields[:MOST_FIELDS])}{more}. " if fields else ""
+        raise UserError(
+            f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
+            f" backend, device and stack name. {differences}Compare campaigns that share cells."
+        )
     rows, sides = [], []
-    for key in shared:
-        cell, other = cells[key], others[key]
-        if reason := _why_not(cell, other, times):
-            unmatched.setdefault(f"not compared, {reason}", []).append(other)
-            continue
+    for cell, other in pairs:
         compared = {"reference": cell["id"], "axis": "campaign"}
         compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
         rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
@@ -177,30 +165,32 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
     tables = {
         reason: with_hosts(make_table([cell_row(cell) for cell in found], schema), found)
         for reason, found in unmatched.items()
-        if found
     }
     environment = by_stack(dict(stack_sides(base, test)))
     fallback = fallback_text(base.measurements, test.measurements)
     return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields, fallback)
 
 
-def _sentence(differences: list[str]) -> str:
-    more = f"; and {len(differences) - MOST_FIELDS} more" if len(differences) > MOST_FIELDS else ""
-    return f"Cells differ in {'; '.join(differences[:MOST_FIELDS])}{more}. " if differences else ""
-
-
-def _why_not(cell: dict, other: dict, times: tuple[dict[str, Times], dict[str, Times]]) -> str | None:
-    versions = cell["spec"]["version"], other["spec"]["version"]
-    if versions[0] != versions[1]:
-        return f"measured by version {versions[0]} of {cell['spec']['benchmark']} in base and {versions[1]} in test"
-    if cell["id"] not in times[0]:
-        return "no ok launch in base"
-    return None if other["id"] in times[1] else "no ok launch in test"
-
-
-def times_of(launches: Times) -> list[float]:
-    """Return the times of the launches of one cell, by repeat."""
-    return [launches[repeat][1] for repeat in sorted(launches)]
+def matched_cells(
+    base: dict, test: dict, times: tuple[dict[str, Times], dict[str, Times]]
+) -> tuple[list[tuple[dict, dict]], dict[str, list[dict]]]:
+    """Return the pairs of cells of two campaigns that measure the same, and the cells without a pair by the reason."""
+    cells, others = ({match_key(cell["spec"]): cell for cell in side["cells"]} for side in (base, test))
+    pairs, unmatched = [], {BASE: [cell for key, cell in cells.items() if key not in others]}
+    for key, other in others.items():
+        versions = [side[key]["spec"]["version"] for side in (cells, others) if key in side]
+        if key not in cells:
+            reason = TEST
+        elif versions[0] != versions[1]:
+            benchmark = other["spec"]["benchmark"]
+            reason = f"not compared, measured by version {versions[0]} of {benchmark} in base and {versions[1]} in test"
+        elif cells[key]["id"] not in times[0] or other["id"] not in times[1]:
+            reason = f"not compared, no ok launch in {'test' if cells[key]['id'] in times[0] else 'base'}"
+        else:
+            pairs.append((cells[key], other))
+            continue
+        unmatched.setdefault(reason, []).append(other)
+    return pairs, {reason: cells for reason, cells in unmatched.items() if cells}
 
 
 def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
@@ -225,99 +215,3 @@ def read_imported(path: Path, stack: str | None, options: Options, scratch: Path
     import_files([path], folder, stack, options)
     results = read_campaign(folder)
     return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": one_line(path.name)})
-
-
-# The same cells in several campaigns.
-
-
-def _date_text(row) -> str:
-    return UNKNOWN if is_unknown(row.date_utc) else row.date_utc[:10]
-
-
-TO_FIRST = Column(
-    *("ratio_to_first", "ratio to first campaign"),
-    table="history",
-    text=lambda row: ratio_text(row.ratio_to_first),
-    help="time / time in the first campaign that has the cell",
-)
-TIME = Column(
-    *("time_s", "time"), shown_as=EACH, table="history", interval="interval", help="primary time, mean over launches"
-)
-HISTORY = Columns(
-    *(Column(name, type=kind) for name, kind in {"cell": TEXT, **CELL}.items()),
-    Column("place", type=WHOLE, help="number of the campaign, counted from 0"),
-    Column("folder", "campaign", TEXT, table="history", help="its results folder"),
-    Column("date_utc", "date", TEXT, table="history", text=_date_text, help="when the cell was first measured"),
-    Column("num_launches", "n", WHOLE, table="history", help="number of ok launches"),
-    Column("interval", type=TEXT, help="kind of the time's interval"),
-    *(TIME, TO_FIRST),
-)
-
-
-@dataclass(frozen=True)
-class History:
-    """Cells over campaigns.
-
-    campaigns: ordered by their first records, or as given if one is undated. table: HISTORY, where `place`
-    counts campaigns from 0 and `cell` is the id in the latest. changes: for each campaign what differs from the one
-    before. times: (cell, place) -> of each launch. num_once: number of cells in only one campaign.
-    """
-
-    campaigns: list[CampaignResults]
-    table: pd.DataFrame
-    changes: list[list[Difference]]
-    times: dict[tuple[str, int], list[float]]
-    num_once: int
-
-    def has_changed(self, place: int) -> bool:
-        """Return whether the environment differs from that of the campaign before, as far as both are known."""
-        return any(not change.name.startswith(NOT_KNOWN) for change in self.changes[place])
-
-
-def history_of_cells(campaigns: list[CampaignResults]) -> History:
-    """Return the history of the cells that have ok launches in two or more campaigns.
-
-    Raises UserError if there is no such cell. Cells of different benchmark versions are different cells.
-    """
-    if all(campaign.first_time_utc for campaign in campaigns):
-        campaigns = sorted(campaigns, key=lambda campaign: campaign.first_time_utc)
-    found: dict[str, list[tuple[int, dict]]] = {}
-    columns, means, launches = primary_columns(*(campaign.measurements for campaign in campaigns)), [], []
-    for place, campaign in enumerate(campaigns):
-        launches.append(times_by_cell(campaign.measurements, columns))
-        means.append(launch_means(with_primary(campaign.measurements, columns), "primary_s"))
-        for cell in campaign.campaign["cells"]:
-            if cell["id"] in launches[place]:
-                key = match_key(cell["spec"]) + canonical_json(cell["spec"]["version"])
-                found.setdefault(key, []).append((place, cell))
-    often = [entries for entries in found.values() if len(entries) > 1]
-    if not often:
-        folders = ", ".join(str(campaign.folder) for campaign in campaigns)
-        raise UserError(f"{folders}: no cell was measured in more than one. Specify campaigns that share cells.")
-    rows, values, dates = [], {}, [_dates(campaign) for campaign in campaigns]
-    for entries in often:
-        last, (first, cell) = entries[-1][1], entries[0]
-        first_s = means[first][cell["id"]].mean
-        for place, cell in entries:
-            values[last["id"], place] = times_of(launches[place][cell["id"]])
-            time = means[place][cell["id"]]
-            row = {"place": place, "folder": str(campaigns[place].folder), "date_utc": dates[place].get(cell["id"])}
-            row |= {"num_launches": time.num, "interval": time.kind, "ratio_to_first": time.mean / first_s}
-            rows.append(cell_row(last) | row | interval_values("time", "s", time))
-    changes = [[], *(by_stack(dict(stack_sides(*pair))) for pair in itertools.pairwise(campaigns))]
-    table = with_hosts(make_table(rows, HISTORY), [cell for entries in often for _, cell in entries])
-    return History(campaigns, table, changes, values, len(found) - len(often))
-
-
-def largest_changes(history: History) -> pd.Series:
-    """Return the largest ratio of each cell to its first time, up or down, in descending order."""
-    ratio = history.table["ratio_to_first"].astype(float)
-    size = ratio.where(ratio >= 1, 1 / ratio).groupby(history.table["cell"], sort=False).max()
-    return size.sort_values(ascending=False, kind="stable")
-
-
-def _dates(results: CampaignResults) -> dict[str, str]:
-    """Return when each cell was first measured; empty if the campaign is undated."""
-    rows = results.measurements
-    ok = rows[(rows["status"] == "ok") & rows["time_utc"].notna()]
-    return ok.groupby("cell")["time_utc"].agg(min).to_dict() if results.first_time_utc else {}

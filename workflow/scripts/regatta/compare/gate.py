@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 
-from regatta.compare.campaigns import match_key
+from regatta.compare.campaigns import matched_cells
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import bracket, natural, nodes_text, percent, plural, ratio_text, status_text, three
-from regatta.core.verdicts import Compared, Verdict, judge_all, verdict_text
+from regatta.core.text import natural, nodes_text, percent, plural, status_text, three
+from regatta.core.verdicts import Compared, Verdict, judge_all
+from regatta.kit.findings import filled
 from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
-from regatta.topics.comparison.tables import sides_of, times_by_cell
+from regatta.topics.comparison.tables import sides_of, times_by_cell, verdict_values
+from regatta.topics.comparison.texts import KIND_OF, row_text
 from regatta.topics.failures import log_path
 
 ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
@@ -102,7 +105,7 @@ def judge(
 ) -> Gate:
     """Return the result of the gate for a frozen campaign and its measurements.
 
-    before: the same of the baseline campaign, with at least cell, status and p50_s.
+    before: the same of the baseline campaign.
     margin: allowed relative increase of a time. allocation_variation: see Gate.
     """
     pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
@@ -152,46 +155,23 @@ def _screened(pair: Compared, limit: float) -> Verdict:
 
 
 def _pairs(campaign: dict, measurements: pd.DataFrame, before: tuple) -> tuple[dict[str, Compared], list[str]]:
-    """Return each cell with launches on both sides, and notes on the others."""
-    old_campaign, old_measurements = before
-    old_cells = {match_key(cell["spec"]): cell for cell in old_campaign["cells"]}
-    columns = primary_columns(measurements, old_measurements)
-    times, old_times = (times_by_cell(_numbered(table), columns) for table in (measurements, old_measurements))
-    reasons, pairs = Counter(), {}
-    for cell in campaign["cells"]:
-        old = old_cells.get(match_key(cell["spec"]))
-        if old is None:
-            reasons["new"] += 1
-        elif old["spec"]["version"] != cell["spec"]["version"]:
-            reasons["measured by a different version of the benchmark"] += 1
-        elif old["id"] not in old_times:
-            reasons["previously not ok"] += 1
-        elif cell["id"] in times:
-            sides = old_times[old["id"]], times[cell["id"]]
-            pairs[cell["id"]] = sides_of(*sides, cell["spec"]["benchmark"], is_same_campaign=False)
-    notes = ["not compared: " + ", ".join(f"{num} {reason}" for reason, num in reasons.items())] if reasons else []
-    planned = {match_key(cell["spec"]) for cell in campaign["cells"]}
-    gone = [key for key, cell in old_cells.items() if cell["id"] in old_times and key not in planned]
-    notes += filter(None, [fallback_text(measurements, old_measurements)])
-    return pairs, [*notes, *_notes(campaign, old_campaign, gone)]
-
-
-def _numbered(table: pd.DataFrame) -> pd.DataFrame:
-    """Return measurements with columns repeat and launch. If a baseline lacks them, repeats are numbered in order."""
-    table = table if "launch" in table else table.assign(launch=None)
-    return table if "repeat" in table else table.assign(repeat=table.groupby("cell").cumcount())
-
-
-def _notes(campaign: dict, old_campaign: dict, gone: list[str]) -> Iterator[str]:
-    """Yield notes on cells that are `gone` (match_key), and on a different cluster."""
-    skipped = {match_key(cell["spec"]): cell["reason"] for cell in campaign["skipped"]}
-    reasons = [skipped[key] for key in gone if key in skipped]
-    if gone:
-        more = f"; {len(reasons)} skipped, such as: {reasons[0]}" if reasons else ""
-        yield f"{plural(len(gone), 'cell')} measured in '{old_campaign['name']}' no longer planned{more}"
-    clusters = nodes_text(old_campaign["cluster"]), nodes_text(campaign["cluster"])
+    """Return each cell with launches on both sides, and notes on the others and on a different cluster."""
+    tables = before[1], measurements
+    columns, clusters = primary_columns(*tables), [nodes_text(of["cluster"]) for of in (before[0], campaign)]
+    times = tuple(times_by_cell(table, columns) for table in tables)
+    pairs, unmatched = matched_cells(before[0], campaign, times)
+    found = {
+        cell["id"]: sides_of(
+            times[0][old["id"]], times[1][cell["id"]], cell["spec"]["benchmark"], is_same_campaign=False
+        )
+        for old, cell in pairs
+    }
+    others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in unmatched.items()]
+    notes = [f"not compared: {', '.join(others)}"] if others else []
+    notes += filter(None, [fallback_text(*tables)])
     if clusters[0] != clusters[1]:
-        yield f"'{old_campaign['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'"
+        notes.append(f"'{before[0]['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
+    return found, notes
 
 
 def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Verdict) -> JudgedCell:
@@ -209,42 +189,34 @@ def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Ve
 SHOWN = 4  # cells of a kind, so that the whole text stays within 20 lines
 SHOWN_FASTER = 2
 CAUSE_LENGTH = 160
-LEAST_P = 0.001  # smaller values are shown as p < 0.001
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
 def gate_text(gate: Gate, results: Path) -> str:
     """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is."""
-    slower, faster, unclear = (gate.with_verdict(word) for word in ("slower", "faster", "inconclusive"))
-    lines = [headline(gate)]
-    lines += _some("not ok", [f"{cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
-    lines += _some("slower", [f"{cell.id}: {comparison_text(cell)}" for cell in slower], SHOWN)
-    lines += _some("faster", [f"{cell.id}: {comparison_text(cell)}" for cell in faster[::-1]], SHOWN_FASTER)
+    lines, unclear = [headline(gate)], gate.with_verdict("inconclusive")
+    lines += _some("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
+    for word, cells, num in (
+        ("slower", gate.with_verdict("slower"), SHOWN),
+        ("faster", gate.with_verdict("faster")[::-1], SHOWN_FASTER),
+    ):
+        lines += _some(word, [f"{cell.id}: {_verdict(gate, cell)}" for cell in cells], num)
     if unclear:
         num, slowest = plural(len(unclear), "cell"), f"{unclear[0].id}: {_verdict(gate, unclear[0])}"
         lines.append(f"  not settled: {num} (do not fail the gate); largest ratio: {slowest}")
     lines += [f"  note: {note}" for note in gate.notes]
-    if texts := list(_limits(gate)):
+    if texts := _limits(gate):
         lines.append(f"  note: {'; '.join(texts)}")
     lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "\n".join(lines) + "\n"
 
 
-def _limits(gate: Gate) -> Iterator[str]:
-    """Yield what intervals and verdicts do not include: variation between allocations, and a test."""
-    if with_allowance := gate.with_allowance:
-        limit = percent(gate.margin_of(with_allowance[0]))
-        yield (
-            f"variation between allocations is not in the intervals of {plural(len(with_allowance), 'cell')}: slower"
-            f" and faster only beyond {limit} % (margin and allocation_variation)"
-        )
-    num, most = chance_alone(gate)
-    if num:
-        yield (
-            f"{num} of {plural(len(gate.compared), 'compared cell')} only screened (fewer than"
-            f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every"
-            f" earlier one by more than the margin; expected by chance: at most {three(most)} of {plural(num, 'cell')}"
-        )
+def _limits(gate: Gate) -> list[str]:
+    """Return what intervals and verdicts do not include: variation between allocations, and a test."""
+    (num, most), excluded = chance_alone(gate), gate.with_allowance
+    words = {"num": num, "most": three(most), "num_compared": len(gate.compared), "num_excluded": len(excluded)}
+    words["limit"] = percent(gate.margin_of(excluded[0])) if excluded else ""
+    return list(filter(None, (filled(KIND_OF[name].lead, words) for name in ("allocations_excluded", "screened"))))
 
 
 def headline(gate: Gate) -> str:
@@ -262,29 +234,15 @@ def headline(gate: Gate) -> str:
 
 
 def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
-    yield from (f"  {kind}: {item}" for item in items[:num])
+    yield from (f"  {item}" for item in items[:num])
     if len(items) > num:
         yield f"  ... and {len(items) - num} more {kind}"
 
 
-def comparison_text(cell: JudgedCell) -> str:
-    """Return `takes 1.230 times as long, interval [1.190, 1.270], p = 0.00433, 6 launches (6 before)`, or
-    `takes 1.230 times as long, range (1.190 to 1.270), 3 launches (3 before), screened`."""
-    ratio, p_value = cell.comparison.ratio, cell.comparison.p_adjusted
-    texts = [f"takes {ratio_text(ratio.mean)} times as long"]
-    if ratio.low is not None:
-        texts.append(f"{ratio.kind} {bracket(ratio.low, ratio.high, ratio.kind, ratio_text)}")
-    if p_value is not None:
-        texts.append(f"p = {three(p_value)}" if p_value >= LEAST_P else f"p < {LEAST_P:g}")
-    texts.append(f"{plural(len(cell.pair.test), 'launch', 'launches')} ({len(cell.pair.base)} before)")
-    return ", ".join([*texts, "screened"] if p_value is None else texts)
-
-
 def _verdict(gate: Gate, cell: JudgedCell) -> str:
-    """Return the verdict with its numbers: `slower: takes 1.230 times as long, ...`."""
-    found, ratio, margin = cell.comparison, cell.comparison.ratio, gate.margin_of(cell)
-    word = verdict_text(found.word, ratio.low, ratio.high, ratio.kind, found.p_adjusted, margin)
-    return f"{word}: {comparison_text(cell)}"
+    nums = {"num_launches": len(cell.pair.test), "num_reference_launches": len(cell.pair.base)}
+    row = SimpleNamespace(margin_ratio=gate.margin_of(cell), **nums, **verdict_values(cell.comparison))
+    return row_text(row) + (", screened" if row.p_adjusted is None else "")
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -337,4 +295,4 @@ def _add_testcase(suite: ET.Element, gate: Gate, cell: JudgedCell) -> None:
 def _failure(failure: dict) -> str:
     status = status_text(failure["status"], failure["phase"])
     log = f"; {log_path(failure['launch'])}" if failure["launch"] else ""
-    return f"repeat {failure['repeat']}: {status}: {failure['cause'] or 'unknown cause'}{log}"
+    return f"launch {failure['repeat'] + 1}: {status}: {failure['cause'] or 'unknown cause'}{log}"

@@ -13,11 +13,11 @@ from pathlib import Path
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.core.files import is_results_folder
-from regatta.core.text import UNKNOWN, one_line, plural
+from regatta.core.text import UNKNOWN, one_line, plural, status_text
 from regatta.report.page import load_template
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
-from regatta.topics.answer import NO_RECORD, missing_text
+from regatta.topics.matrix import NO_RECORD
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
@@ -26,14 +26,6 @@ MOST_LINES = 12
 # Each index that Regatta wrote contains one of these; current versions write the first.
 MARKERS = (b'<meta name="generator" content="Regatta">', b'<a class="skip" href="#campaigns">Skip to Campaigns</a>')
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
-
-
-@dataclass(frozen=True)
-class Link:
-    """A text, and where it leads; None if nowhere."""
-
-    text: str
-    address: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,23 +82,19 @@ class Entry:
         planned, counts = self.answer["num_planned"], self.answer["num_by_status"]
         num_missing = sum(counts.get(status, 0) for status in NO_RECORD)
         num_failed = sum(counts.values()) - counts.get("ok", 0) - num_missing
-        found = [(f"partial: {num_missing:,} of {planned:,} {missing_text(counts)}", "bad")] if num_missing else []
+        missing = " or ".join(status_text(status) for status in NO_RECORD if counts.get(status))
+        found = [(f"partial: {num_missing:,} of {planned:,} {missing}", "bad")] if num_missing else []
         found += [(f"failed: {num_failed:,} of {planned:,}", "bad")] if num_failed else []
         return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
 
     @property
-    def lines(self) -> list[tuple[Link, str]]:
-        """Return the lines of the answer, each with a link to its section of the report."""
+    def lines(self) -> list[tuple[str, str, str | None]]:
+        """Return lead, text and address of each line of the summary; the address is that of its section, if known."""
         lines = self.answer["lines"][:MOST_LINES] if self.answer else []
+        anchors = [urllib.parse.quote(line["anchor"][:MOST_NAME]) for line in lines]
         return [
-            (
-                Link(
-                    one_line(line["lead"], MOST_TEXT),
-                    self.report and f"{self.report}#{urllib.parse.quote(line['anchor'][:MOST_NAME])}",
-                ),
-                one_line(line["text"], MOST_TEXT),
-            )
-            for line in lines
+            (*(one_line(line[name], MOST_TEXT) for name in ("lead", "text")), self.report and f"{self.report}#{anchor}")
+            for line, anchor in zip(lines, anchors, strict=True)
         ]
 
 
@@ -207,7 +195,7 @@ def index_page(results: Path) -> str:
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
     if any(entry.folder.name == COMPARISONS for entry in entries):  # from earlier versions, which allowed this name
         files = []
-    pages = [Link(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
+    pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(
         title="Results",

@@ -1,29 +1,22 @@
-"""Output of compare.py: a text for the terminal and a page like the report, for comparisons and histories."""
+"""Output of compare.py: a text for the terminal and a page like the report."""
 
 import itertools
-from collections.abc import Iterator
 
 import pandas as pd
 
-from regatta.compare.campaigns import HISTORY, TO_FIRST, CampaignResults, CampaignsCompared, History, largest_changes
-from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import NOT_PLANNED, UNKNOWN, duration, percent, plural, ratio_text
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared
+from regatta.core.text import UNKNOWN, duration, plural
+from regatta.report.findings import Finding
 from regatta.report.page import load_template
-from regatta.report.panels import CELL_NAME, Figure, Section, Table, full_names, make_figure
-from regatta.report.plotting import Axis, Panel, Point, Series
+from regatta.report.panels import Section, Table, full_names
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
-from regatta.topics.comparison.tables import by_effect, is_within_margin
+from regatta.topics.comparison.tables import is_within_margin
 
 SHOWN = 10  # cells of a list
-NAMED = 4  # differences of environment in the answer
-CHANGED = "*"  # marks a campaign whose environment differs from that of the previous one
-NO_ENVIRONMENTS = "Environments unknown: no launch files."
 HOW_TO_READ = (
-    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range over fewer than"
-    f" {MIN_LAUNCHES} launches."
-    " n: launches, test vs. base."
+    "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
 
 Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
@@ -35,11 +28,10 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     names = _names_of_all(found)
     rows = rows.assign(full_name=names[COMPARED])
     listed = rows if shows_all else rows[~is_within]
-    lines = [*_side("base", found.base), *_side("test", found.test), "", *_environment_lines(found)]
-    lines += ["", f"{texts.counts_text(rows)} (margin {percent(found.margin)} %)."]
-    shift = texts.direction_text(texts.direction(texts.judged_rows(rows)))
-    lines += [f"Overall, {shift}."] if shift else []
-    lines += _limits(rows)
+    lines = [f"{name}: {_fact(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
+    lines += [f"{lead}{f'; {text}' if text else ''}" for _, lead, text in statements(found)]
+    differences = found.environment if found.has_environments else []
+    lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in differences]
     lines += [f"Note: {found.fallback}."] if found.fallback else []
     if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
@@ -49,21 +41,13 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
-    if found.fields:
-        lines += ["", "Not compared, because they differ in one field:"]
-        lines += [f"  {text}" for text in (found.fields if shows_all else found.fields[:SHOWN])]
-        lines += [f"  ... and {len(found.fields) - SHOWN} more"] if len(found.fields) > SHOWN and not shows_all else []
-    for reason in found.unmatched:
-        cells = names[reason]
-        most = len(cells) if shows_all else SHOWN
-        lines += ["", f"{reason}: {plural(len(cells), 'cell')}", *(f"  {name}" for name in cells[:most])]
-        lines += [f"  ... and {len(cells) - most} more"] if len(cells) > most else []
+    lists = {"Not compared, because they differ in one field:": found.fields} if found.fields else {}
+    lists |= {f"{reason}: {plural(len(names[reason]), 'cell')}": names[reason] for reason in found.unmatched}
+    for title, items in lists.items():
+        most = len(items) if shows_all else SHOWN
+        lines += ["", title, *(f"  {item}" for item in items[:most])]
+        lines += [f"  ... and {len(items) - most} more"] if len(items) > most else []
     return "\n".join(lines) + "\n"
-
-
-def _limits(rows: pd.DataFrame) -> list[str]:
-    """Return sentences about variation that the intervals exclude, and about what widens them."""
-    return [text for text in (texts.allocations_text(rows), texts.correlation_text(rows)) if text]
 
 
 COMPARED = "compared"
@@ -78,30 +62,22 @@ def _names_of_all(found: CampaignsCompared) -> dict[str, list[str]]:
     return {reason: list(itertools.islice(names, len(table))) for reason, table in tables.items()}
 
 
-def aligned(rows: list[tuple[str, ...]], num_left: int = 2) -> list[str]:
-    """Return rows as lines: the first column, or the first and the last, to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    left = (0, len(widths) - 1)[:num_left]
-    forms = [f"{'<' if index in left else '>'}{width}" for index, width in enumerate(widths)]
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines: the first and the last column to the left, the others to the right."""
+    *widths, last = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    forms = [f"<{widths[0]}", *(f">{width}" for width in widths[1:]), f"<{last}"]
     return ["  ".join(map(format, row, forms)).rstrip() for row in rows]
 
 
-def _side(name: str, side: CampaignResults) -> Iterator[str]:
-    yield f"{name}: {side.folder} ({_size(side)}, first record {side.first_time_utc or UNKNOWN})"
-    yield from (f"  note: {note}" for note in side.notes)
-
-
-def _size(side: CampaignResults) -> str:
-    ok = side.measurements[side.measurements["status"] == "ok"]
-    return f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
-
-
-def _environment_lines(found: CampaignsCompared) -> list[str]:
-    if not (found.base.headers and found.test.headers):
-        return [NO_ENVIRONMENTS]
-    if not found.environment:
-        return ["No environment difference was recorded."]
-    return ["Environment differences:", *(f"  {difference_text(d, 'in base', 'in test')}" for d in found.environment)]
+def statements(found: CampaignsCompared) -> list[tuple[str, str, str]]:
+    """Return anchor, lead and text of each finding: what differs in times, the verdicts, and in environments."""
+    judged = texts.with_labels(texts.judged_rows(found.comparisons))
+    known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
+    is_known = found.has_environments
+    words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
+    findings = [*texts.compared_findings(judged), Finding("environment", words, (), (), "environment")]
+    of_findings = [(f.anchor, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
+    return [(anchor, f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text) for anchor, lead, text in of_findings]
 
 
 def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:
@@ -120,157 +96,28 @@ def _texts(row) -> tuple[str, ...]:
     return row.full_name, *times, texts.interval_text(row), texts.launches_text(row), texts.verdict_text(row)
 
 
-def history_text(history: History, margin: float, shows_all: bool = False) -> str:
-    """Return the text on cells over time: campaigns with what changed, then a row for each cell.
-
-    margin: cells that never left it are only counted. shows_all: no row is folded.
-    """
-    lines = []
-    for place, campaign in enumerate(history.campaigns):
-        lines.append(f"{_heading(history, place)}  {(campaign.first_time_utc or UNKNOWN)[:10]}  {campaign.folder}")
-        lines += [f"     note: {note}" for note in campaign.notes]
-        lines += [f"     {difference_text(change, 'before', 'since')}" for change in history.changes[place]]
-    changes, names = largest_changes(history), _names(history)
-    moved = changes if shows_all else changes[changes > 1 + margin]
-    lines += ["", f"Mean time, and ratio to the first campaign. {CHANGED}: environment changed."]
-    heads = ("cell", *(_heading(history, place).strip() for place in range(len(history.campaigns))))
-    times = {
-        (row.cell, row.place): f"{duration(row.time_s)} ({ratio_text(row.ratio_to_first)})"
-        for row in history.table.itertuples()
-    }
-    rows = [
-        (names[cell], *(times.get((cell, place), NOT_PLANNED) for place in range(len(history.campaigns))))
-        for cell in moved.index
-    ]
-    lines += aligned([heads, *rows], num_left=1) if rows else ["No cell changed by more than the margin."]
-    if len(changes) > len(moved):
-        folded = plural(len(changes) - len(moved), "cell")
-        lines += ["", f"Not shown, within {percent(margin)} % of the first campaign: {folded}. --all shows them."]
-    if history.num_once:
-        lines += ["", f"Measured in only one campaign: {plural(history.num_once, 'cell')}."]
-    return "\n".join(lines) + "\n"
-
-
-def _heading(history: History, place: int) -> str:
-    """Return the number of a campaign, counted from 1, marked where its environment changed."""
-    return f"{place + 1}{CHANGED if history.has_changed(place) else ''}".ljust(2)
-
-
-def _names(history: History) -> dict[str, str]:
-    cells = history.table.drop_duplicates("cell")
-    return dict(zip(cells["cell"], full_names(cells), strict=True))
-
-
-MOST_LINES, MOST_PANELS = 4, 3  # limits that fit long names; all cells are in the table
-
-
-def history_figures(history: History) -> list[Figure]:
-    """Return the cells that changed most, MOST_LINES to a figure: times as ratios of the first."""
-    order = list(largest_changes(history).index)
-    chosen = [order[begin : begin + MOST_LINES] for begin in range(0, len(order), MOST_LINES)][:MOST_PANELS]
-    return [_history_figure(history, cells, index) for index, cells in enumerate(chosen)]
-
-
-def _history_figure(history: History, cells: list[str], index: int) -> Figure:
-    names, campaigns = _names(history), history.campaigns
-    dates = [(campaign.first_time_utc or "")[2:10] for campaign in campaigns]
-    ticks = tuple((place, f"{date}\n{_heading(history, place).strip()}") for place, date in enumerate(dates))
-    x = Axis("", low=-0.3, high=len(campaigns) - 0.7, ticks=ticks)
-    series = tuple(Series(names[cell], _points(history, cell)) for cell in cells)
-    title = f"Cells that changed most ({index + 1})" if len(names) > MOST_LINES else "Cells over time"
-    panel = Panel(x, Axis(TO_FIRST.heading(history.table["device"].iloc[0])), series)
-    return make_figure(f"history-{index + 1}", title, panel, history_table(history, cells), "")
-
-
-def _points(history: History, cell: str) -> tuple[Point, ...]:
-    rows = history.table[history.table["cell"] == cell]
-    first = float(rows["time_s"].iloc[0])
-    return tuple(
-        Point(int(row.place), tuple(t / first for t in history.times[cell, int(row.place)]), float(row.ratio_to_first))
-        for row in rows.itertuples()
-    )
-
-
-def history_table(history: History, cells: list[str] | None = None) -> Table:
-    """Return the numbers of some cells or of all, the largest change first."""
-    names, table = _names(history), history.table
-    order = cells or list(largest_changes(history).index)
-    rows = pd.concat([table[table["cell"] == cell] for cell in order])
-    rows, columns = rows.assign(full_name=rows["cell"].map(names)), (CELL_NAME, *HISTORY.of_table("history"))
-    return Table.of_columns("Mean times over campaigns", columns, rows, rows["device"].iloc[0])
-
-
 def comparison_page(found: CampaignsCompared) -> str:
-    """Return a page on two campaigns: answer, differences of environment, ratios, and unmatched cells."""
+    """Return a page on two campaigns: summary, differences of environment, ratios, and unmatched cells."""
     facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
     title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
     parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
-    csv, lead = ("comparisons.csv", to_csv(found.comparisons)), " ".join([texts.COMPARED, *_limits(found.comparisons)])
-    return _render(title, lead, facts, csv, parts, list(_answer(found)))
-
-
-def _answer(found: CampaignsCompared) -> Iterator[tuple[str, str, str]]:
-    """Yield anchor, lead and text of at most four lines: verdicts, direction, largest effect, environment."""
-    judged = texts.judged_rows(found.comparisons)
-    slower, _, others = texts.counts_text(found.comparisons).partition(", ")
-    yield "comparisons", slower, f"{others} (margin {percent(found.margin)} %)"
-    if shift := texts.direction(judged):
-        lead, _, numbers = texts.direction_text(shift).partition(" (")
-        yield "comparisons", f"Overall, {lead}", numbers.removesuffix(")")
-    for row in by_effect(texts.with_labels(judged)).head(1).itertuples():
-        text = f"ratio {texts.interval_text(row)}: {texts.verdict_text(row)}"
-        yield "comparisons", f"Largest effect: {row.label}", text
-    differences = [difference for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
-    if not (found.base.headers and found.test.headers):
-        yield "environment", "Environments unknown", "no launch files"
-    elif differences:
-        names = [difference.name for difference in differences]
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        lead = plural(len(names), "environment difference")
-        yield "environment", lead, f"{', '.join(names[:NAMED])}{more}"
-    else:
-        yield "environment", "No environment difference was recorded", ""
-
-
-def history_page(history: History) -> str:
-    """Return a page on cells over time, with what changed in their environment."""
-    campaigns = history.campaigns
-    facts = [(f"Campaign {place + 1}", _fact(campaign)) for place, campaign in enumerate(campaigns)]
-    tables = (
-        environment_table(f"Changes before campaign {place + 1}", history.changes[place], str(a.folder), str(b.folder))
-        for place, (a, b) in enumerate(itertools.pairwise(campaigns), start=1)
-    )
-    num_changes = sum(history.has_changed(place) for place in range(len(campaigns)))
-    cells = plural(history.table["cell"].nunique(), "cell")
-    lead = f"{cells} in {plural(len(campaigns), 'campaign')}. The environment changed {plural(num_changes, 'time')}"
-    lead += f" ({CHANGED})." if num_changes else "."
-    lead += " Points: individual launches. Line: means. Below 1: faster than in the first campaign."
-    empty = "No environment change was recorded."
-    environment = Section("environment", "Environment", empty, tables=tuple(filter(None, tables)))
-    over_time = Section("history", "Cells over time", figures=tuple(history_figures(history)))
-    parts = [(over_time, ((f"All {cells}, largest change first", history_table(history)),)), (environment, ())]
-    return _render("Cells over time", lead, facts, ("history.csv", to_csv(history.table)), parts)
-
-
-def _render(
-    title: str, lead: str, facts: list, csv: tuple[str, str], parts: list[Part], answer: list[tuple[str, str, str]] = ()
-) -> str:
-    """csv: file name and text of all numbers, for download. answer: anchor, lead and text of each line."""
+    csv = "comparisons.csv", to_csv(found.comparisons)
     contents = [(section.id, section.title) for section, _ in parts]
-    words = {"title": title, "lead": lead, "facts": facts, "contents": contents, "answer": answer}
-    return load_template("compare.html.j2").render(words, csv=csv, parts=parts)
+    words = {"title": title, "lead": texts.COMPARED, "facts": facts, "contents": contents}
+    return load_template("compare.html.j2").render(words, summary=statements(found), csv=csv, parts=parts)
 
 
 def _fact(side: CampaignResults) -> str:
+    ok = side.measurements[side.measurements["status"] == "ok"]
+    size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)
-    return f"{side.folder}: {_size(side)}, from {side.first_time_utc or UNKNOWN}{notes}"
+    return f"{side.folder} ({size}, first record {side.first_time_utc or UNKNOWN}){notes}"
 
 
 def _environment_part(found: CampaignsCompared) -> Part:
-    is_known = found.base.headers and found.test.headers
-    empty = "No difference was recorded." if is_known else NO_ENVIRONMENTS
     table = environment_table("Environment differences", found.environment, "base", "test")
-    return Section("environment", "Environment", empty, tables=(table,) if table else ()), ()
+    empty = next(lead for anchor, lead, _ in statements(found) if anchor == "environment")
+    return Section("environment", "Environment", f"{empty}.", tables=(table,) if table else ()), ()
 
 
 def _comparisons_part(found: CampaignsCompared) -> Part:

@@ -8,29 +8,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pandas as pd
+
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.campaigns import (
-    TIME,
-    TO_FIRST,
-    History,
-    history_of_cells,
-    largest_changes,
-    match_key,
-    read_campaign,
-    stack_sides,
-)
+from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides, with_hosts
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.text import UNKNOWN, is_unknown, one_line
-from regatta.kit.columns import Column
+from regatta.core.statistics import interval_values
+from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text
+from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.report.panels import full_names
-from regatta.store.csv_files import interval_columns, read_csv
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import CELL, interval_columns, make_table, read_csv
 from regatta.store.launch_files import read_file
 from regatta.topics.bandwidth import BUSBW, COLLECTIVES
+from regatta.topics.base import launch_means, primary_columns, with_primary
+from regatta.topics.comparison.section import NOT_KNOWN, by_stack
 from regatta.topics.scaling.tables import EFFICIENCY, SCALING, THROUGHPUT
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
+MOST_MOVED = 3  # cells whose time changed most
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
 Keys = dict[str, str]  # what a cell measures, with its version and cluster -> id of the cell
@@ -125,35 +123,72 @@ def read_trends(keys: dict[Path, Keys]) -> Trends:
             except (OSError, UserError) as error:
                 problems.append(str(error))
         campaigns = [campaign for campaign in campaigns if campaign.first_time_utc]
-        try:
-            history = history_of_cells(campaigns)
-        except UserError:  # cells in common, but none measured twice
-            continue
-        found.append(trend_of(history, max(len(group) - MOST_CAMPAIGNS, 0)))
+        times = times_of_cells(campaigns := sorted(campaigns, key=lambda campaign: campaign.first_time_utc))
+        if len(times):  # else cells in common, but none measured twice
+            found.append(trend_of(campaigns, times, max(len(group) - MOST_CAMPAIGNS, 0)))
     return Trends(found, max(len(groups) - MOST_SERIES, 0), problems)
 
 
-def trend_of(history: History, num_older: int = 0) -> Trend:
-    campaigns = history.campaigns
+TIME = Column("time_s", "time", shown_as=EACH, interval="interval")
+TIMES = Columns(
+    *(Column(name, type=kind) for name, kind in {"cell": TEXT, **CELL}.items()),
+    *in_file(WHOLE, "place of the campaign, counted from 0", "place"),
+    *(*in_file(WHOLE, "ok launches", "num_launches"), Column("interval", type=TEXT), TIME),
+    *in_file(REAL, "time / time in the first campaign that has the cell", "ratio_to_first"),
+)
+
+
+def times_of_cells(campaigns: list[CampaignResults]) -> pd.DataFrame:
+    """Return the time of each cell that was measured in two or more campaigns (TIMES), those of one cell together.
+
+    `cell` is the id in the latest campaign. Cells of different benchmark versions are different cells.
+    """
+    found: dict[str, list[tuple[int, dict]]] = {}
+    columns, means = primary_columns(*(campaign.measurements for campaign in campaigns)), []
+    for place, campaign in enumerate(campaigns):
+        means.append(launch_means(with_primary(campaign.measurements, columns), "primary_s"))
+        for cell in campaign.campaign["cells"]:
+            if cell["id"] in means[place]:
+                key = match_key(cell["spec"]) + canonical_json(cell["spec"]["version"])
+                found.setdefault(key, []).append((place, cell))
+    rows = []
+    for entries in found.values():
+        times = [means[place][cell["id"]] for place, cell in entries]
+        for (place, _), time in zip(entries, times, strict=True):
+            row = {"place": place, "num_launches": time.num, "interval": time.kind}
+            row |= {"ratio_to_first": time.mean / times[0].mean} | interval_values("time", "s", time)
+            rows += [cell_row(entries[-1][1]) | row] if len(entries) > 1 else []
+    return with_hosts(make_table(rows, TIMES), [cell for entries in found.values() for _, cell in entries])
+
+
+def most_moved(times: pd.DataFrame) -> list[str]:
+    """Return the cells by their largest ratio to the first time, up or down, in descending order."""
+    ratio = times["ratio_to_first"].astype(float)
+    size = ratio.where(ratio >= 1, 1 / ratio).groupby(times["cell"], sort=False).max()
+    return list(size.sort_values(ascending=False, kind="stable").index)
+
+
+def trend_of(campaigns: list[CampaignResults], times: pd.DataFrame, num_older: int = 0) -> Trend:
+    """Return the trend of campaigns, oldest first. times: of `times_of_cells`."""
     keys = [keys_of(campaign.campaign) for campaign in campaigns]
-    changes = [None, *(_changes(history, place) for place in range(1, len(campaigns)))]
     return Trend(
         [campaign.folder for campaign in campaigns],
         [campaign.first_time_utc[:10] for campaign in campaigns],
-        changes,
-        list(_columns(history, keys)),
+        [None, *(_changes(*pair) for pair in itertools.pairwise(campaigns))],
+        list(_columns(campaigns, times, keys)),
         [False, *(not a.keys().isdisjoint(b) for a, b in itertools.pairwise(keys))],
         num_older,
     )
 
 
-def _changes(history: History, place: int) -> list[str] | None:
-    pair = history.campaigns[place - 1 : place + 1]
-    if not all(campaign.headers for campaign in pair) or not any(stack_sides(*pair)):
+def _changes(*pair: CampaignResults) -> list[str] | None:
+    sides = dict(stack_sides(*pair))
+    if not sides or not all(campaign.headers for campaign in pair):
         return None
-    if not history.has_changed(place):
+    changes = by_stack(sides)
+    if all(change.name.startswith(NOT_KNOWN) for change in changes):
         return []
-    texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in history.changes[place]]
+    texts = [one_line(difference_text(change, "before", "since"), MOST_TEXT) for change in changes]
     more = len(texts) - MOST_CHANGES
     return texts[:MOST_CHANGES] + ([f"and {more} more"] if more > 0 else [])
 
@@ -174,16 +209,16 @@ FIGURES = (
 )
 
 
-def _columns(history: History, keys: list[Keys]) -> Iterator[KeyFigure]:
-    """Yield each key figure that two or more campaigns have for the same cell, then the time that changed most."""
-    cells = history.table.drop_duplicates("cell")
+def _columns(campaigns: list[CampaignResults], times: pd.DataFrame, keys: list[Keys]) -> Iterator[KeyFigure]:
+    """Yield each key figure that two or more campaigns have for the same cell, then the times that changed most."""
+    cells = times.drop_duplicates("cell")
     names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
     name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
-    device = history.table["device"].iloc[0]
+    device = times["device"].iloc[0]
     for table, schema, names_of_columns, column in FIGURES:
         columns = {name: schema[name] for name in (*OF_ALL, *names_of_columns)}
         found: dict[str, dict[int, tuple[int, float, str]]] = {}  # key -> place -> world size, number, text
-        for place, campaign in enumerate(history.campaigns):
+        for place, campaign in enumerate(campaigns):
             key_of = {cell: key for key, cell in keys[place].items()}
             for row in _rows(campaign.folder / "tables" / f"{table}.csv", columns):
                 key = key_of.get(row.cell)
@@ -194,11 +229,11 @@ def _columns(history: History, keys: list[Keys]) -> Iterator[KeyFigure]:
             key = max(often, key=lambda key: (*_priority(often[key]), key))
             values = {place: value[1:] for place, value in often[key].items()}
             yield _column(column.heading(device), name_of[key], values, len(keys))
-    cell = largest_changes(history).index[0]
-    rows = history.table[history.table["cell"] == cell]
-    texts = [f"{_text(TIME, row)}, ratio to first {TO_FIRST.cell(row)}" for row in rows.itertuples()]
-    times = dict(zip(rows["place"], zip(rows["time_s"], texts, strict=True), strict=True))
-    yield _column("Largest change in time", names[cell], times, len(keys))
+    for cell in most_moved(times)[:MOST_MOVED]:
+        rows = times[times["cell"] == cell]
+        texts = [f"{_text(TIME, row)}, ratio to first {ratio_text(row.ratio_to_first)}" for row in rows.itertuples()]
+        values = dict(zip(rows["place"], zip(rows["time_s"], texts, strict=True), strict=True))
+        yield _column("Change in time", names[cell], values, len(keys))
 
 
 def _rows(path: Path, columns: dict[str, str]) -> Iterator:

@@ -8,7 +8,7 @@ SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
 UNKNOWN, NOT_PLANNED = "n/a", "\N{EN DASH}"
 NEGATIVE = re.compile(r"(?<![\w.\])-])-(?=\d)")  # the hyphen of a negative number, none within a name or a range
 # Words for statuses and phases of records; other statuses are shown unchanged.
-STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement"}
+STATUS_WORDS = {"timeout": "timed out", "placement": "wrong placement", "skipped": "not started"}
 PHASE_WORDS = {
     "launch": "during launch",
     "placement": "during the placement check",
@@ -171,3 +171,10 @@ def rank_time(hours: float, device: str, beside_hours: float = 0) -> str:
     """Return ranks × time with the unit that suits it: 44 process seconds, 5.4 GPU minutes, 4.14 GPU hours."""
     number, unit = long_duration(hours, beside_hours).split()
     return f"{number} {rank_word(device)} {'minutes' if unit == 'min' else 'seconds' if unit == 's' else unit}"
+
+
+def span_text(low_s: float, high_s: float) -> str:
+    """Return an estimate with two significant digits and the unit of its higher end: 20-25 min, about 2.5 hours."""
+    factor, unit = next((factor, unit) for factor, unit in ((3600, "hours"), (60, "min"), (0, "s")) if high_s >= factor)
+    low, high = (three(max(1.0, seconds) / (factor or 1), 2) for seconds in (low_s, high_s))
+    return f"about {high} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"

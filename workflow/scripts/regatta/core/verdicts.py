@@ -6,15 +6,16 @@ docs/decisions/0007-intervals-and-verdicts.md. Statistics: regatta.core.moderati
 
 import math
 from argparse import ArgumentTypeError
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
 
 from regatta.core import moderation
-from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, Contrasts
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, MOST_LAUNCHES, Contrasts
 from regatta.core.statistics import Estimate, launch_table
-from regatta.core.text import is_unknown, three
+from regatta.core.text import UNKNOWN, is_unknown, plural, three
 
 MAX_MARGIN = 100
 MIN_NOISE_PAIRS = 5  # pairs of identical cells with MIN_LAUNCHES launches each
@@ -199,14 +200,6 @@ def noise_floor(ratios: list[float]) -> float | None:
     return math.expm1(float(stdtrit(len(ratios), 0.975)) * 1.483 * float(np.median(np.abs(np.log(ratios))))) or None
 
 
-def sign_test(ratios: list[float]) -> float:
-    """Return the two-sided p of a sign test for ratios centered on 1. Ratios of exactly 1 do not count."""
-    from scipy.special import bdtr  # scipy.stats takes 0.5 s to import
-
-    num_above, num_below = sum(ratio > 1 for ratio in ratios), sum(ratio < 1 for ratio in ratios)
-    return min(1.0, 2 * float(bdtr(min(num_above, num_below), num_above + num_below, 0.5)))
-
-
 def settled_direction(low: float | None, high: float | None, p_adjusted: float | None) -> str | None:
     """Return slower or faster if the interval or range of a ratio excludes 1 and the corrected p is low; else None."""
     if any(is_unknown(value) for value in (low, high, p_adjusted)) or p_adjusted > FALSE_DISCOVERIES:
@@ -214,18 +207,30 @@ def settled_direction(low: float | None, high: float | None, p_adjusted: float |
     return "slower" if low > 1 else "faster" if high < 1 else None
 
 
-def verdict_text(
-    word: str, low: float | None, high: float | None, kind: str, p_adjusted: float | None, margin: float
-) -> str:
-    """Return the text of a verdict: an inconclusive one with a settled direction states direction and size.
+def verdict_text(row: object) -> str:
+    """Return the verdict of a row of comparisons.csv; of an inconclusive one what is known, and what settles it."""
+    if is_unknown(row.verdict) or row.verdict != "inconclusive":
+        return UNKNOWN if is_unknown(row.verdict) else row.verdict
+    low, high, needed = row.time_low_ratio, row.time_high_ratio, row.launches_needed
+    text, is_tested = "too few launches" if is_unknown(low) else span_text(low, high), not is_unknown(row.p_adjusted)
+    if (direction := settled_direction(low, high, row.p_adjusted)) is not None:
+        limit = f" ({100 / (1 + row.margin_ratio) - 100:.1f} %)" if direction == "faster" else ""
+        text += f"; may or may not exceed the {margins_text([row.margin_ratio])} margin{limit}"
+    elif not is_unknown(low):
+        text += " (range)" if not is_tested else ", not significant" if low >= 1 or high <= 1 else ""
+    if not is_unknown(needed):
+        return f"{text}; settled by {plural(needed, 'more launch', 'more launches')} per side"
+    return f"{text}; not settled by {MOST_LAUNCHES} more launches per side" if is_tested else text
 
-    low, high: ends of the ratio's interval or range. kind: "interval" or "range". The percentages are of the base time.
-    """
-    direction = settled_direction(low, high, p_adjusted)
-    if word != "inconclusive" or direction is None:
-        return word
-    least, most = sorted((abs(low - 1), abs(high - 1)))
-    size = f"{three(100 * least, 2)}\N{EN DASH}{three(100 * most, 2)} %"
-    by = f"(range {size})" if kind == "range" else f"by {size}"
-    limit = f" ({100 / (1 + margin) - 100:.1f} %)" if direction == "faster" else ""
-    return f"{direction} {by}; whether beyond the {round(100 * margin, 1):g} % margin{limit} is not settled"
+
+def span_text(low: float, high: float) -> str:
+    """Return the ends of a ratio: `between 3.0 % faster and 9.0 % slower`, `4.4-8.7 % slower`. Of the base time."""
+    ends = [three(100 * abs(end - 1), 2) for end in (low, high)]
+    if low < 1 < high:
+        return f"between {ends[0]} % faster and {ends[1]} % slower"
+    return f"{ends[0]}\N{EN DASH}{ends[1]} % slower" if low >= 1 else f"{ends[1]}\N{EN DASH}{ends[0]} % faster"
+
+
+def margins_text(margins: Iterable[float]) -> str:
+    """Return `5 %`, or `5 % or 3.2 %` of benchmarks with different margins."""
+    return " or ".join(f"{round(100 * margin, 1):g} %" for margin in margins)

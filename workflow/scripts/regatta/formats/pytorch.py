@@ -353,7 +353,7 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
         samples, window_step_s = folder.record(row).get("samples_ns"), row["window_step_s"]
         if samples is None:
             raise UserError(
-                f"{folder.path}: {cell['id']} has no samples by rank, which this format requires. Use --format csv."
+                f"{folder.path}: {cell['id']} has no iterations by rank, which this format requires. Use --format csv."
             )
         for of_rank, more in zip(by_rank, samples, strict=True):
             of_rank += [value / NANOSECONDS for value in more]

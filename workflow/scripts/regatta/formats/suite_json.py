@@ -190,5 +190,5 @@ SUITE = Format(
     is_json=True,
     write=_write,
     benchmarks=("train_step", "collective"),
-    not_held="single launches and samples, percentiles, intervals, warm-up, parts of a step",
+    not_held="single launches and iterations, percentiles, intervals, warm-up, parts of a step",
 )

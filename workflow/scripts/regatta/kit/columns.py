@@ -32,10 +32,9 @@ UNITS = {
 MICROSECONDS = "\N{MICRO SIGN}s"
 EACH = "each"  # as unit of times: each has the unit that suits it
 FACTORS = {
-    ("s", "ms"): 1e3,
-    ("s", MICROSECONDS): 1e6,
+    **{("s", unit): factor for unit, factor in ((MICROSECONDS, 1e6), ("ms", 1e3), ("s", 1))},
+    **{("bytes", unit): 2 ** (-10 * power) for power, unit in enumerate(("B", "KiB", "MiB", "GiB"))},
     ("ratio", "%"): 100,
-    ("bytes", "MiB"): 2**-20,
     ("", "millions"): 1e-6,
     ("", "GFLOP"): 1e-9,
 }
@@ -153,6 +152,11 @@ class Column:
         if self.is_ratio:
             return ratio_text(value)
         return number_text(*self.of(row), getattr(row, self.interval) if self.interval else "", self.figures)
+
+    def fitted(self, largest: float) -> "Column":
+        """Return the column in the largest unit in which its largest value is at least 1, else in the smallest unit."""
+        units = [(unit, factor) for (of, unit), factor in FACTORS.items() if of == self.unit]
+        return replace(self, shown_as=[units[0][0], *(unit for unit, factor in units if factor * largest >= 1)][-1])
 
     def ends(self, row: object) -> str:
         """Return the text of a row's range, as (low to high), or interval, as [low, high]."""

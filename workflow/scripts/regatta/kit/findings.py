@@ -56,7 +56,7 @@ class Value:
         if column.unit == "s":  # a sentence stands alone, so a time has the unit that suits it
             column = replace(column, shown_as=time_scale(self.estimate)[1])
         shown = [column.shown(end) for end in (self.estimate, self.low, self.high)]
-        decimals = decimals_of(*shown, self.kind)
+        decimals = decimals_of(*shown, self.kind, column.figures)
         unit = f" {unit}" if (unit := column.unit_text) else ""
         number = f"{fixed(shown[0], decimals)}{unit}"
         inside = plural(self.num_launches, "launch", "launches")

@@ -264,13 +264,6 @@ def _sampled_seconds(sampling: dict) -> float:
     return sampling["max_warmup_seconds"] + (1 + sampling["windows_ratio"]) * sampling["max_seconds"]
 
 
-def _expected_seconds(cells: Iterable[Cell], sampling: dict) -> float:
-    """Return the mean expected duration of a measurement, for the first estimate of the time left."""
-    sampled = _sampled_seconds(sampling)
-    expected = [sampled if load_benchmark(cell.spec["benchmark"]).is_sampled else cell.limit_seconds for cell in cells]
-    return sampled if set(expected) == {sampled} else statistics.fmean(expected)
-
-
 def _freeze(
     campaign: Campaign,
     launches: list[Launch],
@@ -298,7 +291,6 @@ def _freeze(
         "cluster": for_jobs(launches[0].cells[0].cluster),
         "preflight": preflight,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
-        "expected_seconds": _expected_seconds(cells.values(), campaign.data["sampling"]),
         "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
         "cells": None,
         "launches": _frozen_launches(launches, (nodes, gpus_per_node)),

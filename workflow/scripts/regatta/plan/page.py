@@ -121,12 +121,14 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:
+    cells = planned_cells(plan)
+    names = names_of(cells)
     rows = [
-        [p.status, p.cell.id, len(p.repeats), p.reason] for p in sorted(plan.cells, key=lambda p: p.status != "todo")
+        ["done" if c.state == "not_ok" else c.state, names[c.cell.id].full, len(c.repeats), c.reason, c.cell.id]
+        for c in sorted(cells, key=lambda c: c.state != "todo")
     ]
-    rows += [["skipped", cell.id, 0, reason] for cell, reason in plan.matrix.skipped]
     shown = rows if max_cells is None else rows[:max_cells]
-    text = table(["status", "cell", "launches", "why"], shown) if shown else "no cells"
+    text = table(["status", "cell", "launches", "why", "id"], shown) if shown else "no cells"
     return text + (f"\n... and {len(rows) - len(shown)} more in plan.txt" if len(shown) < len(rows) else "")
 
 
@@ -143,10 +145,10 @@ STATES = {
 KINDS = {
     "retry requested": "previously not ok; the plan was made with --forcerun measure",
     "previously failed": "for a reason unrelated to the cell, such as a failed node",
-    "launches missing": "the store has records of some repeats",
+    "launches missing": "the store has records of some launches",
     "changed": "one field differs from a cell of the previous plan",
     "new": "no record in the store",
-    "not ok": "the store has a record of each repeat; --forcerun measure retries those that are not ok",
+    "not ok": "the store has a record of each launch; --forcerun measure retries those that are not ok",
 }
 
 
@@ -277,8 +279,12 @@ def _alternatives(texts: list[str]) -> str:
 def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:
     texts = [] if reason == kind else [reason]
     if repeats:
-        texts.append(f"{'repeat' if len(repeats) == 1 else 'repeats'} {', '.join(map(str, repeats))}")
+        texts.append(f"{'launch' if len(repeats) == 1 else 'launches'} {_numbers(repeats)}")
     return "; ".join(texts)
+
+
+def _numbers(repeats: Iterable[int]) -> str:
+    return ", ".join(str(repeat + 1) for repeat in repeats)
 
 
 # plan.html.
@@ -361,10 +367,10 @@ def _bars(rows: list[dict], field: str) -> list[dict]:
 
 
 def turns(launches: list[dict]) -> list[tuple[str, str]]:
-    """Return (repeats, their stacks in turn with their cells), such as `0, 2` and `a (3 cells), b (3 cells)`."""
+    """Return (launches, their stacks in turn with their cells), such as `1, 3` and `a (3 cells), b (3 cells)`."""
     by_repeat = _grouped(launches, lambda launch: launch["repeat"])
     by_text = _grouped(by_repeat, lambda repeat: _turn(by_repeat[repeat]))
-    return [(", ".join(map(str, repeats)), text) for text, repeats in by_text.items()]
+    return [(_numbers(repeats), text) for text, repeats in by_text.items()]
 
 
 def _turn(launches: list[dict]) -> str:

@@ -8,6 +8,7 @@ import base64
 import gzip
 import json
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -28,7 +29,8 @@ MOST_STATIC_ROWS = 50  # of the table without script
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 # Not a facet's key: other columns of a cell, and other keys of an address.
 RESERVED = {"id", "name", "status", "num_ok", "num_planned", "num_launches", "row", "command", "reason", "baseline"}
-RESERVED |= {"prediction", "rejected_fit", "stack_facts", "warning", "cell", "search", "sort"}
+RESERVED |= {"prediction", "rejected_fit", "stack_facts", "warning", "invalid", "cell", "search", "sort"}
+EMPTY: Mapping[str, str] = MappingProxyType({})
 FIRST_FACETS = ("model", "stack", "shape", "bucket")
 LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version", "hosts": "Nodes measured"}
 TABLES_WITH_LAUNCHES = ("scaling", "collectives", "training_runs", "batch_norms", "launch_ranges")
@@ -62,10 +64,10 @@ def cell_indices(campaign: dict) -> dict[str, int]:
     return {cell["id"]: index for index, cell in enumerate(campaign_cells(campaign))}
 
 
-def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
+def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, str] = EMPTY) -> dict:
     """Return the data of the page's script. data: ReportData (of topics.base, which imports this package).
 
-    warnings: topics of the warnings on a cell, by its id.
+    warnings: topics of the warnings on a cell, by its id; marks: of those that mark it as invalid for comparison.
     """
     cells, tables = campaign_cells(data.campaign), with_derived(data.tables)
     places = cell_indices(data.campaign)
@@ -73,7 +75,9 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     texts = {name: Texts() for name in ("statuses", "causes", "files", "logs", "intervals", "words")}
     columns = {"id": list(places), "name": [name.full for name in names]}
     columns["command"] = [printable(cell["command"]) if cell.get("command") else None for cell in cells]
-    columns["warning"] = [texts["words"].index((warnings or {}).get(cell)) for cell in places]
+    marked = {cell: ("\N{WARNING SIGN} " if cell in marks else "") + text for cell, text in warnings.items()}
+    columns["warning"] = [texts["words"].index(marked.get(cell)) for cell in places]
+    columns["invalid"] = [texts["words"].index(marks.get(cell)) for cell in places]
     columns["stack_facts"] = [texts["words"].index(_stack_facts(cell["spec"]["stack"])) for cell in cells]
     launches = add_launches(columns, places, tables, texts)
     statuses = columns["status"]
@@ -85,7 +89,7 @@ def data_block(data, warnings: Mapping[str, str] | None = None) -> dict:
     ]
     facets, common = _facets(cells, names, statuses, {column.block_key for _, column in numbers})
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
-    if warnings:  # a filter value, not the status of a cell
+    if marks:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
     listed_numbers = _numbers(columns, places, tables, numbers, data.device, texts)
@@ -286,15 +290,10 @@ def _comparisons(table: pd.DataFrame, places: Mapping[str, int], texts: Mapping[
         "interval": [texts["intervals"].index(kind) for kind in table["interval"]],
         **{name: [rounded(value) for value in column_values(table, column)] for name, column in COMPARED.items()},
         **{name: [texts["words"].index(word) for word in table[name]] for name in words},
-        "verdict": [texts["words"].index(_verdict(row)) for row in table_rows(table)],
+        "verdict": [
+            texts["words"].index(None if is_unknown(row.verdict) else verdict_text(row)) for row in table_rows(table)
+        ],
     }
-
-
-def _verdict(row) -> str | None:
-    if is_unknown(row.verdict):
-        return None
-    ends = row.time_low_ratio, row.time_high_ratio, row.interval
-    return verdict_text(row.verdict, *ends, row.p_adjusted, row.margin_ratio)
 
 
 def _keyed(table: pd.DataFrame) -> tuple[list[str], dict[tuple, int]]:
@@ -337,7 +336,7 @@ def _rejected_fits(rows: list[dict], tables: Mapping, texts: Mapping[str, Texts]
 
 
 def static_rows(block: dict) -> dict:
-    """Return headings, rows (index, texts), warnings by index, number of cells, and (label, definition) of columns.
+    """Return headings, rows (index, texts), marks by index, number of cells, and (label, definition) of columns.
 
     At most MOST_STATIC_ROWS rows, in the default order.
     """
@@ -346,7 +345,7 @@ def static_rows(block: dict) -> dict:
     return {
         "columns": shown,
         "rows": [(index, [_text(block, column, index) for column in shown]) for index in chosen],
-        "warnings": {index: words[word] for index in chosen if (word := block["cells"]["warning"][index]) is not None},
+        "marks": {index: words[word] for index in chosen if (word := block["cells"]["invalid"][index]) is not None},
         "num_cells": len(block["order"]),
         "definitions": [(column["label"], column["help"]) for column in block["columns"] if "help" in column],
     }

@@ -4,12 +4,12 @@ A finding is data: a kind, numbers with their intervals, cells, source rows. Its
 Findings are computed from tables, not from figures, which may leave rows out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pandas as pd
 
-from regatta.core.text import is_unknown, plural, three
+from regatta.core.text import is_unknown
 from regatta.store.csv_files import COLLECTED
 
 
@@ -27,29 +27,7 @@ class Source:
 
 
 HEADERS = Source("launches/*.jsonl", what="the first line of each")
-TIME_UNITS = ((1, 1, "s"), (1e-3, 1e3, "ms"), (0, 1e6, "\N{MICRO SIGN}s"))
-WIDE_PERCENT = 2  # width of an interval from which percentages have no decimals
 PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number with its 95 % interval or range over launches. kind: "interval", "range", or "none" (one launch)."""
-
-    estimate: float
-    low: float | None = None
-    high: float | None = None
-    kind: str = "none"
-    num_launches: int = 0
-
-    @classmethod
-    def of(cls, row, name: str, unit: str, kind: str = "interval") -> "Value":
-        """Return `<name>_<unit>` of a table's row with its ends `<name>_low_<unit>` and `<name>_high_<unit>`."""
-        estimate, low, high = (getattr(row, f"{name}{end}_{unit}") for end in ("", "_low", "_high"))
-        num = int(row.num_launches)
-        if is_unknown(low) or is_unknown(high):
-            return cls(float(estimate), num_launches=num)
-        return cls(float(estimate), float(low), float(high), getattr(row, kind), num)
 
 
 @dataclass(frozen=True)
@@ -65,45 +43,6 @@ class Finding:
     cells: tuple[str, ...] = ()
     anchor: str = ""  # anchor on the page; the topic's section if empty
     words: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A warning: what was found, what to do, the source rows (the shown one first), and the cells that it concerns."""
-
-    found: str
-    advice: str
-    sources: tuple[Source, ...]
-    values: dict[str, object] = field(default_factory=dict)
-    cells: tuple[str, ...] = ()
-
-
-def value_text(value: Value, show: Callable[[float], str], unit: str) -> str:
-    """Return `37 % (range 32-39 %, 3 launches)`, `87 % (95 % CI 85-89 %)` or `37 % (1 launch)`.
-
-    A confidence interval implies launches enough for one.
-    """
-    num = plural(value.num_launches, "launch", "launches")
-    if value.low is None or value.high is None:
-        return f"{show(value.estimate)} {unit} ({num})"
-    ends = f"{show(value.low)}\N{EN DASH}{show(value.high)} {unit}"
-    inside = f"range {ends}, {num}" if value.kind == "range" else f"95 % CI {ends}"
-    return f"{show(value.estimate)} {unit} ({inside})"
-
-
-def percent_text(value: Value) -> str:
-    """Return a ratio in percent, with more digits if its interval is narrow: else two results may look equal."""
-    if value.low is None or value.high is None:
-        return value_text(value, percent_number, "%")
-    width = 100 * (value.high - value.low)
-    digits = 0 if width >= WIDE_PERCENT or not width else 1 if width >= WIDE_PERCENT / 10 else 2
-    return value_text(value, lambda ratio: f"{100 * ratio:z.{digits}f}" if digits else percent_number(ratio), "%")
-
-
-def time_text(value: Value) -> str:
-    """Return a value in seconds with a suitable unit."""
-    factor, unit = next((factor, unit) for least, factor, unit in TIME_UNITS if value.estimate >= least)
-    return value_text(value, lambda seconds: three(factor * seconds), unit)
 
 
 def percent_number(ratio: float) -> str:
@@ -139,7 +78,7 @@ def of_rows(table: str, rows: pd.DataFrame, key: tuple[str, ...] = ()) -> Source
 
 
 def of_runs(table: str, rows: pd.DataFrame, first: object = None) -> Source:
-    """Return some rows of measurements.csv or failures.csv, one per cell and repeat. first: index of the first one."""
+    """Return some rows of measurements.csv or failures.csv, one per cell and launch. first: index of the first one."""
     if first is not None:
         rows = pd.concat([rows.loc[[first]], rows.drop(first)])
-    return Source(file_of(table), tuple(f"{row.cell}, repeat {row.repeat}" for row in rows.itertuples()))
+    return Source(file_of(table), tuple(f"{row.cell}, launch {row.repeat + 1}" for row in rows.itertuples()))

@@ -118,7 +118,7 @@ def is_large(campaign: dict) -> bool:
 
 def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
     """Return (anchor, title, state, CSS class of the state) of each section with content, in the page's order."""
-    found = [("answer", "Answer", "", "")]
+    found = [("summary", "Summary", "", "")]
     for section in shown:
         tables = plural(len(section.tables), "table") if section.tables else ""
         counted = plural(len(section.figures), "figure") if section.figures else tables
@@ -211,7 +211,9 @@ def status_counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:
 
 
 def marked_status(status: str, phase: str | None = None) -> str:
-    return f"{MARKS.get(status, BAD_MARK)} {status_text(status, phase)}"
+    """Return a status of `shown_status` with its mark."""
+    text = status if status == "skipped" else status_text(status, phase)
+    return f"{MARKS.get(status, BAD_MARK)} {text}"
 
 
 # Provenance: what ran where.
@@ -323,7 +325,7 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
             " Ratios of cells: the same of the difference of logarithms. 2 launches: the range from minimum to maximum,"
             " written (a to b). Within a launch (measurements.csv): order statistics,"
             f" z = {Z_95}, with"
-            f" {MIN_SAMPLES_INTERVAL} or more samples.",
+            f" {MIN_SAMPLES_INTERVAL} or more iterations.",
         ),
         *of_topics,
         *_imported(campaign),
@@ -340,16 +342,16 @@ def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[
 def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list[str]]]:
     """Return (number, reason, items) for everything in the store that the report does not use. names: by cell."""
 
-    def repeat_of(p: dict) -> str:
-        return f"{name_of(p['cell'], names)}, repeat {p['repeat']}"
+    def launch_of(p: dict) -> str:
+        return f"{name_of(p['cell'], names)}, launch {p['repeat'] + 1}"
 
     corrupt = problems["corrupt"]
     invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
     superseded = [
-        f"{repeat_of(p)}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
+        f"{launch_of(p)}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
         for p in problems["superseded"]
     ]
-    beyond = [f"{repeat_of(p)}: {p['launch']}, line {p['line']}" for p in problems["beyond_repeats"]]
+    beyond = [f"{launch_of(p)}: {p['launch']}, line {p['line']}" for p in problems["beyond_repeats"]]
     not_planned = sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
     other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in not_planned]
     num_other = sum(p["num_records"] for p in not_planned)
@@ -357,7 +359,7 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list
         (len(corrupt), plural(len(corrupt), "integrity error"), corrupt),
         (len(invalid), f"{plural(len(invalid), 'line')} violating the schema", invalid),
         (len(superseded), f"{plural(len(superseded), 'record')} superseded by a later record", superseded),
-        (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's repeats", beyond),
+        (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's launches", beyond),
         (num_other, f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} not in this campaign", other),
     ]
     return [group for group in groups if group[2]]
@@ -390,7 +392,7 @@ def _imported(campaign: dict) -> list[tuple[str, str]]:
     )
     notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
     text = (
-        "Another program measured these results, so the terms above do not apply. Without samples, throughput and"
+        "Another program measured these results, so the terms above do not apply. Without iterations, throughput and"
         " efficiency come from the printed median, else the mean (column stop of measurements.csv). Such a value counts"
         f" as one launch and has no interval. Record times are import times. Files: {listed}."
     )

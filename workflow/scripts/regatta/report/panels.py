@@ -59,9 +59,10 @@ class Table:
     ) -> "Table":
         """Return a table with a line for each row: of each column that any row has, its value and its interval.
 
-        words: of headings, besides those of the device.
+        Sizes have one unit in each column, which fits the largest. words: of headings, besides those of the device.
         """
         known = [column for column in columns if column.text or rows[column.name].notna().any()]
+        known = [one.fitted(rows[one.name].max()) if one.shown_as == "MiB" else one for one in known]
         has_several = sum(bool(column.interval) for column in known) > 1
         shown: dict[str, Callable[[object], str]] = {}
         for column in known:

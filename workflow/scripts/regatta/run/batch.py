@@ -239,11 +239,11 @@ def count(run: Run, index: int, line: dict) -> None:
 
 def launch_line(run: Run, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
     """Return a launch that has ended as one line: how many cells it recorded, and why it ended early."""
-    number = f"launch {index + 1} of {len(run.batch['launches'])}"
+    place = f"{index + 1} of {len(run.batch['launches'])} in the batch"
     counts = counts_text(Counter(watch.recorded.values())) or "none"
     done = f"{len(watch.recorded)} of {plural(len(request['cells']), 'cell')} recorded ({counts}) in {seconds:.0f} s"
     why = f"; ended early: {cause.text}" if cause else ""
-    return f"{utc_now()} {number}, repeat {request['repeat']}, stack {run.watched(index)}: {done}{why}"
+    return f"{utc_now()} launch {request['repeat'] + 1}, stack {run.watched(index)} ({place}): {done}{why}"
 
 
 def note_earlier_records(run: Run) -> None:

@@ -9,8 +9,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from regatta.core.text import UNKNOWN, duration, one_line, plural, rank_time, status_text, three
-from regatta.run.run_state import RunState, done_text, notes, rough_duration
+from regatta.core.text import UNKNOWN, duration, one_line, plural, rank_time, span_text, status_text, three
+from regatta.run.run_state import RunState, done_text, notes
 
 MAX_BATCHES, MAX_CAUSES, MIN_RECORDS = 8, 6, 3
 OTHER_LINES = 17  # of a view with one batch, one cause and no record
@@ -64,7 +64,7 @@ def _facts(state: RunState) -> Table:
     per_hour = state.measurements_per_hour
     table.add_row("Rate", UNKNOWN if per_hour is None else f"{three(per_hour)} measurements per hour")
     left_s = state.seconds_left
-    table.add_row("Time left", UNKNOWN if left_s is None else rough_duration(left_s))
+    table.add_row("Time left", UNKNOWN if left_s is None else span_text(*left_s))
     spent, left = (
         UNKNOWN if hours is None else rank_time(hours, state.device)
         for hours in (state.rank_hours_spent, state.rank_hours_left)

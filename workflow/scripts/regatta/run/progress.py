@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TextIO
 
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
-from regatta.core.text import one_line, plural, status_text
+from regatta.core.text import one_line, plural, span_text, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import Tail
+
+MIN_ENDED = 2  # launches that ended, before the time left is shown
 
 
 class Progress:
     """The progress line of one batch; nothing is written without a terminal.
 
-    total: measurements still to make. counts: measurements made, by status. expected_seconds: per measurement, used for
-    the time left until the first is recorded.
+    total: measurements still to make. counts: measurements made, by status. launch_seconds: of each launch that ended.
     """
 
     def __init__(
@@ -31,50 +32,60 @@ class Progress:
         shape: str,
         num_launches: int,
         total: int,
-        expected_seconds: float,
         stream: TextIO = sys.stderr,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.shape, self.num_launches, self.total = shape, num_launches, total
         self.stream, self.clock = stream, clock
-        self.begin = self.last_record = clock()
-        self.pace_seconds = expected_seconds  # per measurement, including launch starts
         self.counts: Counter[str] = Counter()
+        self.launch_seconds: list[float] = []
+        self.launch_number, self.launch_begin, self.drawn = 1, clock(), ""
         self.is_terminal = stream.isatty()
 
     def recorded(self, status: str) -> None:
         self.counts[status] += 1
-        self.last_record = self.clock()
-        self.pace_seconds = (self.last_record - self.begin) / self.counts.total()
 
     def show(self, launch_number: int, cell: str | None) -> None:
         """Redraw the line. cell: the one that is being measured, None between cells."""
+        if launch_number != self.launch_number:
+            now = self.clock()
+            self.launch_seconds.append(now - self.launch_begin)
+            self.launch_number, self.launch_begin = launch_number, now
         self._draw(self.line(launch_number, cell)[: shutil.get_terminal_size().columns - 1])
 
     def close(self) -> None:
         self._draw("")
 
     def _draw(self, text: str) -> None:
-        if not self.is_terminal:
+        if not self.is_terminal or text == self.drawn:
             return
         try:
             self.stream.write("\r\x1b[K" + text)
             self.stream.flush()
+            self.drawn = text
         except OSError:  # the terminal was closed
             self.is_terminal = False
 
     def line(self, launch_number: int, cell: str | None) -> str:
         statuses = f" ({counts_text(self.counts)})" if self.counts else ""
+        left = f", {span_text(*seconds)} left" if (seconds := self.seconds_left()) else ""
         return (
-            f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}, {self.time_left()},"
-            f" launch {launch_number}/{self.num_launches}: {cell or 'starting'}"
+            f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}{left},"
+            f" {launch_number} of {self.num_launches} launches: {cell or 'starting'}"
         )
 
-    def time_left(self) -> str:
-        """Return the time left in this batch at the pace of its last record. It never rises within a cell."""
-        num_left = max(0, self.total - self.counts.total())
-        seconds = max(0.0, self.pace_seconds * num_left - (self.clock() - self.last_record))
-        return f"{int(seconds // 60)}m{int(seconds % 60):02d}s left"
+    def seconds_left(self) -> tuple[float, float] | None:
+        """Return the time left if launches take as long as the shortest and the longest so far; None before MIN_ENDED.
+
+        All launches of a batch measure the same cells.
+        """
+        if len(self.launch_seconds) < MIN_ENDED:
+            return None
+        num, elapsed = self.num_launches - len(self.launch_seconds), self.clock() - self.launch_begin
+        low, high = (
+            max(0.0, end(self.launch_seconds) - elapsed) + (num - 1) * end(self.launch_seconds) for end in (min, max)
+        )
+        return low, high
 
 
 @dataclass

@@ -27,11 +27,11 @@ def warn_if_busy(cluster: dict, is_measuring: bool) -> None:
 
 
 def print_progress(results: Path, stop: threading.Event, closing: threading.Event, has_jobs: bool = False) -> None:
-    """Print lines until the run stops or closes. Nothing that fails here ends the run.
+    """Print lines until the run stops or closes: the state only if it has changed. Nothing that fails ends the run.
 
     has_jobs: the preflight runs in a job, whose output is not on the terminal.
     """
-    watcher, known = None, _preflights(results)
+    watcher, known, shown = None, _preflights(results), None
     due_s = time.monotonic() + PROGRESS_SECONDS
     while not closing.wait(min(PROGRESS_SECONDS, PREFLIGHT_SECONDS)) and not stop.is_set():
         lines = []
@@ -42,7 +42,9 @@ def print_progress(results: Path, stop: threading.Event, closing: threading.Even
             due_s = time.monotonic() + PROGRESS_SECONDS
             try:
                 watcher = watcher or RunWatcher(results)
-                lines.append(state_text(watcher.state(time.time())))
+                state = watcher.state(time.time())
+                lines += [state_text(state)] if state.what_changes != shown else []
+                shown = state.what_changes
             except (UserError, *UNREADABLE):  # not frozen yet, or a file was edited: try again
                 pass
         if closing.is_set():

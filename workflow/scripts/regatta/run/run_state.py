@@ -4,14 +4,13 @@
 """
 
 import heapq
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.files import is_held
-from regatta.core.text import UNKNOWN, one_line, plural, shape, status_text, three, times
+from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text, times
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, Record, RunFiles, Slot
@@ -21,6 +20,7 @@ from regatta.store.jobs import END_NOT_RECORDED
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
 MAX_LAST_RECORDS = 50
+MIN_RECORDS = 3  # of a run, before the time left is shown
 MAX_NAME = 100  # characters of a campaign's name or a status
 LOCK_SECONDS = 5.0  # a job that began this long before the run's lock belongs to the run: clocks differ
 
@@ -62,7 +62,7 @@ class RunState:
     counts: measurements with a record, by status, without those that are being measured again. num_finished,
     num_queued, num_idle: of batches; no active run will start the idle ones. rank hours: time between the start and the
     end of each job × GPUs of its shape (on CPUs: processes). is_run_active: whether Snakemake runs the campaign; None
-    if it was started on another host.
+    if it was started on another host. seconds_left: the shortest and the longest time that the records suggest.
     """
 
     campaign: str
@@ -75,7 +75,7 @@ class RunState:
     num_idle: int
     failures: tuple[FailureGroup, ...]
     measurements_per_hour: float | None
-    seconds_left: float | None
+    seconds_left: tuple[float, float] | None
     rank_hours_spent: float | None
     rank_hours_left: float | None
     last_records: tuple[LastRecord, ...]
@@ -85,6 +85,11 @@ class RunState:
     @property
     def num_recorded(self) -> int:
         return sum(self.counts.values())
+
+    @property
+    def what_changes(self) -> tuple:
+        """Return what a line reports, without the time, which always passes."""
+        return self.counts, len(self.running), self.num_queued, notes(self)
 
     @property
     def is_complete(self) -> bool:
@@ -128,7 +133,7 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
     if is_active is not False or running or "queued" in states.values():
         per_hour, seconds_left = _pace(files, missing, seconds_of, now_s)
     rank_hours_left = None
-    if (rank_s := _total(missing, lambda slot: times(seconds_of(slot[0]), files.ranks[slot[0]]))) is not None:
+    if (rank_s := _total(missing, lambda slot: times(_middle(seconds_of(slot[0])), files.ranks[slot[0]]))) is not None:
         # Starts and pauses are part of what is spent: as much for the rest as for the records so far.
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
         rank_hours_left = rank_s * overhead / 3600
@@ -156,7 +161,7 @@ def state_text(state: RunState) -> str:
     """Return the state as one line."""
     parts = [f"{one_line(state.campaign, MAX_NAME)}: {done_text(state)}"]
     parts += [f"{plural(len(state.running), 'batch', 'batches')} running", f"{state.num_queued} queued"]
-    parts += [f"{rough_duration(state.seconds_left)} left"] if state.seconds_left else []
+    parts += [f"{span_text(*state.seconds_left)} left"] if state.seconds_left else []
     return ", ".join([*parts, *notes(state)])
 
 
@@ -177,13 +182,6 @@ def notes(state: RunState) -> list[str]:
     elif state.is_run_active is False and not state.running and not state.num_queued:
         found.append("no run is active")
     return found
-
-
-def rough_duration(seconds: float) -> str:
-    """Return an estimate with two significant digits: about 2.5 hours, about 25 min, about 40 s."""
-    if seconds >= 3600:
-        return f"about {three(seconds / 3600, 2)} hours"
-    return f"about {three(seconds / 60, 2)} min" if seconds >= 60 else f"about {max(1, round(seconds))} s"
 
 
 def _live_state(batch: BatchFiles, queue: dict[str, str], is_queue_known: bool) -> str | None:
@@ -255,23 +253,27 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
     return total if has_notes else None
 
 
-def _cell_seconds(files: RunFiles) -> Callable[[str], float | None]:
-    """Return the function that estimates the seconds of a cell: the median of its records, else from plan.json.
+def _cell_seconds(files: RunFiles) -> Callable[[str], tuple[float, float] | None]:
+    """Return the function that estimates the least and most seconds of a cell: those of its records, else plan.json's.
 
-    Sampling often ends before its limit. Cells that the plan priced at a limit are scaled by the ratio for those that
+    Sampling often ends before its limit. Cells that the plan priced at a limit are scaled by the ratios for those that
     have been measured.
     """
-    medians = {cell: statistics.median(values) for cell, values in files.elapsed_s.items()}
-    both = [cell for cell in files.limits if cell in medians and cell in files.plan_s]
-    planned_s = sum(files.plan_s[cell] for cell in both)
-    ratio = sum(medians[cell] for cell in both) / planned_s if planned_s else 1.0
+    spans = {cell: (min(values), max(values)) for cell, values in files.elapsed_s.items()}
+    ratios = [max(spans[cell]) / files.plan_s[cell] for cell in files.limits & spans.keys() if files.plan_s.get(cell)]
+    low, high = (min(ratios), max(ratios)) if ratios else (1.0, 1.0)
 
-    def seconds(cell: str) -> float | None:
-        if cell in medians or cell not in files.plan_s:
-            return medians.get(cell)
-        return files.plan_s[cell] * (ratio if cell in files.limits else 1.0)
+    def seconds(cell: str) -> tuple[float, float] | None:
+        if cell in spans or cell not in files.plan_s:
+            return spans.get(cell)
+        planned_s = files.plan_s[cell]
+        return (planned_s * low, planned_s * high) if cell in files.limits else (planned_s, planned_s)
 
     return seconds
+
+
+def _middle(span: tuple[float, float] | None) -> float | None:
+    return None if span is None else sum(span) / 2
 
 
 def _total(slots: Iterable[Slot], value: Callable[[Slot], float | None]) -> float | None:
@@ -281,9 +283,12 @@ def _total(slots: Iterable[Slot], value: Callable[[Slot], float | None]) -> floa
 
 
 def _pace(
-    files: RunFiles, missing: Collection[Slot], seconds_of: Callable[[str], float | None], now_s: float
-) -> tuple[float | None, float | None]:
-    """Return measurements per hour and the seconds left, by the records of this run since its first job started."""
+    files: RunFiles, missing: Collection[Slot], seconds_of: Callable[[str], tuple[float, float] | None], now_s: float
+) -> tuple[float | None, tuple[float, float] | None]:
+    """Return measurements per hour and the seconds left, by the records of this run since its first job started.
+
+    The time left is unknown before MIN_RECORDS.
+    """
     run_s = files.run_began_s()
     notes = (note for batch in files.batches.values() for note in batch.notes if note["kind"] == "started")
     starts = (utc_seconds(note["time_utc"]) or 0.0 for note in notes)
@@ -292,9 +297,12 @@ def _pace(
     if not recent or now_s <= began_s:
         return None, None
     measured_s = sum(record.elapsed_s or 0.0 for record in recent)
-    left_s = _total(missing, lambda slot: seconds_of(slot[0]))
-    known = left_s is not None and measured_s > 0
-    return 3600 * len(recent) / (now_s - began_s), left_s * (now_s - began_s) / measured_s if known else None
+    spans = [seconds_of(cell) for cell, _ in missing]
+    left_s = None
+    if None not in spans and measured_s > 0 and len(recent) >= MIN_RECORDS:
+        pace = (now_s - began_s) / measured_s
+        left_s = pace * sum(low for low, _ in spans), pace * sum(high for _, high in spans)
+    return 3600 * len(recent) / (now_s - began_s), left_s
 
 
 def _failures(files: RunFiles) -> tuple[FailureGroup, ...]:

@@ -67,7 +67,7 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, paren
         indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
         left = {index: len(run.remaining(index)) for index in indices}
         shape = f"{batch['nodes']}x{batch['gpus_per_node']}"
-        run.progress = Progress(shape, len(left), sum(left.values()), batch["expected_seconds"])
+        run.progress = Progress(shape, len(left), sum(left.values()))
         note_earlier_records(run)
         try:
             with noting_end(run):

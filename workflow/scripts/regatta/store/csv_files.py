@@ -78,7 +78,9 @@ def _results(group: str, file: str = "measurements") -> list[Column]:
     return [result_column(name, group, file) for name in _in_order(result_columns(group, file), PUBLISHED_RESULTS)]
 
 
-_DRIFT = "change of T_i over the launch, over the median of T_i, and whether it is significant; empty below 20 samples"
+_DRIFT = (
+    "change of T_i over the launch, over the median of T_i, and whether it is significant; empty below 20 iterations"
+)
 MEASURED = Columns(
     *in_file(WHOLE, "number of timed iterations", "num_iterations"),
     *in_file(TEXT, "why sampling stopped; `precision` needs an interval within the target", "stop"),
@@ -88,13 +90,13 @@ MEASURED = Columns(
     *in_file(REAL, "first iteration of the warm-up, which no other iteration time includes", "first_iteration_s"),
     *in_file(REAL, "minimum and median of T_i, the time of iteration i on its slowest rank", "min_s", "p50_s"),
     *in_file(REAL, "95 % confidence interval of the median by order statistics [1]", "p50_low_s", "p50_high_s"),
-    *in_file(REAL, "quantile by linear interpolation; needs 11, 29, 59 and 299 samples", *PERCENTILES),
+    *in_file(REAL, "quantile by linear interpolation; needs 11, 29, 59 and 299 iterations", *PERCENTILES),
     *in_file(REAL, "maximum of T_i", "max_s"),
     *in_file(REAL, "arithmetic mean of T_i, and standard deviation with m − 1", "mean_s", "std_s"),
     *in_file(REAL, _DRIFT, "drift_ratio"),
     *in_file(FLAG, _DRIFT, "has_drift"),
-    *in_file(REAL, "effective sample size: m / autocorrelation time; empty below 20 samples", "effective_samples"),
-    *in_file(WHOLE, "samples beyond the outer fences; empty below 11 samples", "num_outliers"),
+    *in_file(REAL, "effective sample size: m / autocorrelation time; empty below 20 iterations", "effective_samples"),
+    *in_file(WHOLE, "iterations beyond the outer fences; empty below 11 iterations", "num_outliers"),
     *in_file(REAL, "time per step or call, back to back, in windows on the slowest rank", "window_step_s"),
     *_results("parts_ns"),
 )
@@ -139,15 +141,25 @@ RANKS = Columns(
     *map(result_column, RANK_BYTES, itertools.repeat("memory")),
 )
 # Outliers among the tested iterations, by class. The class of the others is unknown.
-_FENCED = "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
-_SPIKES = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
+_CHECKED = (
+    "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
+)
+_COUNTS = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
 _KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
 OUTLIERS = (
-    Column("num_fenced", "iterations", WHOLE, table="outliers", help=_FENCED),
-    *(Column(f"num_spikes{end}", of, WHOLE, table="outliers", help=_SPIKES) for end, of in _KINDS.items()),
-    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "spike_cost_iterations"),
+    *in_file(WHOLE, _CHECKED, "num_iterations_checked"),
+    *(Column(f"num_outliers{end}", of, WHOLE, help=_COUNTS) for end, of in _KINDS.items()),
+    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "outlier_cost_iterations"),
 )
-SPIKES_OF_RANK = Column("num_spikes_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
+OUTLIERS_OF_RANK = Column("num_outliers_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
+# Former names of columns, or how these began: tables of an older version are read too.
+RENAMED = {
+    "wrapper_ratio": "ddp_ratio",
+    "num_fenced": "num_iterations_checked",
+    "num_spikes": "num_outliers",
+    "has_most_spikes": "has_most_outliers",
+    "spike_cost_iterations": "outlier_cost_iterations",
+}
 QUANTITY = "the times used"
 _LAG = "how much later the rank is than the median of the others: see below; below 0 if it is earlier"
 _SHOWN = "the record of the quantiles, in which the most frequent suspect (a rank, else a host) has its largest lag"
@@ -161,8 +173,8 @@ WAITS = Columns(
     *in_file(WHOLE, "records and iterations examined", "num_records", "num_iterations"),
     *in_file(WHOLE, "iterations in which the rank alone was last", "num_last"),
     *OUTLIERS,
-    SPIKES_OF_RANK,
-    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_spikes_of_host"),
+    OUTLIERS_OF_RANK,
+    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_outliers_of_host"),
     *in_file(WHOLE, "records in which the rank was the suspect", "num_suspect"),
     *in_file(REAL, _LAG, "lag_s", "lag_ratio"),
     *in_file(WHOLE, "records in which its host was the suspect", "num_host_suspect"),
@@ -191,7 +203,7 @@ LAUNCHES = Columns(
     *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),
     *in_file(TEXT, "`complete` or `stopped`; empty if the ranks died", "end"),
     *in_file(REAL, "sum of the elapsed times of its records, by the monotonic clock of rank 0", "cells_s"),
-    *in_file(REAL, "parts of `cells_s`: warm-up; samples and pipelined windows", "warmup_s", "measuring_s"),
+    *in_file(REAL, "parts of `cells_s`: warm-up; iterations and pipelined windows", "warmup_s", "measuring_s"),
     Column("num_ok", "ok", WHOLE, table="launches", help="records with status ok; superseded ones count"),
     Column("num_failed", "not ok", WHOLE, table="launches", help="records with any other status"),
 )
@@ -313,7 +325,10 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
     Raises UserError if it is missing, damaged, or of a different version; it can be rebuilt from the store.
     """
     try:
-        text = io.StringIO(path.read_bytes().decode("utf-8"))
+        head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
+        for former, name in RENAMED.items():
+            head = head.replace(former, name)
+        text = io.StringIO(f"{head}{end}{rows}")
         table = pd.read_csv(text, dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent

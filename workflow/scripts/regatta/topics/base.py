@@ -1,6 +1,6 @@
 """A topic: one part of the report with its tables, as a struct of plain functions, in one module or folder.
 
-topics/catalog.py lists all topics in the page's order; tables, rules, sections, findings, warnings and methods derive
+topics/catalog.py lists all topics in the page's order; tables, rules, sections, findings and definitions derive
 from that list.
 """
 
@@ -20,8 +20,8 @@ from regatta.core.names import CellName, campaign_names
 from regatta.core.statistics import Estimate, over_launches
 from regatta.core.text import natural
 from regatta.kit.columns import Columns
-from regatta.kit.findings import Kind
-from regatta.report.findings import Advice, Finding
+from regatta.kit.findings import FAIR, LOW, Kind
+from regatta.report.findings import Finding
 from regatta.report.panels import Section
 
 Tables = Mapping[str, pd.DataFrame]
@@ -175,6 +175,13 @@ class TableSpec:
     columns: Columns
     make: Callable[[dict, Tables], pd.DataFrame]
 
+    @classmethod
+    def of(cls, columns: Columns, function: Callable[..., pd.DataFrame], *names: str) -> "TableSpec":
+        """Return a table that a function makes of the tables with these names, or of the `campaign`."""
+        return cls(
+            columns, lambda campaign, tables: function(*(campaign if n == "campaign" else tables[n] for n in names))
+        )
+
 
 @dataclass(frozen=True)
 class ReportData:
@@ -182,7 +189,7 @@ class ReportData:
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
     texts: the CSV files from which tables were read, by name. columns: of the tables with a row for each cell, by name.
-    once: results of functions (`once_per_report`).
+    topics: those that apply, in the page's order. once: results of functions (`once_per_report`).
     """
 
     campaign: dict
@@ -193,6 +200,7 @@ class ReportData:
     preflight: dict | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, Columns] = field(default_factory=dict)
+    topics: "tuple[Topic, ...]" = ()
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -217,6 +225,12 @@ class ReportData:
         """The full name of each cell of the campaign, by its id."""
         return {cell: name.full for cell, name in self.cell_names.items()}
 
+    @cached_property
+    def findings(self) -> list[tuple["Topic", Finding, str]]:
+        """The findings of all topics in the page's order, each with its topic and rank."""
+        found = [(topic, finding) for topic in self.topics for finding in topic.findings(self)]
+        return [(topic, finding, topic.kind_of(finding).rank) for topic, finding in found]
+
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
         stacks = dict.fromkeys(cell["spec"]["stack"]["name"] for cell in self.campaign["cells"])
@@ -235,13 +249,19 @@ def once_per_report(function: Callable[[ReportData], Result]) -> Callable[[Repor
     return found
 
 
+@once_per_report
+def unreliable_cells(data: ReportData) -> set[str]:
+    """Return the cells whose comparison a finding of rank LOW or FAIR invalidates."""
+    return {cell for _, finding, rank in data.findings if rank in (LOW, FAIR) for cell in finding.cells}
+
+
 def nothing(_: object) -> list:
     return []
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic. kinds: those of its findings. methods: (term, definition) pairs for a frozen campaign.
+    """One topic. kinds: those of its findings. terms: (term, definition) pairs of Methods that no kind has.
 
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
     differ in their nodes. Other topics would rank or pool cells that measure the same.
@@ -252,23 +272,18 @@ class Topic:
     tables: dict[str, TableSpec] = field(default_factory=dict)
     section: Callable[[ReportData], Section | None] | None = None
     findings: Callable[[ReportData], list[Finding]] = nothing
-    sentence: Callable[[Finding], str] | None = None
-    warnings: Callable[[ReportData], list[Advice]] = nothing
-    methods: Callable[[dict], list[tuple[str, str]]] = nothing
+    kinds: tuple[Kind, ...] = ()
+    terms: tuple[tuple[str, str], ...] = ()
     part_of: str = ""
     is_of_sweeps: bool = False
-    kinds: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.findings is not nothing and self.sentence is None and not self.kinds:
+        if self.findings is not nothing and not self.kinds:
             raise ValueError(f"topic '{self.id}' has findings and no kinds, which turn them into text")
 
-    def kind_of(self, finding: Finding) -> Kind | None:
-        """Return the kind of a finding; None if `sentence` words it."""
-        return next((kind for kind in self.kinds if kind.name == finding.kind), None)
+    def kind_of(self, finding: Finding) -> Kind:
+        return next(kind for kind in self.kinds if kind.name == finding.kind)
 
     def text_of(self, finding: Finding) -> str:
         """Return the sentences of a finding."""
-        if self.sentence is not None:
-            return self.sentence(finding)
         return " ".join(filter(None, self.kind_of(finding).words(finding.values | finding.words)))

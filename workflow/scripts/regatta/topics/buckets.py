@@ -385,15 +385,7 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
 
 
 TABLES = {
-    "buckets": TableSpec(
-        BUCKETS,
-        lambda _, tables: buckets_table(
-            tables["scaling"], tables["strategies"], tables["communication_models"], tables["settings"]
-        ),
-    ),
-    "settings": TableSpec(
-        SETTINGS,
-        lambda _, tables: settings_table(tables["scaling"], tables["collectives"], tables["measurements"]),
-    ),
+    "buckets": TableSpec.of(BUCKETS, buckets_table, "scaling", "strategies", "communication_models", "settings"),
+    "settings": TableSpec.of(SETTINGS, settings_table, "scaling", "collectives", "measurements"),
 }
 TOPIC = Topic("buckets", "Bucket size", TABLES, section, findings, kinds=KINDS)

@@ -14,9 +14,9 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
-from regatta.kit.findings import RESULT, WARNINGS, filled
+from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
 from regatta.report import cells, page
-from regatta.report.findings import Advice
+from regatta.report.findings import Finding
 from regatta.report.panels import Section, with_images
 from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
@@ -39,18 +39,19 @@ from regatta.topics import (
     timeline,
     training_runs,
 )
-from regatta.topics.answer import answer, answer_json
-from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text
+from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text, unreliable_cells
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
+from regatta.topics.summary import answer_json, summary
 from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
-    slow_launches.TOPIC,  # no section; its warnings come first
+    machines.TOPIC,  # these two have no section; their warnings come first
+    slow_launches.TOPIC,
     sweep.TOPIC,
     matrix.TOPIC,
     scaling.TOPIC,
@@ -65,7 +66,6 @@ TOPICS: tuple[Topic, ...] = (
     stability.TOPIC,
     stragglers.TOPIC,
     percentiles.TOPIC,
-    machines.TOPIC,
     quality.TOPIC,
     failures.TOPIC,
     timeline.TOPIC,
@@ -180,8 +180,9 @@ def read_report_data(
         result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
     files = {name: path_of(name, measurements) for name in COLLECTED}
     files |= {name: tables / f"{name}.csv" for name in TABLES}
+    frozen = read_frozen(campaign, "campaign")
     return ReportData(
-        read_frozen(campaign, "campaign"),
+        frozen,
         {**collected, **read_tables(tables)},
         page.read_headers(launches, collected["measurements"]),
         recorded_problems,
@@ -189,17 +190,18 @@ def read_report_data(
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
         COLUMNS_OF_CELLS,
+        tuple(topics_of(frozen)),
     )
 
 
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
-    advice = warnings(data)
-    shown = sections(data, advice)  # may fork, so before any thread starts
+    warned = warnings(data)
+    shown = sections(data, warned)  # may fork, so before any thread starts
     with ThreadPoolExecutor(1) as pool:  # compressing takes a second, during which other threads run
         downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
-        return page.load_template("report.html.j2", is_large).render(_content(data, advice, shown, downloads))
+        return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -209,8 +211,8 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     primary = [("Primary time", f"{text} {found}.")] if found else []
     topics = topics_of(data.campaign)
     used = [topic for topic in topics if not topic.tables or any(len(data.tables[name]) for name in topic.tables)]
-    defined = [(kind.term, kind.help) for topic in used for kind in topic.kinds if kind.help]
-    return [*primary, *defined, *(term for topic in topics for term in topic.methods(data.campaign))]
+    of_kinds = [[(kind.term, kind.help) for kind in topic.kinds if kind.help] for topic in used]
+    return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
 def _unchecked(problems: dict) -> list[tuple[str, str]]:
@@ -233,15 +235,15 @@ def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, s
     return [(name, *page.download(text, f"{name}.csv", max_plain_bytes)) for name, text in texts.items()]
 
 
-def _content(data: ReportData, advice: list[Advice], shown: list[Section], downloads: Future) -> dict:
-    """Return the variables of report.html.j2. advice: warnings. shown: sections. downloads: result of `_downloads`."""
-    campaign, measurements = data.campaign, data.measurements
+def _content(data: ReportData, warned: list[dict], shown: list[Section], downloads: Future) -> dict:
+    """Return the variables of report.html.j2. warned: of `warnings`. shown: sections. downloads: of `_downloads`."""
+    campaign, measurements, marked = data.campaign, data.measurements, marks(data, warned)
     num_launches = len(launch_paths(data.launches))
-    block = cells.data_block(data, warnings_by_cell(advice))
+    block = cells.data_block(data, warnings_by_cell(warned), marked)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
-        "answer": answer(data),
+        "summary": summary(data),
         "anchors": {one.id for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),
@@ -250,6 +252,7 @@ def _content(data: ReportData, advice: list[Advice], shown: list[Section], downl
         "num_missing": int((measurements["status"] == "not_measured").sum()),
         "num_other_launches": num_launches - measurements["launch"].dropna().nunique(),
         "cell_names": data.names,
+        "marks": marked,
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
@@ -269,41 +272,47 @@ def write_report(data: ReportData, path: Path) -> None:
     write_json(path.with_name("answer.json"), answer_json(data))
 
 
-def warnings(data: ReportData) -> list[Advice]:
-    """Return the warnings, in the page's order."""
-    found = [_of_kinds(topic, data) + topic.warnings(data) for topic in topics_of(data.campaign)]
-    return [advice for of_topic in found for advice in of_topic]
+def warnings(data: ReportData) -> list[dict]:
+    """Return the entries of warnings, the worst first, then in the page's order."""
+    found = [_entry(*item) for item in data.findings if item[2] in WARNINGS]
+    return sorted(found, key=lambda entry: WARNINGS.index(entry["rank"]))
 
 
-def _of_kinds(topic: Topic, data: ReportData) -> list[Advice]:
-    kinds = [(finding, topic.kind_of(finding)) for finding in topic.findings(data)]
-    return [
-        Advice(topic.text_of(of), filled(kind.advice, of.values | of.words), of.sources, of.values, of.cells)
-        for of, kind in kinds
-        if kind and kind.rank in WARNINGS
-    ]
+def _entry(topic: Topic, finding: Finding, rank: str) -> dict:
+    """Return a finding as the page shows it: its sentences, what to do, and its sources, the shown one first."""
+    advice = filled(topic.kind_of(finding).advice, finding.values | finding.words)
+    text = topic.text_of(finding)
+    return {"text": text, "advice": advice, "rank": rank, "finding": finding, "sources": finding.sources}
 
 
-def warnings_by_cell(advice: list[Advice]) -> dict[str, str]:
+def warnings_by_cell(warned: list[dict]) -> dict[str, str]:
     """Return what the warnings on each cell are about, such as "Variation; Outliers"."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for one in advice:
-        for cell in one.cells:
-            found[cell][one.found.partition(":")[0]] = None
+    for entry in warned:
+        for cell in entry["finding"].cells:
+            found[cell][entry["text"].partition(":")[0]] = None
     return {cell: "; ".join(subjects) for cell, subjects in found.items()}
 
 
-def sections(data: ReportData, advice: list[Advice]) -> list[Section]:
-    """Return the sections with content in the page's order, each with its parts. advice: of `warnings`."""
+def marks(data: ReportData, warned: list[dict]) -> dict[str, str]:
+    """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
+    most = max(1, MOST_MARKED_RATIO * len(data.campaign["cells"]))
+    return warnings_by_cell([one for one in warned if one["rank"] != NOTE and len(one["finding"].cells) <= most])
+
+
+def sections(data: ReportData, warned: list[dict]) -> list[Section]:
+    """Return the sections with content in the page's order, each with its parts. warned: of `warnings`."""
     found = [(topic, section) for topic, section in _made(data) if section is not None]
     shown = []
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
-            num, num_cells = len(warnings_by_cell(advice)), len(data.campaign["cells"])
-            content = {"warnings": advice, "num": num, "num_cells": num_cells}
+            classes = {"Invalid for comparison": [one for one in warned if one["rank"] != NOTE]}
+            classes |= {"Notes": [one for one in warned if one["rank"] == NOTE]}
+            content = {"classes": classes, "num": len(unreliable_cells(data)), "num_marked": len(marks(data, warned))}
+            content |= {"num_cells": len(data.campaign["cells"])}
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
-            section = replace(section, state=(plural(len(advice), "warning") if advice else "", "quiet"))
+            section = replace(section, state=(plural(len(warned), "warning") if warned else "", "quiet"))
         if not topic.part_of:
             shown.append(replace(section, parts=(*section.parts, *parts)))
     return [section for section in shown if section.has_content]
@@ -321,6 +330,7 @@ def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
         return list(zip(topics, pool.map(_section_of, map(TOPICS.index, topics)), strict=True))
 
 
+MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 MOST_PROCESSES = 4  # one topic takes a third of the time
 _data_of_process: list[ReportData] = []  # of this process, if it is one of the pool
 
@@ -336,10 +346,7 @@ def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
     Without the summary's, and those that are warnings, which have the same sentence.
     """
     found = defaultdict(list)
-    for topic in topics_of(data.campaign):
-        for finding in topic.findings(data):
-            kind = topic.kind_of(finding)
-            if finding.anchor != "warnings" and (kind is None or kind.rank == RESULT):
-                entry = {"text": topic.text_of(finding), "finding": finding, "sources": finding.sources}
-                found[finding.anchor or topic.id].append(entry)
+    for topic, finding, rank in data.findings:
+        if finding.anchor != "warnings" and rank == RESULT:
+            found[finding.anchor or topic.id].append(_entry(topic, finding, rank))
     return found

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.names import PLACE
-from regatta.core.text import NOT_PLANNED, duration, is_unknown, plural, shape, size, thousands, three
+from regatta.core.text import NOT_PLANNED, duration, is_unknown, shape, size, thousands, three
 from regatta.kit.columns import TEXT, Column
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
-from regatta.report.findings import Advice, Finding, of_cells, percent_number
+from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import (
     LAUNCHES,
     Figure,
@@ -263,6 +263,14 @@ KINDS = (
         ),
         parts=("The {rank} mean of {compared} cells.", f"W{NEAR}."),
     ),
+    Kind(
+        *("above_peak", FAIR),
+        lead="Above link peak: bus bandwidth of {num} of {num_known:cell}.",
+        parts=("Highest: {largest_ratio:number} of the peak, {name}.",),
+        advice="Check links in the cluster file. A reduction in the network, such as NVLink SHARP, can exceed this"
+        " peak.",
+        next_step="check `links` in the cluster file",
+    ),
 )
 
 
@@ -294,7 +302,7 @@ def findings(data: ReportData) -> list[Finding]:
         source = of_cells("collectives", [best.cell])
         found.append(Finding("bandwidth", values, (source,), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
-    return [*_summary(data, found), *found[:MOST_FINDINGS]]
+    return [*_summary(data, found), *found[:MOST_FINDINGS], *_above_peak(data)]
 
 
 def _summary(data: ReportData, found: list[Finding]) -> list[Finding]:
@@ -323,22 +331,18 @@ def _is_like(row, best) -> bool:
     return all(is_unknown(a) and is_unknown(b) if is_unknown(a) or is_unknown(b) else a == b for a, b in pairs)
 
 
-def warnings(data: ReportData) -> list[Advice]:
-    """Return the warning on cells above the peak of their links: the peak or the time is wrong."""
-    collectives = data.tables["collectives"]
-    ratios = collectives["peak_ratio"].dropna()
-    above = ratios[ratios > 1].sort_values(ascending=False, kind="stable")
+def _above_peak(data: ReportData) -> list[Finding]:
+    """Return the finding on cells above the peak of their links: the peak or the time is wrong."""
+    rows = data.tables["collectives"].sort_values(PEAK_SHARE.name, ascending=False, kind="stable")
+    above = rows[(rows[PEAK_SHARE.name] > 1).fillna(False)]
     if above.empty:
         return []
-    cells = tuple(collectives.loc[above.index, "cell"])
-    values = {"num": len(above), "num_known": len(ratios), "largest_ratio": float(above.iloc[0])}
-    largest = f"{percent_number(values['largest_ratio'])} % ({data.names[cells[0]]})"
-    text = f"Above link peak: bus bandwidth of {values['num']} of {plural(len(ratios), 'cell')}. Highest: {largest}."
-    advice = "Check links in the cluster file. A reduction in the network, such as NVLink SHARP, can exceed this peak."
-    return [Advice(text, advice, (of_cells("collectives", cells),), values, cells)]
+    cells, worst = tuple(above["cell"]), next(above.itertuples())
+    values = {"num": len(above), "num_known": int(rows[PEAK_SHARE.name].count())}
+    values |= {"largest_ratio": Value.of(worst, PEAK_SHARE)}
+    words = {"name": data.names[worst.cell]}
+    return [Finding("above_peak", values, (of_cells("collectives", cells),), cells, "warnings", words)]
 
 
-TABLES = {
-    "collectives": TableSpec(COLLECTIVES, lambda campaign, tables: collectives_table(campaign, tables["measurements"]))
-}
-TOPIC = Topic(*("communication", "Communication", TABLES, section, findings), warnings=warnings, kinds=KINDS)
+TABLES = {"collectives": TableSpec.of(COLLECTIVES, collectives_table, "campaign", "measurements")}
+TOPIC = Topic(*("communication", "Communication", TABLES, section, findings), kinds=KINDS)

@@ -4,22 +4,24 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, natural, plural, rank_time, shape, status_text
-from regatta.kit.columns import TEXT, Columns, in_file
-from regatta.kit.findings import RESULT, Kind
-from regatta.report.findings import PROBLEMS, Advice, Finding, Source, of_runs
+from regatta.core.names import PLACE as IN_NAMES
+from regatta.core.names import SEPARATOR, CellName
+from regatta.core.text import UNKNOWN, natural, rank_time, shape, status_text
+from regatta.kit.columns import TEXT, Column, Columns, in_file
+from regatta.kit.findings import NOTE, SUMMARY, Kind, Value
+from regatta.report.findings import Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.report.same_hosts import HOST, same_host
 from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.store.history import after_now_text
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
+from regatta.topics.matrix import NO_RECORD
+from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")
 FAILURES = Columns(*MEASUREMENTS.named("cell", "repeat", "status", "phase", "cause", "launch", "command"), *_LOG)
@@ -41,9 +43,10 @@ def log_path(launch: str | None) -> str | None:
 
 WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that reports a cause
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
-MOST_NAMED = 3  # damaged places of the store in the warning
 MOST_HOSTS = 4  # of launches, if no cause names one; more are counted
 PLACE = ("nodes", "gpus_per_node", "stack")
+LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
+SHARE = Column("share_ratio", shown_as="%", figures=2)
 
 
 def section(data: ReportData) -> Section:
@@ -52,7 +55,6 @@ def section(data: ReportData) -> Section:
     content = {
         "num_planned": len(planned),
         "most_hosts": MOST_HOSTS,
-        "lost": lost_text(lost_time(data.tables["timeline"], data.measurements), data.device),
         "groups": groups_of(data, data.launches.parent),
         "skipped": skipped_groups(data.tables["failures"]),
         "interruptions": interruptions(data.problems),
@@ -63,122 +65,95 @@ def section(data: ReportData) -> Section:
     return Section("failures", "Failures", template="failures.html.j2", content=content, state=state)
 
 
-@dataclass(frozen=True)
-class LostTime:
-    """GPU time without a valid record. hours: ranks x hours, None if unknown. num_unknown: entries not in `hours`."""
-
-    num: int
-    num_unknown: int
-    hours: float | None
-
-    @classmethod
-    def of(cls, seconds: pd.Series, num_ranks: pd.Series) -> "LostTime":
-        hours = (seconds * num_ranks / 3600).dropna()
-        return cls(len(seconds), len(seconds) - len(hours), float(hours.sum()) if len(hours) else None)
-
-
-def lost_time(timeline: pd.DataFrame, measurements: pd.DataFrame) -> tuple[LostTime, LostTime]:
-    """Return the time lost in launches without a valid record, and in failed records of other launches."""
+def lost_hours(timeline: pd.DataFrame, measurements: pd.DataFrame) -> pd.Series:
+    """Return ranks x hours, or unknown, of launches without a valid record and of failed records of others."""
     launches = timeline[(timeline["num_ok"] == 0).fillna(False)]
     is_record = measurements["launch"].notna() & ~measurements["status"].isin(["ok", "skipped", "not_measured"])
     records = measurements[is_record & ~measurements["launch"].isin(launches["launch"])]
-    return (
-        LostTime.of(launches["duration_s"], launches["nodes"] * launches["gpus_per_node"]),
-        LostTime.of(records["elapsed_s"], records["world_size"]),
-    )
-
-
-def lost_text(lost: tuple[LostTime, LostTime], device: str) -> str:
-    """Return `Time lost: 1.2 GPU hours in 3 launches without a valid record; ...`; empty if there are none."""
-    others = " of other launches" if lost[0].num else ""
-    words = ("launch", "launches", " without a valid record"), ("failed measurement", None, others)
-    parts = []
-    for one, (noun, nouns, which) in zip(lost, words, strict=True):
-        if one.num:
-            time = UNKNOWN if one.hours is None else rank_time(one.hours, device)
-            unknown = f" (time of {one.num_unknown} unknown)" if one.num_unknown else ""
-            parts.append(f"{time} in {plural(one.num, noun, nouns)}{which}{unknown}")
-    return f"Time lost: {'; '.join(parts)}." if parts else ""
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    text = (
-        "Launches without a valid record: duration × GPUs (processes on CPUs). Other launches: duration of each failed"
-        " cell × ranks. Idle time of allocations is not included (see Timeline). n/a if times were not recorded."
-    )
-    return [("Time lost", text)]
+    in_launches = launches["duration_s"] * launches["nodes"] * launches["gpus_per_node"]
+    return pd.concat([in_launches, records["elapsed_s"] * records["world_size"]]) / 3600
 
 
 KINDS = (
     Kind(
-        *("not_ok", RESULT),
-        lead="Incomplete: {num} of {num_planned:planned measurement} have no valid result ({listed}).",
+        *("failed", SUMMARY),
+        lead=(
+            "Failed: {num_failed} of {num_planned:measurement}",
+            "Failed: 0 of {num_planned:measurement}",
+            "No measurement was planned",
+        ),
+        parts=(
+            ("{statuses}", "most common: {most} {what}", "{what}"),
+            "{missing}",
+            ("{lost} lost to failures, besides {num_lost_unknown} of unknown length", "{lost} lost to failures"),
+            "{idle} idle ({idle_ratio:number} of the allocated time, measuring {measuring_ratio:number})",
+        ),
+        term="Time lost",
+        help="Launches without a valid record: duration × GPUs (processes on CPUs). Other launches: duration of each"
+        " failed cell × ranks, if it was recorded. Idle time of allocations is not included.",
+    ),
+    Kind(
+        *("missing_launches", NOTE),
+        lead="Missing launches: {num} of {num_cells:cell} have fewer valid launches than planned.",
+        advice="The same command measures missing launches. With --forcerun measure, it retries failures.",
+        next_step=("retry {num_failed:failure}: `snakemake --forcerun measure`", "measure the others: `snakemake`"),
     ),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the finding on planned measurements without a valid record."""
+    """Return the line of the summary, and the finding on cells without all their valid records."""
     planned = data.measurements[data.measurements["repeat"].notna()]
-    bad = planned[planned["status"] != "ok"]
-    if bad.empty:
-        return []
-    values = {"num": len(bad), "num_planned": len(planned), "by_status": dict(bad["status"].value_counts())}
-    sources = (of_runs("failures", bad), Source("measurements.csv", what="all rows with a repeat"))
-    counts = {"not_started" if status == "skipped" else status: num for status, num in values["by_status"].items()}
-    listed = ", ".join(f"{num} {status_text(status)}" for status, num in sorted(counts.items()))
-    return [Finding("not_ok", values, sources, tuple(bad["cell"].unique()), words={"listed": listed})]
+    bad, found = planned[planned["status"] != "ok"], [_summary(data, planned)]
+    if cells := tuple(bad["cell"].unique()):
+        values = {"num": len(cells), "num_cells": int(planned["cell"].nunique())}
+        values |= {"num_failed": found[0].values["num_failed"]}
+        found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings"))
+    return found
 
 
-def warnings(data: ReportData) -> list[Advice]:
-    found = (_invalid(data.problems), _after_now(data.problems), _fewer_launches(data.measurements))
-    return list(filter(None, found))
+def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
+    """Return how many measurements failed, what those with the most common cause share, and what they cost."""
+    statuses = Counter(shown_status(planned))
+    missing = {status: num for status, num in statuses.items() if status in NO_RECORD}
+    failed = {status: num for status, num in statuses.most_common() if status not in ("ok", *missing)}
+    values = {"num_planned": len(planned), "num_failed": sum(failed.values())}
+    values["num_not_measured"] = sum(missing.values())
+    allocations = data.tables["allocations"].dropna(subset="gpu_hours")
+    hours = allocated_hours(plain_rows(allocations, tuple(allocations)))
+    lost_by = lost_hours(data.tables["timeline"], data.measurements)
+    values["lost_hours"] = lost = float(lost_by.sum()) if lost_by.count() else None
+    values["num_lost_unknown"] = int(lost_by.isna().sum())
+    values |= {f"{name}_hours": hours[name] if hours["total"] else None for name in ("idle", "measuring")}
+    values["allocated_hours"] = hours["total"] or None
+    words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()]}
+    is_idle = hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO
+    longer = max(lost or 0, hours["idle"] if is_idle else 0)
+    words["lost"] = "" if lost is None else rank_time(lost, data.device, longer)
+    if is_idle:
+        words |= {"idle": rank_time(hours["idle"], data.device, longer)}
+        words |= {f"{name}_ratio": Value(SHARE, hours[name] / hours["total"]) for name in ("idle", "measuring")}
+    if failed:
+        groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]
+        most = max(groups, key=lambda group: len(group["items"]))
+        num = len(most["items"])
+        values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"]}
+        hosts = [f"on {host}" for host, of_host in most["hosts"] if len(most["hosts"]) == 1 and of_host == num]
+        shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
+        words["what"] = ", ".join(filter(None, (status_text(most["status"], most["phase"]), shared, *hosts)))
+        words["most"] = num if num < values["num_failed"] else None
+        if num == 1 < values["num_failed"]:  # no cause is more common than the others
+            words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.items())
+    return Finding("failed", values, (Source(file_of("failures"), what="all rows"),), words=words)
 
 
-def _invalid(problems: dict) -> Advice | None:
-    corrupt, num_torn, num_invalid = problems["corrupt"], len(problems["corrupt"]), len(problems["invalid"])
-    if num_torn + num_invalid == 0:
-        return None
-    kinds = [(num_torn, "integrity error"), (num_invalid, "invalid line")]
-    listed = " and ".join(plural(num, noun) for num, noun in kinds if num)
-    named = f": {'; '.join(corrupt[:MOST_NAMED])}" + (" and others" if num_torn > MOST_NAMED else "") if corrupt else ""
-    return Advice(
-        f"The store has {listed}{named}.",
-        "Methods lists all damage; damaged lines are excluded. A killed job or a full disk truncates the last line of a"
-        " file; for other damage, check the disk. The next run repeats the lost measurements.",
-        (Source(PROBLEMS, what="corrupt, invalid"),),
-        {"num_torn": num_torn, "num_invalid": num_invalid},
-    )
-
-
-def _after_now(problems: dict) -> Advice | None:
-    ahead = sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", []))
-    if not ahead:
-        return None
-    return Advice(
-        f"{after_now_text(len(ahead), *ahead[-1])}.",
-        "Synchronize the clocks of all machines. The order of records does not depend on clocks: a retry supersedes"
-        " older records.",
-        (Source(PROBLEMS, what="after_now"),),
-        {"num": len(ahead)},
-    )
-
-
-def _fewer_launches(measurements: pd.DataFrame) -> Advice | None:
-    planned = measurements[measurements["repeat"].notna()]
-    num_ok = (planned["status"] == "ok").groupby(planned["cell"]).sum()
-    short = num_ok.index[num_ok < planned.groupby("cell").size()]
-    num_short = len(short)
-    if num_short == 0:
-        return None
-    return Advice(
-        f"Missing launches: {num_short} of {plural(len(num_ok), 'cell')} have fewer valid launches than planned.",
-        "Run the same command again to measure the missing launches. After fixing the cause of a failure, retry with"
-        " --forcerun measure.",
-        (of_runs("failures", planned[planned["status"] != "ok"]),),
-        {"num": num_short, "num_cells": len(num_ok)},
-        tuple(short),
-    )
+def shared_text(cells: list[str], names: dict[str, CellName]) -> str:
+    """Return what some cells share among those fields that vary in the campaign: `resnet152 · 8×4 · bound`."""
+    found = [names[cell] for cell in dict.fromkeys(cells) if cell in names]
+    fields = ("subject", "shape", *IN_NAMES, *found[0].varied) if found else ()
+    same = [field for field in fields if len({name.parts.get(field) for name in found}) == 1]
+    varied = {field for field in same if len({name.parts.get(field) for name in names.values()}) > 1}
+    return SEPARATOR.join(text for field, text in found[0].parts.items() if field in varied) if found else ""
 
 
 ENDS = {"no_start": "no rank started", "node_failure": "a node failed", "stopped": "stopped"}
@@ -292,11 +267,5 @@ def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | 
     return None
 
 
-TABLES = {"failures": TableSpec(FAILURES, lambda _, tables: failures_table(tables["measurements"]))}
-TOPIC = Topic(
-    *("failures", "Failures", TABLES, section, findings),
-    warnings=warnings,
-    methods=methods,
-    is_of_sweeps=True,
-    kinds=KINDS,
-)
+TABLES = {"failures": TableSpec.of(FAILURES, failures_table, "measurements")}
+TOPIC = Topic(*("failures", "Failures", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)

@@ -1,10 +1,11 @@
 """The Gantt chart of launches: rows, bars in percent of the time axis, and the axis with its breaks and ticks."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from regatta.core.text import natural, plural, rank_word, ranks_word, shape, three
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape, three
 
 MAX_ROWS, MAX_BARS = 30, 1500  # of the chart; the rest is summarized, so that the page stays small
 MAX_BREAKS, BREAK_PERCENT = 10, 2.0
@@ -78,28 +79,26 @@ def tick_steps() -> Iterator[int]:
 
 def make_axis(intervals: list[tuple[float, float]]) -> Axis:
     """Return the axis of some intervals. It is broken at gaps longer than all intervals together."""
-    blocks: list[list[float]] = []
-    for start, end in sorted(intervals):
-        if blocks and start <= blocks[-1][1]:
-            blocks[-1][1] = max(blocks[-1][1], end)
-        else:
-            blocks.append([start, end])
-    busy_s = sum(end - start for start, end in blocks)
-    gaps = [(b[0] - a[1], index) for index, (a, b) in enumerate(itertools.pairwise(blocks))]
-    broken = {index for gap, index in sorted(gaps, reverse=True)[:MAX_BREAKS] if gap > busy_s}
-    runs = [list(blocks[0])]
-    for index, block in enumerate(blocks[1:]):
-        if index in broken:
-            runs.append(list(block))
-        else:
-            runs[-1][1] = block[1]
-    length, usable = sum(end - start for start, end in runs), 100 - BREAK_PERCENT * len(broken)
+    blocks = _merged(intervals)
+    gaps = sorted((later[0] - earlier[1] for earlier, later in itertools.pairwise(blocks)), reverse=True)
+    runs = _merged(blocks, max([sum(end - start for start, end in blocks), *gaps[MAX_BREAKS : MAX_BREAKS + 1]]))
+    length, usable = sum(end - start for start, end in runs), 100 - BREAK_PERCENT * (len(runs) - 1)
     placed, left = [], 0.0
     for start, end in runs:
         width = usable * (end - start) / length if length else usable / len(runs)
         placed.append(Run(start, end, left, width))
         left += width + BREAK_PERCENT
     return Axis(tuple(placed))
+
+
+def _merged(intervals: list[tuple[float, float]], gap: float = 0) -> list[tuple[float, float]]:
+    """Return the intervals by start, merged if no more than `gap` lies between them."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1] + gap:
+            start, end = found[-1][0], max(found.pop()[1], end)
+        found.append((start, end))
+    return found
 
 
 def elapsed_text(seconds: float) -> str:
@@ -114,32 +113,31 @@ def elapsed_text(seconds: float) -> str:
 def chart(launches: list[dict], allocations: list[dict], device: str) -> dict | None:
     """Return the chart for its template, or None without a launch whose times are known.
 
-    launches, allocations: rows of timeline.csv and allocations.csv. Rows are hosts, or batches if the campaign ran on
-    one host or hosts are unknown.
+    launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Rows are hosts, or batches if the
+    campaign ran on one host or hosts are unknown.
     """
     launches = [row for row in launches if row["duration_s"] is not None]
     if not launches:
         return None
     allocations = [row for row in allocations if row["allocation_s"] is not None]
     by_host = len({host for row in launches for host in hosts_of(row)} - {NO_HOST}) > 1
-    intervals = [(row["start_s"], row["end_s"]) for row in launches]
-    intervals += [(row["start_s"], row["start_s"] + row["allocation_s"]) for row in allocations]
-    axis = make_axis(intervals)
     labels = batch_labels(launches, device)
-    rows: dict[str, list[dict]] = {}
+    spans = [(row["start_s"], row["start_s"] + row["allocation_s"]) for row in allocations]
+    axis = make_axis([*spans, *((row["start_s"], row["end_s"]) for row in launches)])
+    rows: dict[str, list[dict]] = defaultdict(list)
+    allocated: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in launches:
         for name in hosts_of(row) if by_host else [labels[row["batch"]]]:
-            rows.setdefault(name, []).append(row)
-    allocated: dict[str, list[tuple[float, float]]] = {}
-    for row in allocations:
+            rows[name].append(row)
+    for row, span in zip(allocations, spans, strict=True):
         for name in hosts_of(row) if by_host else [labels.get(row["batch"], "")]:
-            allocated.setdefault(name, []).append(axis.span(row["start_s"], row["start_s"] + row["allocation_s"]))
+            allocated[name].append(axis.span(*span))
     shown = shown_rows(rows)
     left_out = {row["launch"]: row for name, of in rows.items() if name not in shown for row in of}
     noun = "host" if by_host else "batch"
     return {
         "noun": noun,
-        "rows": [(name, allocated.get(name, []), [_bar(row, axis, device) for row in rows[name]]) for name in shown],
+        "rows": [(name, allocated[name], [_bar(row, axis, device) for row in rows[name]]) for name in shown],
         "ticks": [(left, label, left > LAST_LABEL_PERCENT) for left, label in axis.ticks],
         "breaks": [(left, width, elapsed_text(seconds)) for left, width, seconds in axis.breaks],
         "states": {state: STATES[state] for state in STATES if any(state_of(row) == state for row in launches)},
@@ -155,13 +153,12 @@ def hosts_of(row: dict) -> list[str]:
 def batch_labels(launches: list[dict], device: str) -> dict[str, str]:
     """Return the name of each batch: its shape, numbered by start if several batches have it."""
     shapes = {row["batch"]: _place_text(row, device) for row in launches}
-    same: dict[str, list[str]] = {}
+    same: dict[str, list[str]] = defaultdict(list)
     for batch, text in shapes.items():
-        same.setdefault(text, []).append(batch)
+        same[text].append(batch)
     return {
-        batch: text + (f", {n}" if len(batches) > 1 else "")
-        for text, batches in same.items()
-        for n, batch in enumerate(batches, start=1)
+        batch: f"{text}, {same[text].index(batch) + 1}" if len(same[text]) > 1 else text
+        for batch, text in shapes.items()
     }
 
 
@@ -192,7 +189,8 @@ def state_of(row: dict) -> str:
 
 def _bar(row: dict, axis: Axis, device: str) -> dict:
     left, width = axis.span(row["start_s"], row["end_s"])
-    where = f"{row['batch']}, stack {row['stack']}, {_place_text(row, device)}"
+    number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
+    where = f"{row['batch']}{number}, stack {row['stack']}, {_place_text(row, device)}"
     counts = f"{row['num_ok']} ok, {row['num_failed']} failed"
     text = f"{where}: {elapsed_text(round(row['duration_s']))}, {counts}"
     failed = 100 * row["num_failed"] / (row["num_ok"] + row["num_failed"]) if state_of(row) == "some" else None
@@ -203,5 +201,5 @@ def _not_shown(num_rows: int, noun: str, launches: list[dict]) -> str:
     if not num_rows:
         return ""
     num_failed = sum(bool(row["num_failed"]) for row in launches)
-    rows = plural(num_rows, f"more {noun}", f"more {noun}{'es' if noun == 'batch' else 's'}")
+    rows = plural(num_rows, f"more {noun}", f"more {'batches' if noun == 'batch' else 'hosts'}")
     return f"Not shown: {rows} with {plural(len(launches), 'launch', 'launches')}, {num_failed} of them with failures."

@@ -195,7 +195,5 @@ def findings(data: ReportData) -> list[Finding]:
     return found
 
 
-TABLES = {
-    "strategies": TableSpec(STRATEGIES, lambda campaign, tables: strategies_table(campaign, tables["measurements"]))
-}
+TABLES = {"strategies": TableSpec.of(STRATEGIES, strategies_table, "campaign", "measurements")}
 TOPIC = Topic(*("gradient_communication", "Gradient communication", TABLES, section, findings), kinds=KINDS)

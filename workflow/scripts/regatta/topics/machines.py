@@ -1,17 +1,95 @@
-"""Warnings on machines: shared hosts, oversubscribed cores, versions and hardware that differ or are unknown."""
+"""Warnings on the store and on machines: damage, shared hosts, versions and hardware that differ or are unknown."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from regatta.core.text import UNKNOWN, natural, plural, shape
-from regatta.report.findings import HEADERS, Advice, Finding, of_runs
-from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments, threads_by_shape
+from regatta.core.text import UNKNOWN, natural, shape
+from regatta.kit.findings import LOW, NOTE, Kind, joined
+from regatta.report.findings import HEADERS, PROBLEMS, Finding, Source, of_runs
+from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments
 from regatta.topics.base import ReportData, Topic
 
-GPU_VERSIONS = {"cuda": "CUDA", "nccl": "NCCL", "driver": "driver"}
+VERSIONS_OF_GPUS = {"cuda": "CUDA", "nccl": "NCCL", "driver": "driver"}
+AGAIN = "measure the cells again under a new `name`"
+TORN, INVALID = "{num_torn:integrity error}", "{num_invalid:invalid line}"
+KINDS = (
+    Kind(
+        *("damaged_store", LOW),
+        lead=(f"Damaged files: {TORN} and {INVALID}.", f"Damaged files: {TORN}.", f"Damaged files: {INVALID}."),
+        parts=("{damage}.",),
+        advice="Damaged lines are excluded; Methods lists them. A killed job truncates the last line of a file; for"
+        " other damage, check the disk. Restore the files, or run again, which repeats the lost measurements.",
+        next_step="restore the files, or measure what is lost: `snakemake`",
+    ),
+    Kind(
+        *("shared_hosts", LOW, "Shared hosts: ranks of another launch ran beside {num} of {num_ok:measurement}."),
+        parts=("Up to {most_other_ranks:other rank}.",),
+        advice="Run one campaign per node at a time, and allocate whole nodes (exclusive: true in the cluster file).",
+        next_step=AGAIN,
+    ),
+    Kind(
+        *("mixed_versions", LOW, "Mixed versions: launches of one stack differ in {mixed}."),
+        advice="Differences between cells may come from these versions. Measure again with one version.",
+        next_step=AGAIN,
+    ),
+    Kind(
+        *("mixed_machines", LOW, "Mixed machines: launches that are summarized together differ in {mixed}."),
+        advice="Their range includes the variation between machines. Use one cluster file and campaign per machine, and"
+        " set required environment variables in the stack's env.",
+        next_step=AGAIN,
+    ),
+    Kind(
+        *("mixed_nodes", NOTE, "Several nodes or commits: launches that are summarized together differ in {mixed}."),
+        advice="Ranges include the variation between nodes. A commit that affects results has other cells.",
+    ),
+    Kind(
+        *("oversubscribed", NOTE),
+        lead="Oversubscribed cores: {num_ranks:rank} × {threads:thread} on {num_cores:core} of {host}.",
+        advice="Lower gpus_per_node, or use a machine with more cores.",
+    ),
+    Kind(
+        *("unlike_nodes", NOTE, "Unlike nodes: {num:node} different from most: {facts}."),
+        advice="Differences in time may come from this. Bring the nodes to the same state and measure again.",
+    ),
+    Kind(
+        *("unknown_versions", NOTE, "Unknown versions: {names}, in up to {most} of {num_launches:launch/launches}."),
+        advice="Their changes cannot be detected; MFU and peak bandwidth need the GPU's name. Check what torch.cuda"
+        " returns in this stack, and whether nvidia-smi or /proc/driver/nvidia/version is visible to the ranks.",
+    ),
+    Kind(
+        *("uncommitted", NOTE, "Uncommitted changes: in the working tree of {num} of {num_launches:launch/launches}."),
+        advice="The commit does not identify the code that ran. Commit before measuring results for publication.",
+    ),
+    Kind(
+        *("after_now", NOTE, "Clock ahead: {num:launch/launches} with a time in the future, up to {latest}."),
+        advice="Synchronize the clocks of all machines. The order of records does not depend on them.",
+    ),
+)
 
 
-def shared_host_findings(data: ReportData) -> list[Finding]:
+def findings(data: ReportData) -> list[Finding]:
+    return [
+        *_problems(data.problems),
+        *_shared_hosts(data),
+        *(_unlike_nodes(data.headers) if data.campaign.get("sweep") else _mixed(data)),
+        *_cores(data.headers),
+        *_unknown(data),
+    ]
+
+
+def _problems(problems: dict) -> list[Finding]:
+    """Return the findings on damaged files, and on times in the future."""
+    corrupt, num_invalid, found = problems["corrupt"], len(problems["invalid"]), []
+    if corrupt or num_invalid:
+        values, sources = {"num_torn": len(corrupt), "num_invalid": num_invalid}, (Source(PROBLEMS, what="corrupt"),)
+        found.append(Finding("damaged_store", values, sources, (), "warnings", {"damage": corrupt}))
+    if ahead := sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", [])):
+        values, words = {"num": len(ahead)}, {"latest": "{} ({})".format(*ahead[-1])}
+        found.append(Finding("after_now", values, (Source(PROBLEMS, what="after_now"),), (), "warnings", words))
+    return found
+
+
+def _shared_hosts(data: ReportData) -> list[Finding]:
     """Return the finding on measurements that shared a host with ranks of another launch: no status shows it."""
     ok = data.ok
     shared = ok[(ok["other_ranks"] > 0).fillna(False)]
@@ -22,101 +100,51 @@ def shared_host_findings(data: ReportData) -> list[Finding]:
     return [Finding("shared_hosts", values, (rows,), tuple(shared["cell"].unique()), "warnings")]
 
 
-def shared_host_sentence(finding: Finding) -> str:
-    values = finding.values
-    others = plural(values["most_other_ranks"], "other rank")
-    return (
-        f"Not comparable: {plural(values['num'], 'measurement')} of {values['num_ok']} shared a host with ranks of"
-        f" another launch (up to {others})."
-    )
+def _of_headers(kind: str, values: dict, cells: Iterable[str] = (), **words) -> list[Finding]:
+    return [Finding(kind, values, (HEADERS,), tuple(cells), "warnings", words)]
 
 
-def machine_warnings(data: ReportData) -> list[Advice]:
-    headers = data.headers
-    shared = (
-        "Run one campaign per node at a time, and allocate whole nodes (exclusive: true in the cluster file). Measure"
-        " the affected cells again under a new campaign name."
-    )
-    found = [
-        *(
-            Advice(shared_host_sentence(finding), shared, finding.sources, finding.values, finding.cells)
-            for finding in shared_host_findings(data)
-        ),
-        _oversubscribed(headers),
-        _uneven_threads(data.campaign, headers),
-        *(
-            [_unlike_nodes(headers)]
-            if data.campaign.get("sweep")
-            else [_mixed_versions(headers), _mixed_machines(headers)]
-        ),
-        _unknown_gpus(headers),
-        *([] if data.campaign.get("imported") else [_unknown_versions(headers)]),
-        _dirty(headers),
-    ]
-    return list(filter(None, found))
-
-
-def _oversubscribed(headers: list[dict]) -> Advice | None:
+def _cores(headers: list[dict]) -> list[Finding]:
+    """Return the finding on the host with most threads for its cores."""
     loads = [
-        (host["host"], len(host["ranks"]), environment.get("threads_per_rank") or 1, host["num_cores"])
+        (len(host["ranks"]), environment.get("threads_per_rank") or 1, host["num_cores"], host["host"])
         for environment in environments(headers)
         for host in environment["hosts"]
         if host.get("num_cores")
     ]
-    host, num, threads, cores = max(loads, key=lambda load: load[1] * load[2] / load[3], default=("", 0, 0, 1))
-    if num * threads <= cores:
-        return None
-    return Advice(
-        f"Oversubscribed cores: {plural(num, 'rank')} × {plural(threads, 'thread')} on {plural(cores, 'core')}"
-        f" of {host}.",
-        "Lower gpus_per_node, or measure on a machine with more cores.",
-        (HEADERS,),
-    )
+    num, threads, cores, host = max(loads, key=lambda load: load[0] * load[1] / load[2], default=(0, 0, 1, ""))
+    values = {"num_ranks": num, "threads": threads, "num_cores": cores}
+    return _of_headers("oversubscribed", values, host=host) if num * threads > cores else []
 
 
-def _uneven_threads(campaign: dict, headers: list[dict]) -> Advice | None:
-    """Return the warning on CPU ranks with fewer cores where more share a host: the baseline is a faster "GPU"."""
-    threads = threads_by_shape(campaign, headers)
-    if len(set().union(*threads.values())) < 2:
-        return None
-    listed = ", ".join(
-        f"{'/'.join(map(str, sorted(nums)))} in {shape(*place)}" for place, nums in sorted(threads.items())
-    )
-    return Advice(
-        f"Threads per rank differ by shape: {listed}.",
-        "The ranks of a host share its cores, so scaling efficiency includes the effect of fewer"
-        " cores per rank, not only communication. All shapes use the same hardware.",
-        (HEADERS,),
-    )
+def _mixed(data: ReportData) -> list[Finding]:
+    """Return the findings on facts that differ between the launches of a stack, or of its cells of one shape.
 
-
-def _mixed_versions(headers: list[dict]) -> Advice | None:
-    groups: dict[str, list[dict]] = {}
-    for header in headers:
-        environment, commit = header.get("environment") or {}, (header.get("git") or {}).get("commit")
-        groups.setdefault(f"stack {header['stack']}", []).append({name: environment.get(name) for name in VERSIONS})
-        groups.setdefault("the launches", []).append({"commit": commit and str(commit)[:12]})
-    return _mixed(
-        groups,
-        "Launches of one stack ran with different versions",
-        "Differences between cells may come from these versions. Measure again with one version, under a new campaign"
-        " name.",
-    )
-
-
-def _mixed_machines(headers: list[dict]) -> Advice | None:
-    """Return the warning on pooled launches (one stack and shape) with different machines or settings."""
-    groups: dict[str, list[dict]] = {}
-    for header in headers:
-        if header.get("environment"):
-            group = f"stack {header['stack']}, {shape(header['nodes'], header['gpus_per_node'])}"
-            groups.setdefault(group, []).append(_machine(header["environment"]))
-    return _mixed(
-        groups,
-        "Launches that are summarized together ran on different machines or with different settings",
-        "Their range includes the variation between machines. Use one cluster file and campaign per machine, and set"
-        " required environment variables in the stack's env.",
-    )
+    Only those of versions, hardware and settings invalidate a comparison: nodes of one kind, and commits, may differ.
+    """
+    launches = defaultdict(lambda: defaultdict(set))  # (kind, fact) -> value -> launches
+    for header in data.headers:
+        environment, stack = header.get("environment") or {}, f"stack {header['stack']}"
+        place = f"{stack}, {shape(header['nodes'], header['gpus_per_node'])}"
+        facts = {("mixed_versions", name, stack): environment.get(name) for name in VERSIONS}
+        facts["mixed_nodes", "commit", "all"] = ((header.get("git") or {}).get("commit") or "")[:12] or None
+        if environment:
+            facts |= {("mixed_machines", name, place): value for name, value in _machine(environment).items()}
+            hosts = " ".join(sorted(host["host"] for host in environment["hosts"]))
+            facts["mixed_nodes", "nodes", place] = hosts
+        for fact, value in facts.items():
+            if value is not None:
+                launches[fact][str(value)].add(header["launch"])
+    mixed = defaultdict(list)  # kind -> (text, launches)
+    for (kind, name, group), values in sorted(launches.items()):
+        if len(values) > 1:
+            listed = " | ".join(value or "none" for value in sorted(values))
+            mixed[kind].append((f"{name} of {group}: {listed}", set().union(*values.values())))
+    found = []
+    for kind in filter(mixed.get, (kind.name for kind in KINDS)):
+        differing = data.ok["launch"].isin(set().union(*(of for _, of in mixed[kind])))
+        found += _of_headers(kind, {}, data.ok.loc[differing, "cell"].unique(), mixed=[text for text, _ in mixed[kind]])
+    return found
 
 
 def _machine(environment: dict) -> dict[str, str]:
@@ -124,7 +152,6 @@ def _machine(environment: dict) -> dict[str, str]:
     hosts = environment["hosts"]
     variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
     facts: dict[str, Iterable[str]] = {
-        "hosts": (host["host"] for host in hosts),
         "cpu": {str(host.get("cpu_model")) for host in hosts},
         "cores": (str(host.get("num_cores")) for host in hosts),
         "gpus": (str(gpu.get("name")) for gpu in environment.get("gpus") or []),
@@ -135,104 +162,44 @@ def _machine(environment: dict) -> dict[str, str]:
     return {name: " ".join(sorted(values)) for name, values in facts.items()}
 
 
-MOST_UNLIKE = 5  # nodes named for each fact
-
-
-def _unlike_nodes(headers: list[dict]) -> Advice | None:
-    """Return the warning on nodes of a sweep that differ from most others in versions, hardware or settings."""
+def _unlike_nodes(headers: list[dict]) -> list[Finding]:
+    """Return the finding on nodes of a sweep that differ from most others in versions, hardware or settings."""
     facts: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))  # fact -> node -> values
-    for header in headers:
-        environment = header.get("environment") or {"hosts": []}
-        hosts = environment["hosts"]
-        of_launch = (
-            _machine(environment) | {name: environment.get(name) for name in VERSIONS} if len(hosts) == 1 else {}
-        )
-        for host in hosts:
-            gpus = [gpu.get("name") for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
-            of_host = {"cpu": host.get("cpu_model"), "cores": host.get("num_cores"), "gpus": " ".join(map(str, gpus))}
-            for name, value in (of_launch | of_host).items():
-                if name != "hosts":
-                    facts[name][host["host"]].add(UNKNOWN if value in (None, "") else str(value))
+    for environment in environments(headers):
+        for host in environment["hosts"]:
+            gpus = [gpu for gpu in environment.get("gpus") or [] if gpu.get("host") in (None, host["host"])]
+            known = {name: environment.get(name) for name in VERSIONS}
+            known |= _machine(environment | {"hosts": [host], "gpus": gpus})
+            # Of two nodes, it is unknown which one the versions and settings of their launch come from.
+            for name in known if len(environment["hosts"]) == 1 else ("cpu", "cores", "gpus"):
+                facts[name][host["host"]].add(str(known[name] or UNKNOWN))
     found, unlike = [], set()
-    for name, nodes in facts.items():
-        values = {node: " | ".join(sorted(of_node)) for node, of_node in nodes.items()}
+    for name, of_nodes in facts.items():
+        values = {node: " | ".join(sorted(of_node)) for node, of_node in of_nodes.items()}
         usual = Counter(values.values()).most_common(1)[0][0]
-        others: dict[str, list[str]] = defaultdict(list)
-        for node in sorted(values, key=natural):
-            if values[node] != usual:
-                others[values[node]].append(node)
-        for value, of_value in others.items():
-            unlike |= set(of_value)
-            more = f" and {len(of_value) - MOST_UNLIKE} more" if len(of_value) > MOST_UNLIKE else ""
-            found.append(f"{name} {value} on {', '.join(of_value[:MOST_UNLIKE])}{more}, {usual} on most")
-    return (
-        Advice(
-            f"{plural(len(unlike), 'node')} different from most: {'; '.join(found)}.",
-            "Differences in time may come from this. Bring the nodes to the same state and measure again.",
-            (HEADERS,),
-            {"nodes": sorted(unlike, key=natural)},
-        )
-        if found
-        else None
-    )
+        for value in sorted({*values.values()} - {usual}):
+            nodes = sorted((node for node in values if values[node] == value), key=natural)
+            found.append(f"{name} {value} on {joined(nodes)}, {usual} on most")
+            unlike |= {*nodes}
+    values = {"num": len(unlike), "nodes": sorted(unlike, key=natural)}
+    return _of_headers("unlike_nodes", values, facts="; ".join(found)) if found else []
 
 
-def _mixed(groups: dict[str, list[dict]], found: str, advice: str) -> Advice | None:
-    """Return the warning on facts with several known values. groups: the facts of each launch, by what must agree."""
-    mixed = []
-    for group, launches in sorted(groups.items()):
-        for name in launches[0]:
-            values = sorted({str(facts[name]) for facts in launches if facts[name] is not None})
-            listed = " | ".join(value or "none" for value in values)
-            mixed += [f"{name} of {group}: {listed}"] if len(values) > 1 else []
-    return Advice(f"{found} ({'; '.join(mixed)}).", advice, (HEADERS,)) if mixed else None
+def _unknown(data: ReportData) -> list[Finding]:
+    """Return the findings on launches without what most often explains a difference: versions, GPU model, commit.
+
+    An import has no versions.
+    """
+    launches = [h["environment"] for h in data.headers if h.get("device") == "cuda" and h.get("environment")]
+    versions = {} if data.campaign.get("imported") else VERSIONS_OF_GPUS
+    unknown = {name: sum(not of.get(key) for of in launches) for key, name in versions.items()}
+    gpus = [of.get("gpus") or [{}] for of in launches]
+    unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)
+    values = {"num": {name: num for name, num in unknown.items() if num}, "num_launches": len(launches)}
+    words = {"names": ", ".join(values["num"]), "most": max(values["num"].values(), default=0)}
+    found = _of_headers("unknown_versions", values, **words) if words["names"] else []
+    num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in data.headers)
+    return found + (_of_headers("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
 
 
-def _unknown_gpus(headers: list[dict]) -> Advice | None:
-    """Return the warning on launches on GPUs whose names were not recorded."""
-    launches = [header for header in headers if header.get("device") == "cuda" and header.get("environment")]
-    lists = [header["environment"].get("gpus") or [{}] for header in launches]
-    num = sum(not all(gpu.get("name") for gpu in gpus) for gpus in lists)
-    if num == 0:
-        return None
-    return Advice(
-        f"Unknown GPU model: not recorded in {num} of {plural(len(launches), 'launch', 'launches')}.",
-        "Mixed GPU models cannot be detected; MFU and peak bandwidth are unavailable. Check what"
-        " torch.cuda.get_device_name returns in this stack.",
-        (HEADERS,),
-        {"num": num, "num_launches": len(launches)},
-    )
-
-
-def _unknown_versions(headers: list[dict]) -> Advice | None:
-    """Return the warning on launches on GPUs without the versions that most often explain a difference."""
-    launches = [h["environment"] for h in headers if h.get("device") == "cuda" and h.get("environment")]
-    unknown = {name: sum(not of.get(key) for of in launches) for key, name in GPU_VERSIONS.items()}
-    counts = {name: num for name, num in unknown.items() if num}
-    if not counts:
-        return None
-    by_num = {num: [name for name, other in counts.items() if other == num] for num in counts.values()}
-    listed = ", ".join(f"{', '.join(names)} in {num}" for num, names in by_num.items())
-    return Advice(
-        f"Unknown versions: {listed} of {plural(len(launches), 'launch', 'launches')}.",
-        "Changes of these versions cannot be detected. Check what torch.version.cuda and torch.cuda.nccl.version return"
-        " in this stack, and whether nvidia-smi or /proc/driver/nvidia/version is visible to the ranks.",
-        (HEADERS,),
-        {"num": counts, "num_launches": len(launches)},
-    )
-
-
-def _dirty(headers: list[dict]) -> Advice | None:
-    num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in headers)
-    if num == 0:
-        return None
-    return Advice(
-        f"{num} of {plural(len(headers), 'launch', 'launches')} ran from a working tree with uncommitted changes.",
-        "The commit does not identify the code that ran. Commit before measuring results for publication.",
-        (HEADERS,),
-    )
-
-
-TOPIC = Topic(
-    "machines", "Warnings", {}, None, shared_host_findings, shared_host_sentence, machine_warnings, is_of_sweeps=True
-)
+TOPIC = Topic("machines", "Warnings", findings=findings, is_of_sweeps=True, kinds=KINDS)

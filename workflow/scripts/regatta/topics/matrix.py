@@ -10,20 +10,23 @@ import pandas as pd
 
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
-from regatta.report.findings import Value, percent_number, percent_text
+from regatta.kit.columns import Column
+from regatta.kit.findings import Value
+from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
+from regatta.topics.bandwidth import BUSBW, CALL
 from regatta.topics.base import ReportData, Topic
-from regatta.topics.communication import message_size
 from regatta.topics.scaling.figures import is_wide
+from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT
 
 NO_RECORD = ("not_measured", "not_started")
 
 NUMBERS = (
     "Number: highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline; collectives:"
-    " bus bandwidth at the largest message, or lowest time per call; others: valid / planned measurements. Color:"
+    " highest bus bandwidth, or lowest time per call; others: valid / planned measurements. Color:"
     " efficiency, 0 to 100 %."
 )
 
@@ -33,10 +36,8 @@ SquareValue = tuple[str, float | None, str]  # text, level on the color scale, a
 def section(data: ReportData) -> Section | None:
     if not data.campaign["cells"] and not data.campaign["skipped"]:
         return None
-    matrix = status_matrix(data)
-    return Section(
-        "matrix", "Status and efficiency", template="matrix.html.j2", content={"matrix": matrix, "numbers": NUMBERS}
-    )
+    content = {"matrix": status_matrix(data), "numbers": NUMBERS}
+    return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
 
 
 def status_matrix(data: ReportData) -> Matrix:
@@ -111,42 +112,32 @@ def _training(rows: list, names: dict[str, str]) -> SquareValue:
     """
     rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
     known = [row for row in rows if not is_unknown(row.efficiency_ratio)]
-    if known:
-        known = [row for row in known if row.cell != row.baseline] or known
-        best = max(known, key=lambda row: row.efficiency_ratio)
-        ratio, value = float(best.efficiency_ratio), Value.of(best, "efficiency", "ratio", "efficiency_interval")
-        note = f"efficiency {percent_text(value)}, {_of_cells('highest', known)}{names[best.cell]}"
-        if is_wide(best):
-            return f"{100 * ratio:.0f}?", None, f"uncertain {note}"
-        return f"{100 * ratio:.0f}", ratio, note
-    best = max(rows, key=lambda row: row.throughput_samples_per_s)
-    rate = three(best.throughput_samples_per_s)
-    return rate, None, f"{rate} samples/s, {_of_cells('highest', rows)}{names[best.cell]}, without a baseline"
-
-
-def _of_cells(word: str, rows: list) -> str:
-    """Return of how many cells a value is the highest or lowest; empty for one."""
-    return f"{word} mean of {len(rows)}: " if len(rows) > 1 else ""
+    if not known:
+        best, note = _best(rows, THROUGHPUT, names)
+        return three(best.throughput_samples_per_s), None, f"{note}, without a baseline"
+    best, note = _best([row for row in known if row.cell != row.baseline] or known, EFFICIENCY, names)
+    ratio = float(best.efficiency_ratio)
+    if is_wide(best):
+        return f"{100 * ratio:.0f}?", None, f"uncertain efficiency {note}"
+    return f"{100 * ratio:.0f}", ratio, f"efficiency {note}"
 
 
 def _collective(rows: list, names: dict[str, str]) -> SquareValue:
-    """Return the bus bandwidth of the largest measured message, else the latency. rows: of collectives.csv."""
-    known = [row for row in rows if not is_unknown(row.busbw_gb_per_s)]
-    if known:
-        largest = max(known, key=lambda row: row.message_bytes)
-        rate = three(largest.busbw_gb_per_s)
-        return f"{rate} GB/s", None, f"bus bandwidth {rate} GB/s with {message_size(largest.message_bytes)}"
-    best = min(rows, key=lambda row: row.time_s)
-    time = three(1e6 * best.time_s)
-    return f"{time} µs", None, f"{time} µs per call, {_of_cells('lowest', rows)}{names[best.cell]}"
+    """Return the highest bus bandwidth, else the lowest time per call, as the summary. rows: of collectives.csv."""
+    if known := [row for row in rows if not is_unknown(row.busbw_gb_per_s)]:
+        best, note = _best(known, BUSBW, names)
+        return f"{three(best.busbw_gb_per_s)} GB/s", None, f"bus bandwidth {note}"
+    best, note = _best(rows, CALL, names, min)
+    return f"{three(1e6 * best.time_s)} µs", None, f"time per call {note}"
+
+
+def _best(rows: list, column: Column, names: dict[str, str], pick: Callable = max) -> tuple:
+    """Return the row with the best value, and this value with its cell, and of how many cells it is the best."""
+    best = pick(rows, key=lambda row: getattr(row, column.name))
+    of_several = f"{'highest' if pick is max else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
+    return best, f"{Value.of(best, column)}, {of_several}{names[best.cell]}"
 
 
 # By benchmark: table, its time, and the value of some of its rows.
 VALUES = {"train_step": ("scaling", "step_s", _training), "collective": ("collectives", "time_s", _collective)}
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    return [("Status and efficiency", NUMBERS)] if campaign["cells"] or campaign["skipped"] else []
-
-
-TOPIC = Topic("matrix", "Status and efficiency", section=section, methods=methods)
+TOPIC = Topic("matrix", "Status and efficiency", section=section)

@@ -76,19 +76,18 @@ def memory_figures(memory: pd.DataFrame, device: str) -> list[Figure]:
 
 def _figure(figure_id: str, title: str, rows: pd.DataFrame, device: str) -> Figure:
     rows = rows.sort_values("batch_size", kind="stable")
-    several = rows["label"].nunique() > 1
+    several, size = rows["label"].nunique() > 1, ALL_PARTS.fitted(rows["part_bytes"].max())
     series = []
     for name, group in rows.groupby("label", sort=False):
         for column in BY_BATCH:
-            points = ((row.batch_size, column.shown(getattr(row, column.name))) for row in group.itertuples())
+            points = zip(group["batch_size"], size.factor * group[column.name], strict=True)
             label = f"{name}\n{column.label}" if several else column.label
             series.append(Series(label, tuple(Point(float(x), (y,), y) for x, y in points)))
     batches = sorted(set(rows["batch_size"]))
     x = Axis(f"batch of one {rank_word(device)}", is_log=True, ticks=size_ticks(batches, str))
-    high = 1.05 * ALL_PARTS.shown(rows["part_bytes"].max())
-    y = Axis(replace(ALL_PARTS, label="memory").heading(device), low=0, high=high)
-    per_sample = replace(SAVED, name="sample_bytes", label="saved per sample")
-    columns = (BATCH, NUM_LAUNCHES, *BY_BATCH, PEAK, per_sample)
+    high = 1.05 * size.shown(rows["part_bytes"].max())
+    y = Axis(replace(size, label="memory").heading(device), low=0, high=high)
+    columns = (BATCH, NUM_LAUNCHES, *BY_BATCH, PEAK, replace(SAVED, name="sample_bytes", label="saved per sample"))
     rows = rows.assign(sample_bytes=rows["saved_bytes"] / rows["batch_size"])
     table = Table.of_columns(f"Memory of {title} by batch size", columns, rows, device)
     return make_figure(figure_id, f"Memory by batch size: {title}", Panel(x, y, tuple(series)), table, "memory")
@@ -104,23 +103,16 @@ def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:
     return table if len(table.columns) > 1 else None
 
 
-def memory_tables(memory: pd.DataFrame, device: str) -> Table | None:
-    """Return the memory of each training cell by purpose; None if none is known."""
-    rows = name_rows(memory, "train_step")
-    rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
-    return parts_table(rows, "memory", device)
-
-
 def section(data: ReportData) -> Section:
-    table = memory_tables(data.tables["memory"], data.device)
-    figures = tuple(memory_figures(data.tables["memory"], data.device))
+    rows = name_rows(data.tables["memory"], "train_step")
+    rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
+    table, figures = parts_table(rows, "memory", data.device), tuple(memory_figures(data.tables["memory"], data.device))
     lead = (
         "Memory of one rank, launch with the highest value. Saved: by autograd for the backward pass. All parts: also"
         " weights, gradients, optimizer and buckets."
     )
-    empty = "No memory data was recorded."
-    return Section("memory", "Memory", empty, lead if figures else "", figures, (table,) if table else ())
+    return Section("memory", "Memory", lead=lead if figures else "", figures=figures, tables=(table,) if table else ())
 
 
-TABLES = {"memory": TableSpec(MEMORY, lambda campaign, tables: memory_table(campaign, tables["measurements"]))}
+TABLES = {"memory": TableSpec.of(MEMORY, memory_table, "campaign", "measurements")}
 TOPIC = Topic("memory", "Memory", TABLES, section)

@@ -19,11 +19,6 @@ USUAL_MIB = 25  # the default of DistributedDataParallel
 COMPARED = ("p75_s", "p95_s")  # percentiles of the published comparison
 
 
-def rate_column(time: str) -> str:
-    """Return the name of the rate that belongs to a time: p95_s -> p95_per_gpu_samples_per_s."""
-    return f"{time.removesuffix('_s')}_per_gpu_samples_per_s"
-
-
 WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
 # Four figures: three are too few to recompute a difference of one percent.
 TIME = {"shown_as": "ms", "better": "smaller", "note": SYNCHRONIZED, "figures": 4, "table": "percentiles"}
@@ -38,7 +33,9 @@ RATE |= {
 }
 NAMES = {time: time.removesuffix("_s") for time in TIMES}
 TIME_COLUMNS = {time: Column(time, f"step time {p}", key=f"step_{p}_ms", **TIME) for time, p in NAMES.items()}
-RATE_COLUMNS = {time: Column(rate_column(time), f"rate per {{rank}} at {p}", **RATE) for time, p in NAMES.items()}
+RATE_COLUMNS = {
+    time: Column(f"{p}_per_gpu_samples_per_s", f"rate per {{rank}} at {p}", **RATE) for time, p in NAMES.items()
+}
 PERCENTILE_COLUMNS = Columns(
     CELL_ID,
     *(Column(name, type=CELL[name]) for name in WORKLOAD_AND_SHAPE),
@@ -65,7 +62,7 @@ def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
 def _percentiles(cell: dict, launches: LaunchValues) -> dict:
     """Return medians over launches of each launch's percentile, and rates of these medians.
 
-    A percentile that one launch lacks is unknown: launches with enough samples for it were faster.
+    A percentile that one launch lacks is unknown: launches with enough iterations for it were faster.
     """
     num, samples = launches.num_launches(cell["id"]), launches.of(cell["id"], "num_iterations")
     row = {"num_launches": num, "num_samples": int(min(samples)) if samples else None}
@@ -73,7 +70,7 @@ def _percentiles(cell: dict, launches: LaunchValues) -> dict:
         values = launches.of(cell["id"], time)
         if values and len(values) == num:
             median = fast_median(values)
-            row |= {time: median, rate_column(time): cell["spec"]["parameters"]["batch_size"] / median}
+            row |= {time: median, RATE_COLUMNS[time].name: cell["spec"]["parameters"]["batch_size"] / median}
     return row
 
 
@@ -122,7 +119,7 @@ def bucket_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
 def _comparison(workload: str, pairs: pd.DataFrame, base_mib: str, mib: str, device: str) -> Table:
     known = [time for time in COMPARED if pairs[[time, f"base_{time}"]].notna().any(axis=None)]
     columns = [NAME, PAIR_LAUNCHES]
-    for time in known or ["p50_s"]:  # too few samples for a higher percentile
+    for time in known or ["p50_s"]:  # too few iterations for a higher percentile
         column, change = TIME_COLUMNS[time], f"{NAMES[time]}_change_ratio"
         pairs[change] = pairs[time] / pairs[f"base_{time}"] - 1
         columns.append(replace(column, name=f"base_{time}", label=f"{column.label}, {base_mib}"))
@@ -133,28 +130,18 @@ def _comparison(workload: str, pairs: pd.DataFrame, base_mib: str, mib: str, dev
 
 
 def section(data: ReportData) -> Section:
+    needed = ", ".join(f"{NAMES[time]} {min_samples(p)}" for time, p in PERCENTILES.items())
     lead = (
         "Percentiles as printed in the imported files."
         if data.campaign.get("imported")
         else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
-        " launch's percentile. Rates: batch size per rank / time. Scaling and bucket sizes use pipelined steps instead."
+        " launch's percentile (linear interpolation), if it has enough steps to contain a longer one with"
+        f" {100 * CONFIDENCE:g} % confidence ({needed}). Rates: batch size per rank / time. Scaling and bucket sizes"
+        " use pipelined steps instead."
     )
     tables, title = percentile_tables(data.tables["percentiles"], data.device), "Step-time percentiles"
     return Section("percentiles", title, lead=lead, tables=tables, summary=title if tables else "")
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    needed = ", ".join(f"{name.removesuffix('_s')} {min_samples(p)}" for name, p in PERCENTILES.items())
-    text = (
-        "Linear interpolation. Shown only if the sample contains a value beyond the percentile with"
-        f" {100 * CONFIDENCE:g} % confidence ({needed} samples)."
-    )
-    return [("Percentiles", text)]
-
-
-TABLES = {
-    "percentiles": TableSpec(
-        PERCENTILE_COLUMNS, lambda campaign, tables: percentiles_table(campaign, tables["measurements"])
-    )
-}
-TOPIC = Topic("percentiles", "Step-time percentiles", TABLES, section, methods=methods, part_of="stability")
+TABLES = {"percentiles": TableSpec.of(PERCENTILE_COLUMNS, percentiles_table, "campaign", "measurements")}
+TOPIC = Topic("percentiles", "Step-time percentiles", TABLES, section, part_of="stability")

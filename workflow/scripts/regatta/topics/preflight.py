@@ -4,13 +4,14 @@ from collections import Counter
 from pathlib import Path
 
 from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
-from regatta.kit.findings import RESULT, Kind
-from regatta.report.findings import PREFLIGHT, Advice, Finding, Source
+from regatta.kit.findings import LOW, NOTE, RESULT, Kind
+from regatta.report.findings import PREFLIGHT, Finding, Source
 from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named
 from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
+PATHS = ("image", *SHOWN_LIBRARIES)
 MOST_HOSTS = 4
 
 Row = tuple[str, list[list[str]], bool]  # name, the lines of each stack's cell, whether they are paths
@@ -26,46 +27,45 @@ def section(data: ReportData) -> Section | None:
     return Section("preflight", "Preflight", template="preflight.html.j2", content=content, state=state)
 
 
-KINDS = (Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),)
+KINDS = (
+    Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),
+    Kind(
+        *("unreliable_stacks", LOW, "Failed preflight: {num:stack} with results ({listed})."),
+        advice="The results may come from different software or a different network than planned. Fix the problems"
+        " listed under Preflight. If they affected the measurements, measure again under a new campaign name.",
+        next_step="fix the problems under Preflight; measure again under a new `name`",
+    ),
+    Kind(
+        *("unchecked_stacks", NOTE, "No preflight: {num:stack} with results ({listed})."),
+        advice="Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
+        " comparing them.",
+    ),
+)
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the finding on stacks that failed the preflight."""
-    stacks = data.preflight["stacks"] if data.preflight else []
-    failed = tuple(one_line(stack["stack"]) for stack in stacks if not stack["verdict"]["ok"])
-    if not failed:
-        return []
-    source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
-    values = {"stacks": failed, "num_stacks": len(stacks), "num_failed": len(failed)}
-    return [Finding("preflight_failed", values, (source,))]
-
-
-def warnings(data: ReportData) -> list[Advice]:
-    """Return warnings on stacks with results that the preflight failed, or did not check."""
+    """Return the findings on stacks that failed the preflight, and on those with results that it did not pass."""
     if data.preflight is None:
         return []
-    num_ok = data.ok["stack"].dropna().map(one_line).value_counts().sort_index()
-    verdicts = {one_line(stack["stack"]): stack["verdict"]["ok"] for stack in data.preflight["stacks"]}
+    verdicts: dict[str, bool] = {}
+    for stack in data.preflight["stacks"]:  # once for each node type
+        name = one_line(stack["stack"])
+        verdicts[name] = stack["verdict"]["ok"] and verdicts.get(name, True)
+    failed = tuple(name for name, is_ok in verdicts.items() if not is_ok)
+    values = {"stacks": failed, "num_stacks": len(verdicts), "num_failed": len(failed)}
+    source = Source(PREFLIGHT, tuple(f"stack {name}" for name in failed))
+    found = [Finding("preflight_failed", values, (source,))] if failed else []
+    stacks = data.ok["stack"].dropna().map(one_line)
     sources = (Source(PREFLIGHT, what="all stacks"), Source("measurements.csv", what="ok, by stack"))
-    found = []
-    for verdict, text, advice in (
-        (
-            False,
-            "{} with results failed the preflight",
-            "The results may come from different software or a different network than planned. Fix the problems listed"
-            " under Preflight. If they affected the measurements, measure again under a new campaign name.",
-        ),
-        (
-            None,
-            "The preflight did not check {} with results",
-            "Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
-            " comparing them.",
-        ),
-    ):
-        stacks = {name: num for name, num in num_ok.items() if verdicts.get(name) is verdict}
-        listed = ", ".join(f"{name} ({plural(num, 'ok measurement')})" for name, num in stacks.items())
-        text = f"{text.format(plural(len(stacks), 'stack'))}: {listed}."
-        found += [Advice(text, advice, sources, {"stacks": stacks})] if stacks else []
+    for kind, verdict in (("unreliable_stacks", False), ("unchecked_stacks", None)):
+        rows = stacks[[verdicts.get(name) is verdict for name in stacks]]
+        counts = {name: int(num) for name, num in rows.value_counts().sort_index().items()}
+        words = {
+            "num": len(counts),
+            "listed": [f"{name}: {plural(num, 'measurement')}" for name, num in counts.items()],
+        }
+        cells = tuple(data.ok.loc[rows.index, "cell"].unique())
+        found += [Finding(kind, {"stacks": counts}, sources, cells, "warnings", words)] if counts else []
     return found
 
 
@@ -84,39 +84,38 @@ def _stack(stack: dict) -> dict:
 
 def preflight_rows(preflight: dict) -> list[Row]:
     """Return the rows of the table on a preflight's result (docs/contracts.md), without those that are empty."""
-    stacks = preflight["stacks"]
-    verdicts = [stack["verdict"] for stack in stacks] if "nccl" in preflight["backends"] else []
-    rows = [
-        ("kind", [[one_line(stack["kind"])] for stack in stacks], False),
-        ("image", [_known(stack["image"], stack["image_id"]) for stack in stacks], True),
-        *_rows_of_ranks(stacks),
-        ("NCCL", [_known(v["nccl"], otherwise=UNKNOWN) for v in verdicts], False),
-        ("network", [_network(v) for v in verdicts], False),
-        ("NCCL plugin", [_known(v["plugin"]) for v in verdicts], False),
-        ("transports", [_known(*v["transports"], otherwise=UNKNOWN) for v in verdicts], False),
-        *((name, [_paths(name, stack["seen"]) for stack in stacks], True) for name in SHOWN_LIBRARIES),
-    ]
+    columns = [_lines(stack, "nccl" in preflight["backends"]) for stack in preflight["stacks"]]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [(name, [column[name] for column in columns], name in PATHS) for name in names]
     return [row for row in rows if any(cell not in ([NOT_PLANNED], [UNKNOWN]) for cell in row[1])]
 
 
-def _rows_of_ranks(stacks: list[dict]) -> list[Row]:
-    """Return the rows on the report of the ranks: n/a if they wrote none."""
-    names = ("ranks", "GPUs", "backends", "torch", "driver")
-    cells = [_report_cells(stack["seen"]) if stack["seen"] else [[UNKNOWN]] * len(names) for stack in stacks]
-    return [(name, [of_stack[index] for of_stack in cells], False) for index, name in enumerate(names)]
-
-
-def _report_cells(report: dict) -> list[list[str]]:
-    ranks = report["ranks"]
-    hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
-    named = ", ".join(hosts[:MOST_HOSTS]) + (", ..." if len(hosts) > MOST_HOSTS else "")
-    gpus = Counter(one_line(gpu.get("name")) for gpu in report["environment"]["gpus"])
-    return [
-        [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", named],
-        [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in sorted(gpus.items())] or ["none"],
-        _known(*(f"{tried['backend']} {'ok' if tried['ok'] else 'failed'}" for tried in report["backends"])),
-        *(_known(*sorted({str(rank[key]) for rank in ranks if rank[key] is not None})) for key in ("torch", "driver")),
-    ]
+def _lines(stack: dict, has_nccl: bool) -> dict[str, list[str]]:
+    """Return the lines of each cell of a stack; what its ranks report is n/a if they wrote none."""
+    verdict, report, ranks = stack["verdict"], stack["seen"], (stack["seen"] or {"ranks": []})["ranks"]
+    found = {"kind": _known(stack["kind"]), "image": _known(stack["image"], stack["image_id"])}
+    found |= {name: [UNKNOWN] for name in ("ranks", "GPUs", "backends", "torch", "driver")}
+    if report:
+        hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
+        named = ", ".join(hosts[:MOST_HOSTS]) + (", ..." if len(hosts) > MOST_HOSTS else "")
+        found["ranks"] = [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", named]
+        gpus = sorted(Counter(one_line(gpu.get("name")) for gpu in report["environment"]["gpus"]).items())
+        found["GPUs"] = [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in gpus] or ["none"]
+        tried = (f"{one['backend']} {'ok' if one['ok'] else 'failed'}" for one in report["backends"])
+        found["backends"] = _known(*tried)
+        for key in ("torch", "driver"):
+            found[key] = _known(*sorted({str(rank[key]) for rank in ranks if rank[key] is not None}))
+    if has_nccl:
+        provider = f"provider {verdict['provider']}" if verdict["provider"] else None
+        found["NCCL"] = _known(verdict["nccl"], otherwise=UNKNOWN)
+        found["network"] = _known(verdict["network"], provider, otherwise=UNKNOWN)
+        found["NCCL plugin"] = _known(verdict["plugin"])
+        found["transports"] = _known(*verdict["transports"], otherwise=UNKNOWN)
+    for name in SHOWN_LIBRARIES:
+        libraries = (library for rank in ranks for library in libraries_named(name, rank["libraries"]))
+        paths = sorted({f"{library['origin']}: {library['path']}" for library in libraries})
+        found[name] = _known(*paths) if report else [UNKNOWN]
+    return found
 
 
 def _known(*values: object, otherwise: str = NOT_PLANNED) -> list[str]:
@@ -124,21 +123,4 @@ def _known(*values: object, otherwise: str = NOT_PLANNED) -> list[str]:
     return [one_line(value) for value in values if value is not None] or [otherwise]
 
 
-def _paths(name: str, report: dict | None) -> list[str]:
-    """Return origin and path of a library on the ranks."""
-    if report is None:
-        return [UNKNOWN]
-    found = {
-        f"{library['origin']}: {library['path']}"
-        for rank in report["ranks"]
-        for library in libraries_named(name, rank["libraries"])
-    }
-    return _known(*sorted(found))
-
-
-def _network(verdict: dict) -> list[str]:
-    provider = f"provider {verdict['provider']}" if verdict["provider"] else None
-    return _known(verdict["network"], provider, otherwise=UNKNOWN)
-
-
-TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), warnings=warnings, is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, kinds=KINDS)

@@ -1,18 +1,23 @@
 """Whether measurements are precise: variation between launches, drift, autocorrelation, outliers. docs/metrics.md."""
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 
 import pandas as pd
 
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import DRIFT_P
-from regatta.core.text import natural, percent, plural, three
+from regatta.core.text import natural, percent, three
 from regatta.kit.columns import CELL_ID, Column, Columns
+from regatta.kit.findings import FAIR, LOW, NOTE, SUMMARY, Kind, Value
 from regatta.report.cell_numbers import RANGE
-from regatta.report.findings import Advice, Finding, Source, of_cells, of_runs, percent_number
+from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
 from regatta.store.csv_files import WHOLE, make_table
 from regatta.store.records import INCOMPLETE
-from regatta.topics.base import ReportData, TableSpec, Topic, with_primary
+from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows, with_primary
 
 INDEPENDENT_RATIO = 0.1  # effective samples below this share of a launch's samples are reported
 OUTLIER_RATIO = 0.05  # more outliers than this share are reported; of an exponential tail it is 1 %
@@ -20,7 +25,7 @@ MIN_OUTLIERS = 3  # fewer say nothing: of 23 samples, two are 9 %
 CHANCE = 0.01  # chance of this many drifting measurements
 SLOW_FIRST_RATIO = 10  # a first iteration of more than this many medians is reported
 DISAGREEMENT_RATIO = 0.05  # range of launches over their median
-CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # confidence: good up to this share of varying cells, low above that
+CELLS_GOOD_RATIO, CELLS_LOW_RATIO = 0.2, 0.5  # shares of varying cells above which confidence is fair, and low
 _TIME = {"shown_as": "ms", "table": "variation"}
 LAUNCH_RANGES = Columns(
     CELL_ID,
@@ -46,232 +51,188 @@ def launch_ranges_table(measurements: pd.DataFrame) -> pd.DataFrame:
     return make_table([dict(zip(LAUNCH_RANGES, row, strict=True)) for row in rows], LAUNCH_RANGES)
 
 
-def noise_findings(data: ReportData) -> list[Finding]:
-    """Return the finding on cells whose launches vary so much that small differences between cells are not reliable."""
-    ratio = data.tables["launch_ranges"].set_index("cell")["range_ratio"].dropna()
-    large = ratio[ratio > DISAGREEMENT_RATIO].sort_values(ascending=False, kind="stable")
-    if large.empty:
-        return []
-    values = {"num": len(large), "num_cells": len(ratio)}
-    values |= {"worst_ratio": float(large.iloc[0]), "worst": data.names[large.index[0]]}
-    return [Finding("noisy", values, (of_cells("launch_ranges", large.index),), tuple(large.index), "warnings")]
-
-
-def noise_sentence(finding: Finding) -> str:
-    values = finding.values
-    lead = "Noisy machine" if 2 * values["num"] > values["num_cells"] else "Variation"
-    vary = "varies" if values["num"] == 1 else "vary"
-    return (
-        f"{lead}: {values['num']} of {plural(values['num_cells'], 'result')} {vary} by more than"
-        f" {100 * DISAGREEMENT_RATIO:g} % between launches (worst: {values['worst']},"
-        f" {percent_number(values['worst_ratio'])} %)."
-    )
-
-
-def precision_warnings(data: ReportData) -> list[Advice]:
-    campaign, ok, names = data.campaign, data.ok, data.names
-    noisy = (
-        "Check for other load, clock frequency changes and process placement. More launches (repeats) narrow the"
-        " confidence interval of the median; longer sampling does not."
-    )
-    found = [
-        *(
-            Advice(noise_sentence(finding), noisy, finding.sources, finding.values, finding.cells)
-            for finding in noise_findings(data)
+SHARE = Column("share_ratio", shown_as="%", figures=2)
+LIMIT, GOOD, LOWEST = (f"{100 * ratio:g} %" for ratio in (DISAGREEMENT_RATIO, CELLS_GOOD_RATIO, CELLS_LOW_RATIO))
+VARIES = f"between-launch variation above {LIMIT} in"
+VARIATION = f"{VARIES} {{num}} of {{num_cells:cell}}."
+WORST = ("Worst: {worst}, {worst_ratio:number}.",)
+NOISY = (
+    "Check for other load, clock frequency changes and process placement. More launches (repeats) narrow the confidence"
+    " interval of the median; longer sampling does not."
+)
+MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. Of imports, add further runs."
+MORE_LAUNCHES = f"more launches: `repeats: {MIN_LAUNCHES}`"
+OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
+KINDS = (
+    Kind(
+        *("confidence", SUMMARY),
+        lead=(f"{VARIES} {{num_varying}} of {{num_cells:cell}}", f"{VARIES} 0 of {{num_cells:cell}}", "no ranges"),
+        term="Confidence",
+        help="Low or fair: a finding of this rank invalidates the comparison of its cells, which are called unreliable."
+        " The line names them, worst first. Good: there is none. Variation: range over launches above"
+        f" {LIMIT} of the median. It is of rank low in more than {LOWEST} of the cells with two valid launches, fair in"
+        f" more than {GOOD}, else a note.",
+    ),
+    *(
+        Kind(name, rank, f"{subject}: {VARIATION}", WORST, NOISY, "find the load that disturbs the machine")
+        for name, rank, subject in (
+            ("noisy_machine", LOW, "Noisy machine"),
+            ("variation", FAIR, "Variation"),
+            ("some_variation", NOTE, "Variation"),
+        )
+    ),
+    Kind(
+        *("single_launches", LOW, "Single launches: no cell has two valid launches."),
+        advice=f"No difference can be tested. {MORE}",
+        next_step=MORE_LAUNCHES,
+    ),
+    Kind(
+        *("drift", FAIR, "Drift within launches: {num} of {num_known:measurement}."),
+        parts=("Expected by chance: {expected}. Largest: a trend of {trend} % of the median per launch, {run}.",),
+        advice="The median depends on the sampling time. Rising: check clocks. Falling: raise max_warmup_seconds.",
+        next_step="warm up longer: `max_warmup_seconds`",
+    ),
+    Kind(
+        *("few_launches", FAIR),
+        lead=f"Few launches: fewer than {MIN_LAUNCHES} for {{num}} of {{num_cells:cell}}.",
+        parts=("They have ranges, not confidence intervals.",),
+        advice=MORE,
+        next_step=MORE_LAUNCHES,
+    ),
+    Kind(
+        *("imprecise", NOTE),
+        lead="Target precision missed: {num:measurement} of {num_known}, in {num_cells:cell} (stopped by {limits}).",
+        parts=(
+            "Achieved: ±{half_width_ratio:number} (median).",
+            "Variation of these cells between launches: {between_ratio:number} (median).",
         ),
-        imprecise(campaign, ok, data.tables["launch_ranges"]),
-        drifting(ok, names),
-        autocorrelated(ok, names),
-        outlying(ok, names),
-        _slow_first(ok, names),
-        _few_launches(campaign),
-        _single_values(campaign, ok),
-        _incomplete_files(ok),
+        advice=(
+            "Between-launch variation of {dominating:number} dominates; increase repeats.",
+            "Increase max_seconds and max_samples under sampling, or accept this precision.",
+        ),
+    ),
+    Kind(
+        *("autocorrelated", NOTE),
+        lead=f"Autocorrelated samples: effective sample size below {100 * INDEPENDENT_RATIO:g} % {OF_MEASUREMENTS}.",
+        parts=("Minimum: {worst_effective_samples:.3g} of {worst_num_iterations}, {run}.",),
+        advice="Intervals over launches are not affected. Increase repeats; longer sampling helps little.",
+    ),
+    Kind(
+        *("outlying", NOTE),
+        lead=f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples, and at least {MIN_OUTLIERS},"
+        f" {OF_MEASUREMENTS}.",
+        parts=("Maximum: {worst_num_outliers} of {worst_num_iterations}, {run}.",),
+        advice="Outliers are not removed; medians are barely affected. Check for other load on the machine.",
+    ),
+    Kind(
+        *("slow_first", NOTE),
+        lead=f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median {OF_MEASUREMENTS}.",
+        parts=("Up to {worst:.3g} times, {run}.",),
+        advice="It is excluded from all results. A job that restarts often pays this cost each time.",
+    ),
+    Kind(
+        *("incomplete_files", NOTE, "Incomplete files: {num} of {num_known:measurement} imported with --incomplete."),
+        advice="Rows of these files may be missing, such as the slowest or largest. Import the complete output.",
+    ),
+)
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the counts of the line on confidence, and findings on the precision of measurements."""
+    ok, iterations, outliers = data.ok, data.ok["num_iterations"], data.ok["num_outliers"]
+    many = outliers.where(outliers.isna() | (outliers >= MIN_OUTLIERS), 0) / iterations
+    of = partial(_worst_first, data)
+    return [
+        *_between_launches(data),
+        *_drifting(ok, of),
+        *_imprecise(ok, data.tables["launch_ranges"], of),
+        *of("autocorrelated", -ok["effective_samples"] / iterations, -INDEPENDENT_RATIO),
+        *of("outlying", many, OUTLIER_RATIO),
+        *of("slow_first", ok["first_iteration_s"] / ok["p50_s"], SLOW_FIRST_RATIO),
+        *of("incomplete_files", ok["stop"].str.endswith(INCOMPLETE).fillna(False).astype(float), 0),
     ]
-    return list(filter(None, found))
 
 
-def imprecise(campaign: dict, ok: pd.DataFrame, launch_ranges: pd.DataFrame) -> Advice | None:
-    """Return the warning on missed precision. The advice depends on the variation between launches."""
-    missed = ok[ok["stop"].isin(["max_seconds", "max_samples"])]
-    if missed.empty:
-        return None
-    limits = ", ".join(f"{limit}: {num}" for limit, num in sorted(missed["stop"].value_counts().items()))
-    missed = missed.sort_values("half_width_ratio", ascending=False, kind="stable")
-    ranges = launch_ranges[launch_ranges["cell"].isin(missed["cell"]) & launch_ranges["range_ratio"].notna()]
-    half_width, between = missed["half_width_ratio"].median(), ranges["range_ratio"].median()
-    values = {"num": len(missed), "num_ok": len(ok), "num_cells": int(missed["cell"].nunique())}
-    text = (
-        f"Target precision{_requested(campaign, missed)} missed: {values['num']:,} of {plural(len(ok), 'measurement')},"
-        f" in {plural(values['num_cells'], 'cell')} (stopped by {limits})."
-    )
-    advice = f"Increase {' and '.join(sorted(missed['stop'].unique()))} under sampling, or accept this precision."
-    if not pd.isna(half_width):
-        values |= {"half_width_ratio": float(half_width), "worst_ratio": float(missed["half_width_ratio"].max())}
-        median, worst = (percent(values[name]) for name in ("half_width_ratio", "worst_ratio"))
-        text += f" Achieved: ±{median} %" + (f" (median), ±{worst} % (worst)." if median != worst else ".")
-    if num_unknown := int(missed["half_width_ratio"].isna().sum()):
-        values["num_without_interval"] = num_unknown
-        text += f" Without an interval: {num_unknown:,} (fewer than 40 samples, or strong autocorrelation)."
-    if not pd.isna(half_width) and not pd.isna(between):
-        values["between_ratio"] = float(between)
-        text += f" Variation of these cells between launches: {percent(values['between_ratio'])} % (median)."
-        if between > 2 * half_width:  # the whole width of an interval
-            advice = "Between-launch variation dominates; increase repeats."
-    sources = (of_runs("measurements", missed), *([of_cells("launch_ranges", ranges["cell"])] if len(ranges) else []))
-    return Advice(text, advice, sources, values, _cells(missed))
+def _worst_first(
+    data: ReportData, kind: str, share: pd.Series, limit: float, values: Mapping = MappingProxyType({}), **words
+) -> list[Finding]:
+    """Return the finding on measurements whose share is above the limit, the worst first; none without any.
+
+    Words include the columns of the worst one, such as `worst_num_outliers`.
+    """
+    known = share.dropna()
+    rows = data.ok.loc[known[known > limit].sort_values(ascending=False, kind="stable").index]
+    if rows.empty:
+        return []
+    worst = plain_rows(rows.head(1), tuple(rows))[0]
+    words |= {f"worst_{name}": value for name, value in worst.items()}
+    words |= {"run": f"{data.names[worst['cell']]}, launch {worst['repeat'] + 1}"}
+    values = {"num": len(rows), "num_known": len(known), "worst": abs(float(known.max()))} | values
+    cells = tuple(rows["cell"].unique())
+    return [Finding(kind, values, (of_runs("measurements", rows),), cells, "warnings", words)]
 
 
-def _requested(campaign: dict, missed: pd.DataFrame) -> str:
-    """Return the requested precision of these cells, ` (±1.0 %)`, or "" for imported cells."""
-    cells = set(missed["cell"])
-    rules = [cell["spec"].get("sampling") for cell in campaign["cells"] if cell["id"] in cells]
-    ratios = sorted({rule["target_precision"] for rule in rules if rule})
-    return f" ({' or '.join(f'±{percent(ratio)} %' for ratio in ratios)})" if ratios else ""
+def _between_launches(data: ReportData) -> list[Finding]:
+    """Return the counts of varying cells, and the finding on variation, or that it is unknown; none if nothing is ok.
+
+    Cells with too few launches are named unless no cell has two.
+    """
+    if data.ok.empty:
+        return []
+    ranges, repeats = data.tables["launch_ranges"].set_index("cell")["range_ratio"], data.campaign["repeats"]
+    known = ranges.dropna().sort_values(ascending=False, kind="stable")
+    large = known[known > DISAGREEMENT_RATIO]
+    counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
+    source = Source(file_of("launch_ranges"), what="all rows")
+    found = [Finding("confidence", counts, (source,), (), "warnings")]
+    if known.empty:
+        source = of_cells("launch_ranges", ranges.index)
+        return [*found, Finding("single_launches", {}, (source,), tuple(ranges.index), "warnings")]
+    if len(large):
+        share = len(large) / len(known)
+        kind = "variation" if share > CELLS_GOOD_RATIO else "some_variation"
+        kind = "noisy_machine" if share > CELLS_LOW_RATIO else kind
+        values = {"num": len(large), "num_cells": len(known), "worst_ratio": Value(RANGE, float(large.iloc[0]))}
+        words = {"worst": data.names[large.index[0]]}
+        source = of_cells("launch_ranges", large.index)
+        found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
+    planned = {cell["id"]: cell.get("repeats", repeats) for cell in data.campaign["cells"]}
+    if few := tuple(cell for cell, num in planned.items() if num < MIN_LAUNCHES):
+        values = {"num": len(few), "num_cells": len(planned)}
+        source = Source(data.campaign["source"], what="repeats")
+        found.append(Finding("few_launches", values, (source,), few, "warnings"))
+    return found
 
 
-def drifting(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    """Return the warning on times that rise or fall within more launches than chance explains."""
+def _drifting(ok: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Finding]:
+    """Return the finding on times that rise or fall within more launches than chance explains."""
     from scipy.special import bdtrc  # scipy.stats takes half a second to import
 
     tested = ok[ok["has_drift"].notna()]
-    found = tested[tested["has_drift"].astype(bool)]
+    drifts = tested["drift_ratio"].where(tested["has_drift"].astype(bool), 0)
+    num, expected = int((drifts != 0).sum()), DRIFT_P * len(tested)
     # A record without drift is flagged with probability DRIFT_P at most: a change too small to matter is never flagged.
-    if found.empty or bdtrc(len(found) - 1, len(tested), DRIFT_P) > CHANCE:
-        return None
-    most = found.loc[found["drift_ratio"].abs().idxmax()]
-    rises, expected = int((found["drift_ratio"] > 0).sum()), DRIFT_P * len(tested)
-    expected = f"{expected:.0f}" if expected >= 9.5 else f"{expected:.2g}"
-    return Advice(
-        f"Drift within launches: {len(found)} of {plural(len(tested), 'measurement')} ({rises} rose,"
-        f" {len(found) - rises} fell; {expected} expected by chance). Largest: a trend of"
-        f" {percent(float(most['drift_ratio']))} % of the median per launch, {_run(most, names)}.",
-        "With drift, the median depends on the sampling time. Rising: check temperatures and clocks. Falling: increase"
-        " max_warmup_seconds.",
-        (of_runs("measurements", found, most.name),),
-        {"num": len(found), "num_tested": len(tested), "num_rising": rises, "largest": float(most["drift_ratio"])},
-        _cells(found),
-    )
+    if num == 0 or bdtrc(num - 1, len(tested), DRIFT_P) > CHANCE:
+        return []
+    values = {"largest": float(drifts.loc[drifts.abs().idxmax()])}
+    return of("drift", drifts.abs(), 0, values, trend=percent(values["largest"]), expected=three(expected, 2))
 
 
-def _cells(rows: pd.DataFrame) -> tuple[str, ...]:
-    return tuple(rows["cell"].unique())
+def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., list[Finding]]) -> list[Finding]:
+    """Return the finding on missed precision. The advice depends on the variation between launches."""
+    is_missed = ok["stop"].isin(["max_seconds", "max_samples"])
+    missed, widths = ok[is_missed], ok["half_width_ratio"]
+    between = launch_ranges.loc[launch_ranges["cell"].isin(missed["cell"]), "range_ratio"]
+    ratios = {"half_width_ratio": widths[is_missed].median(), "between_ratio": between.median()}
+    ratios = {name: float(ratio) for name, ratio in ratios.items() if pd.notna(ratio)}
+    values = {"num_cells": int(missed["cell"].nunique())} | {
+        name: Value(SHARE, ratio) for name, ratio in ratios.items()
+    }
+    words = {"limits": dict(sorted(missed["stop"].value_counts().items()))}
+    if ratios.get("between_ratio", 0) > 2 * ratios.get("half_width_ratio", math.inf):  # the whole width of an interval
+        words["dominating"] = values["between_ratio"]
+    return of("imprecise", is_missed * (1 + widths.fillna(0)), 0, values, **words)
 
 
-def _run(row: pd.Series, names: dict[str, str]) -> str:
-    return f"{names[row['cell']]}, repeat {row['repeat']}"
-
-
-def autocorrelated(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    """Return the warning on autocorrelated samples, which widen intervals within the launch."""
-    ratio = (ok["effective_samples"] / ok["num_iterations"]).dropna()
-    few = ratio[ratio < INDEPENDENT_RATIO]
-    if few.empty:
-        return None
-    least = ok.loc[few.idxmin()]
-    effective = float(least["effective_samples"])
-    return Advice(
-        f"Autocorrelated samples: effective sample size below {100 * INDEPENDENT_RATIO:g} % in {len(few)} of"
-        f" {plural(len(ratio), 'measurement')}. Minimum: {three(effective)} of {least['num_iterations']},"
-        f" {_run(least, names)}.",
-        "Intervals within such a launch (p50_low_s, target precision) are wider. Intervals over launches are not"
-        " affected. Increase repeats; longer sampling helps little.",
-        (of_runs("measurements", ok.loc[few.index], few.idxmin()),),
-        {"num": len(few), "num_known": len(ratio), "least_effective_samples": effective},
-        _cells(ok.loc[few.index]),
-    )
-
-
-def outlying(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    """Return the warning on measurements with many outliers."""
-    counted = ok[ok["num_outliers"].notna()]
-    total, num_samples = int(counted["num_outliers"].sum()), int(counted["num_iterations"].sum())
-    ratio = (counted["num_outliers"] / counted["num_iterations"]).dropna()
-    many = ratio[(ratio > OUTLIER_RATIO) & (counted["num_outliers"] >= MIN_OUTLIERS)]
-    if many.empty:
-        return None
-    most = counted.loc[many.idxmax()]
-    return Advice(
-        f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples, and at least {MIN_OUTLIERS}, in {len(many)} of"
-        f" {plural(len(ratio), 'measurement')}. Maximum: {most['num_outliers']} of {most['num_iterations']},"
-        f" {_run(most, names)}. Overall: {total:,} of {num_samples:,} samples ({percent(total / num_samples)} %).",
-        "Outliers are not removed. They raise means and high percentiles; medians are barely affected. Check for"
-        " other load on the machine.",
-        (of_runs("measurements", counted.loc[many.index], many.idxmax()),),
-        {"num": len(many), "num_known": len(ratio), "num_outliers": total, "num_samples": num_samples},
-        _cells(counted.loc[many.index]),
-    )
-
-
-def _slow_first(ok: pd.DataFrame, names: dict[str, str]) -> Advice | None:
-    ratio = (ok["first_iteration_s"] / ok["p50_s"]).dropna()
-    slow = ratio[ratio > SLOW_FIRST_RATIO]
-    if slow.empty:
-        return None
-    slowest = ok.loc[slow.idxmax()]
-    return Advice(
-        f"Slow first iteration: more than {SLOW_FIRST_RATIO} times the median in {len(slow)} of"
-        f" {plural(len(ratio), 'measurement')} (up to {three(float(slow.max()))} times, {_run(slowest, names)}).",
-        "It is part of the warm-up and excluded from all results. A job that restarts often pays this cost each time.",
-        (of_runs("measurements", ok.loc[slow.index], slow.idxmax()),),
-        {"num": len(slow), "num_known": len(ratio), "largest": float(slow.max())},
-        _cells(ok.loc[slow.index]),
-    )
-
-
-def _single_values(campaign: dict, ok: pd.DataFrame) -> Advice | None:
-    """Return the warning on imported results that consist of one launch each."""
-    launches = ok.groupby("cell").size()
-    num = int((launches == 1).sum())
-    if not campaign.get("imported") or not num:
-        return None
-    return Advice(
-        f"No range or interval (single launch): {num} of {plural(len(launches), 'imported result')}.",
-        "Differences between single launches cannot be tested. Import the output of further runs of the same program.",
-        (of_runs("measurements", ok[ok["cell"].isin(launches[launches == 1].index)]),),
-        {"num_single": num, "num_cells": len(launches)},
-    )
-
-
-def _incomplete_files(ok: pd.DataFrame) -> Advice | None:
-    """Return the warning on results imported from excerpts or truncated files."""
-    rows = ok[ok["stop"].str.endswith(INCOMPLETE).fillna(False)]
-    if rows.empty:
-        return None
-    return Advice(
-        f"Incomplete files: {len(rows):,} of {plural(len(ok), 'measurement')} imported with --incomplete.",
-        "Rows of these files may be missing, such as the slowest or largest. Import the complete output.",
-        (of_runs("measurements", rows),),
-        {"num": len(rows), "num_ok": len(ok)},
-        _cells(rows),
-    )
-
-
-def _few_launches(campaign: dict) -> Advice | None:
-    if campaign["repeats"] >= MIN_LAUNCHES or campaign.get("imported"):
-        return None
-    return Advice(
-        f"{plural(campaign['repeats'], 'launch', 'launches')} per cell: too few for 95 % confidence intervals; ranges"
-        " over launches are shown.",
-        f"Set repeats to {MIN_LAUNCHES} or more. Only the missing launches will run.",
-        (Source(campaign["source"], what="repeats"),),
-        {"num": campaign["repeats"]},
-    )
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    text = (
-        f"A cell varies if its range over launches exceeds {100 * DISAGREEMENT_RATIO:g} % of the median. Good:"
-        f" {MIN_LAUNCHES} or more launches planned per cell, at most {100 * CELLS_GOOD_RATIO:g} % of the cells"
-        " vary, and compared cells were interleaved in time. Low: more than"
-        f" {100 * CELLS_LOW_RATIO:g} % vary, no cell has two valid launches, or ranks of another launch ran on the same"
-        " host. Otherwise fair. Cells with one valid launch are not counted."
-    )
-    return [("Confidence", text)]
-
-
-TABLES = {"launch_ranges": TableSpec(LAUNCH_RANGES, lambda _, tables: launch_ranges_table(tables["measurements"]))}
-TOPIC = Topic(
-    *("precision", "Warnings", TABLES, None, noise_findings, noise_sentence, precision_warnings, methods),
-    is_of_sweeps=True,
-)
+TABLES = {"launch_ranges": TableSpec.of(LAUNCH_RANGES, launch_ranges_table, "measurements")}
+TOPIC = Topic("precision", "Warnings", TABLES, findings=findings, is_of_sweeps=True, kinds=KINDS)

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from regatta.core.statistics import fast_median
-from regatta.core.text import natural, plural, shape
+from regatta.core.text import natural, shape
 from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Columns, in_file
-from regatta.report.findings import Advice, Finding, of_rows, of_runs, percent_number
+from regatta.kit.findings import FAIR, LOW, NOTE, Kind
+from regatta.report.findings import Finding, of_rows, of_runs, percent_number
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows, with_primary
 
@@ -22,8 +23,7 @@ MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is reported
 LOADED_RATIO = 0.25  # CPU share of other processes above which a measurement or timeout is on a busy machine
 LOADED_LEAST_RATIO = 0.1  # share of such measurements outside slow launches; fewer are not listed
 TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
-MOST_NAMED = 2  # in the summary
-LOADS = ("other_processes_ratio", "steal_ratio", "throttled_ratio")
+LOADS = {"other_processes_ratio": 0, "steal_ratio": TAKEN_RATIO, "throttled_ratio": TAKEN_RATIO}  # least shown
 _RATIOS = "time / median of the cell's other launches: median over cells; smallest and largest of the slow cells"
 SLOW_LAUNCHES = Columns(
     *in_file(TEXT, "the launch; empty for a node", "launch"),
@@ -50,7 +50,8 @@ def slow_launches_table(measurements: pd.DataFrame) -> pd.DataFrame:
             for host, compared in _compared(rows, [row["hosts"].split(", ") if row["hosts"] else () for row in rows]):
                 by_host[host].append(compared)
     launches = sorted(by_launch.items(), key=lambda item: (item[1][0]["rows"][0]["repeat"], natural(item[0])))
-    found = [_of_launch(launch, compared) for launch, compared in launches]
+    names = [name for name in SLOW_LAUNCHES if name in USED]
+    found = [_row(compared) | {name: compared[0]["rows"][0][name] for name in names} for _, compared in launches]
     for host, compared in sorted(by_host.items(), key=lambda item: natural(item[0])):
         num = len({row["launch"] for one in compared for row in one["rows"]})
         found += [_row(compared, host) | {"host": host}] if num >= MIN_LAUNCHES_OF_NODE else []
@@ -75,11 +76,6 @@ def _compared(rows: list[dict], places: list[Iterable[str]]) -> Iterable[tuple[s
                 ratio = fast_median([row["primary_s"] for row in here]) / fast_median(others)
                 known[key] = {"rows": here, "ratio": ratio}
             yield place, known[key]
-
-
-def _of_launch(launch: str, compared: list[dict]) -> dict:
-    row = compared[0]["rows"][0]
-    return _row(compared) | {"launch": launch} | {name: row[name] for name in SLOW_LAUNCHES if name in USED[2:]}
 
 
 def _row(compared: list[dict], host: str | None = None) -> dict:
@@ -107,23 +103,30 @@ def _row(compared: list[dict], host: str | None = None) -> dict:
 def findings(data: ReportData) -> list[Finding]:
     """Return slow nodes, then slow launches on other nodes, then measurements and timeouts on a busy machine."""
     table = data.tables["slow_launches"]
-    slow = table[table["is_slow"]]
-    nodes = set(slow["host"].dropna())
+    slow = table.assign(is_launch=table["host"].isna())[table["is_slow"]]
+    slow = slow.sort_values(["is_launch", "median_ratio"], ascending=[True, False], kind="stable")
     runs = data.ok[["cell", "launch", "hosts"]]
-    hosts_of = dict(zip(runs["launch"], runs["hosts"].fillna("").str.split(", "), strict=True))
-    found = []
-    for index in [*slow.index[slow["host"].notna()], *slow.index[slow["host"].isna()]]:
-        [row] = plain_rows(slow.loc[[index]], tuple(SLOW_LAUNCHES))
-        if row["host"] is None and nodes & set(hosts_of.get(row["launch"], ())):
+    hosts_of = runs["hosts"].fillna("").str.split(", ")
+    by_launch, found = dict(zip(runs["launch"], hosts_of, strict=True)), []
+    for index, row in zip(slow.index, plain_rows(slow, tuple(table)), strict=True):
+        del row["is_slow"]
+        if row["host"]:
+            kind, name = "slow_node", f"node {row['host']}"
+            is_here = [row["host"] in hosts for hosts in hosts_of]
+        elif set(slow["host"].dropna()).isdisjoint(by_launch.get(row["launch"], ())):
+            kind, name, is_here = "slow_launch", _name_of(row, by_launch, data), runs["launch"] == row["launch"]
+        else:
             continue
-        is_here = [row["host"] in hosts for hosts in runs["hosts"].fillna("").str.split(", ")]
-        cells = runs["cell"][is_here if row["host"] else runs["launch"] == row["launch"]]
-        values = {name: value for name, value in row.items() if name != "is_slow"}
-        values["name"] = f"node {row['host']}" if row["host"] else _name_of(row, hosts_of, data)
-        kind = "slow_node" if row["host"] else "slow_launch"
-        sources = (of_rows("slow_launches", slow.loc[[index]]),)
-        found.append(Finding(kind, values, sources, tuple(cells.unique()), "warnings"))
-    return [*found, *_loaded(data, slow), *_loaded_timeouts(data)]
+        span = dict.fromkeys(_factor(row[end]) for end in ("low_ratio", "high_ratio"))
+        words = _loads(row) | {"span": "\N{EN DASH}".join(span)}
+        source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
+        found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
+    # If all launches are disturbed, none is slow.
+    ok = data.ok[~data.ok["launch"].isin(slow["launch"].dropna())]
+    values = {"num_ok": len(ok), "num_in_slow_launches": len(data.ok) - len(ok)}
+    found += _on_busy_machine("loaded_measurements", ok, LOADED_LEAST_RATIO * len(ok), values)
+    late = data.measurements[data.measurements["status"] == "timeout"]
+    return [*found, *_on_busy_machine("loaded_timeouts", late, 0, {"num_timeouts": len(late)})]
 
 
 def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str:
@@ -139,55 +142,12 @@ def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str
     return f"launch {row['repeat'] + 1}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _loaded(data: ReportData, slow: pd.DataFrame) -> list[Finding]:
-    """Return the finding on measurements on a busy machine outside slow launches: if all are, no launch stands out."""
-    ok = data.ok[~data.ok["launch"].isin(slow["launch"].dropna())]
-    loaded = ok[(ok["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
-    if len(loaded) < max(1, LOADED_LEAST_RATIO * len(ok)):
-        return []
-    values = {"num": len(loaded), "num_ok": len(ok), "num_in_slow_launches": len(data.ok) - len(ok)}
-    values["other_processes_ratio"] = float(loaded["other_processes_ratio"].median())
-    rows = of_runs("measurements", loaded, loaded["other_processes_ratio"].idxmax())
-    return [Finding("loaded_measurements", values, (rows,), tuple(loaded["cell"].unique()), "warnings")]
-
-
-def _loaded_timeouts(data: ReportData) -> list[Finding]:
-    """Return the finding on timeouts on a busy machine, which may be the cause."""
-    late = data.measurements[data.measurements["status"] == "timeout"]
-    loaded = late[(late["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
-    if loaded.empty:
-        return []
-    values = {"num": len(loaded), "num_timeouts": len(late)}
-    values["other_processes_ratio"] = float(loaded["other_processes_ratio"].median())
-    return [
-        Finding(
-            "loaded_timeouts", values, (of_runs("measurements", loaded),), tuple(loaded["cell"].unique()), "warnings"
-        )
-    ]
-
-
-def clause(finding: Finding) -> str:
-    """Return a finding as one clause: `launch 1 took 4-23x as long as the other launches in 5 of 6 cells; ...`."""
-    values = finding.values
-    others = f"other processes used {percent_number(values['other_processes_ratio'] or 0)} % of the CPU time"
-    if finding.kind == "loaded_timeouts":
-        return f"{values['num']} of {plural(values['num_timeouts'], 'timeout')} on a busy machine: {others}"
-    if finding.kind == "loaded_measurements":
-        outside = " outside slow launches" if values["num_in_slow_launches"] else ""
-        of_all = f"{values['num']} of {plural(values['num_ok'], 'measurement')}{outside}"
-        return f"{of_all} ran on a busy machine: {others} (median)"
-    low, high = (_factor(values[name]) for name in ("low_ratio", "high_ratio"))
-    span = low if low == high else f"{low}\N{EN DASH}{high}"
-    compared = "the other nodes" if finding.kind == "slow_node" else "the other launches"
-    of_cells = f"{values['num_slow']} of {plural(values['num_cells'], 'cell')}"
-    parts = [f"{values['name']} took {span}\N{MULTIPLICATION SIGN} as long as {compared} in {of_cells}"]
-    if values["other_processes_ratio"] is not None:
-        parts.append(others)
-    if (values["steal_ratio"] or 0) >= TAKEN_RATIO:
-        parts.append(f"CPU steal {percent_number(values['steal_ratio'])} %")
-    if (values["throttled_ratio"] or 0) >= TAKEN_RATIO:
-        parts.append(f"CPU throttling (cgroup limit) {percent_number(values['throttled_ratio'])} %")
-    return "; ".join(parts)
+def _loads(values: dict) -> dict[str, str]:
+    known = {name: values.get(name) for name in LOADS}
+    return {
+        name: "" if ratio is None or ratio < LOADS[name] else f"{percent_number(ratio)} %"
+        for name, ratio in known.items()
+    }
 
 
 def _factor(ratio: float) -> str:
@@ -195,59 +155,53 @@ def _factor(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.1f}".removesuffix(".0")
 
 
-def sentence(finding: Finding) -> str:
-    text = clause(finding)
-    return f"{text[0].upper()}{text[1:]}."
+def _on_busy_machine(kind: str, rows: pd.DataFrame, least: float, values: dict) -> list[Finding]:
+    """Return the finding on rows of measurements.csv on a busy machine, the most loaded one first, if there are any."""
+    loaded = rows[(rows["other_processes_ratio"] > LOADED_RATIO).fillna(False)]
+    if len(loaded) < max(1, least):
+        return []
+    others = loaded["other_processes_ratio"]
+    values = {"num": len(loaded)} | values | {"other_processes_ratio": float(others.median())}
+    source = of_runs("measurements", loaded, others.idxmax())
+    return [Finding(kind, values, (source,), tuple(loaded["cell"].unique()), "warnings", _loads(values))]
 
 
-def summary(data: ReportData) -> tuple[list[str], dict]:
-    """Return texts for the line on confidence, and its values: of slow nodes and launches, and of a busy machine."""
-    slow = [finding for finding in findings(data) if finding.kind in ("slow_node", "slow_launch")]
-    more = [f"{len(slow) - MOST_NAMED} more slow launches or nodes"] if len(slow) > MOST_NAMED else []
-    loaded = [finding for finding in findings(data) if finding.kind == "loaded_measurements"]
-    values = {"slow_launches": [finding.values for finding in slow]} if slow else {}
-    values |= {finding.kind: finding.values for finding in loaded}
-    return [*map(clause, slow[:MOST_NAMED]), *more, *map(clause, loaded)], values
-
-
-def timeouts_on_busy_machine(data: ReportData) -> tuple[str, dict]:
-    """Return text and values of timeouts on a busy machine, for the line on failures; empty without any."""
-    found = [finding for finding in findings(data) if finding.kind == "loaded_timeouts"]
-    return (clause(found[0]), {"loaded_timeouts": found[0].values}) if found else ("", {})
-
-
-ADVICE = {
-    "slow_launch": "Check for other programs, a second campaign, or reduced clocks at that time. With more launches"
-    " (repeats), medians are barely affected by one. To exclude it, measure again under a new campaign name.",
-    "slow_node": "Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all"
-    " nodes one by one (sweep: nodes).",
-    "loaded_measurements": "Other programs increase times and between-launch variation. Stop them and measure again"
-    " under a new campaign name.",
-    "loaded_timeouts": "Run one campaign at a time and stop other programs; then retry with --forcerun measure, or"
-    " raise cell_seconds.",
-}
-
-
-def warnings(data: ReportData) -> list[Advice]:
-    return [
-        Advice(sentence(finding), ADVICE[finding.kind], finding.sources, finding.values, finding.cells)
-        for finding in findings(data)
-    ]
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    text = (
-        f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
-        f" {SLOW_FACTOR:g} times the median of the cell's other launches ({MIN_OTHERS} or more). The value of a launch"
-        " is its pipelined time per step or call, else the median of its samples. Other processes: the share of the"
-        " host's CPU time that processes other than the ranks used. Shown: the median over the slow cells, on the most"
-        " loaded host."
-    )
-    return [("Slow launch", text)]
-
-
-TABLES = {"slow_launches": TableSpec(SLOW_LAUNCHES, lambda _, tables: slow_launches_table(tables["measurements"]))}
-TOPIC = Topic(
-    *("slow_launches", "Warnings", TABLES, None, findings, sentence, warnings, methods),
-    is_of_sweeps=True,
+# More than half of the cells of a slow launch or node vary by over 50 %, and by 5 % confidence is low. Load alone may
+# not have changed the times: fair. A timeout leaves no time to compare.
+SLOW = "Slow {name}: {span}\N{MULTIPLICATION SIGN} as long as the other %s in {num_slow} of {num_cells:cell}"
+OTHERS = "other processes used {other_processes_ratio} of the CPU time"
+TAKEN = ("CPU steal: {steal_ratio}.", "CPU throttling (cgroup limit): {throttled_ratio}.")
+KINDS = (
+    Kind(
+        *("slow_node", LOW, (f"{SLOW % 'nodes'}; {OTHERS}.", f"{SLOW % 'nodes'}."), TAKEN),
+        advice="Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all nodes"
+        " one by one (sweep: nodes).",
+        next_step="exclude the slow node: `exclude_nodes: [{host}]`",
+    ),
+    Kind(
+        *("slow_launch", LOW, (f"{SLOW % 'launches'}; {OTHERS}.", f"{SLOW % 'launches'}."), TAKEN),
+        advice="Check for other programs, a second campaign, or reduced clocks at that time. To exclude the launch,"
+        " measure again under a new campaign name.",
+        next_step="exclude {name}: measure again under a new `name`",
+        term="Slow launch",
+        help=f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
+        f" {SLOW_FACTOR:g} times the median of the cell's other launches ({MIN_OTHERS} or more), by their primary time."
+        " Other processes: the share of the host's CPU time that processes other than the ranks used. Shown: the median"
+        " over the slow cells, on the most loaded host.",
+    ),
+    Kind(
+        *("loaded_measurements", FAIR, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_ok:measurement}}."),
+        parts=("{num_in_slow_launches:more measurement} in slow launches.",),
+        advice="Other programs increase times and between-launch variation. Stop them and measure again under a new"
+        " campaign name.",
+        next_step="stop other programs; measure again under a new `name`",
+    ),
+    Kind(
+        *("loaded_timeouts", NOTE, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_timeouts:timeout}}."),
+        advice="Run one campaign at a time and stop other programs; then retry with --forcerun measure, or raise"
+        " cell_seconds.",
+        next_step="stop other programs; retry: `snakemake --forcerun measure`",
+    ),
 )
+TABLES = {"slow_launches": TableSpec.of(SLOW_LAUNCHES, slow_launches_table, "measurements")}
+TOPIC = Topic(*("slow_launches", "Warnings", TABLES, None, findings), is_of_sweeps=True, kinds=KINDS)

@@ -121,20 +121,20 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Ax
 
 def section(data: ReportData) -> Section:
     rows = data.tables["batch_norms"]
-    figures = batch_norm_figures(rows, steps_by_cell(data.measurements))
-    empty = "No synchronized batch norm was measured."
-    lead = "Forward and backward pass of one layer on the slowest rank."
-    lead = f"{lead} {how_to_read(rows, 'time_s')}" if figures else ""
-    return Section("batch-norms", "Synchronized batch norm", empty, lead, tuple(figures))
+    figures = tuple(batch_norm_figures(rows, steps_by_cell(data.measurements)))
+    lead = f"{ITERATION} {how_to_read(rows, 'time_s')}" if figures else ""
+    return Section("batch-norms", "Synchronized batch norm", lead=lead, figures=figures)
 
 
+ITERATION = (
+    "Forward and backward pass of one layer on the slowest rank, with a device synchronization in between. Batch: rows"
+    " per rank; the statistics cover all ranks. Errors: largest absolute difference from a single-process fp64"
+    " reference. Memory is per rank and exact, except for the allocator peak. Saved for backward includes the input."
+)
+CUSTOM = "Custom SyncBatchNorm takes {least}%s× as long as torch.nn.SyncBatchNorm."
 KINDS = (
     Kind(
-        *("batch_norm", RESULT),
-        lead=(
-            "Custom SyncBatchNorm takes {least}\N{EN DASH}{most}× as long as torch.nn.SyncBatchNorm.",
-            "Custom SyncBatchNorm takes {least}× as long as torch.nn.SyncBatchNorm.",
-        ),
+        *("batch_norm", RESULT, (CUSTOM % "\N{EN DASH}{most}", CUSTOM % "")),
         parts=("Largest difference: {name}, {time} vs. {torch_time}.",),
     ),
 )
@@ -142,52 +142,25 @@ KINDS = (
 
 def findings(data: ReportData) -> list[Finding]:
     """Return where the custom layer differs most from torch's on the same input, one for each shape and stack."""
-    rows = data.tables["batch_norms"].dropna(subset="time_s")
-    groups = rows.groupby(["nodes", "gpus_per_node", "stack", "backend"], sort=True)
-    found = [finding for _, group in groups if (finding := _comparison(group, data.names))]
+    rows, found = data.tables["batch_norms"].dropna(subset="time_s"), []
+    by_cell = {row.cell: row for row in rows.itertuples()}
+    custom, torch = (rows[rows["implementation"] == name] for name in ("own", "torch"))
+    place, inputs = ["nodes", "gpus_per_node", "stack", "backend"], ["batch_size", "hidden", "dtype"]
+    pairs = custom.merge(torch, on=[*place, *inputs], suffixes=("", "_torch"))
+    pairs["time_ratio"] = (pairs["time_s"] / pairs["time_s_torch"]).astype(float)
+    for _, group in pairs.groupby(place, sort=True):
+        ratios = group["time_ratio"]
+        largest = group.loc[np.log(ratios).abs().idxmax()]
+        cells = (largest["cell"], largest["cell_torch"])
+        values = {"time_ratio": largest["time_ratio"], "least_ratio": ratios.min(), "most_ratio": ratios.max()}
+        time, torch_time = (Value.of(by_cell[cell], BOTH_PASSES) for cell in cells)
+        values |= {"num_inputs": len(group), "time": time, "torch_time": torch_time}
+        least, most = ratio_text(ratios.min()), ratio_text(ratios.max())
+        words = {"name": data.names[cells[0]], "least": least, "most": most if most != least else None}
+        found.append(Finding("batch_norm", values, (of_cells("batch_norms", cells),), cells, "batch-norms", words))
     found.sort(key=lambda finding: -abs(np.log(finding.values["time_ratio"])))
     return found[:MOST_FINDINGS]
 
 
-def _comparison(rows: pd.DataFrame, names: dict[str, str]) -> Finding | None:
-    """Return the time ratios of the custom layer and torch's on the same input; None without such an input."""
-    key = ["batch_size", "hidden", "dtype", "stack", "backend"]
-    cells = rows.pivot_table(index=key, columns="implementation", values="cell", aggfunc="first")
-    if not {"own", "torch"} <= set(cells) or (cells := cells[["own", "torch"]].dropna()).empty:
-        return None
-    by_cell = {row.cell: row for row in rows.itertuples()}
-    pairs = [(by_cell[custom], by_cell[torch]) for custom, torch in cells.to_numpy()]
-    ratios = [float(custom.time_s / torch.time_s) for custom, torch in pairs]
-    most = int(np.abs(np.log(ratios)).argmax())
-    custom, torch = pairs[most]
-    values = {
-        "name": names[custom.cell],
-        "time_ratio": ratios[most],
-        "least_ratio": min(ratios),
-        "most_ratio": max(ratios),
-        "time": Value.of(custom, BOTH_PASSES),
-        "torch_time": Value.of(torch, BOTH_PASSES),
-        "num_inputs": len(ratios),
-    }
-    least, most = ratio_text(values["least_ratio"]), ratio_text(values["most_ratio"])
-    words = {"least": least, "most": most if most != least else None}
-    pair = (custom.cell, torch.cell)
-    return Finding("batch_norm", values, (of_cells("batch_norms", pair),), pair, "batch-norms", words)
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not cells_of(campaign, "sync_batchnorm"):
-        return []
-    text = (
-        "One iteration is the forward and backward pass of one layer, with a device synchronization in between."
-        " Batch: rows per rank; the statistics cover all ranks. Errors: largest absolute difference from a"
-        " single-process fp64 reference, over ranks and launches. Memory is per rank and exact, except for the"
-        " allocator peak. Saved for backward includes the input."
-    )
-    return [("Batch norm", text)]
-
-
-TABLES = {
-    "batch_norms": TableSpec(BATCH_NORMS, lambda campaign, tables: batch_norms_table(campaign, tables["measurements"]))
-}
-TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, methods=methods, kinds=KINDS)
+TABLES = {"batch_norms": TableSpec.of(BATCH_NORMS, batch_norms_table, "campaign", "measurements")}
+TOPIC = Topic("sync_batchnorm", "Synchronized batch norm", TABLES, section, findings, kinds=KINDS)

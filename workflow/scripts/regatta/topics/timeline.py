@@ -11,8 +11,8 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, long_duration, natural, plural, rank_time, ranks_word
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.findings import RESULT, Kind
-from regatta.report.findings import Advice, Finding, file_of, of_rows, percent_number
+from regatta.kit.findings import LOW, NOTE, RESULT, Kind
+from regatta.report.findings import Finding, Source, file_of, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table
 from regatta.store.launch_times import utc_seconds
@@ -142,7 +142,7 @@ def _allocation(attempt: dict) -> dict:
     place = [attempt, *launches]  # a job that started no launch, or whose batch.json is gone
     nodes = next((row["nodes"] for row in place if row.get("nodes") is not None), None)
     gpus = next((row["gpus_per_node"] for row in place if row.get("gpus_per_node") is not None), None)
-    hosts = sorted({host for row in launches for host in (row["hosts"] or "").split(", ") if host}, key=natural)
+    hosts = sorted(_hosts(launches), key=natural)
     row = {name: attempt.get(name) for name in (*JOBS, "start_s", "end_s", "clock_step_s")}
     row |= {"hosts": ", ".join(hosts) or None, "nodes": nodes, "gpus_per_node": gpus, "num_launches": len(launches)}
     shares = [_share(launch, nodes, gpus) for launch in launches]
@@ -165,6 +165,10 @@ def _allocation(attempt: dict) -> dict:
     return row
 
 
+def _hosts(launches: list[dict]) -> set[str]:
+    return {host for row in launches for host in (row["hosts"] or "").split(", ") if host}
+
+
 def _share(launch: dict, nodes: int | None, gpus_per_node: int | None) -> float:
     """Return the part of an allocation's ranks that a launch uses: below 1 in a sweep, and in a packed allocation."""
     sizes = (launch["nodes"], launch["gpus_per_node"], nodes, gpus_per_node)
@@ -177,7 +181,6 @@ def _weighted(launches: list[dict], shares: list[float], name: str) -> float:
 
 # The section.
 
-MAX_IDLE_RATIO = 0.25  # above this share of the allocated time, idle time is a finding
 # Parts of the allocated time, as in a sentence.
 PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and checks"}
 PARTS |= {"launch_start": "launch startup", "idle": "idle"}
@@ -191,33 +194,30 @@ SHARES = (
 
 
 def section(data: ReportData) -> Section:
-    """Return the chart of launches by host, and the shares of the allocated time, in total and by shape."""
-    timeline = data.tables["timeline"]
-    launches = plain_rows(timeline, tuple(TIMELINE))
-    allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
-    if not launches:
+    """Return the chart of launches by host, and the shares of the allocated time by shape."""
+    timeline, known = data.tables["timeline"], _known_allocations(data)
+    if timeline.empty:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
-    known = [row for row in allocations if row["gpu_hours"] is not None]  # start and end were recorded
-    hours = allocated_hours(known)
-    content = {
-        "lead": _lead(launches),
-        "gantt": chart(launches, allocations, data.device),
-        "shares": shares_text(hours, data.device),
-        "unknown": _unknown_text(len(allocations) - len(known), len(allocations)),
-        "file": file_of("timeline"),
-    }
-    tables = (_shares_table(known, data.device),) if hours["total"] else ()
+    allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
+    repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
+    launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
+    gantt = chart(launches, allocations, data.device)
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    tables += (replace(table, is_words=True),)
-    state = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
+    tables, state = (replace(table, is_words=True),), plural(len(timeline), "launch", "launches")
+    if known:
+        hours = allocated_hours(known)
+        tables = (_shares_table(known, data.device), *tables)
+        state = f"{percent_number(hours['idle'] / hours['total'])} % idle"
+    content = {"gantt": gantt}
     return Section(
-        "timeline",
-        "Timeline",
-        template="timeline.html.j2",
-        content=content,
-        tables=tables,
-        state=(state or plural(len(launches), "launch", "launches"), "quiet"),
+        "timeline", "Timeline", template="timeline.html.j2", content=content, tables=tables, state=(state, "quiet")
     )
+
+
+def _known_allocations(data: ReportData) -> list[dict]:
+    """Return the rows of allocations.csv whose start and end were recorded; none if they took no time."""
+    known = data.tables["allocations"].dropna(subset="gpu_hours")
+    return plain_rows(known, tuple(ALLOCATIONS)) if known["gpu_hours"].sum() > 0 else []
 
 
 def allocated_hours(allocations: list[dict]) -> dict[str, float]:
@@ -234,14 +234,6 @@ def allocated_hours(allocations: list[dict]) -> dict[str, float]:
     return found
 
 
-def shares_text(hours: dict[str, float], device: str) -> str:
-    """Return `Allocated 12.4 GPU hours: 71 % measuring, ..., 8 % idle (0.99 GPU hours).`; empty if none is known."""
-    if not hours["total"]:
-        return ""
-    listed = ", ".join(f"{percent_number(hours[part] / hours['total'])} % {label}" for part, label in PARTS.items())
-    return f"Allocated {rank_time(hours['total'], device)}: {listed} ({rank_time(hours['idle'], device)})."
-
-
 def _shares_table(allocations: list[dict], device: str) -> Table:
     rows = []
     for (nodes, gpus), of in sorted(grouped(allocations, ("nodes", "gpus_per_node")).items()):
@@ -253,91 +245,101 @@ def _shares_table(allocations: list[dict], device: str) -> Table:
     return Table.of_columns(caption, SHARES, pd.DataFrame(rows), device, ("allocations",))
 
 
-def _lead(launches: list[dict]) -> str:
-    hosts = {host for row in launches for host in (row["hosts"] or "").split(", ") if host}
-    counted = plural(len(launches), "launch", "launches") + (f" on {plural(len(hosts), 'host')}" if hosts else "")
-    known = [row for row in launches if row["duration_s"] is not None]
-    if not known:
-        return f"{counted}, without recorded times."
-    first = min(row["start_utc"] for row in known)
-    elapsed = long_duration(max(row["end_s"] for row in known) / 3600)
-    num_unknown = len(launches) - len(known)
-    unknown = f" Times not recorded: {plural(num_unknown, 'launch', 'launches')}." if num_unknown else ""
-    return f"{counted}: {elapsed} from {first}.{unknown}"
-
-
-def _unknown_text(num_unknown: int, num: int) -> str:
-    if not num_unknown:
-        return ""
-    if num_unknown == num:
-        return "Start and end of allocations were not recorded: idle time unknown."
-    which = f"{num_unknown} of {plural(num, 'allocation')}"
-    return f"Start or end of {which} not recorded: excluded from these shares, idle time unknown."
-
-
 KINDS = (
     Kind(
-        *("idle_allocations", RESULT),
-        lead="Allocations idle for {share} % of their time: {idle} of {allocated} in {num:allocation}.",
+        *("launches", RESULT),
+        lead=(
+            "{num:launch/launches} on {num_hosts:host}: {elapsed} from {first}.",
+            "{num:launch/launches}: {elapsed} from {first}.",
+            "{num:launch/launches}, without recorded times.",
+        ),
+        parts=("Times not recorded: {num_unknown:launch/launches}.",),
+    ),
+    Kind(
+        *("allocated_time", RESULT),
+        lead=(
+            "Allocated {allocated}: {shares} ({idle}).",
+            "Start and end of allocations were not recorded: idle time unknown.",
+        ),
+        parts=("Start or end of {num_excluded} of {num:allocation} not recorded: excluded, idle time unknown.",),
+        term="Allocated time",
+        help="An allocation lasts from the first to the last action of the supervisor in a job; waiting in the queue is"
+        " not included. Measuring: iterations and windows. Setup, checks: the rest of the cells. Launch startup:"
+        " launches outside their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape, times"
+        " hours. Shares are computed from sums.",
+    ),
+    Kind(
+        *("clock_step", NOTE),
+        lead="Clock stepped: {way} by {size} during a job ({num:job} affected).",
+        advice="Job durations use the monotonic clock, so hours are correct; launch timestamps in these jobs are not."
+        " Synchronize the clocks of all machines (chrony, ntpd) before a campaign.",
+    ),
+    Kind(
+        *("overlapping_launches", LOW),
+        lead="Overlapping launches: {num} of {num_launches:launch/launches} overlapped with another on the same host.",
+        parts=("Example: {first} and {second} on {host}.",),
+        advice="Launches on a shared host interfere with each other, so their times are not comparable. Check that"
+        " allocations are exclusive and that no other Regatta run uses these hosts.",
+        next_step="run one campaign at a time, on whole nodes: `exclusive: true`",
     ),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the finding on idle allocations, if they are idle for more than MAX_IDLE_RATIO of their time."""
-    table = data.tables["allocations"]
-    known = table[table["gpu_hours"].notna()]
-    hours = allocated_hours(plain_rows(known, tuple(ALLOCATIONS)))
-    if not hours["total"] or hours["idle"] / hours["total"] <= MAX_IDLE_RATIO:
+    """Return when launches ran, what allocations were spent on, and what makes these times doubtful."""
+    return [*_launches(data), *_allocated(data), *_clock_steps(data), *_overlapping(data)]
+
+
+def _launches(data: ReportData) -> list[Finding]:
+    rows = plain_rows(data.tables["timeline"], tuple(TIMELINE))
+    known = [row for row in rows if row["duration_s"] is not None]
+    values: dict[str, object] = {"num": len(rows), "num_hosts": len(_hosts(rows))}
+    words = {}
+    if known:
+        values |= {"elapsed_s": max(row["end_s"] for row in known), "num_unknown": len(rows) - len(known)}
+        words = {"first": min(row["start_utc"] for row in known), "elapsed": long_duration(values["elapsed_s"] / 3600)}
+    return [Finding("launches", values, (Source(file_of("timeline"), what="all rows"),), words=words)] if rows else []
+
+
+def _allocated(data: ReportData) -> list[Finding]:
+    table, known = data.tables["allocations"], _known_allocations(data)
+    if table.empty:
         return []
-    by_idle = known.sort_values("idle_gpu_hours", ascending=False, kind="stable")
-    values = {"idle_hours": hours["idle"], "allocated_hours": hours["total"], "num": len(known), "device": data.device}
-    values["idle_ratio"] = hours["idle"] / hours["total"]
-    words = {name: rank_time(values[f"{name}_hours"], data.device) for name in ("idle", "allocated")}
-    words["share"] = percent_number(values["idle_ratio"])
-    return [Finding("idle_allocations", values, (of_rows("allocations", by_idle),), words=words)]
+    table = table.sort_values("idle_gpu_hours", ascending=False, kind="stable")
+    values, words = {"num": len(table)}, {}
+    if known:
+        hours = allocated_hours(known)
+        values |= {"num_excluded": int(table["gpu_hours"].isna().sum()), "idle_hours": hours["idle"]}
+        values |= {"allocated_hours": hours["total"], "idle_ratio": hours["idle"] / hours["total"]}
+        shares = [f"{percent_number(hours[part] / hours['total'])} % {label}" for part, label in PARTS.items()]
+        words = {name: rank_time(values[f"{name}_hours"], data.device) for name in ("idle", "allocated")}
+        words["shares"] = ", ".join(shares)
+    return [Finding("allocated_time", values, (of_rows("allocations", table),), words=words)]
 
 
-def warnings(data: ReportData) -> list[Advice]:
-    """Return the warnings on clock steps, and on launches that ran on a host at the same time."""
-    pairs, found = overlaps(data.tables["timeline"]), _clock_warnings(data.tables["allocations"])
-    if not pairs:
-        return found
-    names = {name for first, second, _ in pairs for name in (first, second)}
-    rows, ok = data.tables["timeline"], data.ok
-    first, second, host = pairs[0]
-    values = {"num": len(names), "num_launches": len(rows), "num_hosts": len({host for *_, host in pairs})}
-    return [
-        *found,
-        Advice(
-            f"Overlapping launches: {len(names)} of {plural(len(rows), 'launch', 'launches')} overlapped"
-            f" with another launch on the same host (example: {first} and {second} on {host}).",
-            "Launches on a shared host interfere with each other, so their times are not comparable. Check that"
-            " allocations are exclusive and that no other Regatta run uses these hosts.",
-            (of_rows("timeline", rows[rows["launch"].isin(names)]),),
-            values,
-            tuple(ok.loc[ok["launch"].isin(names), "cell"].unique()),
-        ),
-    ]
-
-
-def _clock_warnings(allocations: pd.DataFrame) -> list[Advice]:
-    """Return the warning that the clock was stepped during a job, with the largest step first."""
-    rows = allocations[allocations["clock_step_s"].notna()]
+def _clock_steps(data: ReportData) -> list[Finding]:
+    """Return the finding that the clock was stepped during jobs, with the largest step first."""
+    rows = data.tables["allocations"].dropna(subset="clock_step_s")
     if rows.empty:
         return []
     rows = rows.sort_values("clock_step_s", key=abs, ascending=False, kind="stable")
     step_s = float(rows["clock_step_s"].iloc[0])
-    size, way = elapsed_text(round(abs(step_s))), "forward" if step_s > 0 else "back"
-    return [
-        Advice(
-            f"Clock stepped {way} by {size} during a job ({plural(len(rows), 'job')} affected).",
-            "Job durations use the monotonic clock, so hours are correct; launch timestamps in these jobs are not."
-            " Synchronize the clocks of all machines (chrony, ntpd) before a campaign.",
-            (of_rows("allocations", rows),),
-            {"step_s": step_s, "num": len(rows)},
-        )
-    ]
+    words = {"size": elapsed_text(round(abs(step_s))), "way": "forward" if step_s > 0 else "back"}
+    values = {"step_s": step_s, "num": len(rows)}
+    return [Finding("clock_step", values, (of_rows("allocations", rows),), (), "warnings", words)]
+
+
+def _overlapping(data: ReportData) -> list[Finding]:
+    """Return the finding that launches ran on a host at the same time."""
+    pairs, rows = overlaps(data.tables["timeline"]), data.tables["timeline"]
+    if not pairs:
+        return []
+    names = {name for first, second, _ in pairs for name in (first, second)}
+    values = {"num": len(names), "num_launches": len(rows), "num_hosts": len({host for *_, host in pairs})}
+    words = dict(zip(("first", "second", "host"), pairs[0], strict=True))
+    source, ok = of_rows("timeline", rows[rows["launch"].isin(names)]), data.ok
+    cells = tuple(ok.loc[ok["launch"].isin(names), "cell"].unique())
+    return [Finding("overlapping_launches", values, (source,), cells, "warnings", words)]
 
 
 def overlaps(timeline: pd.DataFrame) -> list[tuple[str, str, str]]:
@@ -360,24 +362,8 @@ def overlaps(timeline: pd.DataFrame) -> list[tuple[str, str, str]]:
     return found
 
 
-def methods(_campaign: dict) -> list[tuple[str, str]]:
-    text = (
-        "An allocation lasts from the first to the last action of the supervisor in a job; waiting in the queue is not"
-        " included. Measuring: samples and windows. Setup, checks: the rest of the cells. Launch startup: launches"
-        " outside their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape, times hours."
-        " Shares are computed from sums."
-    )
-    return [("Allocated time", text)]
-
-
 TABLES = {
-    "timeline": TableSpec(TIMELINE, lambda _, tables: timeline_table(tables["launches"], tables["jobs"])),
-    "allocations": TableSpec(ALLOCATIONS, lambda _, tables: allocations_table(tables["launches"], tables["jobs"])),
+    "timeline": TableSpec.of(TIMELINE, timeline_table, "launches", "jobs"),
+    "allocations": TableSpec.of(ALLOCATIONS, allocations_table, "launches", "jobs"),
 }
-TOPIC = Topic(
-    *("timeline", "Timeline", TABLES, section, findings),
-    warnings=warnings,
-    methods=methods,
-    is_of_sweeps=True,
-    kinds=KINDS,
-)
+TOPIC = Topic(*("timeline", "Timeline", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)

@@ -11,10 +11,9 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
-from regatta.core.text import plural
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, number_text
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
-from regatta.report.findings import Advice, Finding, of_cells
+from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table, how_to_read, name_rows, on_one_shape, panels
 from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
 from regatta.store.collect import cell_row
@@ -266,11 +265,26 @@ KINDS = (
             *("test accuracy {accuracy_ratio}", "{name}", "within noise: {near}"),
             *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads"),
         ),
+        term="Training runs",
+        help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
+        " times of the slowest rank. Images/s: training images per epoch on all ranks / median training time of an"
+        " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
+        " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
+        " last epoch; median over launches. Chance level of 100 classes: accuracy 1 %, test loss ln 100 = 4.61. The"
+        " first epoch includes one-time setup. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
+        " threads; on a GPU they are not.",
     ),
     Kind(
         *("training", RESULT),
         lead="{name}: {epochs:epoch} in {total}, test accuracy {accuracy}.",
         parts=(FASTEST,),
+    ),
+    Kind(
+        *("different_losses", FAIR),
+        lead="Different losses: launches of a CPU training run differ in {num} of {num_known:cell}.",
+        parts=("Example: {name}.",),
+        advice="With the same seed, ranks, torch version, CPU model and number of threads, losses are bitwise"
+        " identical. If Provenance shows that these are the same, a strategy or an operator is nondeterministic.",
     ),
 )
 
@@ -298,7 +312,7 @@ def findings(data: ReportData) -> list[Finding]:
         }
         source = of_cells("training_runs", [fastest.cell, *compared])
         found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
-    return [*map(_summary, found[:1], [len(found)]), *found]
+    return [*map(_summary, found[:1], [len(found)]), *found, *_different_losses(data)]
 
 
 def _summary(first: Finding, num_workloads: int) -> Finding:
@@ -309,48 +323,19 @@ def _summary(first: Finding, num_workloads: int) -> Finding:
     return Finding("training_runs", values, first.sources, first.cells, ANCHOR, words)
 
 
-def warnings(data: ReportData) -> list[Advice]:
-    """Warn of different losses on CPUs, where a run repeats to the last digit; on a GPU it does not."""
+def _different_losses(data: ReportData) -> list[Finding]:
+    """Return the finding on different losses on CPUs, where a run repeats to the last digit; on a GPU it does not."""
     runs = data.tables["training_runs"]
     on_cpu = runs[(runs["device"] == "cpu") & runs["has_same_losses"].notna()]
-    other = on_cpu[~on_cpu["has_same_losses"].astype(bool)]
-    if other.empty:
+    cells = tuple(on_cpu.loc[~on_cpu["has_same_losses"].astype(bool), "cell"])
+    if not cells:
         return []
-    return [
-        Advice(
-            f"Final losses differ between launches of the same CPU training run: {plural(len(other), 'cell')} of"
-            f" {len(on_cpu)}, such as {data.names[other['cell'].iloc[0]]}.",
-            "With the same seed, ranks, torch version, CPU model and number of threads, losses are bitwise identical."
-            " If Provenance shows that these are the same, a strategy or an operator is nondeterministic.",
-            (of_cells("training_runs", other["cell"]),),
-            {"num": len(other), "num_known": len(on_cpu)},
-        )
-    ]
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not cells_of(campaign, BENCHMARK):
-        return []
-    text = (
-        "One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
-        " times of the slowest rank. Images/s: training images per epoch on all ranks / median training time of an"
-        " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
-        " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
-        " last epoch; median over launches. Chance level of 100 classes: accuracy 1 %, test loss ln 100 = 4.61. The"
-        " first epoch includes one-time setup. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
-        " threads; on a GPU they are not."
-    )
-    return [("Training runs", text)]
+    values, words = {"num": len(cells), "num_known": len(on_cpu)}, {"name": data.names[cells[0]]}
+    return [Finding("different_losses", values, (of_cells("training_runs", cells),), cells, "warnings", words)]
 
 
 TABLES = {
-    "training_runs": TableSpec(
-        TRAINING_RUNS, lambda campaign, tables: training_runs_table(campaign, tables["measurements"], tables["epochs"])
-    ),
-    "training_ranks": TableSpec(
-        TRAINING_RANKS, lambda campaign, tables: training_ranks_table(campaign, tables["ranks"])
-    ),
+    "training_runs": TableSpec.of(TRAINING_RUNS, training_runs_table, "campaign", "measurements", "epochs"),
+    "training_ranks": TableSpec.of(TRAINING_RANKS, training_ranks_table, "campaign", "ranks"),
 }
-TOPIC = Topic(
-    *("training_runs", "Training runs", TABLES, section, findings), warnings=warnings, methods=methods, kinds=KINDS
-)
+TOPIC = Topic(*("training_runs", "Training runs", TABLES, section, findings), kinds=KINDS)

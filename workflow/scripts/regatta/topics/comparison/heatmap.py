@@ -9,21 +9,14 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, is_unknown, plural, shape
-from regatta.report.findings import percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import ORDER
 from regatta.report.rows import table_rows
 from regatta.topics.comparison import texts
+from regatta.topics.comparison.texts import difference_text
 
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
 SCALE_END = 1.2  # ratio with the strongest color, and 1 / 1.2
-MINUS = "\N{MINUS SIGN}"
-
-
-def difference_text(ratio: float) -> str:
-    """Return a ratio of times as a signed difference in percent: +2.1, −50."""
-    number = percent_number(ratio - 1)
-    return number.replace("-", MINUS) if number.startswith("-") else number if number == "0.0" else f"+{number}"
 
 
 def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str]) -> list[Matrix]:
@@ -54,8 +47,9 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
         for (_, subject), by_row in groups.items()
     )
     is_folded = sum(len(group.rows) for group in found) > MOST_ROWS_OPEN
-    pair = texts.pair_text(rows) if rows["axis"].iloc[0] != "campaign" else f"{texts.TEST} vs. {texts.BASE}"
-    caption = f"{pair}: change in time (%); positive: {texts.sides_text(rows)[1]} is slower"
+    reference, value = texts.sides_text(rows)
+    pair = texts.pair_text(rows) if rows["axis"].iloc[0] != "campaign" else f"{value} vs. {reference}"
+    caption = f"{pair}: change in time (%); positive: {value} is slower"
     label = "Ratios" if is_only else f"Ratios of {pair}"
     groups_shown = tuple(Group(group.name, group.rows, _summary(group.rows)) for group in found)
     return Matrix(caption, tuple(shape(*place) for place in places), groups_shown, is_folded, label)
@@ -70,10 +64,9 @@ def _square(row) -> Square:
     if is_unknown(row.time_ratio):
         return Square(UNKNOWN, None, "missing", cells, f"{row.cell_name.brief}: no valid launches", others=others)
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
-    note = f"{row.cell_name.brief}: ratio {texts.interval_text(row)}, n = {texts.launches_text(row)}"
-    note = f"{note}: {texts.verdict_text(row)}"
+    note = f"{row.cell_name.brief}: {texts.row_text(row)}"
     state = "unsettled" if texts.is_unsettled(row) else row.verdict
-    state += " insignificant" if texts.is_insignificant(row) else ""
+    state += " insignificant" if not is_unknown(row.p_adjusted) and texts.direction_of(row) is None else ""
     if 1 / limit <= ratio <= limit:
         return Square(difference_text(ratio), None, state, cells, note, others=others)
     level = abs(math.log(ratio)) / math.log(SCALE_END)

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import plural
-from regatta.core.verdicts import MIN_NOISE_PAIRS
+from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.launchers import STACK_KEYS
-from regatta.report.findings import Advice, Finding, of_rows
+from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
 from regatta.report.rows import table_rows
@@ -55,7 +54,9 @@ def section(data: ReportData) -> Section:
     if num := int((comparisons["axis"] == versus).sum()):
         empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
     environments, alike = tuple(_environments(data)), alike_table(comparisons)
-    lead, found = _lead(axis, comparisons, bool(environments)), (*environments, alike) if alike else environments
+    found = (*environments, alike) if alike else environments
+    lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
+    lead += " Further differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
     if not len(judged):
         return Section("comparisons", "Comparisons", empty, lead, tables=found)
@@ -66,31 +67,42 @@ def section(data: ReportData) -> Section:
 
 def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str], is_report: bool = True) -> dict:
     """Return the content of comparisons.html.j2. names: those of cells by id. is_report: else a page of compare.py."""
-    counts = texts.counts_text(comparisons)
     return {
         "matrices": heatmap.ratio_matrices(comparisons, names),
         "histogram": heatmap.ratio_histogram(judged),
-        "histogram_label": f"Ratios of {plural(len(judged), 'pair')}: {counts}",
-        "table": texts.largest_first(judged),
+        "histogram_label": f"Ratios of {plural(len(judged), 'pair')}",
+        "table": largest_first(judged),
         "is_report": is_report,
     }
 
 
 @once_per_report
 def findings(data: ReportData) -> list[Finding]:
-    """Return the counts by verdict, how many pairs differ significantly, in which direction, and the largest effect."""
-    judged = texts.judged_rows(data.tables["comparisons"])
-    if judged.empty:
-        return []
-    decided = texts.largest_effect(judged)
-    values = texts.finding_values(judged.assign(label=judged["cell"].map(data.names)))
-    rows = pd.concat([decided, judged.drop(decided.index)])
-    sources = (of_rows("comparisons", rows, ("cell", "reference")),)
-    return [Finding("comparisons", values, sources, tuple(decided["cell"]), "comparisons")]
+    """Return the statement on the compared pairs with the verdicts behind it, and the warnings."""
+    comparisons, blocks = data.tables["comparisons"], in_blocks(data)
+    judged = texts.judged_rows(comparisons)
+    judged = judged.assign(label=judged["cell"].map(data.names))
+    largest_first = pd.concat([texts.largest_effect(judged), judged]).drop_duplicates("cell")
+    found = texts.compared_findings(judged, (_rows(largest_first),))
+    found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
+    alike, num_alike, expected = tables.alike_that_differ(comparisons)
+    if len(alike):
+        values = {"num": len(alike), "num_pairs": num_alike, "expected": expected}
+        found.append(Finding("alike_differ", values, (_rows(alike),), tuple(alike["cell"]), "warnings"))
+    if len(blocks):
+        values = {"num": len(blocks), "num_pairs": int(comparisons["verdict"].notna().sum())}
+        words = {"axis": texts.axis_label(blocks["axis"].iloc[0])}
+        words["stacks"] = "Stacks" if "stack" in set(blocks["axis"]) else ""
+        found.append(Finding("not_interleaved", values, (_rows(blocks),), (), "warnings", words))
+    if len(undecided := judged[judged["verdict"] == "inconclusive"]):
+        values = {"num": len(undecided), "num_pairs": len(judged)}
+        values["repeats"] = texts.repeats_needed(undecided, data.campaign["repeats"])
+        found.append(Finding("open_pairs", values, (_rows(undecided),), (), "warnings"))
+    return found
 
 
-def sentence(finding: Finding) -> str:
-    return texts.finding_text(finding.values)
+def _rows(comparisons: pd.DataFrame) -> Source:
+    return of_rows("comparisons", comparisons, ("cell", "reference"))
 
 
 MIN_LAUNCHES_ORDER = 2  # per side; one launch of each cannot alternate
@@ -116,59 +128,6 @@ def in_blocks(data: ReportData) -> pd.DataFrame:
     return rows[pd.Series(is_apart, rows.index, dtype=bool)]
 
 
-def warnings(data: ReportData) -> list[Advice]:
-    """Return the warning on pairs that were not interleaved in time."""
-    rows = in_blocks(data)
-    if rows.empty:
-        return []
-    values = {"num": len(rows), "num_pairs": int(data.tables["comparisons"]["verdict"].notna().sum())}
-    text = (
-        f"Not interleaved: in {values['num']:,} of {plural(values['num_pairs'], 'compared pair')}, all launches of one"
-        f" side started before all of the other ({texts.axis_label(rows['axis'].iloc[0])})."
-    )
-    advice = "A change of the machine over time can look like a difference between the two sides."
-    if "stack" in set(rows["axis"]):
-        advice += " Stacks alternate within a batch: measure both in one campaign."
-    return [Advice(text, advice, (of_rows("comparisons", rows, ("cell", "reference")),), values)]
-
-
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not tables.cell_pairs(campaign) and not tables.alike_stacks(campaign):
-        return []
-    text = (
-        "Ratio of the geometric means of primary times over launches. Above 1 is slower."
-        f" From {MIN_LAUNCHES} launches per side: 95 % moderated t interval of logarithms. Its variance is stabilized"
-        " by that of all compared pairs (empirical Bayes). Launches that shared an allocation are paired; others have"
-        " Welch's degrees of freedom. With several allocations, their means are the unit. If successive launches are"
-        " correlated (lag 1, pooled over pairs, one-sided p < 0.05), intervals are widened accordingly. Slower, faster:"
-        f" the whole interval lies beyond the margin, and corrected p ≤ {FALSE_DISCOVERIES:g} (moderated t test,"
-        " Benjamini-Hochberg over all rows)."
-        f" Equivalent: the whole interval lies within the margin, with at least {MIN_LAUNCHES} launches per side."
-        " Statistically significant: the interval excludes 1 with the same corrected p, regardless of the margin."
-        " Margin not settled: the same, but the interval includes the limit of the margin. No test combines pairs,"
-        " since cells measured in the same launches are not independent. Margin: the"
-        f" campaign's (default {100 * tables.MARGIN:g} %), and at least the noise floor of identical stacks (A/A): the"
-        " 97.5 % quantile of t times the robust standard deviation of their log ratios, given at least"
-        f" {MIN_NOISE_PAIRS} pairs with {MIN_LAUNCHES} or more launches. A/A pairs get no verdict."
-    )
-    width = (
-        "√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are not"
-        " statistically significant; a difference of exactly this size is"
-        " detected in about half of all campaigns. A verdict"
-        f" also requires the corrected p ≤ {FALSE_DISCOVERIES:g}."
-    )
-    return [("Comparisons", text), ("Half-width of an interval", width)]
-
-
-def _lead(axis: str, comparisons: pd.DataFrame, has_environments: bool) -> str:
-    judged = texts.judged_rows(comparisons)
-    sentences = [f"Cells that differ only in {axis}.", texts.COMPARED]
-    sentences += ["Further differences are listed below."] if has_environments else []
-    sentences += [f"Margin: {texts.margin_text(judged)}."] if len(judged) else []
-    sentences += filter(None, [texts.correlation_text(comparisons)])
-    return " ".join([*sentences, *tables.shifts_of_alike(comparisons)])
-
-
 def alike_table(comparisons: pd.DataFrame) -> Table | None:
     """Return the rows of stacks that differ only in their names (A/A), those furthest from 1; None if none exist."""
     rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
@@ -177,7 +136,33 @@ def alike_table(comparisons: pd.DataFrame) -> Table | None:
     largest = tables.by_effect(texts.with_labels(rows)).head(MAX_ALIKE)
     num = f"{len(rows)}" if len(largest) == len(rows) else f"largest {len(largest)} of {len(rows)}"
     title = f"{texts.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
-    return texts.comparison_table(title, largest, ("comparisons",), has_verdict=False)
+    return comparison_table(title, largest, ("comparisons",), has_verdict=False)
+
+
+LABEL = Column("label", "cell", TEXT)
+VERDICT = Column("verdict", "verdict", TEXT, text=texts.verdict_text)
+LAUNCHES = Column("num_launches", "n", WHOLE, text=texts.launches_text)
+
+
+def comparison_table(
+    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
+) -> Table:
+    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
+    words = dict(zip(("reference", "other"), texts.sides_text(labeled), strict=True))
+    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *tables.COMPARISONS.of_table("pairs"), LAUNCHES)
+    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
+
+
+MOST_ROWS = 40  # of the table; the others are in comparisons.csv
+
+
+def largest_first(judged: pd.DataFrame) -> Table:
+    """Return the rows with the largest effects. judged: of `judged_rows`."""
+    shown = tables.by_effect(texts.with_labels(judged)).head(MOST_ROWS)
+    title = "Comparisons, largest effect first"
+    if len(shown) < len(judged):
+        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
+    return comparison_table(title, shown, ("comparisons",))
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
@@ -331,4 +316,4 @@ TABLES = {
         tables.COMPARISONS, lambda campaign, known: tables.comparisons_table(campaign, known["measurements"])
     )
 }
-TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, sentence, warnings, methods)
+TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, kinds=texts.KINDS)

@@ -14,10 +14,9 @@ import pandas as pd
 from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json, field_value
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.names import cell_names
 from regatta.core.statistics import interval_values
-from regatta.core.text import is_unknown, plural, ratio_text
-from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, sign_test
+from regatta.core.text import is_unknown
+from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor
 from regatta.kit.columns import EACH, FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, make_table
@@ -151,8 +150,8 @@ COMPARISONS = Columns(
 )
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
-FAR_NOISE = 2  # multiple of the noise floor beyond which an A/A pair is reported; at 1, one of 40 would be
-ALIKE_P = 0.01  # p of a sign test below which the ratios of identical stacks are reported to be on one side of 1
+ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance
+ALIKE_P = 0.01  # of a binomial test below which more do than by chance
 
 Times = dict[int, tuple[str, float]]  # repeat -> (batch, primary time) of one cell's ok launches
 
@@ -207,37 +206,17 @@ def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
     return margins
 
 
-def shifts_of_alike(comparisons: pd.DataFrame) -> list[str]:
-    """Return a sentence for each pair of identical stacks whose ratios are not centered on 1, and for noisy pairs.
+def alike_that_differ(comparisons: pd.DataFrame) -> tuple[pd.DataFrame, int, float]:
+    """Return the A/A rows whose interval excludes 1, of how many, and how many are expected by chance.
 
-    The sign test takes cells of one launch as independent, which they are not: it only selects what to point out.
+    Without rows if chance explains as many. Takes the rows as independent, which those of one launch are not.
     """
-    found = []
-    rows = comparisons[(comparisons["verdict"] == ALIKE) & comparisons["time_ratio"].notna()]
-    for (reference, other), ratios in rows.groupby(["reference_value", "value"], sort=False)["time_ratio"]:
-        ratios = ratios.astype(float).tolist()
-        if sign_test(ratios) < ALIKE_P:
-            num = sum(ratio > 1 for ratio in ratios)
-            found.append(
-                f"Warning: systematic difference between identical stacks: {num} of {len(ratios)} ratios above 1"
-                f" ({other} / {reference})."
-            )
-    return found + [_noisy_text(group) for _, group in rows.groupby("benchmark", sort=False) if len(_noisy(group))]
+    from scipy.special import bdtrc
 
-
-def _noisy(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the A/A rows of one benchmark whose ratio is far beyond the noise floor."""
-    rows = rows[rows[["num_launches", "num_reference_launches"]].min(axis=1) >= MIN_LAUNCHES]
-    floor = noise_floor(rows["time_ratio"].astype(float).tolist())
-    distances = np.abs(np.log(rows["time_ratio"].astype(float)))
-    return rows[distances > (np.inf if floor is None else FAR_NOISE * np.log1p(floor))]
-
-
-def _noisy_text(rows: pd.DataFrame) -> str:
-    noisy, names = by_effect(_noisy(rows)), dict(zip(rows.index, cell_names(rows.to_dict("records")), strict=True))
-    largest = f"{names[noisy.index[0]].without('stack').brief}, ratio {ratio_text(noisy['time_ratio'].iloc[0])}"
-    num = f"{len(noisy)} of {plural(len(rows), 'pair')}"
-    return f"Warning: {num} of identical stacks beyond {FAR_NOISE} times the noise floor (largest: {largest})."
+    rows = comparisons[(comparisons["verdict"] == ALIKE) & (comparisons["interval"] == "interval").fillna(False)]
+    found = rows[(rows["time_low_ratio"] > 1) | (rows["time_high_ratio"] < 1)]
+    is_chance = not len(found) or bdtrc(len(found) - 1, len(rows), ALIKE_RATIO) >= ALIKE_P
+    return found.head(0) if is_chance else found, len(rows), ALIKE_RATIO * len(rows)
 
 
 def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = None) -> dict[str, Times]:

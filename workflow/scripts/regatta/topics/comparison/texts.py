@@ -1,125 +1,188 @@
-"""Comparisons as shown to readers: texts of rows, the table with the largest effect first, and findings."""
+"""Comparisons in words, wherever they are shown: kinds of findings, and texts of rows."""
 
 import json
+import math
 import statistics
 from functools import partial
 
 import pandas as pd
 
-from regatta.core import verdicts
 from regatta.core.benchmarks import all_axes
-from regatta.core.moderation import MIN_LAUNCHES, MOST_LAUNCHES
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
-from regatta.core.text import UNKNOWN, is_unknown, percent, plural, size
-from regatta.core.verdicts import settled_direction
-from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.panels import Table
-from regatta.topics.comparison.tables import ALIKE, COMPARISONS, RATIO, by_effect
+from regatta.core.text import is_unknown, plural, size, with_minus_signs
+from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
+from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind
+from regatta.report.findings import Finding, Source, percent_number
+from regatta.topics.comparison.tables import ALIKE, MARGIN, RATIO, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
 NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
-SETTLED_BY = ["time_low_ratio", "time_high_ratio", "p_adjusted"]  # the columns that settle a direction
-SOURCES = {"campaign": "from the campaign", "default": "default", "option": "from the command line"}
-BASE, TEST = "base", "test"  # the words for two campaigns
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
+# The statement on the pairs of two values. With `axis` it names the value to use, as the report's summary does.
+LINE = "comparison"
+OF_MARGIN = (
+    "{num_beyond} by more than the {margin} margin",
+    "{num_open} may or may not exceed the {margin} margin",
+    "none by more than the {limit} margin",
+    "{few:cell/cells} with too few launches for a verdict",
+)
+KINDS = (
+    Kind(
+        *("one_is_slower", SUMMARY),
+        lead=("{axis}: {chosen}", "{value} is {word} in {significant} of {num:cell/cells}, by {size} (median)"),
+        parts=(
+            "{other} is {excess} slower (median of {num:cell/cells}, {significant} significantly)",
+            "the other way round in {opposite}",
+            *OF_MARGIN,
+        ),
+        line=LINE,
+        term="Comparisons",
+        help="Ratio of the geometric means of primary times over launches; above 1 is slower. From"
+        f" {MIN_LAUNCHES} launches per side, it has a 95 % t interval of logarithms, moderated by the variance of all"
+        " compared pairs and widened if successive launches are correlated. Launches of one allocation are paired. With"
+        " several allocations, their means are the unit. Slower, faster: the interval lies beyond the margin, and"
+        f" p ≤ {FALSE_DISCOVERIES:g}, corrected over all rows (Benjamini-Hochberg). Equivalent: it lies within the"
+        " margin. Significant: it excludes 1 with the same p, regardless of the margin. Inconclusive: all others. No"
+        " test combines pairs, as cells of one launch are not independent. Margin: the campaign's"
+        f" (default {100 * MARGIN:g} %), and at least the noise floor of {MIN_NOISE_PAIRS} or more pairs of identical"
+        " stacks (A/A), which get no verdict.",
+    ),
+    Kind(
+        *("equal", SUMMARY),
+        lead=("{axis}: either, equal within {within}", "{value} and {reference} are equal within {within}"),
+        parts=("{num:cell/cells}",),
+        line=LINE,
+    ),
+    Kind(
+        *("both_ways", SUMMARY),
+        lead=(
+            "{axis}: depends on the cell",
+            "{value} is slower in {slower}, {reference} in {faster} of {num:cell/cells}",
+        ),
+        parts=("{other} is slower in {slower}, {reference} in {faster} of {num:cell/cells}", *OF_MARGIN),
+        line=LINE,
+    ),
+    Kind(
+        *("uncertain", SUMMARY),
+        lead=("{axis}: uncertain, {value} is {span}", "{value} is {span}"),
+        parts=("significantly slower in {slower} of {num}", "significantly faster in {faster} of {num}", *OF_MARGIN),
+        line=LINE,
+    ),
+    Kind(
+        *("too_few_launches", SUMMARY),
+        lead=("{axis}: uncertain, too few launches for a verdict", "{value}: too few launches for a verdict"),
+        parts=("median difference {median}",),
+        line=LINE,
+    ),
+    Kind(
+        *("several_values", SUMMARY),
+        lead=("{axis}: {chosen}", "{axis}: any, equal within {within}", "{axis}: compared with {reference}"),
+        parts=("{pairs}",),
+        line=LINE,
+    ),
+    Kind(
+        *("verdicts", RESULT),
+        lead="Verdicts at a margin of {of_margin}: {verdicts}.",
+        parts=(
+            "Differences below {half_width} cannot be detected (median half-width of the 95 % CIs, maximum"
+            " {largest_half_width}).",
+            "Largest difference: {largest}, ratio {largest_text}.",
+            "Successive launches are correlated: {correlations}.",
+            "Variation between allocations is not in the intervals of {num_without} of {num:pair/pairs}.",
+        ),
+        term="Half-width of an interval",
+        help="√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are not"
+        f" statistically significant. A verdict also requires the corrected p ≤ {FALSE_DISCOVERIES:g}.",
+    ),
+    Kind(
+        *("alike_differ", LOW),
+        lead="Identical stacks differ: the 95 % CI excludes 1 in {num} of {num_pairs:pair/pairs}.",
+        parts=("{expected:.1f} are expected by chance.",),
+        advice="Differences between other stacks can have the same cause. Look for other load, shared hosts and drift,"
+        " and measure again.",
+        next_step="free the nodes of other load, then measure again",
+    ),
+    Kind(
+        *("not_interleaved", FAIR),
+        lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs}, all launches of one side started"
+        " before all of the other ({axis}).",
+        advice=(
+            "A change of the machine over time can look like a difference between the two sides. {stacks} alternate"
+            " within a batch: measure both in one campaign.",
+            "A change of the machine over time can look like a difference between the two sides.",
+        ),
+    ),
+    Kind(
+        *("open_pairs", NOTE),
+        lead="Open: the verdict is inconclusive in {num} of {num_pairs:compared pair/compared pairs}.",
+        advice=(
+            "More launches settle most of them: `repeats: {repeats}`.",
+            "Most need more than 100 more launches per side: noise hides differences as large as the margin.",
+        ),
+        next_step="settle open comparisons: `repeats: {repeats}`",
+    ),
+    Kind(
+        *("environment", RESULT),
+        lead=(
+            "{num:environment difference/environment differences}: {names}",
+            "Environments unknown: {unknown}",
+            "No environment difference was recorded",
+        ),
+    ),
+    Kind(
+        *("allocations_excluded", NOTE),
+        lead="variation between allocations is not in the intervals of {num_excluded:cell/cells}: slower and faster"
+        " only beyond {limit} % (margin and allocation_variation)",
+    ),
+    Kind(
+        *("screened", NOTE),
+        lead="{num} of {num_compared:compared cell/compared cells} only screened (fewer than"
+        f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every earlier one by"
+        " more than the margin; expected by chance: at most {most} of {num:cell/cells}",
+    ),
+)
 
-def interval_text(row) -> str:
+KIND_OF = {kind.name: kind for kind in KINDS}
+
+
+def row_text(row: object) -> str:
+    """Return the result on a row: `slower: ratio 1.100 [1.080, 1.120], n = 6`."""
+    return f"{verdict_text(row)}: ratio {interval_text(row)}, n = {launches_text(row)}"
+
+
+def interval_text(row: object) -> str:
     """Return a ratio with its interval, `1.021 [1.018, 1.024]`, or its range, `1.021 (1.010 to 1.030)`."""
     return RATIO.cell(row) if is_unknown(row.time_low_ratio) else f"{RATIO.cell(row)} {RATIO.ends(row)}"
 
 
-def launches_text(row) -> str:
+def launches_text(row: object) -> str:
     """Return n: launches of the cell and of its reference, as one number if they are equal."""
     reference, other = row.num_reference_launches, row.num_launches
     return str(other) if reference == other else f"{other} vs. {reference}"
 
 
-def is_unsettled(row) -> bool:
+def direction_of(row: object) -> str | None:
+    """Return slower or faster if the difference of a row is statistically significant; else None."""
+    return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted)
+
+
+def is_unsettled(row: object) -> bool:
     """Return whether an inconclusive row has a significant direction; only its size against the margin is open."""
-    is_inconclusive = not is_unknown(row.verdict) and row.verdict == "inconclusive"
-    ends = row.time_low_ratio, row.time_high_ratio
-    return is_inconclusive and settled_direction(*ends, row.p_adjusted) is not None
+    return not is_unknown(row.verdict) and row.verdict == "inconclusive" and direction_of(row) is not None
 
 
-def is_insignificant(row) -> bool:
-    """Return whether a row was tested, and its difference is not statistically significant."""
-    tested = not is_unknown(row.p_adjusted)
-    return tested and settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is None
-
-
-def num_unsettled(rows: pd.DataFrame) -> int:
-    return sum(is_unsettled(row) for row in rows.itertuples())
-
-
-def verdict_text(row) -> str:
-    """Return the verdict, and for an inconclusive one the estimated number of launches that would settle it."""
-    if is_unknown(row.verdict):
-        return UNKNOWN
-    ends = row.time_low_ratio, row.time_high_ratio
-    text = verdicts.verdict_text(row.verdict, *ends, row.interval, row.p_adjusted, row.margin_ratio)
-    if row.verdict != "inconclusive":
-        return text
-    if not is_unknown(row.launches_needed):
-        return f"{text}; about {plural(row.launches_needed, 'more launch', 'more launches')} per side needed"
-    if not is_unknown(row.p_value):
-        return f"{text}; more than {MOST_LAUNCHES} launches per side needed"
-    return text
+def difference_text(ratio: float) -> str:
+    """Return a ratio of times as a signed difference in percent: +2.1, −50."""
+    number = percent_number(ratio - 1)
+    return with_minus_signs(number if number == "0.0" or number.startswith("-") else f"+{number}")
 
 
 def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a verdict: launches on both sides, and stacks that are not identical (A/A)."""
     return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
-
-
-def margin_text(judged: pd.DataFrame) -> str:
-    """Return the margin of each benchmark and its source: `3.2 % (noise floor of 9 A/A pairs) of collective`."""
-    margins: dict[str, list[str]] = {}
-    rows = judged[["benchmark", "margin_ratio", "margin_source"]].drop_duplicates()
-    for benchmark, ratio, source in rows.itertuples(index=False):
-        margins.setdefault(f"{percent(ratio)} % ({SOURCES.get(source, source)})", []).append(benchmark)
-    if len(margins) == 1:
-        return next(iter(margins))
-    return ", ".join(f"{text} of {' and '.join(benchmarks)}" for text, benchmarks in margins.items())
-
-
-def half_widths(judged: pd.DataFrame) -> list[float]:
-    """Return half the width of each pair's 95 % interval on a log scale, as a ratio - 1, ascending.
-
-    Pairs without an interval are left out. An interval around a smaller difference would include 1.
-    """
-    known = judged[(judged["interval"] == "interval").fillna(False)]
-    return sorted((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1)
-
-
-def half_width_values(judged: pd.DataFrame) -> dict | None:
-    """Return median and maximum of the half-widths, and of how many pairs they are known; None without any."""
-    found = half_widths(judged)
-    if not found:
-        return None
-    values = {"median_ratio": float(statistics.median(found)), "max_ratio": float(found[-1])}
-    return values | {"num": len(found), "num_unknown": len(judged) - len(found)}
-
-
-def half_width_text(values: dict | None) -> str:
-    """Return which differences are not statistically significant. values: of `half_width_values`."""
-    if values is None:
-        return f"No confidence intervals: {MIN_LAUNCHES} launches per cell are needed."
-    median, most = (f"{percent(values[name])} %" for name in ("median_ratio", "max_ratio"))
-    pairs = plural(values["num_unknown"], "pair")
-    unknown = f" {pairs} with fewer than {MIN_LAUNCHES} launches: range used." if values["num_unknown"] else ""
-    reach = f" (median half-width of the 95 % CIs; maximum {most})" if values["num"] > 1 else ""
-    return f"Resolution: differences below about {median} cannot be detected{reach}.{unknown}"
-
-
-def num_significant(judged: pd.DataFrame) -> dict[str, int]:
-    """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
-
-    There is no test over pairs: cells measured in the same launches are not independent.
-    """
-    words = [settled_direction(*row) for row in judged[SETTLED_BY].itertuples(index=False)]
-    return {word: words.count(word) for word in ("slower", "faster")}
 
 
 def is_one_pair(rows: pd.DataFrame) -> bool:
@@ -130,90 +193,167 @@ def is_one_pair(rows: pd.DataFrame) -> bool:
 def direction(judged: pd.DataFrame) -> dict | None:
     """Return which side takes longer, where most pairs differ significantly and nearly all ratios agree."""
     ratios = judged["time_ratio"].astype(float)
-    if not len(ratios) or not is_one_pair(judged):
+    if not is_one_pair(judged):
         return None
     is_slower = ratios.median() > 1
     num = num_significant(judged)["slower" if is_slower else "faster"]
     if 2 * num <= len(ratios) or ((ratios > 1) if is_slower else (ratios < 1)).mean() < NEARLY_ALL:
         return None
-    return {
-        "value": sides_text(judged)[1],
-        "is_slower": bool(is_slower),
-        "num": num,
-        "num_pairs": len(ratios),
-        "median_ratio": float(ratios.median()),
-        "most_ratio": float(ratios.max() if is_slower else ratios.min()),
-    }
+    found = {"value": sides_text(judged)[1], "is_slower": bool(is_slower), "num": num, "num_pairs": len(ratios)}
+    most = float(ratios.max() if is_slower else ratios.min())
+    return found | {"median_ratio": float(ratios.median()), "most_ratio": most}
 
 
-def direction_text(found: dict | None) -> str:
-    """Return `bound is significantly slower in 7 of 8 pairs (median of all 2.1 %, maximum 2.8 %)`, or ""."""
-    if found is None:
-        return ""
-    typical, most = (percent(abs(found[name] - 1)) for name in ("median_ratio", "most_ratio"))
-    word = "slower" if found["is_slower"] else "faster"
-    pairs = f"{found['num']} of {plural(found['num_pairs'], 'pair')}"
-    return f"{found['value']} is significantly {word} in {pairs} (median of all {typical} %, maximum {most} %)"
+def num_significant(judged: pd.DataFrame) -> dict[str, int]:
+    """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
 
-
-def significant_text(counts: dict[str, int], num_pairs: int) -> str:
-    """Return `statistically significant in 4 of 8 pairs (3 slower, 1 faster)`. counts: of `num_significant`."""
-    num, pairs = sum(counts.values()), plural(num_pairs, "pair")
-    if not num:
-        return "not statistically significant" + (f" in any of {pairs}" if num_pairs > 1 else "")
-    sides = f"{counts['slower']} slower, {counts['faster']} faster"
-    return "statistically significant" + (f" in {num} of {pairs} ({sides})" if num_pairs > 1 else "")
-
-
-def correlation_text(rows: pd.DataFrame) -> str:
-    """Return a sentence on a significant correlation of successive launches; empty without one."""
-    found = [group for _, group in rows.dropna(subset="launch_correlation").groupby("launch_correlation")]
-    texts = [
-        f"{of_test['launch_correlation'].iloc[0]:.2f} over {plural(len(of_test), 'pair')}, intervals"
-        f" {of_test['widening_ratio'].median():.2f} times as wide"
-        for of_test in found
-    ]
-    return f"Successive launches are correlated: {'; '.join(texts)}." if texts else ""
-
-
-def allocations_text(rows: pd.DataFrame) -> str:
-    """Return a sentence about intervals that exclude variation between allocations; empty without any."""
-    num = int(
-        (~rows["test"].isin([of for (_, is_by_allocation), of in verdicts.TEST.items() if is_by_allocation])).sum()
-    )
-    return (
-        f"Variation between allocations is not in the intervals of {num:,} of {plural(len(rows), 'row')}."
-        if num
-        else ""
-    )
-
-
-def margins_text(margins: tuple[float, ...]) -> str:
-    """Return `5 %`, or `5 % or 3.2 %` where benchmarks have different margins."""
-    return " or ".join(f"{round(100 * margin, 1):g} %" for margin in margins)
-
-
-def counts_text(comparisons: pd.DataFrame) -> str:
-    """Return the number of comparisons by verdict: `14 of 20 comparisons slower, 0 faster, 4 equivalent, ...`."""
-    judged = judged_rows(comparisons)
-    counted = counts_by_word(by_verdict(judged), num_unsettled(judged))
-    listed = ", ".join(f"{num} {word}" for word, num in counted.items() if word != "slower")
-    return f"{counted['slower']} of {plural(len(judged), 'comparison')} slower, {listed}"
+    There is no test over pairs: cells measured in the same launches are not independent.
+    """
+    words = [direction_of(row) for row in judged.itertuples()]
+    return {word: words.count(word) for word in ("slower", "faster")}
 
 
 def by_verdict(judged: pd.DataFrame) -> dict[str, int]:
     return {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
 
 
-def counts_by_word(counts: dict[str, int], unsettled: int) -> dict[str, int]:
-    """Return counts by verdict for people: inconclusive rows with a settled direction are counted separately."""
-    found = counts | {"inconclusive": counts["inconclusive"] - unsettled}
-    return found | ({UNSETTLED: unsettled} if unsettled else {})
+def half_widths(judged: pd.DataFrame) -> dict | None:
+    """Return median and maximum of half the width of the 95 % intervals on a log scale, as ratio - 1.
+
+    An interval around a smaller difference would include 1. num_unknown: pairs without an interval. None without any.
+    """
+    known = judged[(judged["interval"] == "interval").fillna(False)]
+    found = ((known["time_high_ratio"] / known["time_low_ratio"]).astype(float) ** 0.5 - 1).tolist()
+    if not found:
+        return None
+    values = {"median_ratio": statistics.median(found), "max_ratio": max(found)}
+    return values | {"num": len(found), "num_unknown": len(judged) - len(found)}
+
+
+def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) -> list[Finding]:
+    """Return the statement on compared pairs, and the verdicts behind it. judged: of `judged_rows`, with `label`."""
+    if judged.empty:
+        return []
+    counts, fewest = by_verdict(judged), judged[["num_launches", "num_reference_launches"]].min(axis=1)
+    unsettled = sum(is_unsettled(row) for row in judged.itertuples())
+    half, is_campaign = half_widths(judged), judged["axis"] == "campaign"
+    values = {
+        "pair": pair_text(judged),
+        "num": len(judged),
+        "by_verdict": counts,
+        "num_unsettled": unsettled,
+        "num_undecidable": int((fewest < MIN_LAUNCHES).fillna(True).sum()),
+        "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
+        "num_significant": num_significant(judged),
+        "direction": direction(judged),
+        "median_ratio": float(judged["time_ratio"].median()) if is_one_pair(judged) else None,
+        "half_widths": half,
+    }
+    shown = counts | {"inconclusive": counts["inconclusive"] - unsettled, UNSETTLED: unsettled}
+    words = {
+        "of_margin": margin_text(judged),
+        "verdicts": ", ".join(f"{num} {word}" for word, num in shown.items() if num),
+        "half_width": half and f"{percent_number(half['median_ratio'])} %",
+        "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
+        "correlations": correlations(judged),
+        "num_without": int((is_campaign & ~judged["test"].str.endswith("of allocations")).sum()),
+    }
+    decided = largest_effect(judged)
+    for row in decided.itertuples():
+        values |= {"largest": row.label, "largest_ratio": float(row.time_ratio)}
+        words["largest_text"] = interval_text(row)
+    rest = sources, tuple(decided["cell"]), "comparisons"
+    kind, of_statement = statement(judged)
+    is_decidable = values["num_undecidable"] < values["num"]
+    return [
+        Finding(kind, values, *rest, of_statement),
+        *([Finding("verdicts", values, *rest, words)] if is_decidable else []),
+    ]
+
+
+def statement(judged: pd.DataFrame) -> tuple[str, dict]:
+    """Return the kind of the statement on compared pairs, and its words: in a report, it names the value to use."""
+    pairs, axis = [part for _, part in judged.groupby(["reference_value", "value"], sort=False)], judged["axis"].iloc[0]
+    label = axis_label(axis)
+    words = {"other": ""} if axis == "campaign" else {"axis": f"{label[:1].upper()}{label[1:]}"}
+    if len(pairs) == 1:
+        kind, of_pair = _of_pair(judged)
+        return kind, of_pair | words
+    found = [_of_pair(part) for part in pairs]
+    reference = " and ".join(axis_text(axis, value) for value in judged["reference_value"].unique())
+    words |= {"reference": reference, "pairs": "; ".join(KIND_OF[kind].words(of)[0] for kind, of in found)}
+    if all(kind == "equal" for kind, _ in found):
+        words["within"] = within_text(judged)
+    if all(kind == "one_is_slower" and of["word"] == "slower" for kind, of in found):
+        words["chosen"] = reference
+    return "several_values", words
+
+
+def _of_pair(rows: pd.DataFrame) -> tuple[str, dict]:
+    """Return kind and words of the statement on the pairs of two values."""
+    (reference, value), found = sides_text(rows), direction(rows)
+    counts, significant = by_verdict(rows), num_significant(rows)
+    few = int(rows["p_adjusted"].isna().sum())
+    margin, num_open = margins_text(rows["margin_ratio"].unique()), counts["inconclusive"] - few
+    num_beyond = counts["slower"] + counts["faster"]
+    words = {"reference": reference, "value": value, "num": len(rows), "margin": margin, **significant}
+    words |= {"num_beyond": num_beyond, "num_open": num_open, "few": few, "other": value}
+    words["limit"] = "" if num_beyond or num_open else margin
+    if few == len(rows):
+        return "too_few_launches", words | {"median": f"{difference_text(rows['time_ratio'].median())} %"}
+    if found:
+        sides, ratio = (reference, value), found["median_ratio"]
+        (chosen, other), word = (sides, "slower") if found["is_slower"] else (sides[::-1], "faster")
+        words |= {"word": word, "size": f"{percent_number(abs(ratio - 1))} %", "chosen": chosen, "other": other}
+        words |= {"excess": f"{percent_number(max(ratio, 1 / ratio) - 1)} %", "significant": found["num"]}
+        return "one_is_slower", words | {"opposite": sum(significant.values()) - found["num"]}
+    if counts["equivalent"] == len(rows):
+        return "equal", words | {"within": within_text(rows)}
+    if all(significant.values()):
+        return "both_ways", words
+    known = rows[rows["interval"] == "interval"]
+    return "uncertain", words | {"span": span_text(known["time_low_ratio"].min(), known["time_high_ratio"].max())}
+
+
+def within_text(rows: pd.DataFrame) -> str:
+    """Return the largest end of the intervals, up or down."""
+    return f"{percent_number(max(rows['time_high_ratio'].max(), 1 / rows['time_low_ratio'].min()) - 1)} %"
+
+
+def repeats_needed(undecided: pd.DataFrame, repeats: int) -> int | None:
+    """Return the number of launches that settles most of the inconclusive pairs; None if it is too large to predict.
+
+    Pairs whose variation is unknown need as many launches as a test.
+    """
+    fewest = undecided[["num_launches", "num_reference_launches"]].min(axis=1)
+    for_test = (MIN_LAUNCHES - fewest).where(fewest < MIN_LAUNCHES)
+    median = statistics.median_high(undecided["launches_needed"].fillna(for_test).astype(float).fillna(math.inf))
+    return None if math.isinf(median) else repeats + int(median)
+
+
+def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return the slower or faster row with the largest effect, if there is one."""
+    return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
+
+
+def margin_text(judged: pd.DataFrame) -> str:
+    """Return each margin and its source: `3.2 % (noise floor of 9 A/A pairs), 5 % (default)`."""
+    margins = judged[["margin_ratio", "margin_source"]].drop_duplicates().itertuples(index=False)
+    return ", ".join(f"{margins_text([ratio])} ({source})" for ratio, source in margins)
+
+
+def correlations(rows: pd.DataFrame) -> list[str]:
+    """Return each significant correlation of successive launches, and how it widens intervals."""
+    return [
+        f"{correlation:.2f} over {plural(len(of_test), 'pair')}, intervals"
+        f" {of_test['widening_ratio'].median():.2f} times as wide"
+        for correlation, of_test in rows.dropna(subset="launch_correlation").groupby("launch_correlation")
+    ]
 
 
 def pair_text(rows: pd.DataFrame) -> str:
     """Return what is compared: `stack bound vs. contained`, `bucket size 1 MiB vs. 25 MiB`."""
-    [axis], *sides = (list(dict.fromkeys(rows[name])) for name in ("axis", "value", "reference_value"))
+    axis, sides = rows["axis"].iloc[0], (dict.fromkeys(rows[name]) for name in ("value", "reference_value"))
     word = "" if axis == "campaign" else f"{axis_label(axis)} "
     return word + " vs. ".join(" and ".join(axis_text(axis, value) for value in values) for values in sides)
 
@@ -222,7 +362,7 @@ def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
     """Return the words for the reference and for what is compared with it: of two campaigns, base and test."""
     axis = rows["axis"].iloc[0]
     if axis == "campaign":
-        return BASE, TEST
+        return "base", "test"
     if not is_one_pair(rows):
         return "reference", "compared"
     return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
@@ -245,78 +385,6 @@ def axis_text(axis: str, value: str) -> str:
     if known.unit == "bytes":
         return size(typed)
     return f"{f'{typed:g}' if isinstance(typed, float) else typed} {known.unit}"
-
-
-def finding_values(judged: pd.DataFrame) -> dict:
-    """Return the counts by verdict, how many pairs differ significantly, in which direction, and the largest effect.
-
-    judged: of `judged_rows`, with the column `label`, a name of each row.
-    """
-    fewest = judged[["num_launches", "num_reference_launches"]].min(axis=1)
-    values = {
-        "pair": pair_text(judged),
-        "num": len(judged),
-        "by_verdict": by_verdict(judged),
-        "num_unsettled": num_unsettled(judged),
-        "num_undecidable": int((fewest < MIN_LAUNCHES).fillna(True).sum()),
-        "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
-        "num_significant": num_significant(judged),
-        "direction": direction(judged),
-        "median_ratio": float(judged["time_ratio"].median()) if is_one_pair(judged) else None,
-        "half_widths": half_width_values(judged),
-    }
-    for row in largest_effect(judged).itertuples():
-        values |= {"largest": row.label, "largest_ratio": float(row.time_ratio), "largest_text": interval_text(row)}
-    return values
-
-
-def largest_effect(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return the slower or faster row with the largest effect, if there is one."""
-    return by_effect(judged[judged["verdict"].isin(["slower", "faster"])]).head(1)
-
-
-def finding_text(values: dict) -> str:
-    """Return `finding_values` as sentences."""
-    num, num_undecidable = values["num"], values["num_undecidable"]
-    pairs = significant_text(values["num_significant"], num) if num_undecidable < num else plural(num, "comparison")
-    texts = [f"{values['pair'][:1].upper()}{values['pair'][1:]}: {direction_text(values['direction']) or pairs}."]
-    if num_undecidable < num:
-        counted = counts_by_word(values["by_verdict"], values["num_unsettled"])
-        counts = ", ".join(f"{num} {word}" for word, num in counted.items() if num)
-        texts.append(f"Verdicts at a margin of {margins_text(values['margins'])}: {counts}.")
-        texts.append(half_width_text(values["half_widths"]))
-    if num_undecidable:
-        few = f"{num_undecidable} of {num}" if num_undecidable < num else "All"
-        texts.append(f"{few} have fewer than {MIN_LAUNCHES} launches, too few for a verdict.")
-    if "largest" in values:
-        texts.append(f"Largest difference: {values['largest']}, ratio {values['largest_text']}.")
-    return " ".join(texts)
-
-
-LABEL = Column("label", "cell", TEXT)
-VERDICT = Column("verdict", "verdict", TEXT, text=verdict_text)
-LAUNCHES = Column("num_launches", "n", WHOLE, text=launches_text)
-
-
-def comparison_table(
-    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
-) -> Table:
-    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
-    words = dict(zip(("reference", "other"), sides_text(labeled), strict=True))
-    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *COMPARISONS.of_table("pairs"), LAUNCHES)
-    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
-
-
-MOST_ROWS = 40  # of the table; the others are in comparisons.csv
-
-
-def largest_first(judged: pd.DataFrame) -> Table:
-    """Return the rows with the largest effects. judged: of `judged_rows`."""
-    shown = by_effect(with_labels(judged)).head(MOST_ROWS)
-    title = "Comparisons, largest effect first"
-    if len(shown) < len(judged):
-        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
-    return comparison_table(title, shown, ("comparisons",))
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:

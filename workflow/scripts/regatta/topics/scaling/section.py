@@ -142,9 +142,7 @@ def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
 
 
 TABLES = {
-    "scaling": TableSpec(SCALING, lambda campaign, tables: scaling_table(campaign, tables["measurements"])),
-    "efficiencies": TableSpec(
-        EFFICIENCIES, lambda campaign, tables: efficiencies_table(campaign, tables["measurements"])
-    ),
+    "scaling": TableSpec.of(SCALING, scaling_table, "campaign", "measurements"),
+    "efficiencies": TableSpec.of(EFFICIENCIES, efficiencies_table, "campaign", "measurements"),
 }
 TOPIC = Topic("scaling", "Scaling", TABLES, section, findings, kinds=KINDS)

@@ -76,7 +76,7 @@ EFFICIENCY = Column(
     is_shown=True,
 )
 DDP = Column(
-    *("wrapper_ratio", "DDP"),
+    *("ddp_ratio", "DDP"),
     **OF_BASELINE,
     help="X(1) / X_none(1): cost of DDP on one {rank}",
     applies=lambda row: row.strategy != "none",
@@ -292,7 +292,7 @@ def _parts(spec: dict, lookup: BaselineLookup, steps: StepTimes) -> dict:
     unwrapped, one_gpu, one_node, all_nodes = map(step_s, (NO_DDP, ONE_RANK, {"nodes": 1}, {}))
     is_wrapped = spec["parameters"]["strategy"] != "none"
     return {
-        "wrapper_ratio": _ratio(unwrapped, one_gpu) if is_wrapped else None,
+        "ddp_ratio": _ratio(unwrapped, one_gpu) if is_wrapped else None,
         "intra_node_ratio": _ratio(one_gpu, one_node) if spec["gpus_per_node"] > 1 else None,
         "inter_node_ratio": _ratio(one_node, all_nodes) if spec["nodes"] > 1 else None,
     }

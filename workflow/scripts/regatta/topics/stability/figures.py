@@ -1,11 +1,10 @@
-"""Variation between launches as one strip, and samples by launch of the most variable cells. See docs/metrics.md."""
+"""Variation between launches as one strip, and iterations by launch of the most variable cells. See docs/metrics.md."""
 
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from regatta.core.text import natural
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.cell_numbers import RANGE
 from regatta.report.panels import Figure, Table
@@ -18,7 +17,7 @@ from regatta.topics.quality import DISAGREEMENT_RATIO, LAUNCH_RANGES
 
 MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
-MOST_STEPS = 50  # of one line; of more samples these quantiles are drawn
+MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
 ROW_IN, BELOW_IN = 0.45, 0.5  # height of a stack's row, and of the axis below
 MARK_PT = 4.5
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
@@ -27,11 +26,8 @@ TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
 
 
 def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells with a known range, the largest first; equal ones in the order of their ids."""
-    known = ranges[ranges["range_ratio"].notna()]
-    ratios, cells = known["range_ratio"].tolist(), known["cell"].tolist()
-    places = sorted(range(len(known)), key=lambda i: (-ratios[i], natural(cells[i])))
-    return known.iloc[places]
+    """Return the cells with a known range, the largest first; equal ones in the order of the table."""
+    return ranges.dropna(subset="range_ratio").sort_values("range_ratio", ascending=False, kind="stable")
 
 
 def stack_hues(campaign: dict) -> dict[str, tuple[str, int]]:
@@ -42,12 +38,11 @@ def stack_hues(campaign: dict) -> dict[str, tuple[str, int]]:
 
 
 def variation_figure(
-    ranges: pd.DataFrame, stacks: dict[str, tuple[str, int]], names: dict[str, str], device: str
-) -> Figure | None:
-    """Return the strip with a mark for each cell; None if no cell has two launches. stacks: of `stack_hues`."""
-    rows = most_variable(ranges)
+    rows: pd.DataFrame, stacks: dict[str, tuple[str, int]], names: dict[str, str], device: str
+) -> tuple[Figure, ...]:
+    """Return the strip with a mark for each of the rows, if there are any. stacks: of `stack_hues`."""
     if rows.empty:
-        return None
+        return ()
     cell = Column("cell", "cell", TEXT, text=lambda row: names[row.cell])
     columns = (cell, Column("num_launches", "launches", WHOLE), *LAUNCH_RANGES.of_table("variation"))
     first = f"; first {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else ""
@@ -58,7 +53,7 @@ def variation_figure(
     svg = _draw_strip(drawn, stacks, RANGE.heading(device), title)
     shown = sorted({stacks[cell] for cell in drawn["cell"]}, key=lambda stack: stack[1])
     legend = tuple(Entry(stack, COLORS[hue % len(COLORS)], marker=_marker(hue)) for stack, hue in shown)
-    return Figure("variation", title, svg, table, "launch_ranges", legend if len(legend) > 1 else ())
+    return (Figure("variation", title, svg, table, "launch_ranges", legend if len(legend) > 1 else ()),)
 
 
 def _marker(hue: int) -> str:
@@ -111,9 +106,9 @@ def swarm(places_pt: list[float], size_pt: float = MARK_PT, step: float = 0.16, 
 
 
 def ecdf(times: np.ndarray, most: int = MOST_STEPS) -> tuple[np.ndarray, np.ndarray]:
-    """Return distinct times in ascending order, and the share of samples at or below each.
+    """Return distinct times in ascending order, and the share of iterations at or below each.
 
-    Of more than `most` samples: the first one and those at equal steps of the share.
+    Of more than `most` iterations: the first one and those at equal steps of the share.
     """
     ordered, num = np.sort(times), len(times)
     ranks = np.ceil(np.arange(1, most + 1) * num / most).astype(int) if num > most else np.arange(1, num + 1)
@@ -121,68 +116,62 @@ def ecdf(times: np.ndarray, most: int = MOST_STEPS) -> tuple[np.ndarray, np.ndar
     return values, np.searchsorted(ordered, values, side="right") / num
 
 
-def launch_samples(measurements: pd.DataFrame, cell: str, launches: Path) -> dict[int, np.ndarray]:
-    """Return the synchronized samples of the slowest rank in seconds, by repeat, of each ok launch that has some."""
-    rows = measurements[(measurements["cell"] == cell) & (measurements["status"] == "ok")]
+def iteration_times(ok: pd.DataFrame, cell: str, launches: Path) -> dict[int, np.ndarray]:
+    """Return the synchronized iterations of the slowest rank in seconds, by repeat, of each launch that has some."""
     found = {}
-    for row in rows.sort_values("repeat").itertuples():
+    for row in ok[ok["cell"] == cell].sort_values("repeat").itertuples():
         record = read_one_line(launches / f"{row.launch}.jsonl", int(row.line))
         try:
             found[int(row.repeat)] = slowest_rank(record, int(row.world_size)) * 1e-9
-        except (AttributeError, TypeError, ValueError):  # imported without samples, or changed since it was collected
+        except (AttributeError, TypeError, ValueError):  # imported without times, or changed since it was collected
             continue
     return found
 
 
 def ecdf_figures(
-    rows: pd.DataFrame, measurements: pd.DataFrame, launches: Path, stacks: dict[str, tuple[str, int]], names: dict
-) -> tuple[list[Figure], list[str]]:
-    """Return the figures of the first MOST_ECDFS rows that vary, and the names of those without samples.
-
-    rows: of `most_variable`.
-    """
-    figures, without = [], []
-    for row in rows[rows["range_ratio"] > 0].head(MOST_ECDFS).itertuples():
-        samples = launch_samples(measurements, row.cell, launches)
-        if samples:
-            title = names[row.cell]
-            figures.append(_ecdf_figure(f"ecdf-{len(figures) + 1}", title, row.cell, samples, stacks[row.cell][1]))
-        else:
-            without.append(names[row.cell])
-    return figures, without
+    rows: pd.DataFrame, ok: pd.DataFrame, launches: Path, stacks: dict[str, tuple[str, int]], names: dict[str, str]
+) -> tuple[Figure, ...]:
+    """Return the figures of the first MOST_ECDFS rows that vary and have iterations. rows: of `most_variable`."""
+    cells = rows.loc[rows["range_ratio"] > 0, "cell"].head(MOST_ECDFS)
+    times = {cell: found for cell in cells if (found := iteration_times(ok, cell, launches))}
+    return tuple(
+        _ecdf_figure(f"ecdf-{number}", names[cell], cell, of_launches, stacks[cell][1])
+        for number, (cell, of_launches) in enumerate(times.items(), start=1)
+    )
 
 
-def _ecdf_figure(figure_id: str, title: str, cell: str, samples: dict[int, np.ndarray], hue: int) -> Figure:
-    color, fading = COLORS[hue % len(COLORS)], (1 - LEAST_OPACITY) / max(len(samples) - 1, 1)
+def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndarray], hue: int) -> Figure:
+    color, fading = COLORS[hue % len(COLORS)], (1 - LEAST_OPACITY) / max(len(times) - 1, 1)
     styles = [
         Entry(f"launch {repeat + 1}", color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
-        for place, repeat in enumerate(samples)
+        for place, repeat in enumerate(times)
     ]
-    values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in samples.items()]
-    rows = pd.DataFrame(values, columns=[column.name for column in SAMPLES])
-    svg = _draw_ecdf(figure_id, title, cell, list(samples.values()), styles)
-    table = Table.of_columns(f"Samples by launch, {title}", SAMPLES, rows, "")  # as a landmark it needs a unique name
+    values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in times.items()]
+    rows = pd.DataFrame(values, columns=[column.name for column in ITERATIONS])
+    svg = _draw_ecdf(figure_id, title, cell, list(times.values()), styles)
+    # As a landmark, a table needs a unique name.
+    table = Table.of_columns(f"Iterations by launch, {title}", ITERATIONS, rows, "")
     return Figure(figure_id, title, svg, table, "launches/*.jsonl", tuple(styles))
 
 
-SAMPLES = (
+ITERATIONS = (
     Column("launch", "launch", WHOLE),
-    Column("num_samples", "samples", WHOLE),
+    Column("num_samples", "iterations", WHOLE),
     *(Column(f"{name}_s", name, shown_as="ms") for name in ("min", "p50", "max")),
 )
-SAMPLE = Column("sample_s", "time", shown_as="ms")
+TIME = Column("iteration_s", "time", shown_as="ms")
 
 
-def _draw_ecdf(figure_id: str, title: str, cell: str, samples: list[np.ndarray], styles: list[Entry]) -> str:
+def _draw_ecdf(figure_id: str, title: str, cell: str, times: list[np.ndarray], styles: list[Entry]) -> str:
     with new_canvas(ECDF_WIDTH_IN, ECDF_HEIGHT_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((0.13, 0.25, 0.82, 0.7))
-        for times, style in zip(samples, styles, strict=True):
-            x, share = ecdf(SAMPLE.factor * times)
+        for of_launch, style in zip(times, styles, strict=True):
+            x, share = ecdf(TIME.factor * of_launch)
             line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
             [drawn] = axes.step([x[0], *x], [0, *share], where="post", linewidth=1.6, **line)
             drawn.set_gid(f"{CELL}{cell}")
-        axes.set(ylim=(-0.02, 1.04), xlabel=SAMPLE.heading(""))
+        axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
         set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
         axes.locator_params(axis="x", nbins=4)
         axes.grid(visible=True, color=GRID, linewidth=0.8)
-        return svg_of(canvas, f"{title}: share of samples by {SAMPLE.heading('')}")
+        return svg_of(canvas, f"{title}: share of iterations by {TIME.heading('')}")

@@ -1,7 +1,5 @@
 """The worst straggler drawn: times of all ranks of one record by host, and rank by rank over its iterations."""
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, plural, shape
-from regatta.kit.columns import MICROSECONDS, Column
+from regatta.kit.columns import Column
 from regatta.report.panels import Figure, Table
 from regatta.report.plotting import WIDTH_IN, new_canvas
 from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
@@ -17,14 +15,10 @@ from regatta.store.csv_files import WAITS
 from regatta.store.launch_files import read_one_line
 from regatta.topics.stragglers.tables import LAST
 from regatta.topics.stragglers.waits import (
-    ALL_RANKS,
     COMPUTE,
     HOST_WAIT,
     IN_COLLECTIVE,
-    ONE_HOST,
-    ONE_RANK,
     QUANTILES,
-    Outlier,
     outliers_of,
     waiting_times,
 )
@@ -52,28 +46,32 @@ def worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     return None
 
 
-def straggler_figures(worst, waits: pd.DataFrame, times_ns: np.ndarray | None, names: dict[str, str]) -> list[Figure]:
-    """Return the strip of one record, and its map if its times could be read.
+def rank_figures(
+    worst, waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]
+) -> tuple[Figure, ...]:
+    """Return the strip and map of the worst straggler's record; without one, the strip of the first on most ranks.
 
-    worst: see `worst_of`. names: those of cells.
+    worst: see `worst_of`. ok: of measurements.csv. names: those of cells. Empty if no launch file has such a record.
     """
     if worst is None:
-        return []
-    ranks = waits[(waits["launch"] == worst.launch) & (waits["quantity"] == worst.quantity)].sort_values("rank")
-    late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
-    first = ranks.iloc[0]
-    place = f"{shape(first['nodes'], first['gpus_per_node'])}, {first['stack']}"
-    record = f"{names[first['cell']]}, repeat {first['repeat']}"
-    found = [_strip("straggler-strip", ranks, late, place, record)]
-    if times_ns is not None:
-        found.append(_map(times_ns, ranks, late, place, record))
-    return found
-
-
-def worst_times(worst, launches: Path) -> np.ndarray | None:
-    """Return the nanoseconds of the record that is drawn, (ranks, iterations), from its launch file, or None."""
-    quantity, times_ns = _rank_times(worst.launch, worst.line, launches)
-    return times_ns if quantity == worst.quantity else None
+        is_wanted = ok["launch"].isin(waits.loc[waits["world_size"] == waits["world_size"].max(), "launch"])
+    else:
+        is_wanted = (ok["launch"] == worst.launch) & (ok["line"] == worst.line)
+    for record in ok[is_wanted].sort_values(["repeat", "launch", "line"], kind="stable").itertuples():
+        quantity, times_ns = _rank_times(record.launch, record.line, launches)
+        ranks = waits[(waits["launch"] == record.launch) & (waits["quantity"] == quantity)].sort_values("rank")
+        ranks = ranks[ranks["world_size"] == record.world_size]
+        if times_ns is not None and len(ranks) == len(times_ns):
+            quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
+            ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
+            place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
+            name = f"{names[record.cell]}, launch {record.repeat + 1}"
+            if worst is None:
+                return (_strip("rank-times", ranks, [], place, name),)
+            late = [worst.rank] if hasattr(worst, "rank") else ranks.loc[ranks["host"] == worst.host, "rank"].tolist()
+            strip = _strip("straggler-strip", ranks, late, place, name)
+            return strip, _map(times_ns, ranks, late, place, name)
+    return ()
 
 
 def _rank_times(launch: str, line: int, launches: Path) -> tuple[str, np.ndarray | None]:
@@ -87,27 +85,9 @@ def _rank_times(launch: str, line: int, launches: Path) -> tuple[str, np.ndarray
         return "", None
 
 
-def typical_figure(waits: pd.DataFrame, ok: pd.DataFrame, launches: Path, names: dict[str, str]) -> Figure | None:
-    """Return the strip of the first record on most ranks whose times show who was last; None without one.
-
-    For campaigns without a straggler, whose waits.csv has no quantiles.
-    """
-    largest = waits[waits["world_size"] == waits["world_size"].max()]
-    records = ok[ok["launch"].isin(largest["launch"])].sort_values(["repeat", "launch", "line"], kind="stable")
-    for record in records.itertuples():
-        quantity, times_ns = _rank_times(record.launch, record.line, launches)
-        ranks = largest[(largest["launch"] == record.launch) & (largest["quantity"] == quantity)].sort_values("rank")
-        if times_ns is not None and len(ranks) == len(times_ns):
-            quantiles = np.quantile(times_ns, QUANTILES, axis=1) * 1e-9
-            ranks = ranks.assign(**dict(zip(("p5_s", "p50_s", "p95_s"), quantiles, strict=True)))
-            place = f"{shape(record.nodes, record.gpus_per_node)}, {record.stack}"
-            return _strip("rank-times", ranks, [], place, f"{names[record.cell]}, repeat {record.repeat}")
-    return None
-
-
 def _strip(figure_id: str, ranks: pd.DataFrame, late: list[int], place: str, record: str) -> Figure:
     what, reading = WHAT[ranks["quantity"].iloc[0]]
-    quantity = Column("time_s", what, shown_as=_unit(float(ranks["p95_s"].max())))
+    quantity = Column("time_s", what).fitted(float(ranks["p95_s"].max()))
     rows = ranks.assign(last_ratio=ranks["num_last"] / ranks["num_iterations"])
     shown = [replace(one, shown_as=quantity.shown_as) if one.unit else one for one in WAITS.of_table("strip")]
     caption = f"{what.capitalize()} by rank, {record}; {reading}"
@@ -159,14 +139,14 @@ def _map(times_ns: np.ndarray, ranks: pd.DataFrame, late: list[int], place: str,
     apart = (times_ns - np.median(times_ns, axis=0)) * 1e-9
     starts = np.arange(0, num_iterations, per_column)
     columns = np.stack([np.median(apart[:, s : s + per_column], axis=1) for s in starts], axis=1)
-    unit, half = _unit(float(np.quantile(np.abs(columns), 0.99))), len(starts) // 2
+    largest, half = float(np.quantile(np.abs(columns), 0.99)), len(starts) // 2
     names = ("difference", "first half", "second half")
-    difference, *halves = (Column(f"{name}_s", name, shown_as=unit) for name in names)
+    difference, *halves = (Column(f"{name}_s", name).fitted(largest) for name in names)
     parts = zip(halves, (columns[:, : max(half, 1)], columns[:, half:]), strict=True)
     rows = pd.DataFrame({"rank": ranks["rank"].to_numpy()} | {one.name: np.median(part, axis=1) for one, part in parts})
     hosts = [None if is_unknown(host) else host for host in ranks["host"]]
     outliers = outliers_of(quantity, times_ns, None, hosts)  # None of waits, which are parts of iterations
-    found = "" if outliers is None else f"; {outliers_text(outliers, num_iterations, hosts)}"
+    found = "" if outliers is None else f"; {plural(len(outliers), 'outlier')} in {num_iterations:,} iterations"
     caption, device = f"Time relative to the median rank of the iteration, {record}{found}", ranks["device"].iloc[0]
     table = Table.of_columns(caption, (*WAITS.of_table("strip")[:1], *halves), rows, device)
     marks = [outlier.iteration for outlier in outliers or ()]
@@ -198,24 +178,3 @@ def _draw_map(
         canvas.text(0.02, 0.985, "rank", va="top")
         canvas.text(0.98, 0.985, difference, va="top", ha="right")
         return svg_of(canvas, f"{title}: {difference} from the median rank by rank and iteration")
-
-
-def _unit(largest_s: float) -> str:
-    return "s" if largest_s >= 1 else "ms" if largest_s >= 1e-3 else MICROSECONDS
-
-
-def outliers_text(outliers: Sequence[Outlier], num_iterations: int, hosts: Sequence[str | None]) -> str:
-    """Return the outliers of one record: `3 outliers in 60 iterations: 1 of all ranks, 2 of rank 1 on host n2`."""
-    if not outliers:
-        return f"no outliers in {plural(num_iterations, 'iteration')}"
-    parts = []
-    for (kind, who), num in sorted(Counter((o.kind, o.who) for o in outliers).items(), key=_order):
-        on = f" on host {hosts[who]}" if kind == ONE_RANK and not is_unknown(hosts[who]) else ""
-        names = {ALL_RANKS: "of all ranks", ONE_HOST: f"of host {who}", ONE_RANK: f"of rank {who}{on}"}
-        parts.append(f"{num} {names.get(kind, 'unclassified')}")
-    return f"{plural(len(outliers), 'outlier')} in {plural(num_iterations, 'iteration')}: {', '.join(parts)}"
-
-
-def _order(counted: tuple[tuple, int]) -> tuple:
-    (kind, who), num = counted
-    return [ALL_RANKS, ONE_HOST, ONE_RANK, None].index(kind), -num, str(who)

@@ -14,22 +14,22 @@ from regatta.core import moderation
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
-from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, SPIKES_OF_RANK, WAITS, make_table
+from regatta.store.csv_files import CELL, OUTLIERS, OUTLIERS_OF_RANK, QUANTITY, WAITS, make_table
 from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import MARGIN
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
 MOST_OF_BLAMED = 0.5  # share of outliers of single ranks or hosts; a larger share identifies the cause
-_OF_HOSTS = ("num_spikes_of_any_host", "num_spikes_of_host")
-_OUTLIERS = tuple(column.name for column in (*OUTLIERS, SPIKES_OF_RANK))
-_PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
+_OF_HOSTS = ("num_outliers_of_any_host", "num_outliers_of_host")
+_OUTLIERS = tuple(column.name for column in (*OUTLIERS, OUTLIERS_OF_RANK))
+PLACE = ("nodes", "gpus_per_node", "world_size", "stack", "device")
 
 
 def place_text(row) -> str:
     return f"{shape(row.nodes, row.gpus_per_node)}, {row.stack}"
 
 
-def _rank_text(row) -> str:
+def rank_text(row) -> str:
     return f"rank {row.rank} on {UNKNOWN if is_unknown(row.hosts) else row.hosts.replace(' ', ', ')}, {place_text(row)}"
 
 
@@ -45,14 +45,17 @@ _RECORD = "the record with quantiles in the launch with the largest lag; shown i
 _HAS_MOST = "whether it caused more than half of the outliers of single ranks (a host: and of single hosts): see below"
 _LAUNCHES = "launches examined, and those in which the rank or host was the suspect"
 _COUNTS = "records examined and with it as the suspect; iterations examined and with it as the last"
+LAG = (
+    Column("lag_s", "lag", shown_as="ms", table="late", help=_LAG),
+    Column("lag_ratio", "lag", shown_as="%", interval="interval", table="late", help=_LAG),
+)
 _JUDGED = (
     Column("quantity", "quantity", TEXT, table="late", text=lambda row: row.quantity.replace("_", " "), help=QUANTITY),
     Column("num_launches", type=WHOLE, help=_LAUNCHES),
     Column("num_suspect_launches", "launches", WHOLE, table="late", text=_launches_text, help=_LAUNCHES),
     *in_file(WHOLE, _COUNTS, "num_records", "num_suspect_records", "num_iterations", "num_last"),
     LAST,
-    Column("lag_s", "lag", shown_as="ms", table="late", help=_LAG),
-    Column("lag_ratio", "lag", shown_as="%", interval="interval", table="late", help=_LAG),
+    *LAG,
     Column("p_value", help=_P),
     Column("p_adjusted", "corrected p", table="late", help=_P),
     Column("verdict", "verdict", TEXT, table="late", help=_VERDICT),
@@ -61,13 +64,13 @@ _JUDGED = (
     *in_file(WHOLE, _RECORD, "line"),
 )
 STRAGGLERS = Columns(
-    *(Column(name, type=CELL[name]) for name in _PLACE),
-    Column("rank", "rank", WHOLE, table="late", text=_rank_text),
+    *(Column(name, type=CELL[name]) for name in PLACE),
+    Column("rank", "rank", WHOLE, table="late", text=rank_text),
     *in_file(TEXT, "hosts on which the rank ran", "hosts"),
     *_JUDGED,
     *OUTLIERS,
-    SPIKES_OF_RANK,
-    *in_file(FLAG, _HAS_MOST, "has_most_spikes"),
+    OUTLIERS_OF_RANK,
+    *in_file(FLAG, _HAS_MOST, "has_most_outliers"),
 )
 STRAGGLER_HOSTS = Columns(
     Column("host", "host", TEXT, table="late", help="the host"),
@@ -76,7 +79,7 @@ STRAGGLER_HOSTS = Columns(
     *in_file(TEXT, "its suspect ranks, with their records", "ranks"),
     OUTLIERS[0],
     *in_file(WHOLE, "outliers of one host or rank, and those of this host and its ranks", *_OF_HOSTS),
-    *in_file(FLAG, _HAS_MOST, "has_most_spikes"),
+    *in_file(FLAG, _HAS_MOST, "has_most_outliers"),
 )
 
 
@@ -86,18 +89,15 @@ def stragglers_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFram
     margin: lag, as a share of the iteration, up to which a rank is not slow.
     """
     rows, lags = [], []
-    for key, launches in grouped(_launch_rows(waits), (*_PLACE, "quantity", "rank")).items():
+    for key, launches in grouped(_launch_rows(waits), (*PLACE, "quantity", "rank")).items():
         lags.append([row["lag_ratio"] for row in launches])
         hosts = sorted({row["host"] for row in launches if row["host"] is not None})
         judged = _summed(launches)
-        place = dict(zip((*_PLACE, "quantity", "rank"), key, strict=True))
+        place = dict(zip((*PLACE, "quantity", "rank"), key, strict=True))
         outliers = {name: _sum(row[name] for row in launches) for name in _OUTLIERS}
         rows.append(place | {"hosts": " ".join(hosts) or None} | judged | outliers)
-    num_tests = len(rows)
-    for row in rows:
-        shares = [1 / row["world_size"]] * (row["num_spikes_one_rank"] or 0)
-        row["has_most_spikes"] = _has_most(row["num_spikes_of_rank"], shares, num_tests)
-    return make_table(judged_lags(rows, lags, [row["quantity"] for row in rows], margin), STRAGGLERS)
+    shares = [[1 / row["world_size"]] * (row["num_outliers_one_rank"] or 0) for row in rows]
+    return make_table(_judged(rows, lags, shares, "num_outliers_of_rank", margin), STRAGGLERS)
 
 
 def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.DataFrame:
@@ -115,19 +115,17 @@ def straggler_hosts_table(waits: pd.DataFrame, margin: float = MARGIN) -> pd.Dat
         suspects = Counter(row["rank"] for row in found for _ in range(row["num_suspect"]))
         ranks = ", ".join(f"{rank} ({num})" for rank, num in sorted(suspects.items())) or None
         expected = {"num_expected_launches": sum(shares), "ranks": ranks}
-        outliers = {name: _sum(row[name] for row in joined) for name in ("num_fenced", *_OF_HOSTS)}
+        outliers = {name: _sum(row[name] for row in joined) for name in ("num_iterations_checked", *_OF_HOSTS)}
         rows.append({"host": host, "quantity": quantity} | _summed(joined) | expected | outliers)
         lags.append([row["lag_ratio"] for row in joined])
         chances.append([s for s, row in zip(shares, joined, strict=True) for _ in range(row[_OF_HOSTS[0]] or 0)])
-    for row, shares in zip(rows, chances, strict=True):
-        row["has_most_spikes"] = _has_most(row["num_spikes_of_host"], shares, len(rows))
-    rows = judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
+    rows = _judged(rows, lags, chances, "num_outliers_of_host", margin)
     return make_table(sorted(rows, key=lambda row: (row["host"], row["quantity"])), STRAGGLER_HOSTS)
 
 
 def _launch_rows(waits: pd.DataFrame) -> list[dict]:
     """Return the rows of waits.csv with `is_suspect`: whether the rank is the suspect of its launch."""
-    rows = plain_rows(waits.sort_values([*_PLACE, "quantity", "rank", "launch"], kind="stable"), tuple(WAITS))
+    rows = plain_rows(waits.sort_values([*PLACE, "quantity", "rank", "launch"], kind="stable"), tuple(WAITS))
     return [row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * row["num_records"]} for row in rows]
 
 
@@ -136,8 +134,10 @@ def _joined(ranks: list[dict]) -> dict:
     first = ranks[0]
     row = first | {"num_last": sum(rank["num_last"] for rank in ranks), "num_suspect": first["num_host_suspect"]}
     row |= {name: first[f"host_{name}"] for name in ("lag_s", "lag_ratio")}
-    row["num_spikes_of_any_host"] = _sum(first[f"num_spikes_one_{kind}"] for kind in ("host", "rank"))
-    row["num_spikes_of_host"] = _sum([first["num_spikes_of_host"], *(rank["num_spikes_of_rank"] for rank in ranks)])
+    row["num_outliers_of_any_host"] = _sum(first[f"num_outliers_one_{kind}"] for kind in ("host", "rank"))
+    row["num_outliers_of_host"] = _sum(
+        [first["num_outliers_of_host"], *(rank["num_outliers_of_rank"] for rank in ranks)]
+    )
     return row | {"is_suspect": row["num_suspect"] > MOST_OF_RECORDS * first["num_records"]}
 
 
@@ -193,14 +193,16 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _has_most(num: int | None, shares: list[float], num_tests: int) -> bool | None:
-    """Return whether a rank or host caused more than half of the outliers of single ones, beyond chance.
+def _judged(rows: list[dict], lags: list, shares: list[list[float]], column: str, margin: float) -> list[dict]:
+    """Add the verdicts on lags, and whether each caused more than half of the outliers of single ones, beyond chance.
 
-    shares: by outlier, the chance that it is this one's if all were alike.
+    shares: by row and outlier, the chance that it is this one's if all were alike. column: outliers of this one.
     """
-    if num is None:
-        return None
-    return num > MOST_OF_BLAMED * len(shares) and num_tests * chance_of_so_many(num, shares) < FALSE_DISCOVERIES
+    for row, of_row in zip(rows, shares, strict=True):
+        if (num := row[column]) is not None:
+            chance = len(rows) * chance_of_so_many(num, of_row)
+            row["has_most_outliers"] = num > MOST_OF_BLAMED * len(of_row) and chance < FALSE_DISCOVERIES
+    return judged_lags(rows, lags, [row["quantity"] for row in rows], margin)
 
 
 def chance_of_so_many(num: int, shares: list[float]) -> float:

@@ -32,7 +32,7 @@ class Suspect:
     """The rank (number) or host (name) that was last more often than chance explains, and by more than LAG_RATIO.
 
     lag_s: median over iterations of its delay behind the median of the other ranks (or hosts, each by its last rank);
-    lag_ratio: the lag divided by the median of the slowest rank's samples.
+    lag_ratio: the lag divided by the median of the slowest rank's iterations.
     """
 
     who: int | str
@@ -60,7 +60,7 @@ class Waits:
 
     num_last: iterations in which each rank was last alone; ties do not count. hosts: one per rank, None if unknown.
     lags_s: how much later each rank is than the median of the others; negative if earlier. host_lags_s: the same of
-    hosts, each by its last rank; empty with a single host. iteration_s: median of the slowest rank's samples.
+    hosts, each by its last rank; empty with a single host. iteration_s: median of the slowest rank's iterations.
     suspect, suspect_host: None if there is none; suspect_host also with a single host. quantiles_s: for each rank
     those of QUANTILES; None without a suspect. outliers: None if the record is too short, or does not contain whole
     iterations.
@@ -285,13 +285,13 @@ def _rows(records: list[tuple[dict, Waits]]) -> list[dict]:
     common = {name: row[name] for name in OF_LAUNCH} | {"quantity": first.quantity, "num_records": len(records)}
     common |= {"num_iterations": sum(waits.num_iterations for waits in of_records)} | _outlier_counts(of_records)
     blamed = Counter(outlier.who for waits in of_records for outlier in waits.outliers or ())  # ranks and hosts
-    is_known = common["num_spikes"] is not None
+    is_known = common["num_outliers"] is not None
     shown, quantiles_s = _shown(records)
     return [
         common
         | {"rank": rank, "host": host, "num_last": sum(waits.num_last[rank] for waits in of_records)}
-        | {"num_spikes_of_rank": blamed[rank] if is_known else None}
-        | {"num_spikes_of_host": blamed[host] if is_known and host is not None else None}
+        | {"num_outliers_of_rank": blamed[rank] if is_known else None}
+        | {"num_outliers_of_host": blamed[host] if is_known and host is not None else None}
         | {"num_suspect": _num_suspect([waits.suspect for waits in of_records], rank)}
         | {"num_host_suspect": _num_suspect([waits.suspect_host for waits in of_records], host)}
         | _lags([(waits.lags_s[rank], waits.iteration_s) for waits in of_records], "")
@@ -310,10 +310,10 @@ def _outlier_counts(records: list[Waits]) -> dict:
     outliers = [outlier for waits in checked for outlier in waits.outliers]
     num = Counter(outlier.kind for outlier in outliers)
     return {
-        "num_fenced": sum(waits.num_iterations for waits in checked),
-        "num_spikes": len(outliers),
-        **{f"num_spikes_{kind}": num[kind] for kind in (ALL_RANKS, ONE_HOST, ONE_RANK)},
-        "spike_cost_iterations": float(sum(outlier.excess_ratio for outlier in outliers)),
+        "num_iterations_checked": sum(waits.num_iterations for waits in checked),
+        "num_outliers": len(outliers),
+        **{f"num_outliers_{kind}": num[kind] for kind in (ALL_RANKS, ONE_HOST, ONE_RANK)},
+        "outlier_cost_iterations": float(sum(outlier.excess_ratio for outlier in outliers)),
     }
 
 

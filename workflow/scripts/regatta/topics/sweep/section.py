@@ -3,14 +3,16 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from regatta.core.names import cell_names
-from regatta.core.text import bracket, is_unknown, natural, plural, three
+from regatta.core.text import is_unknown, natural, plural
 from regatta.core.verdicts import settled_direction
-from regatta.report.findings import Finding, of_rows, percent_number
+from regatta.kit.findings import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import WIDTH_IN, Entry, new_canvas
@@ -18,16 +20,15 @@ from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
 from regatta.report.svg import MARKS as MARKS_ID
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
-from regatta.topics.comparison.heatmap import SCALE_END, difference_text
+from regatta.topics.comparison.heatmap import SCALE_END
 from regatta.topics.comparison.tables import by_effect
-from regatta.topics.comparison.texts import margins_text
+from regatta.topics.comparison.texts import difference_text
 from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
-from regatta.topics.sweep.tables import SWEEP, TIME_RATIO, WORDS, sweep_nodes_table, sweep_pairs_table
+from regatta.topics.sweep.tables import PLACE, SWEEP, TIME_RATIO, VERDICT, WORDS, sweep_nodes_table, sweep_pairs_table
 
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
-MOST_REASONS = 5  # of skipped nodes
 MOST_NAMED = 3  # slow nodes named in a figure
 STRIP_IN = 2.4
 LINES = 10  # of names that fit above each other in a figure
@@ -67,17 +68,13 @@ def failed_hosts(data: ReportData) -> dict[str, int]:
 
     A node of a sweep of pairs counts as failed if none of its measurements is ok: one broken node fails all its pairs.
     """
-    statuses, num_failed, num_ok = statuses_by_cell(data.measurements), Counter(), Counter()
+    statuses, num_failed, is_ok = statuses_by_cell(data.measurements), Counter(), set()
     for cell in data.campaign["cells"]:
         counts, hosts = statuses[cell["id"]], cell["spec"]["hosts"]
-        bad = _num_failed(counts)
         for name in {", ".join(hosts), *hosts}:
-            num_failed[name] += bad
-            num_ok[name] += counts["ok"]
-    is_of_pairs = data.campaign["sweep"] == "pairs"
-    return {
-        name: num for name, num in num_failed.items() if num and not (is_of_pairs and ", " not in name and num_ok[name])
-    }
+            num_failed[name] += _num_failed(counts)
+        is_ok |= set(hosts) if counts["ok"] and len(hosts) > 1 else set()
+    return {name: num for name, num in num_failed.items() if num and name not in is_ok}
 
 
 def _num_failed(counts: Counter) -> int:
@@ -99,139 +96,166 @@ def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
     return groups
 
 
-def findings(data: ReportData) -> list[Finding]:
-    """Return the nodes, then the pairs, that differ from the median one, the largest effect first.
+FOUND = (
+    "{num_slower} of {num_nodes:node} slower than the median node",
+    "no slow node among {num_settled} ({num_checked} of {num_planned:measurement} checked)",
+    "slow nodes: uncertain",
+)
+OUTSIDE = "{name} is {effect} than the median {noun}: {workload}."
+KINDS = (
+    Kind(
+        *("nodes", SUMMARY),
+        lead=(
+            *(f"Failed nodes: {{failed}}; {text}" for text in FOUND),
+            *(text[0].upper() + text[1:] for text in FOUND),
+        ),
+        parts=(
+            "{slower}",
+            "slow pairs: {slow_pairs}",
+            "without result: {missing}",
+            "inconclusive: {uncertain}",
+            "skipped: {skipped_names}",
+        ),
+        next_step="check or exclude the slow nodes: `exclude_nodes: [{exclude}]`",
+    ),
+    *(
+        Kind(name, RESULT, OUTSIDE, (part,))
+        for name, part in (
+            ("slower", "Slower in {num} of {several} workloads."),
+            ("faster", "Faster in {num} of {several} workloads."),
+            ("inconclusive", "Whether beyond the margin is not settled."),
+        )
+    ),
+    Kind(
+        *("healthy_avoided", NOTE, "Avoided nodes: {hosts} {num:is/are} within the margin, but avoided."),
+        advice="They failed jobs of this campaign, so other jobs avoid them. Readmit them with clear_nodes.py.",
+        next_step="readmit: `python workflow/scripts/clear_nodes.py results/{campaign} {hosts}`",
+    ),
+)
 
-    Includes inconclusive ones with a settled direction.
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return the summary; nodes, then pairs, that differ from the median one, largest effect first; then others.
+
+    A pair is left out if one of its nodes has its verdict by itself, which explains it.
     """
-    found = []
+    found, known = [], set()
     for table, noun, rows in tables_of(data):
-        outside = rows[[_is_outside(row) for row in table_rows(rows)]]
-        if noun == "pair":
-            outside = outside[~_has_outlying_node(outside, data)]
-        by_hosts = [(part, _size(_worst(part))) for _, part in outside.groupby("hosts", sort=False)]
-        by_hosts.sort(key=lambda pair: -pair[1])
+        is_outside = [
+            _is_outside(row) and known.isdisjoint((host, row.workload, row.verdict) for host in row.hosts.split(", "))
+            for row in table_rows(rows)
+        ]
+        known = set(zip(rows["hosts"], rows["workload"], rows["verdict"], strict=True))
+        parts = [part for _, part in by_effect(rows[is_outside]).groupby("hosts", sort=False)]
         num_workloads = rows["workload"].nunique()
-        found += [_finding(table, noun, part, num_workloads, len(by_hosts)) for part, _ in by_hosts[:MOST_FINDINGS]]
-    return found
+        for part in parts[:MOST_FINDINGS]:
+            values = effect_of(part) | {"noun": noun, "num_workloads": num_workloads, "num_outside": len(parts)}
+            values["num"] = int((part["verdict"] == values["verdict"]).sum())
+            words = {"name": values["hosts"].replace(", ", EN_DASH), "effect": _effect_text(values)}
+            words["several"] = num_workloads if num_workloads > 1 else None
+            source, cells = of_rows(table, part, ("hosts", "workload")), tuple(part["cell"].dropna())
+            found.append(Finding(values["verdict"], values, (source,), cells, words=words))
+    return [_summary(data, found), *found, *_healthy(data)] if tables_of(data) else []
 
 
 def _is_outside(row) -> bool:
+    """Return whether a row is slower or faster, or settled in its direction."""
     if is_unknown(row.verdict) or row.verdict != "inconclusive":
         return not is_unknown(row.verdict) and row.verdict != "equivalent"
     return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is not None
 
 
-def _has_outlying_node(pairs: pd.DataFrame, data: ReportData) -> np.ndarray:
-    """Return for each pair whether one of its nodes has the pair's verdict by itself, which explains the pair."""
-    nodes = _labeled(data.tables["sweep_nodes"])
-    known = set(zip(nodes["hosts"], nodes["workload"], nodes["verdict"], strict=True))
-    return np.array(
-        [
-            any((host, row.workload, row.verdict) in known for host in row.hosts.split(", "))
-            for row in table_rows(pairs)
-        ],
-        dtype=bool,
-    )
-
-
-def _worst(rows: pd.DataFrame):
-    """Return the row that is slowest, or fastest if none is slower."""
-    return max(table_rows(rows), key=lambda row: (row.verdict == "slower", _size(row)))
-
-
-def _size(row) -> float:
-    return abs(math.log(row.time_ratio))
-
-
 def effect_of(rows: pd.DataFrame) -> dict:
-    """Return the largest effect of the rows of a node or pair."""
-    worst = _worst(rows)
+    """Return the largest slowdown of a node or pair, or its largest effect. rows: the largest effect first."""
+    worst = max(table_rows(rows), key=lambda row: row.verdict == "slower")
     values = {name: getattr(worst, name) for name in ("hosts", "verdict", "workload", "interval")}
     for name in ("", "_low", "_high"):
         ratio = getattr(worst, f"time{name}_ratio")
         values[name.strip("_") or "ratio"] = None if is_unknown(ratio) else float(ratio)
-    return values
+    return values | {"num_launches": int(worst.num_launches)}
 
 
-def _finding(table: str, noun: str, rows: pd.DataFrame, num_workloads: int, num_outside: int) -> Finding:
-    values = effect_of(rows)
-    values |= {"noun": noun, "num": int((rows["verdict"] == values["verdict"]).sum())}
-    values |= {"num_workloads": num_workloads, "num_outside": num_outside}
-    cells = tuple(rows["cell"].dropna())
-    return Finding(f"{values['verdict']}_{noun}", values, (of_rows(table, rows, ("hosts", "workload")),), cells)
+def _effect_text(values: dict) -> str:
+    """Return `8.0 % slower (95 % CI 6.1-9.9 %)`. values: of `effect_of`."""
+    ratio, low, high = (values[name] for name in ("ratio", "low", "high"))
+    if ratio < 1:  # shown with the opposite sign
+        ratio, low, high = 2 - ratio, *(None if end is None else 2 - end for end in (high, low))
+    value = Value(TIME_RATIO, ratio, low, high, values["interval"], values["num_launches"])
+    return f"{value:number} {'slower' if values['ratio'] >= 1 else 'faster'} ({value:ends})"
 
 
-def sentence(finding: Finding) -> str:
-    values = finding.values
-    more = f" ({values['verdict']} in {values['num']} of {values['num_workloads']} workloads)"
-    more = more if values["num_workloads"] > 1 else ""
-    hosts, median = values["hosts"].replace(", ", EN_DASH), f"the median {values['noun']}"
-    open_text = " Whether beyond the margin is not settled." if values["verdict"] == "inconclusive" else ""
-    return f"{hosts} is {effect_text(values)} than {median}: {values['workload']}{more}.{open_text}"
+def _summary(data: ReportData, outside: list[Finding]) -> Finding:
+    """Return how many nodes are slow or failed, and which. outside: findings on nodes and pairs."""
+    table, _, rows = tables_of(data)[0]
+    groups, failed, skipped = counts_of(data, rows), failed_hosts(data), data.campaign["skipped"]
+    measured = by_effect(rows[rows["time_ratio"].notna()]).groupby("hosts", sort=False)
+    effects = {hosts: effect_of(part) for hosts, part in measured}
+    slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
+    pairs = [f for f in outside if (f.kind, f.values["noun"]) == ("slower", "pair")]
+    settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
+    hosts_of = {cell["id"]: set(cell["spec"]["hosts"]) for cell in data.campaign["cells"]}
+    values = {
+        "num_nodes": rows["hosts"].nunique(),
+        "num_slower": len(slower),
+        "num_settled": len(settled),
+        "num_checked": sum(hosts_of[cell] <= settled for cell in data.ok["cell"]),
+        "num_planned": int(data.measurements["repeat"].notna().sum()),
+        "nodes": groups,
+        "skipped": {", ".join(c["spec"]["hosts"]): c["reason"] for c in skipped if "hosts" in c["spec"]},
+        "largest": [f.values for f in outside if f.values["hosts"] in slower][:1],
+        "inconclusive": [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects][:MOST_NAMES],
+        "pairs": [pair.values for pair in pairs[:1]],
+    }
+    named = {hosts: f"{hosts} {_effect_text(effect)}" for hosts, effect in effects.items()}
+    words = {
+        "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
+        "slower": [named[hosts] for hosts in slower],
+        "slow_pairs": [pair.words["name"] for pair in pairs],
+        "missing": groups["missing"],
+        "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
+        "skipped_names": list(values["skipped"]),
+        "exclude": ", ".join(slower),
+    }
+    return Finding("nodes", values, (of_rows(table, rows, ("hosts", "workload")),), words=words)
 
 
-def effect_text(values: dict) -> str:
-    """Return `8.0 % slower [6.1, 9.9]`. values: of `effect_of`. Negative ends are in the other direction."""
-    sign, word = (1, "slower") if values["ratio"] >= 1 else (-1, "faster")
-    text = f"{percent_number(abs(values['ratio'] - 1))} % {word}"
-    if values["low"] is None:
-        return f"{text} (one launch)"
-    ends = sorted(sign * (values[name] - 1) for name in ("low", "high"))
-    return f"{text} {bracket(*ends, values['interval'], percent_number)}"
+def _healthy(data: ReportData) -> list[Finding]:
+    """Return the finding on nodes that are avoided although they are healthy."""
+    healthy = counts_of(data, tables_of(data)[0][2])["equivalent"]
+    avoided = [node["host"] for node in data.problems.get("blamed_nodes", []) if node["host"] in healthy]
+    values = {"hosts": " ".join(avoided), "num": len(avoided), "campaign": data.campaign["name"]}
+    source = Source(PROBLEMS, what="blamed_nodes")
+    return [Finding("healthy_avoided", values, (source,), (), "warnings")] if avoided else []
 
 
 def section(data: ReportData) -> Section | None:
     if not (tables := tables_of(data)):
         return None
-    figures, matrices = [], []
-    for table, noun, rows in tables:
-        named = rows.assign(is_named=~_has_outlying_node(rows, data) if noun == "pair" else True)
-        figures += [_figure(f"sweep-{noun}-{i}", table, noun, part) for i, part in enumerate(_by_workload(named), 1)]
-        matrices.append(_nodes_matrix(data, rows) if noun == "node" else None)
-    pairs = [matrix for table, noun, rows in tables if noun == "pair" for matrix in _pair_matrices(data, rows)]
+    figures = [
+        _figure(f"sweep-{noun}-{number}", table, noun, part)
+        for table, noun, rows in tables
+        for number, part in enumerate(_by_workload(rows), start=1)
+    ]
     _, noun, rows = tables[-1]
     num_slower = len(counts_of(data, tables[0][2])["slower"])
+    margins = " or ".join(f"{100 * margin:g} %" for margin in sorted(set(rows["margin_ratio"])))
     return Section(
         "sweep",
         "Nodes" if noun == "node" else "Nodes and pairs",
-        lead=" ".join([*(_lead(data, *table[1:]) for table in tables), *_skipped(data), _how_to_read(rows)]),
+        lead=f"Slower and faster: beyond the {margins} margin, and significant.",
         figures=tuple(figure for figure in figures if figure is not None),
         template="sweep.html.j2",
-        content={"matrices": [matrix for matrix in matrices if matrix], "pairs": pairs, "most_open": MOST_ROWS_OPEN},
+        content={
+            "matrices": [_nodes_matrix(data, tables[0][2])],
+            "pairs": _pair_matrices(data, rows) if noun == "pair" else [],
+            "most_open": MOST_ROWS_OPEN,
+        },
         state=(f"{num_slower} slower", "bad") if num_slower else ("", ""),
     )
 
 
 def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     return (part for _, part in rows.groupby("workload", sort=False))
-
-
-def _lead(data: ReportData, noun: str, rows: pd.DataFrame) -> str:
-    """Return the number of nodes or pairs in each group."""
-    groups = {name: len(hosts) for name, hosts in counts_of(data, rows).items()}
-    listed = [f"{num} {GROUPS[name].lower()}" for name, num in groups.items() if num]
-    return f"{plural(sum(groups.values()), noun)}: {', '.join(listed)}."
-
-
-def skipped_hosts(data: ReportData) -> dict[str, str]:
-    """Return the nodes and pairs that the plan skipped, such as drained ones, each with the reason."""
-    return {", ".join(c["spec"]["hosts"]): c["reason"] for c in data.campaign["skipped"] if "hosts" in c["spec"]}
-
-
-def _skipped(data: ReportData) -> list[str]:
-    hosts = skipped_hosts(data)
-    reasons = list(dict.fromkeys(hosts.values()))
-    more = f"; and {len(reasons) - MOST_REASONS} more" if len(reasons) > MOST_REASONS else ""
-    return [f"{len(hosts)} skipped: {'; '.join(reasons[:MOST_REASONS])}{more}."] if hosts else []
-
-
-def _how_to_read(rows: pd.DataFrame) -> str:
-    margins = sorted({float(margin) for margin in rows["margin_ratio"]})
-    return (
-        "Each repeat is compared with the median of the others in the same repeat."
-        f" Slower and faster: beyond the {margins_text(margins)} margin and significant."
-    )
 
 
 def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure | None:
@@ -244,13 +268,9 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
     caption = f"{workload}: {noun}s, slowest first"
     slowest_first = Table.of_columns(caption, columns, rows[::-1], device, noun=noun)
     title = f"{noun.capitalize()}s: {workload}"
-
-    def image() -> str:
-        return _draw(figure_id, title, noun, rows)
-
     used = [verdict for verdict in STYLES if (rows["verdict"] == verdict).any()]
     legend = tuple(Entry(WORDS.get(name, name), STYLES[name][0], marker=STYLES[name][1]) for name in used)
-    return Figure(figure_id, title, image, slowest_first, table, legend)
+    return Figure(figure_id, title, partial(_draw, figure_id, title, noun, rows), slowest_first, table, legend)
 
 
 def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
@@ -258,8 +278,8 @@ def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
     percent, low, high = (np.array(of, float) for of in zip(*map(TIME_RATIO.of, table_rows(rows)), strict=True))
     heading = TIME_RATIO.heading(rows["device"].iloc[0])
     places, verdicts = np.arange(1, len(rows) + 1), rows["verdict"].to_numpy()
-    is_small, margin = len(rows) > 64, float(rows["margin_ratio"].iloc[0])
-    names, cells = rows["hosts"].tolist(), []
+    names, cells, margin = rows["hosts"].tolist(), [], float(rows["margin_ratio"].iloc[0])
+    width, size = (0.8, 2.5) if len(rows) > 64 else (1.8, 5)
     with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((0.15, 0.19, 0.8, 0.68))
         for limit in (margin, 1 / (1 + margin) - 1):
@@ -268,13 +288,11 @@ def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
         for verdict, (color, marker) in STYLES.items():
             chosen = verdicts == verdict
             if chosen.any():
-                x, middle = places[chosen], percent[chosen]
-                width, size = (0.8, 2.5) if is_small else (1.8, 5)
-                axes.vlines(x, low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
+                axes.vlines(places[chosen], low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
                 style = {"marker": marker, "markersize": size, "color": color, "linestyle": "none"}
-                axes.plot(x, middle, **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
+                axes.plot(places[chosen], percent[chosen], **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
                 cells.append([cell or "" for cell in rows["cell"].fillna("")[chosen]])
-        for index in _named(percent, (verdicts == "slower") & rows["is_named"].to_numpy()):
+        for index in _named(percent, verdicts == "slower"):
             name = {"ha": "right", "va": "center", "fontsize": 8, "color": INK, "parse_math": False}
             axes.annotate(names[index], (places[index], percent[index]), (-6, 0), textcoords="offset points", **name)
         axes.set_xlim(0.4, len(rows) + 0.6)
@@ -304,8 +322,7 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
     groups = []
     for name, hosts in counts_of(data, rows).items():
-        ordered = sorted(hosts, key=lambda host: (-_largest(by_host[host].values()), natural(host)))
-        ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else ordered
+        ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts
         lines = tuple(
             Row(
                 host,
@@ -318,34 +335,25 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     return Matrix(caption, tuple(workloads), tuple(groups), label="Nodes")
 
 
-def _largest(rows: Iterable) -> float:
-    """Return the largest slowdown of a node, on a logarithmic scale; 0 without a result."""
-    return max((math.log(row.time_ratio) for row in rows if not is_unknown(row.time_ratio)), default=0.0)
-
-
 def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | None:
     """Return the square of a table row. num_failed: failed measurements of a node that has no cell itself."""
     if row is None:
         return None
     cells = () if is_unknown(row.cell) else (row.cell,)
-    of_node = Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
-    counts = statuses[row.cell] if cells else of_node
+    counts = statuses[row.cell] if cells else Counter({"failed": num_failed} if num_failed else {"not_measured": 1})
     name = f"{row.hosts}: {row.workload}"
     if is_unknown(row.time_ratio) and not is_unknown(row.time_s):
         return Square("n/a", None, "inconclusive", cells, f"{name}: nothing to compare with")
     if is_unknown(row.time_ratio):
         return square_without_value(name, list(cells), counts)
     ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
-    ends = (row.time_low_ratio, row.time_high_ratio)
-    inside = "" if is_unknown(ends[0]) else f" {bracket(*ends, row.interval)}"
-    note = f"{name}: ratio {three(ratio, 4)}{inside}, place {row.place} of {row.num_places}, {row.verdict}"
+    note = f"{name}: {TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {PLACE.cell(row)}, {VERDICT.cell(row)}"
     bad = _num_failed(counts) if cells else 0
     state = f"{row.verdict}{' partial' if bad else ''}"
     note += f"; {bad} of {plural(counts.total(), 'measurement')} not ok" if bad else ""
-    if 1 / limit <= ratio <= limit:
-        return Square(difference_text(ratio), None, state, cells, note)
-    level = abs(math.log(ratio)) / math.log(SCALE_END)
-    return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below")
+    level = None if 1 / limit <= ratio <= limit else abs(math.log(ratio)) / math.log(SCALE_END)
+    side = "" if level is None else "above" if ratio > 1 else "below"
+    return Square(difference_text(ratio), level, state, cells, note, side)
 
 
 def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
@@ -363,20 +371,8 @@ def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
     return found
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if not campaign.get("sweep"):
-        return []
-    text = (
-        "Time: primary time of a launch. Difference: geometric mean over"
-        " repeats of the ratio to the median of the other nodes (or pairs) in the same repeat; of all, if fewer than"
-        " four. Verdicts as in comparisons, corrected over the table. In a sweep of pairs, a node's time is the median"
-        " over its pairs."
-    )
-    return [("Nodes and pairs", text)]
-
-
 TABLES = {
-    "sweep_nodes": TableSpec(SWEEP, lambda campaign, tables: sweep_nodes_table(campaign, tables["measurements"])),
-    "sweep_pairs": TableSpec(SWEEP, lambda campaign, tables: sweep_pairs_table(campaign, tables["measurements"])),
+    "sweep_nodes": TableSpec.of(SWEEP, sweep_nodes_table, "campaign", "measurements"),
+    "sweep_pairs": TableSpec.of(SWEEP, sweep_pairs_table, "campaign", "measurements"),
 }
-TOPIC = Topic("sweep", "Nodes", TABLES, section, findings, sentence, methods=methods, is_of_sweeps=True)
+TOPIC = Topic(*("sweep", "Nodes", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)

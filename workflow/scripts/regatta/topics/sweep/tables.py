@@ -21,7 +21,7 @@ from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs.
-JUDGED = "as in comparisons, paired by repeat, moderated over all nodes; p is corrected over the table"
+JUDGED = "as in comparisons, paired by launch, moderated over all nodes; p is corrected over the table"
 WORDS = {"equivalent": "within the margin"}  # verdicts that are shown in other words
 TIME = Column(
     *("time_s", "time"),
@@ -29,7 +29,8 @@ TIME = Column(
     table="ranking",
     better="smaller",
     interval="interval",
-    help="primary time of ok launches, as in comparisons: geometric mean over launches",
+    help="primary time of ok launches, as in comparisons: geometric mean over launches; of a node in a sweep of pairs,"
+    " the median over its pairs",
     is_shown=True,
     is_main=True,
 )
@@ -40,7 +41,8 @@ TIME_RATIO = Column(
     table="ranking",
     better="smaller",
     interval="interval",
-    help="geometric mean over repeats of the ratio to the median of the other nodes or pairs of the same repeat",
+    help="geometric mean over launches of the ratio to the median of the other nodes or pairs in the launch of the same"
+    " number; to that of all, if fewer than four",
     key="difference_percent",
     is_shown=True,
 )
@@ -116,17 +118,10 @@ def _nodes_of_pairs(pairs: list[Member]) -> list[Member]:
     found = []
     for host, of_host in of_node.items():
         row = of_host[0].row | {"cell": None, "num_pairs": sum(bool(pair.times) for pair in of_host)}
-        found.append(Member((host,), row, _medians(of_host)))
+        repeats = sorted({repeat for pair in of_host for repeat in pair.times})
+        times = {n: fast_median([pair.times[n] for pair in of_host if n in pair.times]) for n in repeats}
+        found.append(Member((host,), row, times))
     return found
-
-
-def _medians(members: list[Member]) -> Times:
-    """Return the median over members for each repeat that any of them has."""
-    by_repeat: dict[int, list[float]] = defaultdict(list)
-    for member in members:
-        for repeat, seconds in member.times.items():
-            by_repeat[repeat].append(seconds)
-    return {repeat: fast_median(values) for repeat, values in sorted(by_repeat.items())}
 
 
 def _ranked(

@@ -93,20 +93,15 @@ def _table(title: str, rows: pd.DataFrame, device: str) -> Table:
     return Table.of_columns(f"Throughput of all ranks: {title}", columns, rows.assign(loader=loaders), device)
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if all(cell["spec"]["benchmark"] != "dataloader" for cell in campaign["cells"]):
-        return []
-    text = (
-        "One iteration is one epoch on each rank, from the creation of the iterator to the last batch. Workers "
-        "persist; nothing is prefetched before. Throughput: samples of all ranks over the time of the slowest. Samples "
-        "are created in memory: storage, decoding and copies to a GPU are not included."
-    )
-    return [("Data loading", text)]
-
-
+TERM = (
+    "Data loading",
+    "One iteration is one epoch on each rank, from the creation of the iterator to the last batch. Workers persist;"
+    " nothing is prefetched before. Throughput: samples of all ranks over the time of the slowest. Samples are created"
+    " in memory: storage, decoding and copies to a GPU are not included.",
+)
 TABLES = {
     "data_loading": TableSpec(
         DATA_LOADING, lambda campaign, tables: data_loading_table(campaign, tables["measurements"])
     )
 }
-TOPIC = Topic("dataloader", "Data loading", TABLES, section, methods=methods)
+TOPIC = Topic("dataloader", "Data loading", TABLES, section, terms=(TERM,))

@@ -30,11 +30,8 @@ def _table(rows, device: str) -> Table:
     )
 
 
-def methods(campaign: dict) -> list[tuple[str, str]]:
-    if all(cell["spec"]["benchmark"] != "train_step" for cell in campaign["cells"]):
-        return []
-    text = "Inverse of the throughput per GPU or process. Lost to scaling: one minus the efficiency of the cell."
-    return [("Cost of training", text)]
-
-
-TOPIC = Topic("cost", "Cost of training", section=section, methods=methods)
+TERM = (
+    "Cost of training",
+    "Inverse of the throughput per GPU or process. Lost to scaling: one minus the efficiency of the cell.",
+)
+TOPIC = Topic("cost", "Cost of training", section=section, terms=(TERM,))

@@ -1,0 +1,143 @@
+"""The first block of the report: a line for each finding of the summary, how far to trust them, and what to do next.
+
+The same lines end a run on the terminal, and are in answer.json for other programs.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from regatta.core.text import plural, rank_word, ranks_word
+from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
+from regatta.report.findings import Finding
+from regatta.report.page import shown_status
+from regatta.topics.base import ReportData, Topic, once_per_report, unreliable_cells
+
+# Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
+ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "communication", "training_runs", "failed")
+MOST_REASONS = 3  # of low or fair confidence in its line
+MOST_STEPS = 2  # in the line on what to do next
+URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
+# Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
+OF_WARNINGS = {
+    "failed": {"loaded_timeouts": ("loaded_timeouts", False)},
+    "confidence": {
+        "slow_node": ("slow_launches", True),
+        "slow_launch": ("slow_launches", True),
+        "loaded_measurements": ("loaded_measurements", False),
+        "straggler_host": ("straggler", False),
+        "straggler_rank": ("straggler", False),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line. lead: the statement. text: what qualifies it. anchor: the section. values: as the tables have them."""
+
+    id: str
+    lead: str
+    text: str = ""
+    anchor: str = ""
+    values: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> str:
+        return f"{self.lead}; {self.text}" if self.text else self.lead
+
+
+@once_per_report
+def summary(data: ReportData) -> list[Line]:
+    """Return the lines in the page's order."""
+    found = [line_of(topic, finding) for topic, finding, rank in data.findings if rank == SUMMARY]
+    lines = {line.id: line for line in [subject(data), *reversed(found)]}  # the first line of an id counts
+    lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
+    last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
+    steps = next_steps(data)
+    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", values={"steps": steps})] if steps else []
+    places = {name: place for place, name in enumerate(ORDER)}
+    return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
+
+
+def answer_json(data: ReportData) -> dict:
+    """Return answer.json: docs/contracts.md."""
+    planned = data.measurements[data.measurements["repeat"].notna()]
+    counts, times = Counter(shown_status(planned)), planned["time_utc"].dropna()
+    times = times[:0] if data.campaign.get("imported") else times  # of an import, not of the measurements
+    return {
+        "schema": 1,
+        "campaign": data.campaign["name"],
+        "cluster": data.campaign["cluster"]["name"],
+        "device": data.campaign["device"],
+        "first_record_utc": None if times.empty else min(times),
+        "last_record_utc": None if times.empty else max(times),
+        "num_planned": len(planned),
+        "num_by_status": dict(sorted(counts.items())),
+        "lines": [vars(line) for line in summary(data)],
+    }
+
+
+def line_of(topic: Topic, finding: Finding) -> Line:
+    """Return a finding as a line."""
+    kind = topic.kind_of(finding)
+    lead, text = kind.words(finding.values | finding.words)
+    return Line(kind.line or kind.name, lead, text, finding.anchor or topic.id, numbers(finding))
+
+
+def numbers(finding: Finding) -> dict[str, object]:
+    """Return the values of a finding as answer.json has them."""
+    values: dict[str, object] = {}
+    for name, value in finding.values.items():
+        values |= value.by_name(name) if isinstance(value, Value) else {name: value}
+    return values
+
+
+def subject(data: ReportData) -> Line:
+    """Return what was measured: `resnet50, resnet101 · DDP · 1–32 GPUs · 2 stacks · 6 launches`."""
+    cells, names = data.campaign["cells"], list(data.cell_names.values())[: len(data.campaign["cells"])]
+    specs = [cell["spec"] for cell in cells]
+    sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
+    stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
+    parts = [joined(list(dict.fromkeys(name.parts["subject"] for name in names)))]
+    if sizes:
+        span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
+        parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
+    if sweep := data.campaign.get("sweep"):
+        num_nodes = len({host for spec in specs for host in spec["hosts"]})
+        parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
+    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {joined(stacks)}")
+    parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
+    values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
+    return Line("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
+
+
+def _with_warnings(data: ReportData, line: Line) -> Line:
+    """Return a line with the values of the warnings that belong to it; the line on failures also has their text."""
+    found = [(topic, finding) for topic, finding, _ in data.findings if finding.kind in OF_WARNINGS[line.id]]
+    values = line.values.copy()
+    for _, finding in found:
+        key, has_all = OF_WARNINGS[line.id][finding.kind]
+        values[key] = [*values.get(key, []), numbers(finding)] if has_all else values.get(key) or numbers(finding)
+    texts = [topic.text_of(finding).removesuffix(".") for topic, finding in found if line.id == "failed"]
+    return replace(line, text="; ".join(filter(None, (line.text, *texts))), values=values)
+
+
+def confidence(data: ReportData, line: Line) -> Line:
+    """Return how far the numbers can be trusted, and what invalidates them, worst first. line: with counts."""
+    found = sorted((item for item in data.findings if item[2] in (LOW, FAIR)), key=lambda item: item[2] != LOW)
+    reasons = [
+        {"kind": finding.kind, "rank": rank, "text": line_of(topic, finding).lead.removesuffix(".")}
+        for topic, finding, rank in found
+    ]
+    word = reasons[0]["rank"] if reasons else "good"
+    texts = [reason["text"] for reason in reasons[:MOST_REASONS]] or [line.lead]
+    texts += [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    values = {"word": word, "straggler": None} | line.values
+    values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}
+    return replace(line, lead=f"Confidence: {word}", text="; ".join(texts), values=values)
+
+
+def next_steps(data: ReportData) -> list[str]:
+    """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions."""
+    found = sorted(data.findings, key=lambda item: URGENT_FIRST.index(item[2]))
+    steps = (filled(topic.kind_of(of).next_step, of.values | of.words) for topic, of, _ in found)
+    return list(dict.fromkeys(filter(None, steps)))
