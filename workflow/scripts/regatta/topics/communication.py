@@ -236,7 +236,7 @@ def links_text(data: ReportData) -> str:
         for link in links_of(data.campaign)
         if link["device"] in gpus
     ]
-    return f"Peaks: upper bounds from link bandwidths in one direction, without protocol overhead: {'; '.join(texts)}."
+    return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
 NEAR = "ithin noise, or undecided: {near}"
@@ -275,7 +275,7 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the bus bandwidth of the largest message at the largest shape, all-reduce first, and in the summary.
+    """Return the highest mean bus bandwidth at the largest shape, all-reduce first, and in the summary, with its size.
 
     Without any bandwidth, the lowest time per call. Operations and stacks are not compared; of cells that differ in
     their algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
@@ -286,7 +286,6 @@ def findings(data: ReportData) -> list[Finding]:
     settings, found = settings_of(data.tables["settings"], "algorithm"), []
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         largest = group[group["world_size"] == group["world_size"].max()]
-        largest = largest[largest["message_bytes"] == largest["message_bytes"].max()] if len(known) else largest
         complete = largest[largest["num_launches"] >= largest["num_planned"]]
         compared = table_rows(complete if len(complete) else largest)
         best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))

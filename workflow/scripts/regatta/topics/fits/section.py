@@ -178,7 +178,8 @@ def _scaling_law(data: ReportData) -> list[Finding]:
         columns |= {"samples_per_s": scaling.PREDICTED}
         numbers = {name: getattr(row, column.name) for name, column in columns.items()}
         values = {name: Value.of(row, columns[name]) for name, number in numbers.items() if not is_unknown(number)}
-        values |= {"law": row.scaling_model, "num_ranks": row.extrapolated_world_size}
+        num_ranks = row.extrapolated_world_size
+        values |= {"law": row.scaling_model, "num_ranks": None if is_unknown(num_ranks) else int(num_ranks)}
         words = {"name": row.name, "law_name": SCALING_LAWS[row.scaling_model], "ranks": ranks_word(data.device)}
         found.append(Finding("scaling_law", values, (of_rows("scaling_models", first),), anchor="models", words=words))
     return found
