@@ -26,12 +26,10 @@ EQUAL_RATIO, EQUAL_PERCENT = (
     "5 %",
 )  # settings that cost at most this much more are called equal; as the default margin
 FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
-_FASTEST = "Fastest of {compared:configuration}: {fastest}"
-FASTEST = (  # the part of a kind that names the fastest cell and those that may be as fast
-    f"{_FASTEST}; within noise: {{near}}; {{num_undecided}} undecided: one launch.",
-    f"{_FASTEST}; within noise: {{near}}.",
-    f"{_FASTEST}; {{num_undecided}} undecided: one launch.",
-    f"{_FASTEST}.",
+FASTEST = (  # parts of a kind that name the fastest cell and those that may be as fast
+    "Fastest of {compared:configuration}: {fastest}.",
+    "Within noise: {near}.",
+    "Undecided: {num_undecided} with one launch.",
 )
 # Common fields of cells that differ only in bucket size, or only in algorithm.
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
