@@ -328,7 +328,7 @@ def test_every_count_agrees_with_the_tables(said):
 
 
 def losses(said: Said) -> set[str]:
-    return {part for finding in scaling.TOPIC.findings(said.data) for part in finding.values.get("losses", ())}
+    return {part for finding in scaling.TOPIC.findings(said.data) for part in finding.words.get("losses", ())}
 
 
 def is_marked(said: Said, node: str) -> bool:

@@ -17,8 +17,10 @@ from synthetic import (
     write_results,
 )
 
+from regatta.core.text import three
 from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, Row, Square
 from regatta.report.page import load_template
+from regatta.topics import communication
 from regatta.topics.matrix import status_matrix
 from regatta.topics.scaling.findings import loss_rows
 
@@ -51,6 +53,16 @@ def test_every_cell_of_the_campaign_is_in_exactly_one_square(laptop):
     data, _, squares = laptop
     cells = [cell for square in squares.values() if square for cell in square.cells]
     assert sorted(cells) == sorted(cell["id"] for cell in [*data.campaign["cells"], *data.campaign["skipped"]])
+
+
+def test_the_bus_bandwidth_is_that_of_the_summary_also_if_a_cell_lacks_launches(tmp_path):
+    cells = [collective_cell(1024 * 4**i, 1, 2) for i in range(6)]
+    fault = {(cells[-1]["id"], 0): ("failed", "measure", "boom")}  # the fastest
+    data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells), LAPTOP, fault)
+    [_, best] = communication.findings(data)
+    value = best.values["busbw_gb_per_s"].estimate
+    assert value < data.tables["collectives"]["busbw_gb_per_s"].max()
+    assert [square.text for square in squares.values()] == [f"{three(value)} GB/s"]
 
 
 def test_shapes_go_across_by_number_of_ranks(tmp_path):

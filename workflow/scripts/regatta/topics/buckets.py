@@ -202,12 +202,17 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     cells += _skipped_cells(data.campaign)
     found = []
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
-        by_shape = {shape(*key): group for key, group in sorted(grouped(rows, SHAPE[:2]).items(), key=_by_world_size)}
+        rows = sorted(rows, key=lambda row: (row["world_size"], row["nodes"]))
+        by_shape = {shape(*key): group for key, group in grouped(rows, SHAPE[:2]).items()}
         several = {place: cells for place, cells in by_shape.items() if len(grouped(cells, ("bucket_cap_mb",))) > 1}
         if any(_best(cells, settings)["best_bucket_cap_mb"] is not None for cells in several.values()):
             name = names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
             found.append(_matrix(name.say(*name.parts, always=("subject",)), several, statuses, settings))
-    return tuple(sorted(found, key=lambda matrix: (-_largest_level(matrix), natural(matrix.caption))))
+
+    def largest_level(matrix: Matrix) -> float:
+        return max(square.level or 0 for row in matrix.groups[0].rows for square in row.squares if square)
+
+    return tuple(sorted(found, key=lambda matrix: (-largest_level(matrix), natural(matrix.caption))))
 
 
 def _skipped_cells(campaign: dict) -> list[dict]:
@@ -217,16 +222,6 @@ def _skipped_cells(campaign: dict) -> list[dict]:
     return [
         {name: cell_row(cell).get(name) for name in CELLS} | nothing | {"reason": cell["reason"]} for cell in skipped
     ]
-
-
-def _by_world_size(item: tuple[tuple[int, int], list]) -> tuple:
-    (nodes, gpus_per_node), _ = item
-    return nodes * gpus_per_node, nodes
-
-
-def _largest_level(matrix: Matrix) -> float:
-    squares = (square for row in matrix.groups[0].rows for square in row.squares if square is not None)
-    return max(square.level for square in squares if square.level is not None)
 
 
 def _matrix(

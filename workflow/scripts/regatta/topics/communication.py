@@ -43,7 +43,6 @@ from regatta.topics.settings import ALGORITHM, is_costly, settings_of
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
-NEAR_DECADE = 2.5  # factor from the highest value to a power of ten that the axis still includes
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
 
@@ -70,7 +69,7 @@ def collective_figures(
     y_time = Axis(LATENCY.heading(device), True, min(all_times), max(all_times), show=thousands)
     known = measured[["cell", "busbw_gb_per_s", "time_s"]].dropna().to_numpy()
     rates = [rate * t / launch for cell, rate, t in known for launch in times[cell]]
-    highest = [*map(_near_decade, rates), *(LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna())]
+    highest = [*rates, *(LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna())]
     low, high = min(rates, default=None), max(highest, default=None)
     y_rate = Axis(BUSBW.heading(device), True, low, high, decade_ticks(low, high) if rates else ())
     figures = []
@@ -95,12 +94,6 @@ def decade_ticks(low: float, high: float) -> Ticks:
     """Return the powers of ten on a log axis; nothing, for matplotlib's ticks, if there are fewer than two."""
     powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
     return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
-
-
-def _near_decade(value: float) -> float:
-    """Return the next power of ten if it is near, so that an axis has a tick there; else the value."""
-    decade = 10.0 ** math.ceil(math.log10(value))
-    return decade if decade <= NEAR_DECADE * value else value
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -243,7 +236,7 @@ def links_text(data: ReportData) -> str:
         for link in links_of(data.campaign)
         if link["device"] in gpus
     ]
-    return f"Peaks: upper bounds from link bandwidths in one direction, without protocol overhead: {'; '.join(texts)}."
+    return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
 NEAR = "ithin noise, or undecided: {near}"
@@ -282,7 +275,7 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the bus bandwidth of the largest message at the largest shape, all-reduce first, and in the summary.
+    """Return the highest mean bus bandwidth at the largest shape, all-reduce first, and in the summary, with its size.
 
     Without any bandwidth, the lowest time per call. Operations and stacks are not compared; of cells that differ in
     their algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
@@ -293,7 +286,6 @@ def findings(data: ReportData) -> list[Finding]:
     settings, found = settings_of(data.tables["settings"], "algorithm"), []
     for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
         largest = group[group["world_size"] == group["world_size"].max()]
-        largest = largest[largest["message_bytes"] == largest["message_bytes"].max()] if len(known) else largest
         complete = largest[largest["num_launches"] >= largest["num_planned"]]
         compared = table_rows(complete if len(complete) else largest)
         best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))

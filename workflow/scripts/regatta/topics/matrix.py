@@ -124,6 +124,7 @@ def _training(rows: list, names: dict[str, str]) -> SquareValue:
 
 def _collective(rows: list, names: dict[str, str]) -> SquareValue:
     """Return the highest bus bandwidth, else the lowest time per call, as the summary. rows: of collectives.csv."""
+    rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
     if known := [row for row in rows if not is_unknown(row.busbw_gb_per_s)]:
         best, note = _best(known, BUSBW, names)
         return f"{three(best.busbw_gb_per_s)} GB/s", None, f"bus bandwidth {note}"

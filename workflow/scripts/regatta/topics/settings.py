@@ -26,12 +26,10 @@ EQUAL_RATIO, EQUAL_PERCENT = (
     "5 %",
 )  # settings that cost at most this much more are called equal; as the default margin
 FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
-_FASTEST = "Fastest of {compared:configuration}: {fastest}"
-FASTEST = (  # the part of a kind that names the fastest cell and those that may be as fast
-    f"{_FASTEST}; within noise: {{near}}; {{num_undecided}} undecided: one launch.",
-    f"{_FASTEST}; within noise: {{near}}.",
-    f"{_FASTEST}; {{num_undecided}} undecided: one launch.",
-    f"{_FASTEST}.",
+FASTEST = (  # parts of a kind that name the fastest cell and those that may be as fast
+    "Fastest of {compared:configuration}: {fastest}.",
+    "Within noise: {near}.",
+    "Undecided: {num_undecided} with one launch.",
 )
 # Common fields of cells that differ only in bucket size, or only in algorithm.
 GROUP = (*(name for name in CURVE if name not in ("bucket_cap_mb", *SHAPE_COLUMNS)), *SHAPE_COLUMNS)
@@ -110,16 +108,11 @@ def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurement
     sized = scaling.dropna(subset=["bucket_cap_mb"])
     for axis, table, key in (("bucket_cap_mb", sized, GROUP), ("algorithm", collectives, ALGORITHM)):
         measured = [row for row in plain_rows(table, (*key, axis, "cell")) if row["cell"] in times]
-        rows = [_one_per_value(cells, axis) for cells in grouped(measured, key).values()]
+        rows = [[cell["cell"] for cell in cells] for cells in grouped(measured, key).values()]
         for cell, setting in compare_settings(rows, times, groups).items():
             values = (cell, axis, setting.num_settings, setting.cost, setting.low, setting.high)
             found.append(dict(zip(SETTINGS, (*values, setting.may_be_best, setting.p_adjusted), strict=True)))
     return make_table(found, SETTINGS)
-
-
-def _one_per_value(cells: list[dict], axis: str) -> list[str]:
-    """Return one cell for each value of the axis."""
-    return list({cell[axis]: cell["cell"] for cell in cells}.values())
 
 
 def settings_of(table: pd.DataFrame, axis: str) -> dict[str, Setting]:

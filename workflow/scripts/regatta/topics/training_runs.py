@@ -277,7 +277,7 @@ KINDS = (
     Kind(
         *("training", RESULT),
         lead="{name}: {epochs:epoch} in {total}, test accuracy {accuracy}.",
-        parts=(FASTEST,),
+        parts=FASTEST,
     ),
     Kind(
         *("different_losses", FAIR),

@@ -61,15 +61,13 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 
 def section(data: ReportData) -> Section:
-    found = (
-        scaling_table(data.tables["scaling_models"]),
-        communication_table(data.tables["communication_models"]),
-    )
-    shown = tuple(filter(None, found))
+    of_calls, of_steps = data.tables["communication_models"], data.tables["scaling_models"]
+    shown = tuple(filter(None, (scaling_table(of_steps), communication_table(of_calls))))
     lead = "If a curve has no model or no prediction, the drawer of its cells gives the reason." if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
+MODELS = {"communication_models": "Communication models", "scaling_models": "Scaling models"}
 REASONS = {  # of rejections, by a part of the text in the column `refusal`
     "a fit needs": "too few sizes",
     "super-linear": "super-linear",
@@ -109,18 +107,15 @@ KINDS = (
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the latency/bandwidth crossover of each operation, the scaling law, and the number of rejected fits."""
-    of_calls, of_steps = data.tables["communication_models"], data.tables["scaling_models"]
-    if not (of_calls["refusal"].isna().any() or of_steps["scaling_model"].notna().any()):
+    rejected = {name: data.tables[name][data.tables[name]["max_residual_ratio"].isna()] for name in MODELS}
+    if all(len(rows) == len(data.tables[name]) for name, rows in rejected.items()):
         return []  # no section
-    rejected = of_calls["refusal"].notna(), of_steps["scaling_model"].isna()
-    named = ("Communication models", "communication_models"), ("Scaling models", "scaling_models")
     found = [*crossover_sizes(data), *_scaling_law(data)]
-    for (what, name), is_rejected in zip(named, rejected, strict=True):
-        rows = data.tables[name][is_rejected]
+    for name, rows in rejected.items():
         if len(rows):
             reasons = [next(REASONS[part] for part in REASONS if part in text) for text in rows["refusal"]]
             values = {"num": len(rows), "num_curves": len(data.tables[name]), "reasons": dict(Counter(reasons))}
-            words = {"what": what}
+            words = {"what": MODELS[name]}
             found.append(Finding("rejected_fits", values, (of_rows(name, rows),), anchor="models", words=words))
     return found
 
@@ -159,10 +154,10 @@ def _crossover(rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> F
     values |= {"stacks": sorted(set(rows["stack"]))}
     values |= {"low_bytes": float(rows["low_bytes"].min()), "high_bytes": float(rows["high_bytes"].max())}
     values |= {"low_s": float(rows["latency_a_low_s"].min()), "high_s": float(rows["latency_a_high_s"].max())}
-    words = {"name": SEPARATOR.join(filter(None, (name.parts["subject"], f"{name.parts['shape']} {name.ranks}")))}
-    words["name"] = SEPARATOR.join(filter(None, (words["name"], name.say(*fields))))
-    words["size"] = _range(size_text(values["low_bytes"]), size_text(values["high_bytes"]))
-    words["latency"] = _range(duration(values["low_s"]), duration(values["high_s"]))
+    parts = (name.parts["subject"], f"{name.parts['shape']} {name.ranks}", name.say(*fields))
+    words = {"name": SEPARATOR.join(filter(None, parts))}
+    words |= {"size": _range(size_text(values["low_bytes"]), size_text(values["high_bytes"]))}
+    words |= {"latency": _range(duration(values["low_s"]), duration(values["high_s"]))}
     return Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models", words=words)
 
 
@@ -178,7 +173,8 @@ def _scaling_law(data: ReportData) -> list[Finding]:
         columns |= {"samples_per_s": scaling.PREDICTED}
         numbers = {name: getattr(row, column.name) for name, column in columns.items()}
         values = {name: Value.of(row, columns[name]) for name, number in numbers.items() if not is_unknown(number)}
-        values |= {"law": row.scaling_model, "num_ranks": row.extrapolated_world_size}
+        num_ranks = row.extrapolated_world_size
+        values |= {"law": row.scaling_model, "num_ranks": None if is_unknown(num_ranks) else int(num_ranks)}
         words = {"name": row.name, "law_name": SCALING_LAWS[row.scaling_model], "ranks": ranks_word(data.device)}
         found.append(Finding("scaling_law", values, (of_rows("scaling_models", first),), anchor="models", words=words))
     return found

@@ -44,7 +44,7 @@ KINDS = (
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
-        parts=("Losses: {losses} points.", FASTEST),
+        parts=("Losses: {losses} points.", *FASTEST),
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell. It is the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Above"

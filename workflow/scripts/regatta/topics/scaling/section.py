@@ -94,10 +94,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: s
             continue
         rows = rows.assign(world_size=rows["cell"].map(world_sizes))
         rows = rows.sort_values("world_size", ascending=False, kind="stable")
-        # The first cells with at most MOST_ROWS rows together, and at least one: none is cut in two.
-        num_rows = rows.groupby("cell", sort=False).size()
-        is_first = (num_rows.cumsum() <= MOST_ROWS) | (num_rows.cumsum() == num_rows)
-        shown = rows[rows["cell"].map(is_first)]
+        shown = rows.head(MOST_ROWS)
         title = f"Efficiency by baseline, {kind} scaling; largest shapes first"
         title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
         found.append(Table.of_columns(title, columns, shown, device, sources=("efficiencies",)))

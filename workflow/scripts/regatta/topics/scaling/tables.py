@@ -29,51 +29,32 @@ STEP = Column(
     is_shown=True,
     is_main=True,
 )
+RATE = {"table": "throughput", "better": "larger"}
 THROUGHPUT = Column(
     *("throughput_samples_per_s", "throughput"),
-    table="throughput",
-    better="larger",
+    **RATE,
     interval="interval",
     help="X(n) = n b / T, for n {ranks} of batch size b. Its low end is from the high end of T",
 )
 PER_RANK = Column(
     *("throughput_per_gpu_samples_per_s", "throughput per {rank}"),
-    table="throughput",
-    better="larger",
+    **RATE,
     help="X(n)/n",
     key="throughput_per_rank",
     is_shown=True,
 )
-TOKENS = Column(
-    "throughput_tokens_per_s",
-    "throughput",
-    table="throughput",
-    better="larger",
-    help="X(n) × `context_length`. Empty for images",
-)
-COST_OF_SAMPLES = Column(
-    *("cost_hours_per_million_samples", "cost"),
-    better="smaller",
-    interval="interval",
-    help="{hours} per million samples: n T / (n b) × 10⁶ / 3600",
-)
-COST_OF_TOKENS = Column(
-    *("cost_hours_per_million_tokens", "cost"),
-    better="smaller",
-    interval="interval",
-    help="{hours} per million tokens: the same / `context_length`. Empty for images",
-)
-COMPUTE = Column(
-    *("compute_per_gpu_tflop_per_s", "compute rate per {rank}"),
-    table="throughput",
-    better="larger",
-    help="`flops_per_sample` × b / T / 10¹²: model operations of one {rank}",
-)
+TOKENS = Column("throughput_tokens_per_s", "throughput", **RATE, help="X(n) × `context_length`. Empty for images")
+COST = {"label": "cost", "better": "smaller", "interval": "interval"}
+OF_SAMPLES = "{hours} per million samples: n T / (n b) × 10⁶ / 3600"
+OF_TOKENS = "{hours} per million tokens: the same / `context_length`. Empty for images"
+COST_OF_SAMPLES = Column("cost_hours_per_million_samples", **COST, help=OF_SAMPLES)
+COST_OF_TOKENS = Column("cost_hours_per_million_tokens", **COST, help=OF_TOKENS)
+REACHED = "`flops_per_sample` × b / T / 10¹²: model operations of one {rank}"
+COMPUTE = Column("compute_per_gpu_tflop_per_s", "compute rate per {rank}", **RATE, help=REACHED)
 MFU = Column(
     *("mfu_ratio", "MFU"),
+    **RATE,
     shown_as="%",
-    table="throughput",
-    better="larger",
     help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`, that of the fastest math mode"
     " that torch's settings allow; a multiply-add counts as two operations. Empty if GPU, settings or peak are unknown",
 )
@@ -83,11 +64,11 @@ def is_baseline(row: object) -> bool:
     return not is_unknown(row.baseline) and row.cell == row.baseline
 
 
+OF_BASELINE = {"table": "efficiency", "better": "larger"}
 EFFICIENCY = Column(
     *("efficiency_ratio", "efficiency"),
+    **OF_BASELINE,
     shown_as="%",
-    table="efficiency",
-    better="larger",
     interval="efficiency_interval",
     help="(X(n)/n) / (X₀/n₀): throughput per {rank} relative to that of the baseline cell, which has the same workload,"
     " stack and backend. Its interval includes the variation of both cells",
@@ -96,22 +77,19 @@ EFFICIENCY = Column(
 )
 DDP = Column(
     *("ddp_ratio", "DDP"),
-    table="efficiency",
-    better="larger",
+    **OF_BASELINE,
     help="X(1) / X_none(1): cost of DDP on one {rank}",
     applies=lambda row: row.strategy != "none",
 )
 INTRA_NODE = Column(
     *("intra_node_ratio", "intra-node"),
-    table="efficiency",
-    better="larger",
+    **OF_BASELINE,
     help="X(g) / (g X(1)): cost of additional {ranks} in a node. Empty for g = 1",
     applies=lambda row: row.gpus_per_node > 1,
 )
 INTER_NODE = Column(
     *("inter_node_ratio", "inter-node"),
-    table="efficiency",
-    better="larger",
+    **OF_BASELINE,
     help="X(k g) / (k X(g)): cost of additional nodes. Empty for k = 1",
     applies=lambda row: row.nodes > 1,
 )
