@@ -463,15 +463,6 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     assert lines_of(folder)["confidence"].values["word"] == "fair"  # six launches, and no cell varies
 
 
-def test_there_are_at_most_six_lines_and_the_last_are_failures_and_confidence(tmp_path):
-    folder = write_results(tmp_path / "r", cluster_campaign(repeats=2), CLUSTER)
-    lines = summary(analyse(folder))
-    assert [line.id for line in lines] == ["subject", "scaling", "bucket", "comparison", "communication", "confidence"]
-    # Nothing failed: that is part of the last line.
-    assert lines[-1].values["failed"]["num_failed"] == 0
-    assert "failed: 0 of" in lines[-1].text
-
-
 def test_the_lines_are_in_the_order_of_the_questions(tmp_path):
     campaign = cluster_campaign(repeats=2)
     fault = {(campaign["cells"][0]["id"], 0): ("failed", "measure", "boom")}

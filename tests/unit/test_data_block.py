@@ -10,7 +10,7 @@ from synthetic import analyse, collective_cell, make_campaign, make_cell, report
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from test_training_runs import write_store
 
-from regatta.kit.findings import FAIR, LOW
+from regatta.kit.findings import FAIR, LOW, NOTE
 from regatta.report.cells import (
     MOST_STATIC_ROWS,
     campaign_cells,

@@ -364,7 +364,7 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     kinds = {finding.kind for _, finding in found}
     warnings = {of.kind for topic, of in found if (kind := topic.kind_of(of)) and kind.rank in WARNINGS}
     # Others have the law, and the cost of a bucket size at a smaller shape.
-    elsewhere = {"efficiency_uncertain", "scaling_law", "bucket_cost", "outliers_of_one"}
+    elsewhere = {"noisy_machine", "efficiency_uncertain", "scaling_law", "bucket_cost", "outliers_of_one"}
     assert set(CHECKS) - kinds <= elsewhere
     others = {"lowest", "preflight_failed", "throughput", "confidence", "failed", "both_ways", "uncertain"}
     others |= {"one_is_slower", "too_few_launches"}

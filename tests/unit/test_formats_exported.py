@@ -61,7 +61,7 @@ def test_the_suite_has_blocking_and_pipelined_time_apart_and_gives_both_back(mea
 def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path, wording):
     report = FORMAT["suite-json"].write(read_results_folder(measured, {}))
     done = run_script("compare.py", measured, saved(tmp_path, report), cwd=tmp_path)
-    wording.lines(done.stdout, "note: memory is")
+    wording.lines(done.stdout, "Note: memory is")
 
 
 def test_the_suite_of_cpus_stays_one_of_cpus_regardless_of_its_gpus(tmp_path):

@@ -184,7 +184,7 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     assert line.values["nodes"]["failed"] == ["n9"]
     line_of_nodes = sweep.findings(of_nodes)[0]
     step = filled(sweep.TOPIC.kind_of(line_of_nodes).next_step, line_of_nodes.values | line_of_nodes.words)
-    assert "[n5, n17]" in step
+    assert "[n9, n5, n17]" in step
     assert (line_of_nodes.values["num_checked"], line_of_nodes.values["num_planned"]) == (23 * 18, 24 * 18)
     assert "{failed}" in lead_of(of_nodes)
 
@@ -195,7 +195,7 @@ def test_that_no_node_is_slow_is_never_said_without_the_failed_ones(tmp_path):
     faults = {("n2", repeat): FAULTS["n9", 0] for repeat in range(3)}
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(names, messages=(2**28,)), {}, faults))
     finding = sweep.findings(data)[0]
-    assert (finding.words["failed"], finding.words["slower"], finding.words["exclude"]) == (["n2"], [], "")
+    assert (finding.words["failed"], finding.words["slower"], finding.words["exclude"]) == (["n2"], [], "n2")
     assert (finding.values["num_settled"], finding.values["num_checked"], finding.values["num_planned"]) == (4, 48, 60)
     assert "{failed}" in lead_of(data)
     assert "{num_checked}" in lead_of(data)
