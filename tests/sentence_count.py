@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LIMIT = 509
+LIMIT = 436
 TESTS = Path(__file__).resolve().parent
 
 

@@ -61,6 +61,7 @@ NOISY = (
     " interval of the median; longer sampling does not."
 )
 MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. Of imports, add further runs."
+QUIETER = "find the load that disturbs the machine"
 MORE_LAUNCHES = f"more launches: `repeats: {MIN_LAUNCHES}`"
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
@@ -74,11 +75,11 @@ KINDS = (
         f" more than {GOOD}, else a note.",
     ),
     *(
-        Kind(name, rank, f"{subject}: {VARIATION}", WORST, NOISY, "find the load that disturbs the machine")
-        for name, rank, subject in (
-            ("noisy_machine", LOW, "Noisy machine"),
-            ("variation", FAIR, "Variation"),
-            ("some_variation", NOTE, "Variation"),
+        Kind(name, rank, f"{subject}: {VARIATION}", WORST, NOISY, step)
+        for name, rank, subject, step in (
+            ("noisy_machine", LOW, "Noisy machine", QUIETER),
+            ("variation", FAIR, "Variation", QUIETER),
+            ("some_variation", NOTE, "Variation", ""),
         )
     ),
     Kind(
