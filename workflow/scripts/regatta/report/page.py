@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
@@ -65,7 +65,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     )
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters["drawn_and_listed"] = drawn_and_listed
+    environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code}
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "is_large": is_large,
@@ -83,6 +83,11 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
+
+
+def with_code(text: str) -> Markup:
+    """Return a text whose parts between backticks, commands and keys, are marked as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def script_source(script: str) -> str:

@@ -101,7 +101,7 @@ KINDS = (
         " reach twice the largest n, and need 4 sizes. Their interval is the union of those of both laws, at most"
         f" {100 * scaling.MAX_PREDICTION_ERROR:g} % away.",
     ),
-    Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves:curve} rejected.", ("Reasons: {reasons}.",)),
+    Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves:curve} rejected.", ("Reasons: {listed}.",)),
 )
 
 
@@ -115,7 +115,7 @@ def findings(data: ReportData) -> list[Finding]:
         if len(rows):
             reasons = [next(REASONS[part] for part in REASONS if part in text) for text in rows["refusal"]]
             values = {"num": len(rows), "num_curves": len(data.tables[name]), "reasons": dict(Counter(reasons))}
-            words = {"what": MODELS[name]}
+            words = {"what": MODELS[name], "listed": [f"{why} ({n})" for why, n in values["reasons"].items()]}
             found.append(Finding("rejected_fits", values, (of_rows(name, rows),), anchor="models", words=words))
     return found
 
