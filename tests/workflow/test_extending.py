@@ -190,7 +190,6 @@ def test_a_declared_finding_is_everywhere_that_its_rank_says(finding, finished, 
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="confidence has no list of reasons, and the summary no line `next` yet")
 def test_a_declared_warning_is_a_reason_and_a_next_step(finding, finished):
     _, results = finished
     _, lines = reported(finding, results, "fair")
@@ -369,7 +368,7 @@ def test_a_result_that_the_schema_does_not_declare_is_a_problem_of_the_store(ben
     [
         (COST, None, "cannot import name 'training_cost' from 'regatta.topics'"),
         (CATALOG, without(r"    training_cost\.TOPIC,"), f"{COST}: TOPIC is not listed in TOPICS of topics/catalog.py"),
-        (COST, replaced("methods=methods)", "findings=section)"), "topic 'cost' has findings and no kinds"),
+        (COST, replaced("terms=(TERM,))", "findings=section)"), "topic 'cost' has findings and no kinds"),
     ],
 )
 def test_a_missing_piece_of_a_section_is_named(section, file, change, message):

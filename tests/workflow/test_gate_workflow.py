@@ -104,7 +104,8 @@ def test_a_gate_compares_over_an_upgrade_and_fails_for_what_got_slower(upgraded,
     assert done.returncode == 1
     assert headline(done) == ("failed", [7, 1, 7, 20, 8])  # the second: regressions
     assert "'before'" in gate_lines(done)[0]
-    assert gate_lines(done)[1].startswith(f"  slower: {SLOWED}")
+    assert gate_lines(done)[1].startswith(f"  {SLOWED}")
+    assert ": slower: ratio " in gate_lines(done)[1]
     assert list(failures(results / "after").values()) == ["regression"]
     assert len(slots(results / "after")) == 14
 
