@@ -573,7 +573,7 @@ def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsy
     begin = time.monotonic()
     show(browser, large)
     ready_s = time.monotonic() - begin
-    assert count(browser) == f"{num:,} of {num:,} cells"
+    assert count(browser) == (num, num)
     assert browser.evaluate("document.querySelector('#cells-table').tBodies[0].rows.length") == 25
     elapsed_ms = browser.evaluate("""(() => {
       const begin = performance.now();
