@@ -583,7 +583,7 @@ def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsy
       document.body.getBoundingClientRect();
       return performance.now() - begin;
     })()""")
-    assert count(browser) == f"{6 * times:,} of {num:,} cells"
+    assert count(browser) == (6 * times, num)
     with capsys.disabled():
         print(f"\n{num} cells: ready after {ready_s:.1f} s, filtered in {elapsed_ms:.0f} ms (goal: 100 ms)")
     assert elapsed_ms < 2000
