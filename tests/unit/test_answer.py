@@ -388,7 +388,7 @@ def test_confidence_names_three_reasons_at_most_low_ones_first():
     assert [(reason["kind"], reason["rank"]) for reason in line.values["reasons"]] == [
         *(("d", "low"), ("e", "low"), ("a", "fair"), ("c", "fair"))
     ]
-    assert line.text.split("; ") == [*(f"Kind {name}: found" for name in "dea"), "and 1 more"]
+    assert line.text.split("; ") == [*(f"kind {name}: found" for name in "dea"), "and 1 more"]
     assert unreliable_cells(data) == {"a", "c", "d", "e"}
 
 

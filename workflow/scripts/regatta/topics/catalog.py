@@ -307,7 +307,7 @@ def sections(data: ReportData, warned: list[dict]) -> list[Section]:
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
-            classes = {"Invalid for comparison": [one for one in warned if one["rank"] != NOTE]}
+            classes = {"Affects comparisons": [one for one in warned if one["rank"] != NOTE]}
             classes |= {"Notes": [one for one in warned if one["rank"] == NOTE]}
             content = {"classes": classes, "num": len(unreliable_cells(data)), "num_marked": len(marks(data, warned))}
             content |= {"num_cells": len(data.campaign["cells"])}

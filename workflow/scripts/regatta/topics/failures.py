@@ -98,8 +98,8 @@ KINDS = (
     ),
     Kind(
         *("missing_launches", NOTE),
-        lead="Missing launches: {num} of {num_cells:cell} have fewer valid launches than planned.",
-        advice="The same command measures missing launches. With --forcerun measure, it retries failures.",
+        lead="Incomplete cells: {num} of {num_cells:cell} have fewer valid launches than planned.",
+        advice="Run `snakemake` to measure what is missing; add `--forcerun measure` to retry failures.",
         next_step="measure what is missing: `snakemake`",
     ),
 )

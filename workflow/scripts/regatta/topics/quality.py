@@ -60,7 +60,7 @@ NOISY = (
     "Check for other load, clock frequency changes and process placement. More launches (repeats) narrow the confidence"
     " interval of the median; longer sampling does not."
 )
-MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. Of imports, add further runs."
+MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. For imports, add more runs."
 QUIETER = "find the load that disturbs the machine"
 MORE_LAUNCHES = f"more launches: `repeats: {MIN_LAUNCHES}`"
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
@@ -69,10 +69,10 @@ KINDS = (
         *("confidence", SUMMARY),
         lead=(f"{VARIES} {{num_varying}} of {{num_cells:cell}}", f"{VARIES} 0 of {{num_cells:cell}}", "no ranges"),
         term="Confidence",
-        help="Low or fair: a finding of this rank invalidates the comparison of its cells, which are called unreliable."
-        " The line names them, worst first. Good: there is none. Variation: range over launches above"
-        f" {LIMIT} of the median. It is of rank low in more than {LOWEST} of the cells with two valid launches, fair in"
-        f" more than {GOOD}, else a note.",
+        help="Low: a warning makes comparisons of its cells unreliable. Fair: compare its cells with caution. Good: no"
+        " such warning. The summary lists these warnings, the worst first. Variation: range over launches above"
+        f" {LIMIT} of the median. Confidence is low if this affects more than {LOWEST} of the cells with at least two"
+        f" valid launches, fair above {GOOD}; otherwise it is a note.",
     ),
     *(
         Kind(name, rank, f"{subject}: {VARIATION}", WORST, NOISY, step)
@@ -102,7 +102,7 @@ KINDS = (
     ),
     Kind(
         *("imprecise", NOTE),
-        lead="Target precision missed: {num:measurement} of {num_known}, in {num_cells:cell} (stopped by {limits}).",
+        lead="Target precision missed: {num:measurement} of {num_known}, in {num_cells:cell} (limit: {limits}).",
         parts=(
             "Achieved: ±{half_width_ratio:number} (median).",
             "Variation of these cells between launches: {between_ratio:number} (median).",
@@ -230,7 +230,7 @@ def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., 
     values = {"num_cells": int(missed["cell"].nunique())} | {
         name: Value(SHARE, ratio) for name, ratio in ratios.items()
     }
-    words = {"limits": dict(sorted(missed["stop"].value_counts().items()))}
+    words = {"limits": [f"{limit} in {num}" for limit, num in sorted(missed["stop"].value_counts().items())]}
     if ratios.get("between_ratio", 0) > 2 * ratios.get("half_width_ratio", math.inf):  # the whole width of an interval
         words["dominating"] = values["between_ratio"]
     return of("imprecise", is_missed * (1 + widths.fillna(0)), 0, values, **words)

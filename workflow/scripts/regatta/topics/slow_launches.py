@@ -180,9 +180,9 @@ KINDS = (
     ),
     Kind(
         *("slow_launch", LOW, (f"{SLOW % 'launches'}; {OTHERS}.", f"{SLOW % 'launches'}."), TAKEN),
-        advice="Check for other programs, a second campaign, or reduced clocks at that time. To exclude the launch,"
-        " measure again under a new campaign name.",
-        next_step="exclude {name}: measure again under a new `name`",
+        advice="Check for other programs, a second campaign, or reduced clocks at that time. A single launch cannot be"
+        " excluded: measure again under a new campaign name.",
+        next_step="{name} is slow: measure again under a new `name`",
         term="Slow launch",
         help=f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
         f" {SLOW_FACTOR:g} times the median of the cell's other launches ({MIN_OTHERS} or more), by their primary time."

@@ -129,7 +129,7 @@ def confidence(data: ReportData, line: Line) -> Line:
         for topic, finding, rank in found
     ]
     word = reasons[0]["rank"] if reasons else "good"
-    texts = [reason["text"] for reason in reasons[:MOST_REASONS]] or [line.lead]
+    texts = [f"{reason['text'][:1].lower()}{reason['text'][1:]}" for reason in reasons[:MOST_REASONS]] or [line.lead]
     texts += [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
     values = {"word": word, "straggler": None} | line.values
     values |= {"reasons": reasons, "num_unreliable": len(unreliable_cells(data))}

@@ -267,10 +267,11 @@ KINDS = (
         ),
         term="Training runs",
         help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
-        " times of the slowest rank. Images/s: training images per epoch on all ranks / median training time of an"
+        " times of the slowest rank. Throughput: training images per epoch on all ranks / median training time of an"
         " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
         " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
-        " last epoch; median over launches. Chance level of 100 classes: accuracy 1 %, test loss ln 100 = 4.61. The"
+        " last epoch; mean over launches (in the table by epoch: median). Chance level of 100 classes: accuracy 1 %,"
+        " test loss ln 100 = 4.61. The"
         " first epoch includes one-time setup. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
         " threads; on a GPU they are not.",
     ),

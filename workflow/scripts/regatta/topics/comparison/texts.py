@@ -73,8 +73,8 @@ KINDS = (
     ),
     Kind(
         *("too_few_launches", SUMMARY),
-        lead=("{axis}: uncertain, too few launches for a verdict", "{value}: too few launches for a verdict"),
-        parts=("median difference {median}",),
+        lead=("{axis}: too few launches for a verdict", "{value}: too few launches for a verdict"),
+        parts=(("{value} vs. {reference}: median difference {median}", "median difference {median}"),),
         line=LINE,
     ),
     Kind(
@@ -110,14 +110,14 @@ KINDS = (
         lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs}, all launches of one side started"
         " before all of the other ({axis}).",
         advice=(
-            "A change of the machine over time can look like a difference between the two sides. {stacks} alternate"
-            " within a batch: measure both in one campaign.",
+            "A change of the machine over time can look like a difference between the two sides. {stacks} of one"
+            " campaign alternate within a batch, unless launches were measured later.",
             "A change of the machine over time can look like a difference between the two sides.",
         ),
     ),
     Kind(
         *("open_pairs", NOTE),
-        lead="Open: the verdict is inconclusive in {num} of {num_pairs:compared pair/compared pairs}.",
+        lead="Undecided: {num} of {num_pairs:compared pair/compared pairs}.",
         advice=(
             "More launches settle most of them: `repeats: {repeats}`.",
             "Most need more than 100 more launches per side: noise hides differences as large as the margin.",

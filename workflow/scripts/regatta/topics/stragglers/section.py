@@ -49,7 +49,7 @@ def section(data: ReportData) -> Section | None:
     return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
 
 
-NOT_SLOW = "No slow node or rank: {num_checked} of {num_ok:measurement} checked."
+NOT_SLOW = "No slow node or rank among the {num_checked} of {num_ok:measurement} checked."
 BEHIND = "{lag_ratio:number} of the iteration behind the other %s ({lag_ratio:ends})."
 LATE = "In {num_suspect_launches} of {num_launches:launch/launches} it {does} in {what}, by {lag_s:number} on average."
 CHECK = (
