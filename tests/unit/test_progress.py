@@ -51,6 +51,27 @@ def test_the_time_left_never_rises_within_a_launch():
     assert told == sorted(told, reverse=True)
 
 
+def test_launches_at_the_same_time_have_no_time_left():
+    now = [0.0]
+    line = progress(Terminal(), now)
+    for _ in range(10):
+        for number in range(1, 7):  # nodes of a sweep, one by one
+            now[0] += 0.1
+            line.show(number, "cell")
+    assert line.seconds_left() is None
+    assert "left" not in line.line(6, "cell")
+
+
+def test_a_launch_beyond_the_last_leaves_no_negative_time():
+    now = [0.0]
+    line = progress(Terminal(), now)
+    for number in range(2, 12):
+        now[0] += 10.0
+        line.show(number, None)
+    now[0] += 100.0
+    assert line.seconds_left() == (0, 0)
+
+
 def test_an_unchanged_line_is_written_once():
     stream = Terminal()
     line = progress(stream, [0.0])

@@ -175,6 +175,8 @@ def rank_time(hours: float, device: str, beside_hours: float = 0) -> str:
 
 def span_text(low_s: float, high_s: float) -> str:
     """Return an estimate with two significant digits and the unit of its higher end: 20-25 min, about 2.5 hours."""
-    factor, unit = next((factor, unit) for factor, unit in ((3600, "hours"), (60, "min"), (0, "s")) if high_s >= factor)
+    factor, unit = next(
+        (factor, unit) for factor, unit in ((3600, "hours"), (60, "min"), (0, "s")) if max(high_s, 0) >= factor
+    )
     low, high = (three(max(1.0, seconds) / (factor or 1), 2) for seconds in (low_s, high_s))
     return f"about {high} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"

@@ -40,6 +40,7 @@ class Progress:
         self.counts: Counter[str] = Counter()
         self.launch_seconds: list[float] = []
         self.launch_number, self.launch_begin, self.drawn = 1, clock(), ""
+        self.is_concurrent = False  # launches of a sweep run at the same time
         self.is_terminal = stream.isatty()
 
     def recorded(self, status: str) -> None:
@@ -47,7 +48,8 @@ class Progress:
 
     def show(self, launch_number: int, cell: str | None) -> None:
         """Redraw the line. cell: the one that is being measured, None between cells."""
-        if launch_number != self.launch_number:
+        self.is_concurrent |= launch_number < self.launch_number
+        if launch_number > self.launch_number:
             now = self.clock()
             self.launch_seconds.append(now - self.launch_begin)
             self.launch_number, self.launch_begin = launch_number, now
@@ -77,11 +79,11 @@ class Progress:
     def seconds_left(self) -> tuple[float, float] | None:
         """Return the time left if launches take as long as the shortest and the longest so far; None before MIN_ENDED.
 
-        All launches of a batch measure the same cells.
+        All launches of a batch measure the same cells. None for launches that run at the same time.
         """
-        if len(self.launch_seconds) < MIN_ENDED:
+        if len(self.launch_seconds) < MIN_ENDED or self.is_concurrent:
             return None
-        num, elapsed = self.num_launches - len(self.launch_seconds), self.clock() - self.launch_begin
+        num, elapsed = max(1, self.num_launches - len(self.launch_seconds)), self.clock() - self.launch_begin
         low, high = (
             max(0.0, end(self.launch_seconds) - elapsed) + (num - 1) * end(self.launch_seconds) for end in (min, max)
         )
