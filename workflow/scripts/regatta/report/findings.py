@@ -1,13 +1,15 @@
 """Findings and warnings of the report, each with its source rows.
 
-A finding is data: a kind, numbers with their intervals, cells, source rows. Its topic turns it into a sentence.
+A finding is data: a kind, numbers with their intervals, cells, source rows. Its kind turns it into words.
 Findings are computed from tables, not from figures, which may leave rows out.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pandas as pd
+from markupsafe import Markup, escape
 
 from regatta.core.text import is_unknown
 from regatta.store.csv_files import COLLECTED
@@ -43,6 +45,11 @@ class Finding:
     cells: tuple[str, ...] = ()
     anchor: str = ""  # anchor on the page; the topic's section if empty
     words: dict[str, object] = field(default_factory=dict)
+
+
+def with_code(text: str) -> Markup:
+    """Return a text whose parts between backticks, commands and keys, are marked as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def percent_number(ratio: float) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
@@ -25,7 +25,7 @@ from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
-from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number
+from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS, data_uri
 from regatta.store.launch_files import launch_paths, read_one_line
@@ -83,11 +83,6 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
-
-
-def with_code(text: str) -> Markup:
-    """Return a text whose parts between backticks, commands and keys, are marked as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def script_source(script: str) -> str:
