@@ -23,16 +23,6 @@ SITE = {
 FOLDERS = ("config", "containers", "profiles", "workflow", "tests/workflow", "tests/cluster")
 NUM_RECORDS = 8  # of fake_campaign: 4 cells x 2 launches
 NUM_HELD = 2  # records when a launch is held in its third cell
-# Of the drills' profile. The executor asks for the states of jobs after that many seconds, and then 10 s later each time that no job has ended.
-POLL_EVERY_SECOND = """\
-__definitions__:
-  - |
-    from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
-    def sleep_a_second(_executor):
-        import asyncio
-        return asyncio.sleep(1)
-    RemoteExecutor.sleep = sleep_a_second
-"""
 
 
 @dataclass(frozen=True)
@@ -63,9 +53,8 @@ class Site:
         subprocess.run(["chown", "-R", "--reference", str(self.cluster.shared), str(self.host_folder)], check=True)
 
     def line(self, *words: str, is_quick: bool = True) -> list[str]:
-        profile, polling = ("drill", "1") if is_quick else ("slurm", "9")
-        head = [self.cluster.python, "-m", "snakemake", "--profile", f"profiles/{profile}", "--latency-wait", "5"]
-        head += ["--slurm-init-seconds-before-status-checks", polling]
+        head = [self.cluster.python, "-m", "snakemake", "--profile", "profiles/slurm", "--latency-wait", "5"]
+        head += ["--seconds-between-status-checks", "1"] if is_quick else []
         return [*head, *words, "--configfile", "campaign.yaml"]
 
     def snakemake(self, *words: str, check: bool = True, timeout: float = 400) -> subprocess.CompletedProcess:
@@ -180,7 +169,7 @@ UNTIL_MEASURED = ("--until", "measure")  # no report: Snakemake's own exit statu
 def submitted(output: str, rule: str = "measure") -> int:
     """Return how many jobs of a rule Snakemake has submitted, by what it printed."""
     lines = output.splitlines()
-    return sum("has been submitted with SLURM jobid" in line and f"/rule_{rule}/" in line for line in lines)
+    return sum(": Slurm job " in line and f"/rule_{rule}/" in line for line in lines)
 
 
 def report_says(site: Site, name: str, words: str) -> None:
@@ -215,12 +204,6 @@ def make_site(cluster: Cluster, name: str) -> Site:
     for folder in FOLDERS:
         shutil.copytree(CHECKOUT / folder, site.host_folder / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(CHECKOUT / "Snakefile", site.host_folder)
-    profile = (CHECKOUT / "profiles/slurm/config.yaml").read_text()
-    assert profile.count("__definitions__:\n") == 1
-    (site.host_folder / "profiles/drill").mkdir()
-    (site.host_folder / "profiles/drill/config.yaml").write_text(
-        profile.replace("__definitions__:\n", POLL_EVERY_SECOND)
-    )
     fake = site.host_folder / "tests/cluster/fake_ranks.py"
     fake.write_text(fake.read_text().replace("/usr/bin/env python3", cluster.python, 1))  # the nodes have no other
     site.own()

@@ -59,7 +59,7 @@ def fake_in_image(site: Site) -> str:
 
 
 def submitted(done: subprocess.CompletedProcess) -> int:
-    return done.stderr.count("has been submitted with SLURM jobid")
+    return done.stderr.count(": Slurm job ")
 
 
 def launches(site: Site) -> list[dict]:

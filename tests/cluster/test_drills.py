@@ -12,7 +12,7 @@ def test_one_job_per_batch_and_one_step_per_launch(site):
     site.write(fake_campaign(site))
     done = site.snakemake()
     assert site.statuses() == {"ok": NUM_RECORDS}
-    assert done.stderr.count("has been submitted with SLURM jobid") == 2  # the preflight and the batch
+    assert done.stderr.count(": Slurm job ") == 2  # the preflight and the batch
     steps = [line for line in site.lines() if line["kind"] == "launch"]
     assert len(steps) == 2  # one stack x two repeats
     assert "<html" in site.report()

@@ -28,7 +28,7 @@ def assert_nothing_was_started(site: Site, before: set[str]) -> None:
 def submitted(done: subprocess.CompletedProcess, what: str) -> int:
     """Return how often Snakemake submitted a job of a rule."""
     lines = done.stderr.splitlines()
-    return sum("has been submitted with SLURM jobid" in line and f"/rule_{what}/" in line for line in lines)
+    return sum(": Slurm job " in line and f"/rule_{what}/" in line for line in lines)
 
 
 def cells_judged(site: Site) -> int:

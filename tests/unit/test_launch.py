@@ -192,17 +192,6 @@ def test_of_a_job_s_variables_only_those_that_say_which_job_it_is_reach_srun(mon
     assert found == kept
 
 
-def test_srun_finds_slurm_conf_although_the_executor_took_it_away(monkeypatch):
-    monkeypatch.delenv("SLURM_CONF", raising=False)
-    assert "SLURM_CONF" not in launch_environment(HOST)
-    monkeypatch.setenv("REGATTA_SLURM_CONF", "/etc/site/slurm.conf")
-    environment = launch_environment(HOST)
-    assert environment["SLURM_CONF"] == "/etc/site/slurm.conf"
-    assert "REGATTA_SLURM_CONF" not in environment
-    monkeypatch.setenv("SLURM_CONF", "/etc/other.conf")
-    assert launch_environment(HOST)["SLURM_CONF"] == "/etc/other.conf"
-
-
 def test_where_the_ranks_meet_is_not_for_the_shell_or_the_stack_to_say(monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "of-the-shell")
     environment = launch_environment(stack(env={"MASTER_PORT": "1", "A": "2"}), {"MASTER_PORT": "12345"})

@@ -45,7 +45,10 @@ def test_a_new_scheduler_starts_ranks_and_says_what_jobs_ask_for(tmp_path, monke
         submits=True,
         argv=argv,
         cluster_keys=("partition",),
-        job_words=lambda cluster, nodes, gpus, device, minutes, blamed: f"--queue={cluster['partition']} -N{nodes}",
+        job_options=lambda cluster, nodes, gpus, device, minutes, blamed: [
+            f"--queue={cluster['partition']}",
+            f"-N{nodes}",
+        ],
     )
     monkeypatch.setitem(LAUNCHERS, "flux", flux)
     cluster = {"scheduler": "flux", "partition": "batch", "num_nodes": 2, "gpus_per_node": 2}

@@ -1,7 +1,6 @@
 """Kinds of nodes in one cluster file: what a campaign that selects one asks of Slurm, and what stays as it was."""
 
 import json
-import shlex
 
 import pytest
 from campaign_files import SLURM, TEXT, changed, collectives, load, matrix, message
@@ -30,11 +29,8 @@ def campaign(folder, node_type=None, **changes):
 def test_the_keys_of_a_node_type_reach_sbatch_and_srun(tmp_path):
     site = campaign(tmp_path, "h100").cluster
     launcher = LAUNCHERS["slurm"]
-    words = shlex.split(launcher.job_words(site, 2, 8, "cuda", 1))
+    words = launcher.job_options(site, 2, 8, "cuda", 1)
     assert {"--partition=hopper", "--constraint=nvlink", "--mem=0", "--cpus-per-task=12"} <= set(words)
-    resources = launcher.site_resources(site)
-    assert (resources["slurm_partition"], resources["constraint"]) == ("hopper", "nvlink")
-    assert launcher.submit_variables(site) == {"SBATCH_MEM_PER_NODE": "0"}
     stack = campaign(tmp_path, "h100").data["stacks"]["a"]
     assert "--cpus-per-task=12" in launch_argv(Geometry(site, 2, 8, "cuda"), stack, ["x.py"])
 

@@ -107,22 +107,23 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     found = session(data, SLURM, ["-n"], local_exec=False)
     resources = found.batch_resources()
     wildcards = SimpleNamespace(batch=found.batches[0])
-    requested = {key: value(wildcards, 1) for key, value in resources.items() if callable(value)}
-    assert (requested["mpi"], requested["nodes"], requested["tasks_per_node"]) == ("srun", 2, 2)
-    assert requested["slurm_partition"] == "p"
+    requested = {key: value(wildcards, 1) for key, value in resources.items()}
+    assert requested["nodes"] == 2
+    assert {"--partition=p", "--nodes=2", "--ntasks-per-node=2"} <= {*requested["sbatch"].split()}
+    assert requested["longest"] == found.plan.campaign.cluster["max_walltime_minutes"]
     assert resources["runtime"](wildcards, 2) == 2 * requested["runtime"]
     [planned] = found.plan.preflights
     wildcards = SimpleNamespace(preflight=planned.id)
-    preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items() if callable(value)}
-    assert (preflight["nodes"], preflight["tasks_per_node"]) == (2, 2)
+    preflight = {key: value(wildcards, 1) for key, value in found.preflight_resources().items()}
+    assert preflight["nodes"] == 2
     assert planned.minutes == found.plan.campaign.data["limits"]["launch_start_seconds"] / 60 + 1
     assert preflight["runtime"] == math.ceil(planned.minutes * 1.5) + 5
 
 
-def test_a_job_on_a_node_plans_nothing_and_keeps_the_resource_by_which_it_runs_there():
+def test_a_job_on_a_node_plans_nothing():
     found = session(is_main_process=False)
     assert found.plan is None
-    assert found.batch_resources()["mpi"](None, 1) == "srun"
+    assert found.batch_resources() == {}
     assert (str(found.results), found.batches, found.manifests()) == ("results/none", [], [])
 
 
@@ -223,7 +224,6 @@ def test_a_busy_machine_is_warned_of_once_before_a_local_run(monkeypatch, capsys
 def test_a_local_run_ends_with_run_campaign_and_one_with_jobs_goes_on(monkeypatch, cluster, is_local, given, kept):
     for name in ("regatta.workflow.end_jobs", "regatta.workflow.print_progress"):
         monkeypatch.setattr(name, lambda *_: None)
-    monkeypatch.setattr("regatta.launchers.slurm.patch_executor", lambda *_: None)
     monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
     end_with_parent(given)
     try:
@@ -315,7 +315,6 @@ def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
             time.sleep(0.01)
         return started == ["results/small"]
 
-    monkeypatch.setattr("regatta.launchers.slurm.patch_executor", lambda *_: None)
     monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
     assert starts()
     assert starts(SLURM, is_terminal=True, local_exec=False)

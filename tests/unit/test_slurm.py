@@ -151,12 +151,20 @@ def test_without_slurm_no_answer_is_awaited(monkeypatch):
         queue.wait_for_live_jobs("mine", FOLDER)
 
 
-def test_the_configuration_is_kept_under_a_name_that_the_executor_leaves(monkeypatch):
-    monkeypatch.setenv("REGATTA_SLURM_CONF", "")  # so that it is taken away again
+def test_a_job_submitted_within_an_allocation_does_not_take_over_its_variables(monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/etc/my slurm.conf")
-    queue.keep_configuration()
-    monkeypatch.delenv("SLURM_CONF")
-    assert queue.environment()["SLURM_CONF"] == "/etc/my slurm.conf"
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
+    monkeypatch.setenv("SBATCH_PARTITION", "long")
+    done = queue.submit(["sh"], "echo $SLURM_CONF, ${SLURM_NTASKS_PER_NODE-none}, $SBATCH_PARTITION")
+    assert done.stdout == "/etc/my slurm.conf, none, long\n"
+    assert queue.submit(["no-such-sbatch"], "").returncode == 1
+
+
+def test_states_and_reasons_are_those_of_squeue(monkeypatch):
+    monkeypatch.setattr(queue, "answer", lambda line: "7|PENDING|PartitionConfig\n8|COMPLETED|None\nnoise")
+    assert queue.states_and_reasons() == {"7": ("PENDING", "PartitionConfig"), "8": ("COMPLETED", "None")}
+    monkeypatch.setattr(queue, "answer", lambda line: None)
+    assert queue.states_and_reasons() is None
 
 
 def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
@@ -194,8 +202,6 @@ def test_filters_of_the_users_shell_do_not_hide_jobs(monkeypatch, tmp_path):
     monkeypatch.setenv("SQUEUE_PARTITION", "short")
     monkeypatch.setenv("SINFO_PARTITION", "short")
     assert queue.answer(["sh", "-c", "echo ${SQUEUE_PARTITION-none} ${SINFO_PARTITION-none}"]) == "none none"
-    queue.keep_configuration()  # for the executor, which calls squeue itself
-    assert "SQUEUE_PARTITION" not in os.environ
 
 
 def test_names_that_are_not_utf8_are_read():

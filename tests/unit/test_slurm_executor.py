@@ -1,159 +1,166 @@
-"""Snakemake's Slurm executor learns of every job's end, and never loses one."""
+"""The executor for Slurm submits jobs, learns of every job's end, and never loses one."""
 
 import asyncio
-import inspect
 import logging
-import math
-import re
+import threading
 from types import SimpleNamespace
 
 import pytest
-import snakemake_executor_plugin_slurm as executor
+from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
-from regatta.launchers import slurm_executor as adapted
+from regatta.launchers import slurm_executor
 from regatta.launchers import slurm_queue as queue
 from regatta.store.jobs import note_job
 
-
-@pytest.fixture
-def ask(monkeypatch):
-    """Return a function that queries once. Slurm's answers are its arguments, one after the other."""
-    monkeypatch.setattr(adapted, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(queue, "answer", lambda line, seconds: None)
-    queries = adapted.StatusQueries(None, None)
-
-    def once(*answers, command="squeue", submitted_meanwhile=()):
-        replies = iter(answers)
-
-        async def reply(command, logger):
-            queries.submitted_jobs.update(submitted_meanwhile)
-            return next(replies)
-
-        queries.query = reply
-        return asyncio.run(queries.job_status(command, logging.getLogger()))
-
-    once.queries = queries
-    return once
+BATCH = "n02g04-0123456789ab"
+PREFLIGHT = "preflight-0123456789ab"
+OPTIONS = "--partition=gpu --nodes=2 '--comment=x y'"
 
 
-def test_a_preempted_job_has_failed_and_others_are_as_slurm_says(ask):
-    states, seconds = ask(({"1": "PREEMPTED", "2": "RUNNING", "3": "COMPLETED"}, 0.1))
-    assert states == {"1": "FAILED", "2": "RUNNING", "3": "COMPLETED"}
-    assert seconds == 0.1
+class Queue:
+    """Plays Slurm: the answers of sbatch, one after the other, then the states of jobs; None: no answer."""
 
+    def __init__(self):
+        self.submissions: list = []
+        self.states: list = []
+        self.lines: list[list[str]] = []
+        self.canceled: list[str] = []
 
-def test_a_query_that_fails_is_asked_again(ask):
-    assert ask((None, None), (None, None), ({"1": "RUNNING"}, 0.1))[0] == {"1": "RUNNING"}
+    def submit(self, line, script):
+        self.lines.append(line)
+        answer = self.submissions.pop(0)
+        if callable(answer):
+            answer = answer()
+        is_ok = answer.split(";")[0].isdigit()
+        return SimpleNamespace(returncode=int(not is_ok), stdout=answer if is_ok else "", stderr=answer)
 
+    def ask(self, line):
+        self.canceled += line[1:]
 
-def test_a_job_that_slurm_has_forgotten_has_failed(ask):
-    ask(({"1": "RUNNING", "2": "PENDING"}, 0.1))
-    assert ask(({"2": "RUNNING"}, 0.1))[0] == {"1": "FAILED", "2": "RUNNING"}
-
-
-def test_a_job_that_slurm_forgot_before_it_was_seen_has_failed(ask):
-    """slurmctld crashed within five seconds of its submission."""
-    ask.queries.submitted_jobs.add("1")
-    assert ask(({}, 0.1), command="squeue --me")[0] == {"1": "FAILED"}
-
-
-def test_a_job_submitted_during_a_query_has_not_failed(ask):
-    assert ask(({}, 0.1), submitted_meanwhile=["1"])[0] == {}
-
-
-def test_a_job_that_sacct_does_not_list_yet_has_not_failed(ask):
-    ask.queries.submitted_jobs.add("1")
-    assert ask(({}, 0.1), command="sacct -X")[0] == {}
-
-
-def test_a_job_that_will_never_start_is_named_once(monkeypatch, caplog):
-    text = "7|PartitionConfig\n8|Priority\n9|PartitionTimeLimit"
-    monkeypatch.setattr(queue, "answer", lambda line, seconds: text)
-    queries = adapted.StatusQueries(None, None)
-    for _ in range(2):
-        queries.log_jobs_that_cannot_start({"7", "8"}, logging.getLogger())
-    [said] = [record.message for record in caplog.records]
-    assert said.startswith("Job 7 can never start (PartitionConfig;")
-
-
-def test_a_controller_that_does_not_answer_does_not_make_the_executor_ask_sacct():
-    answers = iter([None, 300, None, 20])
-    queries = adapted.StatusQueries(None, lambda: next(answers))
-    assert [queries.min_job_age() for _ in range(4)] == [math.inf, 300, 300, 20]
+    def states_and_reasons(self):
+        states = self.states.pop(0)
+        return states and {job: (state, "") if isinstance(state, str) else state for job, state in states.items()}
 
 
 @pytest.fixture
-def patched(monkeypatch):
-    """Patch the executor for one test; returns its class."""
-    for name in ("query_job_status", "get_min_job_age", "get_submit_command"):
-        monkeypatch.setattr(executor, name, getattr(executor, name))
-    for name in ("_report_job_error_threadsafe", "cancel_jobs", "report_job_success"):
-        monkeypatch.setattr(executor.Executor, name, getattr(executor.Executor, name))
-    monkeypatch.setattr(executor.Executor, "_report_job_submission_threadsafe", lambda self, job_info: None)
-    monkeypatch.setattr(executor.Executor, "report_job_error", lambda self, job_info, msg, **_: said.append(msg))
-    monkeypatch.setattr(adapted, "SUBMIT_SECONDS", (0.0, 0.0))
-    monkeypatch.setattr(adapted, "executor_logger", lambda: logging.getLogger("unused"))
-    said: list[str] = []
-    adapted.patch_executor("c", 60)
-    executor.Executor.said = said
-    yield executor.Executor
-    del executor.Executor.said, executor.Executor.report_refused
+def slurm(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    found = Queue()
+    for name in ("submit", "ask", "states_and_reasons"):
+        monkeypatch.setattr(queue, name, getattr(found, name))
+    return found
 
 
-def a_job(attempt=1, runtime=60, logs=(), **wildcards):
-    wildcards = SimpleNamespace(campaign="c", **(wildcards or {"batch": "n02g04-0123456789ab"}))
+@pytest.fixture
+def executor(slurm):
+    """Return an executor without the thread that calls it, which notes what it reports to Snakemake."""
+    found = object.__new__(slurm_executor.Executor)
+    found.logger, found.format_job_exec = logging.getLogger("executor"), lambda job: "python -m snakemake"
+    found.active_jobs, found.wait, found.lock = [], True, threading.Lock()
+    found.ended = []
+    found.report_job_submission = lambda info, register_job: found.active_jobs.append(info)
+    found.report_job_success = lambda info: found.ended.append((info.external_jobid, "ok"))
+    found.report_job_error = lambda info, text: found.ended.append((info.external_jobid, text))
+    found.__post_init__()
+    return found
+
+
+def a_job(name=BATCH, attempt=1, runtime=60, logs=(), output=("manifest.json",)):
+    key = "preflight" if name == PREFLIGHT else "batch"
     return SimpleNamespace(
-        wildcards=wildcards, attempt=attempt, restart_times=2, resources={"runtime": runtime}, log=list(logs)
+        name="preflight" if name == PREFLIGHT else "measure",
+        wildcards=SimpleNamespace(campaign="c", **{key: name}),
+        attempt=attempt,
+        restart_times=2,
+        resources={"runtime": runtime, "longest": 60, "sbatch": OPTIONS},
+        log=list(logs),
+        output=list(output),
     )
 
 
-def test_the_executor_calls_the_replaced_queries(patched):
-    """It has these names, and calls them: a new version of it that does not must be noticed."""
-    patched._report_job_submission_threadsafe(None, SimpleNamespace(external_jobid="7"))
-    queries = executor.query_job_status.__self__
-    assert queries.submitted_jobs == {"7"}
-    check = inspect.getsource(patched.check_active_jobs)
-    assert "await query_job_status(" in check
-    assert "get_min_job_age()" in check
-    assert "self.report_job_error(" in check
-    assert "self.report_job_success(" in check
-    assert executor.query_job_status.__func__ is adapted.StatusQueries.job_status
-    assert executor.get_min_job_age.__func__ is adapted.StatusQueries.min_job_age
-    run = inspect.getsource(patched.run_job)
-    assert "get_submit_command(" in run
-    assert "self._report_job_error_threadsafe(" in run
-    assert "self._job_submission_executor.submit(self.run_job, job)" in inspect.getsource(patched._submit_job)
-    assert "self._report_job_submission_threadsafe(" in run
+def check(executor):
+    """Check the active jobs once; returns the ids of those that go on, None for one that still waits."""
+
+    async def left():
+        return [info async for info in executor.check_active_jobs(active)]
+
+    active = list(executor.active_jobs)
+    executor.active_jobs[:] = asyncio.run(left())
+    return [info.external_jobid for info in executor.active_jobs]
 
 
-# Names of jobs.
+def run(executor, slurm, job, number="7", state="RUNNING"):
+    """Submit a job that Slurm accepts."""
+    executor.run_job(job)
+    slurm.submissions.append(number)
+    slurm.states.append(
+        {info.external_jobid: "RUNNING" for info in executor.active_jobs} | {number.split(";")[0]: state}
+    )
+    return check(executor)
 
 
-def test_jobs_are_named_by_campaign_and_shape_and_found_by_these_names(patched):
-    class Resources(dict):
-        __getattr__ = dict.__getitem__
-
-    resources = Resources(mpi="srun", tasks=2, nodes=2, cpus_per_task=1, runtime=5)
-    for wildcards in ({"batch": "n02g04-0123456789ab"}, {"preflight": "preflight-0123456789ab"}):
-        job = a_job(**wildcards)
-        job.resources, job.threads = resources, 1
-        params = {"run_uuid": "3f0e-uuid", "slurm_logfile": "log", "comment_str": "rule_measure", "account": ""}
-        line = executor.get_submit_command(job, params | {"partition": "", "workdir": None})
-        name = "regatta-c-2x4" if "batch" in wildcards else "regatta-c-preflight"
-        assert f"--job-name {name} " in line
-        assert "--comment rule_measure" in line  # by which a later run finds its jobs
-    queries = executor.query_job_status.__self__
-    command = adapted.with_names(executor.query_job_status_squeue("3f0e-uuid"), queries.names)
-    assert command.endswith("--name regatta-c-2x4,regatta-c-preflight")
-    assert "3f0e-uuid" not in adapted.with_names(executor.query_job_status_sacct("3f0e-uuid"), queries.names)
+def test_the_profile_can_register_the_module_as_a_plugin():
+    registry = ExecutorPluginRegistry()
+    registry.register_plugin("snakemake_executor_plugin_regatta_slurm", slurm_executor)
+    plugin = registry.get_plugin("regatta-slurm")
+    assert plugin.executor is slurm_executor.Executor
+    assert plugin.common_settings.non_local_exec
 
 
-# Submissions that Slurm refuses.
+def test_a_job_is_submitted_with_its_options_name_and_comment(executor, slurm, tmp_path):
+    assert run(executor, slurm, a_job(), "7;cluster") == ["7"]
+    [line] = slurm.lines
+    assert line[:2] == ["sbatch", "--parsable"]
+    assert line[-3:] == ["--partition=gpu", "--nodes=2", "--comment=x y"]
+    assert {"--job-name=regatta-c-2x4", f"--comment=rule_measure_wildcards_c_{BATCH}", f"--chdir={tmp_path}"} <= {*line}
+    assert slurm_executor.job_name(a_job(PREFLIGHT).wildcards) == "regatta-c-preflight"
 
-REFUSED = (
-    "SLURM sbatch failed. The error message was 'sbatch: error: {}\nsbatch: error: Batch job submission failed: {}'."
-)
-POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+# States.
+
+
+def test_ends_are_reported_and_running_jobs_go_on(executor, slurm):
+    for number in "123":
+        run(executor, slurm, a_job(), number)
+    slurm.states.append({"1": "COMPLETED", "2": "PREEMPTED", "3": "RUNNING"})
+    assert check(executor) == ["3"]
+    assert executor.ended[0] == ("1", "ok")
+    assert executor.ended[1][0] == "2"
+    assert "PREEMPTED" in executor.ended[1][1]
+    assert list(executor.live) == ["3"]
+
+
+def test_a_controller_that_does_not_answer_is_asked_again_and_named_once(executor, slurm, caplog):
+    run(executor, slurm, a_job())
+    slurm.states += [None, None, {"7": "RUNNING"}, {"7": "COMPLETED"}]
+    assert [check(executor) for _ in range(4)] == [["7"], ["7"], ["7"], []]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert executor.ended == [("7", "ok")]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_job_that_slurm_has_forgotten_is_judged_by_its_output(executor, slurm, tmp_path, is_there):
+    """Also one that slurmctld forgot before it was seen: it crashed within five seconds of the submission."""
+    run(executor, slurm, a_job())
+    if is_there:
+        (tmp_path / "manifest.json").touch()
+    slurm.states.append({})
+    assert check(executor) == []
+    assert (executor.ended == [("7", "ok")]) == is_there
+
+
+def test_a_job_that_will_never_start_is_named_once(executor, slurm, caplog):
+    run(executor, slurm, a_job(), "7")
+    run(executor, slurm, a_job(), "8")
+    waiting = {"7": ("PENDING", "PartitionConfig"), "8": ("PENDING", "Priority")}
+    slurm.states += [waiting, waiting]
+    assert [check(executor), check(executor)] == [["7", "8"], ["7", "8"]]
+    assert [record.message[:5] for record in caplog.records if record.levelname == "ERROR"] == ["Job 7"]
+
+
+# Submissions that Slurm rejects.
+
+POLICY = "sbatch: error: {}\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
 
 @pytest.mark.parametrize(
@@ -167,62 +174,86 @@ POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/
         ("AssocGrpSubmitJobsLimit", True),
     ],
 )
-def test_a_submission_above_a_limit_on_jobs_is_repeated(patched, reason, is_repeated):
-    message = REFUSED.format(reason, POLICY) + "\n    sbatch call:\n  sbatch -p InvalidName"
-    assert submit(patched, message) == (["again"], []) if is_repeated else ([], [message])
+def test_a_submission_above_a_limit_on_jobs_is_repeated(executor, slurm, monkeypatch, reason, is_repeated):
+    monkeypatch.setattr(slurm_executor, "SUBMIT_SECONDS", (0.0, 0.0))
+    job = a_job()
+    executor.run_job(job)
+    slurm.submissions += [POLICY.format(reason), "7"]
+    slurm.states.append({"7": "RUNNING"})
+    assert check(executor) == ([None] if is_repeated else [])
+    assert check(executor) == (["7"] if is_repeated else [])
+    assert (job.attempt > job.restart_times) != is_repeated
+    assert bool(executor.ended) != is_repeated
 
 
-def submit(patched, message):
-    again, failed = [], []
-    this = SimpleNamespace(
-        logger=logging.getLogger(),
-        run_job=lambda job: again.append("again"),
-        _job_submission_executor=SimpleNamespace(submit=lambda call, job: call(job)),
-        report_refused=lambda info, msg: failed.append(msg),
-    )
-    patched._report_job_error_threadsafe(this, SimpleNamespace(job=a_job(), external_jobid=None), message)
-    return again, failed
+def test_a_full_controller_is_asked_again_after_a_delay_that_doubles(executor, slurm, monkeypatch, caplog):
+    now = [0.0]
+    monkeypatch.setattr(slurm_executor.time, "monotonic", lambda: now[0])
+    executor.run_job(a_job())
+    slurm.submissions += ["sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"] * 3
+    for now[0], num_submissions in ((0, 1), (9, 1), (10, 2), (29, 2), (30, 3)):
+        assert check(executor) == [None]
+        assert len(slurm.lines) == num_submissions
+        assert not executor._is_job_waiting()
+    assert len(caplog.records) == 1
+    now[0] = 71
+    assert executor._is_job_waiting()
 
 
-def test_a_full_controller_is_asked_again_and_a_wrong_account_is_not(patched):
-    full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
-    assert submit(patched, full) == (["again"], [])
-    wrong = REFUSED.format("", "Invalid account or account/partition combination specified")
-    assert submit(patched, wrong) == ([], [wrong])
+def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(executor, slurm):
+    words = "Batch job submission failed: Invalid account or account/partition combination specified"
+    job = a_job()
+    executor.run_job(job)
+    slurm.submissions.append(f"sbatch: error: {words}")
+    assert check(executor) == []
+    assert words in executor.ended[0][1]
+    assert job.attempt > job.restart_times
 
 
-def test_an_interrupt_cancels_all_jobs_that_have_not_ended(patched, monkeypatch):
-    """Also while the executor asks for their states, when its own list is empty, and those submitted meanwhile."""
-    canceled = []
-    monkeypatch.setattr(executor, "cancel_slurm_jobs", lambda jobs, *_: canceled.extend(j.external_jobid for j in jobs))
-    this = SimpleNamespace(
-        _submitted_job_clusters=set(),
-        logger=None,
-        workflow=SimpleNamespace(scheduler=SimpleNamespace(finish_callback=lambda job: None)),
-    )
-    jobs = [SimpleNamespace(job=a_job(), external_jobid=name) for name in "6789"]
-    for job_info in jobs[:3]:
-        patched._report_job_submission_threadsafe(this, job_info)
-    patched.report_job_success(this, jobs[0])
-    patched.report_job_error(this, jobs[1], "failed")
-    patched.cancel_jobs(this, [])
-    assert canceled == ["8"]
-    patched._report_job_submission_threadsafe(this, jobs[3])
-    assert canceled == ["8", "9"]
+# The end of a run.
 
 
-def test_a_run_that_ends_does_not_submit_again(patched, monkeypatch):
-    monkeypatch.setattr(executor, "cancel_slurm_jobs", lambda *_: None)
-    patched.cancel_jobs(SimpleNamespace(_submitted_job_clusters=set(), logger=None), [])
-    assert submit(patched, REFUSED.format("AssocMaxSubmitJobLimit", POLICY))[0] == []
+def test_an_interrupt_cancels_all_jobs_that_have_not_ended(executor, slurm):
+    """Also while states are queried, when the list of active jobs is empty, and one whose submission is under way."""
+    for number in "678":
+        run(executor, slurm, a_job(), number)
+    slurm.states.append({"6": "COMPLETED", "7": "FAILED", "8": "RUNNING"})
+    check(executor)
+
+    def interrupted():
+        executor.cancel_jobs([])
+        assert slurm.canceled == ["8"]
+        return "9"
+
+    executor.run_job(a_job())
+    slurm.submissions.append(interrupted)
+    slurm.states.append({"8": "RUNNING", "9": "RUNNING"})
+    check(executor)
+    assert slurm.canceled == ["8", "9"]
+    executor.run_job(a_job())
+    slurm.states.append({})
+    check(executor)
+    assert len(slurm.lines) == 4  # nothing is submitted any more
+
+
+def test_the_pause_between_queries_ends_with_the_run_and_for_a_new_job(executor, monkeypatch):
+    monkeypatch.setattr(slurm_executor, "STOP_SECONDS", 0.01)
+    executor.next_seconds_between_status_checks = 3600
+    executor.wait = False
+    asyncio.run(executor.sleep())  # returns
+    executor.wait = True
+    executor.run_job(a_job())
+    asyncio.run(executor.sleep())
 
 
 # Why a job failed, and whether it is submitted again.
 
 
-def fail(patched, job, external="7", message="Detailed failure reason unavailable"):
-    patched.report_job_error(None, SimpleNamespace(job=job, external_jobid=external), message)
-    return patched.said[-1], job.attempt > job.restart_times
+def fail(executor, slurm, job, state="FAILED"):
+    run(executor, slurm, job)
+    slurm.states.append({"7": state})
+    check(executor)
+    return executor.ended[-1][1], job.attempt > job.restart_times
 
 
 @pytest.mark.parametrize(
@@ -236,89 +267,38 @@ def fail(patched, job, external="7", message="Detailed failure reason unavailabl
         ("no rank started on n1", None, 60, False),
     ],
 )
-def test_a_job_that_would_fail_again_is_not_repeated(
-    patched, tmp_path, monkeypatch, cause, num_records, runtime, is_final
-):
-    monkeypatch.chdir(tmp_path)
-    job = a_job(runtime=runtime)
-    folder = tmp_path / "results/c/batches" / job.wildcards.batch
+def test_a_job_that_would_fail_again_is_not_repeated(executor, slurm, tmp_path, cause, num_records, runtime, is_final):
+    folder = tmp_path / "results/c/batches" / BATCH
     folder.mkdir(parents=True)
     note_job(folder, "stopped", "6", [], "of an earlier job: no space left on the disk")
     note_job(folder, "stopped", "7", [], cause, num_records)
-    said, has_ended = fail(patched, job)
+    said, has_ended = fail(executor, slurm, a_job(runtime=runtime))
     assert has_ended == is_final
     assert ("Not resubmitted" in said) == is_final
-    assert job.wildcards.batch in said
-    assert "Detailed" not in said
+    assert said.startswith(f"{BATCH}: ")
     assert cause in said or "max_walltime_minutes = 60" in said
 
 
-def test_a_preflight_that_reaches_the_longest_time_limit_is_not_repeated(patched, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    message = "SLURM-job '7' failed, SLURM status is: 'TIMEOUT'. Detailed failure reason unavailable"
-    said, has_ended = fail(patched, a_job(preflight="preflight-0123456789ab"), message=message)
+def test_a_preflight_that_reaches_the_longest_time_limit_is_not_repeated(executor, slurm):
+    said, has_ended = fail(executor, slurm, a_job(PREFLIGHT), "TIMEOUT")
     assert has_ended
     assert "max_walltime_minutes = 60" in said
-    said, has_ended = fail(patched, a_job(), message=message)
+    said, has_ended = fail(executor, slurm, a_job(), "TIMEOUT")
     assert not has_ended
     assert "Slurm reports TIMEOUT" in said
-    assert "Detailed" not in said
 
 
-def test_the_executor_stops_within_its_pause(monkeypatch):
-    monkeypatch.setattr(adapted, "STOP_SECONDS", 0.01)
-    adapted.patch_sleep()
-    this = object.__new__(executor.Executor)
-    this.wait, pauses = False, []
-
-    async def pause(self):
-        pauses.append("began")
-        await asyncio.sleep(3600)
-
-    monkeypatch.setattr(executor.RemoteExecutor, "sleep", pause)
-    asyncio.run(this.sleep())  # returns
-    this.wait = True
-
-    async def short(self):
-        pauses.append("over")
-
-    monkeypatch.setattr(executor.RemoteExecutor, "sleep", short)
-    asyncio.run(this.sleep())
-    assert pauses[-1] == "over"
-    del executor.Executor.sleep
-
-
-def test_messages_that_need_no_action_are_dropped_and_the_executor_still_prints_them():
-    source = inspect.getsource(executor) + inspect.getsource(executor.get_account)
-    flat = "".join(re.split(r'"\s*f?"', source))
-    assert [text for text in adapted.NOISE if text not in flat] == []
-    record = logging.makeLogRecord({"msg": "No SLURM account given, trying to guess."})
-    assert not adapted.is_no_noise(record)
-    assert adapted.is_no_noise(logging.makeLogRecord({"msg": "Guessed SLURM account: p"}))
-
-
-def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(patched, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = "Batch job submission failed: No partition specified or system default partition"
-    message = f"SLURM sbatch failed. The error message was 'sbatch: error: {words}'.\n    sbatch call:\n  sbatch --x"
-    said, has_ended = fail(patched, a_job(), None, message)
-    assert words in said
-    assert "sbatch call" not in said
-    assert has_ended
-
-
-def test_a_job_without_a_note_is_explained_by_its_log(patched, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_job_without_a_note_is_explained_by_its_log(executor, slurm, tmp_path, monkeypatch):
     log = tmp_path / "preflight.log"
     log.write_text("first\na node failed during the preflight: n1\n\n")
-    job = a_job(logs=[log], preflight="preflight-0123456789ab")
-    assert fail(patched, job) == ("preflight-0123456789ab: Detailed failure reason unavailable ", False)  # an older log
-    patched._report_job_submission_threadsafe(None, SimpleNamespace(external_jobid="7"))
-    assert fail(patched, job) == ("preflight-0123456789ab: a node failed during the preflight: n1 ", False)
-
-
-def test_a_full_disk_ends_the_retries_even_if_no_job_could_note_it(patched, tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm_executor, "CLOCK_SECONDS", -60)  # the log is older than the job
+    assert "Slurm reports FAILED" in fail(executor, slurm, a_job(PREFLIGHT, logs=[log]))[0]
+    monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
+    assert executor._last_line([log], "7") == "a node failed during the preflight: n1"
+
+
+def test_a_full_disk_ends_the_retries_even_if_no_job_could_note_it(executor, slurm, tmp_path, monkeypatch):
     (tmp_path / "results/c").mkdir(parents=True)
-    monkeypatch.setattr(adapted, "MIN_FREE_BYTES", 2**80)
-    assert fail(patched, a_job())[1]
+    monkeypatch.setattr(slurm_executor, "MIN_FREE_BYTES", 2**80)
+    assert fail(executor, slurm, a_job())[1]

@@ -21,18 +21,12 @@ sys.path.append(str(ROOT / "workflow" / "scripts" / "regatta" / "core"))
 from errors import run_script  # noqa: E402 - as a plain module: the package regatta needs libraries that may be missing
 
 LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:.*?>=\s*([0-9.]+))?")
-PIN = re.compile(r"^([A-Za-z0-9._-]+)\s*==\s*([0-9.]+)", re.MULTILINE)
 
 
 def read_requirements(text: str) -> dict[str, str | None]:
     """Return the minimum version, or None, of each package in the text of a requirements file."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     return dict(LINE.match(line).groups() for line in lines if line and not line.startswith("-"))
-
-
-def read_pins(text: str) -> dict[str, str]:
-    """Return the version of each package that the text of a requirements file pins with `==`."""
-    return dict(PIN.findall(text))
 
 
 def installed_version(name: str) -> str | None:
@@ -52,16 +46,14 @@ def is_older(version: str, lowest: str) -> bool:
     return numbers(version)[:4] < numbers(lowest)[:4]
 
 
-def missing_packages(names: dict[str, str | None], pins: dict[str, str]) -> list[str]:
-    """Return a message about packages that are missing, and one for each that is too old or differs from its pin."""
+def missing_packages(names: dict[str, str | None]) -> list[str]:
+    """Return a message about packages that are missing, and one for each that is too old."""
     versions = {name: installed_version(name) for name in names}
     missing = [name for name, version in versions.items() if version is None]
     problems = [f"missing: {', '.join(missing)}."] if missing else []
     for name, lowest in names.items():
         if versions[name] and lowest and is_older(versions[name], lowest):
             problems.append(f"{name} is {versions[name]}; Regatta needs {lowest} or newer.")
-        if versions[name] and name in pins and versions[name] != pins[name]:
-            problems.append(f"{name} is {versions[name]}; Regatta needs exactly {pins[name]}.")
     return problems
 
 
@@ -122,8 +114,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     texts = {name: (ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8") for name in arguments.sets}
-    pins = {name: {} if name == "rank" else read_pins(text) for name, text in texts.items()}
-    problems = {name: missing_packages(read_requirements(text), pins[name]) for name, text in texts.items()}
+    problems = {name: missing_packages(read_requirements(text)) for name, text in texts.items()}
     missing = {name: found for name, found in problems.items() if found}
     lines = [f"requirements/{name}.in: {problem}" for name, found in missing.items() for problem in found]
     lines += [advice(list(missing))] if missing else []

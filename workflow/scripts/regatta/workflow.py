@@ -9,6 +9,7 @@ import contextlib
 import gc
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from regatta.core.errors import (
     exit_with_user_error,
 )
 from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
-from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.launchers import launcher_of
 from regatta.launchers.base import end_jobs, outlive_run_campaign
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.run.on_finish import run_on_finish
@@ -111,8 +112,6 @@ class Session:
             return
         drop_lost_output()
         workflow.execute = self._closing(workflow.execute)
-        for launcher in LAUNCHERS.values():
-            launcher.keep_configuration()
         gc.disable()  # every collection would traverse the millions of objects of a large plan
         with ending_on_user_errors():
             self.plan = self._make_plan()
@@ -123,7 +122,6 @@ class Session:
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
         self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
-        os.environ.update(self.plan.submit_variables)
 
     def _campaign_file(self) -> Path:
         """Return the file of --configfile, else the default. Snakemake would merge it into other configurations."""
@@ -161,7 +159,7 @@ class Session:
             print(problems, file=sys.stderr)
         if is_run:  # locked before planning: Snakemake would act on a plan that another run has made outdated
             self._lock_campaign(campaign.name)
-            launcher.take_over(campaign.name, Path.cwd(), cluster)
+            launcher.wait_for_jobs(campaign.name, Path.cwd())
             end_times_after_now(Path("results") / campaign.name)
             check_folders(Path("results") / campaign.name, FOLDERS)
         plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
@@ -201,24 +199,27 @@ class Session:
         return self._resources(job if self.plan and self.plan.preflights else None)
 
     def _resources(self, job: Callable | None) -> dict:
-        """Return functions, which Snakemake calls for each job and attempt; within a job on a cluster, constants."""
-        if self.plan is None:
-            constants = {key: value for tool in LAUNCHERS.values() for key, value in tool.job_constants.items()}
-            return {key: (lambda wildcards, attempt, v=value: v) for key, value in constants.items()}
+        """Return functions, which Snakemake calls for each job and attempt; nothing where no job is submitted.
+
+        nodes: counted by --resources nodes. runtime, longest: minutes. sbatch: the options, quoted for a shell.
+        """
+        if self.plan is None or not launcher_of(self.plan.campaign.cluster).submits:
+            return {}
         launcher, device = launcher_of(self.plan.campaign.cluster), self.plan.campaign.data["device"]
 
-        def function(key: str, constant: object) -> Callable:
-            def value(wildcards, attempt):
-                if job is None:
-                    return constant
-                cluster, shape, minutes, avoid = job(wildcards)
-                found = launcher.job_resources(cluster, *shape, device, minutes, attempt, avoid, self.plan.blamed)
-                return (launcher.site_resources(cluster) | found).get(key, "")
+        def of_job(wildcards, attempt) -> dict:
+            cluster, shape, minutes, avoid = job(wildcards)
+            return {
+                "nodes": shape[0],
+                "runtime": launcher.walltime_minutes(cluster, minutes, attempt),
+                "longest": cluster["max_walltime_minutes"],
+                "sbatch": shlex.join(
+                    launcher.job_options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
+                ),
+            }
 
-            return value
-
-        site = {key: "" for cluster, _ in self.plan.campaign.places() for key in launcher.site_resources(cluster)}
-        return {key: function(key, constant) for key, constant in {**site, **launcher.job_constants}.items()}
+        names = ("nodes", "runtime", "longest", "sbatch") if job else ()
+        return {name: (lambda wildcards, attempt, name=name: of_job(wildcards, attempt)[name]) for name in names}
 
     def _is_all_held(self, batch: str) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""

@@ -77,12 +77,11 @@ def inherited_environment(launcher: Launcher) -> dict[str, str]:
     dropped += tuple(prefix for tool in RUNTIMES.values() for prefix in tool.user_variables)
     kept = {name for tool in tools for name in tool.kept_variables}
     replaced = {*THREADS, *MEETING_POINT, *launcher.replaced_variables}
-    inherited = {
+    return {
         key: value
         for key, value in os.environ.items()
         if key not in replaced and (key in kept or not key.startswith(dropped))
     }
-    return {**launcher.kept_configuration(), **inherited}
 
 
 def launch_environment(

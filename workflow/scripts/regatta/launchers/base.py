@@ -98,7 +98,6 @@ class Launcher:
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # never inherited
-    kept_configuration: Callable[[], dict[str, str]] = dict  # variables that a job of Snakemake has lost
     rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
     end_ranks: Callable[[Job, subprocess.Popen, Sequence[str]], None] = lambda job, process, hosts: None
     log_lines: str = r"(?!)"  # pattern of the launcher's lines
@@ -116,19 +115,16 @@ class Launcher:
     end_foreign: str = ""  # command that ends them
 
     # Submission by Snakemake
-    job_constants: dict[str, int | str] = field(default_factory=dict)  # resources of a job as the job itself sees them
-    job_resources: Callable[..., dict[str, int | str]] = lambda *arguments: {}  # see slurm_resources.job_resources
-    site_resources: Callable[[dict], dict[str, int | str]] = lambda cluster: {}  # the same for all jobs
-    submit_variables: Callable[[dict], dict[str, str]] = lambda cluster: {}
+    # Arguments: cluster, nodes, gpus_per_node, device, planned minutes, blamed nodes, nodes to avoid, attempt.
+    job_options: Callable[..., list[str]] = lambda *arguments: []
+    walltime_minutes: Callable[[dict, float, int], int] = lambda cluster, minutes, attempt: 0  # time limit of a job
     on_hosts: Callable[[dict, Sequence[str]], dict] = lambda cluster, hosts: cluster  # so that jobs get these nodes
-    job_words: Callable[..., str | None] = lambda *arguments: None  # a job's request, human-readable
-    submit_command: str = ""  # command that takes these words
+    submit_command: str = ""  # that takes these options
     longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
     longest_job_minutes: Callable[[dict], float] = lambda cluster: math.inf
     # Arguments: cluster, shapes, stacks by name.
     site_problems: Callable[[dict, Sequence[tuple[int, int]], dict], list[str]] = lambda cluster, shapes, stacks: []
-    keep_configuration: Callable[[], None] = lambda: None  # before the campaign is planned
-    take_over: Callable[[str, Path, dict], None] = lambda campaign, folder, cluster: None  # before it runs
+    wait_for_jobs: Callable[[str, Path], None] = lambda campaign, folder: None  # of an earlier run of the campaign
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

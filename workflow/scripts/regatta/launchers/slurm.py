@@ -16,7 +16,6 @@ from regatta.core.files import Taken, hold_number
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
 from regatta.launchers.base import Geometry, Launcher, LogReading, TaskEnd
-from regatta.launchers.slurm_executor import patch_executor, patch_sleep
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -130,7 +129,7 @@ def argv(
     limit_seconds: float | None = None,
     hosts: Sequence[str] = (),
 ) -> list[str]:
-    """Return srun with one task per rank. All options are passed explicitly: the executor unsets their variables."""
+    """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
     nodes, gpus = geometry.nodes, geometry.gpus_per_node
     line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
     if geometry.device == "cuda":
@@ -207,17 +206,6 @@ def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]
     problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1, excluded) if shapes else None
     remedy = "Request a larger allocation, or use --profile profiles/slurm, which submits each shape."
     return f"{problem}. {remedy}" if problem else None
-
-
-def keep_configuration() -> None:
-    queue.keep_configuration()
-    patch_sleep()
-
-
-def take_over(campaign: str, folder: Path, cluster: dict) -> None:
-    """Patch Snakemake's executor, and wait for jobs of an earlier run of the campaign."""
-    patch_executor(campaign, cluster["max_walltime_minutes"])
-    queue.wait_for_live_jobs(campaign, folder)
 
 
 # srun's messages (Slurm 24.11 and 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
@@ -363,7 +351,6 @@ LAUNCHER = Launcher(
     by_hand=by_hand,
     variables=("SLURM_", "SRUN_", "SBATCH_"),  # srun takes options from these
     kept_variables=("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
-    kept_configuration=queue.kept_configuration,
     rank_variables=queue.meeting_point,
     dump_stacks=lambda job, process, hosts: queue.signal_steps(job, "USR1", hosts),
     end_ranks=end_ranks,
@@ -383,16 +370,12 @@ LAUNCHER = Launcher(
     lock=lock,
     foreign_steps=lambda job: queue.running_steps(job),
     end_foreign="scancel",
-    job_constants=resources.JOB_CONSTANTS,
-    job_resources=resources.job_resources,
-    site_resources=resources.site_resources,
-    submit_variables=resources.submit_variables,
-    job_words=resources.sbatch_words,
+    job_options=resources.job_options,
+    walltime_minutes=resources.walltime_minutes,
     submit_command="sbatch",
     longest_planned_minutes=resources.longest_planned_minutes,
     longest_job_minutes=resources.longest_job_minutes,
     site_problems=resources.site_problems,
     profile_problem=profile_problem,
-    keep_configuration=keep_configuration,
-    take_over=take_over,
+    wait_for_jobs=lambda campaign, folder: queue.wait_for_live_jobs(campaign, folder),
 )

@@ -1,46 +1,45 @@
-"""Patch Snakemake's Slurm executor (2.8): job names, status queries, rejected submissions, and why a job ended."""
+"""Snakemake's executor for Slurm: one job per batch or preflight, submitted by sbatch, watched by squeue.
 
-import asyncio
-import contextlib
-import logging
-import math
+It has only the public interface of snakemake_interface_executor_plugins. The Slurm profile registers this module.
+"""
+
 import re
 import shlex
 import shutil
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from asyncio import sleep as pause
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
+from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
+from snakemake_interface_executor_plugins.settings import CommonSettings
+
 from regatta.core.text import one_line
-from regatta.launchers.slurm_queue import ask
+from regatta.launchers import slurm_queue as queue
 from regatta.store.jobs import NO_SPACE_LEFT, jobs_of_batch
 
-RETRY_SECONDS = 10.0
+common_settings = CommonSettings(
+    non_local_exec=True,
+    implies_no_shared_fs=False,
+    job_deploy_sources=False,
+    pass_envvar_declarations_to_cmd=False,  # sbatch --export=ALL passes them
+    auto_deploy_default_storage_provider=False,
+)
+FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not list
+LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
 STOP_SECONDS = 0.2
 MIN_FREE_BYTES = 4 * 2**20
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
-# Messages of the executor that a user cannot act on: the cluster file sets the memory of jobs, and the executor's guess
-# of an account always fails, because it passes a pipe to sacct as arguments.
-NOISE = (
-    "No job memory information",
-    "No SLURM account given, trying to guess",
-    "No account was given, not able to get a SLURM account via sacct",
-    "Unable to guess SLURM account",
-)
-LOST = ("PREEMPTED", "REVOKED")
 # Transient errors of sbatch: limits on the number of jobs, and a busy controller.
 TEMPORARY = re.compile(
     r"MaxSubmitJob|MaxJobs|GrpSubmitJobs|job submit limit|temporarily unable to accept job|"
     r"Resource temporarily unavailable|Unable to contact slurm controller|Socket timed out|"
     r"Slurm backup controller in standby"
 )
-# What the executor reports if sbatch fails; sbatch's words.
-REFUSED = re.compile(r"sbatch failed\. The error message was '(?:sbatch: error: )*(.*?)\.?'", re.DOTALL)
 # Errors about the size of a job end with the same words, but are permanent: one of these reasons precedes them.
 PERMANENT = re.compile(r"\b\w*(?:MaxWall|MaxNode|MaxCpu|MaxTRES|MaxGRES|MaxMem|MinCpu|NotAllowed|Invalid)\w*")
 # Reasons for which a job waits until its request is changed (squeue(1), JOB REASON CODES).
@@ -51,147 +50,148 @@ CANNOT_START = (
 ).split()
 
 
-def job_name(campaign: str, wildcards: object) -> str:
-    """Return a job's name: regatta-<campaign>-2x4, or regatta-<campaign>-preflight."""
-    found = re.match(r"n(\d+)g(\d+)-", getattr(wildcards, "batch", ""))
-    return f"regatta-{campaign}-{f'{int(found[1])}x{int(found[2])}' if found else 'preflight'}"
+class Executor(RemoteExecutor):
+    """Submits and watches jobs in the thread of RemoteExecutor, so that a busy controller does not delay Snakemake.
 
-
-def with_names(command: str, names: Iterable[str]) -> str:
-    """Return a status query for jobs of these names, instead of the UUID that the executor gives to all jobs."""
-    listed = ",".join(sorted(names))
-    return re.sub(r"(--name[ =])\S+", lambda found: found[1] + shlex.quote(listed), command) if listed else command
-
-
-@dataclass
-class StatusQueries:
-    """Replace two queries of Snakemake's Slurm executor, to work around three hangs on lost jobs.
-
-    All are in snakemake-executor-plugin-slurm 2.8.0, the newest that Regatta was tested with. Delete each workaround
-    when the executor has the behavior:
-
-    * PREEMPTED and REVOKED do not end a job (since its pull request 132). Here they are failures: Slurm does not
-      requeue these jobs (slurm-no-requeue), so Snakemake must resubmit them.
-    * When the status command fails `status_attempts` times in a row (issue 207, pull request 232), as during a restart
-      of slurmctld, the jobs are lost. Here the query is repeated until Slurm answers.
-    * When MinJobAge is unknown, sacct is queried instead of squeue, in vain without accounting (issue 38). Here it is
-      assumed to be long, and a job that Slurm has forgotten counts as failed: its supervisor resumes. slurmctld
-      saves its state every 5 s; a crash loses newer jobs, so a job counts as known from its submission.
+    live: the jobs in the queue, by Slurm's id. While states are queried, `active_jobs` is empty.
     """
 
-    query: Callable  # the executor's
-    query_min_job_age: Callable  # the executor's
-    last_min_job_age: float = math.inf  # until Slurm reports it
-    known_jobs: set[str] = field(default_factory=set)  # returned by a query
-    submitted_jobs: set[str] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)  # of submitted jobs
-    logged: set[tuple[str, str]] = field(default_factory=set)
+    def __post_init__(self) -> None:
+        self.live: dict[str, SubmittedJobInfo] = {}
+        self.submitted_s: dict[str, float] = {}
+        self.num_refused, self.retry_s = 0, 0.0  # submissions in a row; time of the next one
+        self.is_closing, self.is_answering = False, True
+        self.logged: set[tuple[str, str]] = set()
 
-    def min_job_age(self) -> float:
-        """Return for how many seconds Slurm remembers a job that has ended, as last reported."""
-        found = self.query_min_job_age()
-        self.last_min_job_age = self.last_min_job_age if found is None else found
-        return self.last_min_job_age
+    def run_job(self, job: JobExecutorInterface) -> None:
+        self.report_job_submission(SubmittedJobInfo(job), register_job=False)
 
-    async def job_status(self, command: str, logger: logging.Logger) -> tuple[dict[str, str], float]:
-        """Return the states of all jobs by id, and the seconds that the query took; wait until Slurm answers."""
-        command = with_names(command, self.names)
-        # squeue knows a job as soon as sbatch returns; sacct may not. Jobs submitted during the query are not expected.
-        expected = self.known_jobs | (self.submitted_jobs if command.startswith("squeue") else set())
-        states, seconds = await self.query(command, logger)
-        while states is None:
-            logger.warning("Slurm does not respond to the job status query; retrying.")
-            await asyncio.sleep(RETRY_SECONDS)
-            states, seconds = await self.query(command, logger)
-        known = {job: "FAILED" if state in LOST else state for job, state in states.items()}
-        known |= dict.fromkeys(expected - known.keys(), "FAILED")
-        self.known_jobs.update(known)
-        if pending := {job for job, state in known.items() if state == "PENDING"}:
-            await asyncio.to_thread(self.log_jobs_that_cannot_start, pending, logger)
-        return known, seconds
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncIterator[SubmittedJobInfo]:
+        """Submit new jobs, report those that have ended, and yield the others."""
+        for job_info in active_jobs:
+            if job_info.external_jobid is None and self._must_wait(job_info):
+                yield job_info
+        submitted = [job_info for job_info in active_jobs if job_info.external_jobid in self.live]
+        states = self._states() if submitted else {}
+        for job_info in submitted:
+            if states is None or not self._has_ended(job_info, *states.get(job_info.external_jobid, FORGOTTEN)):
+                yield job_info
 
-    def log_jobs_that_cannot_start(self, jobs: set[str], logger: logging.Logger) -> None:
-        """Log once each job that can never start, and why."""
-        text = ask(["squeue", "--noheader", "--me", "--states=PENDING", "--format=%i|%r"])
-        for job, _, reason in (line.partition("|") for line in text.splitlines()):
-            if job in jobs and reason in CANNOT_START and (job, reason) not in self.logged:
-                self.logged.add((job, reason))
-                logger.error(
-                    f"Job {job} can never start ({reason}; see scontrol show job {job}). Correct the cluster file:"
-                    " partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes."
-                    " Ctrl-C cancels the job."
-                )
+    async def sleep(self) -> None:
+        """Wait until the next query, the end of the run, or a new job."""
+        end_s = time.monotonic() + self.next_seconds_between_status_checks
+        while self.wait and time.monotonic() < end_s and not self._is_job_waiting():
+            await pause(STOP_SECONDS)
 
+    def _is_job_waiting(self) -> bool:
+        with self.lock:
+            is_new = any(job_info.external_jobid is None for job_info in self.active_jobs)
+        return is_new and time.monotonic() >= self.retry_s
 
-@dataclass
-class Submissions:
-    """The jobs of one run: how they are named, and what is done when a submission is rejected or a job fails."""
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        self.is_closing = True
+        if jobs := list(self.live):
+            queue.ask(["scancel", *jobs])
 
-    campaign: str
-    queries: StatusQueries
-    max_walltime_minutes: float
-    submitted_s: dict[str, float] = field(default_factory=dict)  # by job id
-    live: dict[str, object] = field(default_factory=dict)  # the executor's jobs that have not ended, by job id
-    num_refused: int = 0  # in a row
-    is_closing: threading.Event = field(default_factory=threading.Event)
+    # Submission.
 
-    @property
-    def results(self) -> Path:
-        return Path("results") / self.campaign
+    def _must_wait(self, job_info: SubmittedJobInfo) -> bool:
+        """Submit a job. Returns whether it still waits: Slurm rejects it for now, or the run ends."""
+        if self.is_closing or time.monotonic() < self.retry_s:
+            return True
+        job = job_info.job
+        log = LOGS / f"rule_{job.name}" / f"{name_of(job)}-%j.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        line = ["sbatch", "--parsable", "--export=ALL", "--no-requeue", f"--chdir={Path.cwd()}", f"--output={log}"]
+        comment = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
+        line += [f"--job-name={job_name(job.wildcards)}", f"--comment={comment}"]
+        line += shlex.split(job.resources["sbatch"])
+        done = queue.submit(line, f"#!/bin/sh\n{self.format_job_exec(job)}\n")
+        found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
+        if found is None:
+            return self._is_refused_for_now(job_info, done.stderr or done.stdout)
+        job_info.external_jobid = found[1]
+        self.num_refused, self.submitted_s[found[1]] = 0, time.time()
+        self.live[found[1]] = job_info
+        self.logger.info(f"{name_of(job)}: Slurm job {found[1]} (log: {str(log).replace('%j', found[1])})")
+        if self.is_closing:  # since its sbatch began
+            queue.ask(["scancel", found[1]])
+        return False
 
-    def name_job(self, wildcards: object) -> str:
-        name = job_name(self.campaign, wildcards)
-        self.queries.names.add(name)
-        return name
-
-    def submitted(self, job_info) -> None:
-        job, self.num_refused = job_info.external_jobid, 0
-        self.submitted_s[job] = time.time()
-        self.live[job] = job_info
-        self.queries.submitted_jobs.add(job)
-
-    def wait_if_refused(self, message: str, logger: logging.Logger) -> bool:
-        """Return whether to submit a job again: after a delay, if Slurm rejected it for now. False if the run ends."""
-        message = message.partition("sbatch call:")[0]
-        found = TEMPORARY.search(message)
-        if found is None or PERMANENT.search(message):
+    def _is_refused_for_now(self, job_info: SubmittedJobInfo, message: str) -> bool:
+        error = one_line(message.replace("sbatch: error: ", "").strip(), MAX_CAUSE).removesuffix(".")
+        if not TEMPORARY.search(message) or PERMANENT.search(message):
+            self._fail(job_info, f"Slurm rejected the job: {error}. Not resubmitted.", is_final=True)
             return False
         first, longest = SUBMIT_SECONDS
-        seconds = min(longest, first * 2**self.num_refused)
+        self.retry_s = time.monotonic() + min(longest, first * 2**self.num_refused)
         if self.num_refused == 0:
-            error = one_line(message.partition("message was")[2] or found[0], MAX_CAUSE)
-            logger.warning(
-                f"Slurm rejects further jobs for now: {error} Regatta retries at least every {longest:g} s."
+            self.logger.warning(
+                f"Slurm rejects further jobs for now: {error}. Regatta retries at least every {longest:g} s."
                 " To limit the jobs in the queue, set max_jobs in the cluster file."
             )
         self.num_refused = min(self.num_refused + 1, 10)
-        return not self.is_closing.wait(seconds)
+        return True
 
-    def explain(self, job, external: str | None, message: str) -> tuple[str, bool]:
+    # States.
+
+    def _states(self) -> dict[str, tuple[str, str]] | None:
+        """Return state and reason of this user's jobs by id, also of those that ended a short time ago; None if Slurm
+        does not answer."""
+        states = queue.states_and_reasons()
+        if states is None and self.is_answering:
+            self.logger.warning("Slurm does not respond to the job status query; retrying.")
+        self.is_answering = states is not None
+        return states
+
+    def _has_ended(self, job_info: SubmittedJobInfo, state: str, reason: str) -> bool:
+        """Return whether a job has ended, and report it. A job that Slurm has forgotten is judged by its output."""
+        job, external = job_info.job, job_info.external_jobid
+        if state in queue.LIVE:
+            if state == "PENDING" and reason in CANNOT_START and (external, reason) not in self.logged:
+                self.logged.add((external, reason))
+                self.logger.error(
+                    f"Job {external} can never start ({reason}; see scontrol show job {external}). Correct the cluster"
+                    " file: partition, qos, constraint, num_nodes, cpus_per_rank, max_walltime_minutes."
+                    " Ctrl-C cancels the job."
+                )
+            return False
+        if state == "COMPLETED" or (state == FORGOTTEN[0] and all(Path(path).exists() for path in job.output)):
+            del self.live[external]
+            self.report_job_success(job_info)
+        else:
+            self._fail(job_info, *self._explain(job, external, state))
+        return True
+
+    def _fail(self, job_info: SubmittedJobInfo, text: str, is_final: bool) -> None:
+        """Report that a job failed. is_final: it would fail again."""
+        self.live.pop(job_info.external_jobid, None)
+        if is_final:
+            job_info.job.attempt = job_info.job.restart_times + 1  # Snakemake restarts it while attempts are left
+        self.report_job_error(job_info, f"{name_of(job_info.job)}: {text} ")
+
+    def _explain(self, job: JobExecutorInterface, external: str, state: str) -> tuple[str, bool]:
         """Return why a job failed, and whether it would fail again for the same reason."""
-        name = getattr(job.wildcards, "batch", None) or getattr(job.wildcards, "preflight", "job")
-        folder = self.results / ("preflight" if name.startswith("preflight") else "batches") / name
+        name, results = name_of(job), Path("results") / job.wildcards.campaign
+        folder = results / ("preflight" if name.startswith("preflight") else "batches") / name
         note = next((n for n in jobs_of_batch(folder)[::-1] if n["job"] == external), None)
-        if external is None and (refused := REFUSED.search(message)):
-            return f"{name}: Slurm rejected the job: {one_line(refused[1], MAX_CAUSE)}. Not resubmitted.", True
         cause = note["cause"] if note else self._last_line(job.log, external)
-        state = found[1] if (found := re.search(r"SLURM status is: '(\w+)'", message)) else None
-        cause = cause or (f"Slurm reports {state}; the job left no message." if state else message)
-        if is_full(self.results) or NO_SPACE_LEFT in cause:
-            return f"{name}: {cause} Not resubmitted: no space is left on the disk.", True
-        is_longest = job.resources.get("runtime", 0) >= self.max_walltime_minutes
+        cause = cause or f"Slurm reports {state}; the job left no message."
+        if is_full(results) or NO_SPACE_LEFT in cause:
+            return f"{cause} Not resubmitted: no space is left on the disk.", True
+        longest = job.resources["longest"]
         is_late = cause.endswith(": TIMEOUT") and note.get("num_records") == 0 if note else state == "TIMEOUT"
         has_progress = note is None and name.startswith("n")  # a batch may have records; a preflight begins anew
-        if is_late and is_longest and not has_progress:
-            why = f"nothing was recorded within max_walltime_minutes = {self.max_walltime_minutes:g}"
-            return f"{name}: time limit reached. Not resubmitted: {why}.", True
-        return f"{name}: {cause}", False
+        if is_late and job.resources["runtime"] >= longest and not has_progress:
+            why = f"nothing was recorded within max_walltime_minutes = {longest:g}"
+            return f"time limit reached. Not resubmitted: {why}.", True
+        return cause, False
 
-    def _last_line(self, logs: Iterable[str], external: str | None) -> str | None:
+    def _last_line(self, logs: Iterable[str], external: str) -> str | None:
         """Return what a job last printed, if it has printed anything since it was submitted."""
         for log in map(Path, logs):
             try:
-                if log.stat().st_mtime > self.submitted_s.get(external, math.inf) - CLOCK_SECONDS:
+                if log.stat().st_mtime > self.submitted_s[external] - CLOCK_SECONDS:
                     lines = log.read_text(errors="replace").split("\n")
                     return next((one_line(line, MAX_CAUSE) for line in lines[::-1] if line.strip()), None)
             except OSError:
@@ -199,84 +199,19 @@ class Submissions:
         return None
 
 
+def name_of(job: JobExecutorInterface) -> str:
+    """Return the batch or preflight that a job is for."""
+    return getattr(job.wildcards, "batch", None) or job.wildcards.preflight
+
+
+def job_name(wildcards: object) -> str:
+    """Return a job's name: regatta-<campaign>-2x4, or regatta-<campaign>-preflight."""
+    found = re.match(r"n(\d+)g(\d+)-", getattr(wildcards, "batch", ""))
+    return f"regatta-{wildcards.campaign}-{f'{int(found[1])}x{int(found[2])}' if found else 'preflight'}"
+
+
 def is_full(folder: Path) -> bool:
     try:
         return shutil.disk_usage(folder).free < MIN_FREE_BYTES
     except OSError:
         return False
-
-
-def patch_sleep() -> None:
-    """Let the executor stop at once: otherwise its last pause between queries delays the end of a run by up to 10 s."""
-    executor = sys.modules.get("snakemake_executor_plugin_slurm")  # None with another executor
-    if executor is None or "sleep" in vars(executor.Executor):
-        return
-
-    async def sleep(self):
-        pause = asyncio.ensure_future(super(executor.Executor, self).sleep())
-        while self.wait and not pause.done():
-            await asyncio.wait({pause}, timeout=STOP_SECONDS)
-        pause.cancel()
-
-    executor.Executor.sleep = sleep
-
-
-def executor_logger() -> logging.Logger:
-    from snakemake.logging import logger
-
-    return logger
-
-
-def is_no_noise(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(NOISE)
-
-
-def patch_executor(campaign: str, max_walltime_minutes: float) -> None:
-    """Replace functions of the executor. Called once, in the process that submits."""
-    import snakemake_executor_plugin_slurm as executor  # loads Snakemake
-
-    queries = StatusQueries(executor.query_job_status, executor.get_min_job_age)
-    executor.query_job_status, executor.get_min_job_age = queries.job_status, queries.min_job_age
-    submissions = Submissions(campaign, queries, max_walltime_minutes)
-    executor_logger().addFilter(is_no_noise)
-    plugin, get_submit_command = executor.Executor, executor.get_submit_command
-    plugin.report_refused, register = plugin._report_job_error_threadsafe, plugin._report_job_submission_threadsafe
-    report_success, report_error, cancel = plugin.report_job_success, plugin.report_job_error, plugin.cancel_jobs
-
-    def named_submit_command(job, params, *args, **options):
-        return get_submit_command(job, params | {"run_uuid": submissions.name_job(job.wildcards)}, *args, **options)
-
-    def report_job_submission(self, job_info):
-        submissions.submitted(job_info)
-        if submissions.is_closing.is_set():  # its sbatch ran while the other jobs were canceled
-            cancel(self, [job_info])
-        return register(self, job_info)
-
-    def report_submit_error(self, job_info, msg):
-        # In a thread that only submits: while it waits, no other job is submitted.
-        if submissions.wait_if_refused(msg, self.logger):
-            with contextlib.suppress(RuntimeError):  # the run ends: no thread is left
-                return self._job_submission_executor.submit(self.run_job, job_info.job)
-        return self.report_refused(job_info, msg)
-
-    def report_job_success(self, job_info):
-        submissions.live.pop(job_info.external_jobid, None)
-        return report_success(self, job_info)
-
-    def report_job_error(self, job_info, msg=None, **options):
-        submissions.live.pop(job_info.external_jobid, None)
-        job = job_info.job
-        text, is_final = submissions.explain(job, job_info.external_jobid, msg or "unknown cause")
-        if is_final:
-            job.attempt = job.restart_times + 1  # Snakemake restarts a job while it has attempts left
-        return report_error(self, job_info, f"{text} ", **options)
-
-    def cancel_jobs(self, _active_jobs):
-        # While the executor queries states, its list of active jobs is empty.
-        submissions.is_closing.set()
-        return cancel(self, list(submissions.live.values()))
-
-    plugin._report_job_error_threadsafe = report_submit_error
-    plugin._report_job_submission_threadsafe = report_job_submission
-    plugin.report_job_success, plugin.report_job_error = report_job_success, report_job_error
-    plugin.cancel_jobs, executor.get_submit_command = cancel_jobs, named_submit_command

@@ -59,6 +59,7 @@ POLL_SECONDS = 0.5
 STEP_NAME = "regatta"  # name of rank steps, which other Regatta processes in the same job recognize
 WAIT_SECONDS = 5.0
 OPTIONS_OF_COMMANDS = ("SQUEUE_", "SINFO_", "SCANCEL_", "SCONTROL_", "SACCT_")
+OF_SITE = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")  # not of a job
 MAX_JOBS_NAMED = 10
 LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "STOPPED")
 
@@ -78,26 +79,8 @@ def job_id() -> str | None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of Slurm's commands: this process's, with the SLURM_CONF of keep_configuration."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
-    return {**kept_configuration(), **inherited}
-
-
-def keep_configuration() -> None:
-    """Save the path of slurm.conf under a name that the Slurm executor does not unset in jobs.
-
-    Remove the user's filters and formats of Slurm's commands: SQUEUE_PARTITION would hide jobs from the executor.
-    """
-    for name in [name for name in os.environ if name.startswith(OPTIONS_OF_COMMANDS)]:
-        del os.environ[name]
-    if os.environ.get("SLURM_CONF"):
-        os.environ["REGATTA_SLURM_CONF"] = os.environ["SLURM_CONF"]
-
-
-def kept_configuration() -> dict[str, str]:
-    """Return the SLURM_CONF that keep_configuration saved, which the Slurm executor has unset in the job."""
-    kept = os.environ.get("REGATTA_SLURM_CONF")
-    return {"SLURM_CONF": kept} if kept else {}
+    """Return the environment of Slurm's commands: this process's, without the user's filters and formats."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS_OF_COMMANDS)}
 
 
 def hosts_of_job(job: str) -> list[str]:
@@ -208,6 +191,13 @@ def states(campaign: str, folder: Path) -> dict[str, str] | None:
     return None if jobs is None else {key: job.state for job in jobs for key in (job.id, job.batch) if key}
 
 
+def states_and_reasons() -> dict[str, tuple[str, str]] | None:
+    """Return state and reason of this user's jobs by id, also of those that ended within Slurm's MinJobAge."""
+    text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--states=all", "--format=%i|%T|%r"])
+    lines = [line.split("|") for line in (text or "").splitlines() if line.count("|") == 2]
+    return None if text is None else {job: (state, reason) for job, state, reason in lines}
+
+
 def _jobs_of_user(campaign: str, folder: Path, seconds: float = COMMAND_SECONDS) -> list[Job] | None:
     text = answer(["squeue", "--noheader", "--user", str(os.getuid()), "--format=%i|%T|%k|%Z"], seconds)
     if text is None:
@@ -266,6 +256,15 @@ def output(line: list[str], seconds: float = COMMAND_SECONDS) -> str:
     """Return all that a command prints, on stderr too; empty if it timed out or is not installed."""
     done = _run(line, seconds)
     return f"{done.stdout}\n{done.stderr}" if done else ""
+
+
+def submit(line: list[str], script: str) -> subprocess.CompletedProcess:
+    """Run sbatch with a script. Within an allocation, the new job must not take over the variables of this one."""
+    kept = {name: value for name, value in environment().items() if name in OF_SITE or not name.startswith("SLURM_")}
+    try:
+        return subprocess.run(line, env=kept, input=script, capture_output=True, encoding="utf-8", errors="replace")
+    except OSError as error:
+        return subprocess.CompletedProcess(line, 1, "", f"{line[0]}: {error.strerror}")
 
 
 def _run(line: list[str], seconds: float) -> subprocess.CompletedProcess | None:

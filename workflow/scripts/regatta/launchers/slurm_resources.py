@@ -1,13 +1,8 @@
-"""The resources of a batch on Slurm, as Snakemake's Slurm executor (2.8) expects them.
-
-The executor wraps each job in srun unless `mpi` is set, and with `mpi` requires two tasks: a batch of one rank requests
-two tasks on its node and uses one. The ranks are started by srun (slurm.py).
-"""
+"""What a job requests of Slurm, and whether a site's partitions can give it. Ranks are started by srun (slurm.py)."""
 
 import math
 import os
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,26 +53,6 @@ def node_names(text: str) -> list[str]:
     return expand(",".join(filter(None, lines)))
 
 
-def site_resources(cluster: dict) -> dict[str, str | int]:
-    """Return the resources that are the same for all jobs of a cluster; only those that its file sets."""
-    names = {"partition": "slurm_partition", "account": "slurm_account", "qos": "qos", "constraint": "constraint"}
-    found = {name: cluster[key] for key, name in names.items() if cluster[key] is not None}
-    # 0 overrides Snakemake's default; submit_variables requests all of the memory.
-    return found | {"mem_mb": cluster["memory_mb_per_node"] or 0}
-
-
-def shape_resources(cluster: dict, nodes: int, gpus_per_node: int, device: str) -> dict[str, int | str]:
-    """Return nodes, tasks and cores of a batch, so that srun can start gpus_per_node ranks on each node."""
-    cpus, has_gres = cluster["cpus_per_rank"] or 1, device == "cuda" and cluster["gpu_request"] == "gres"
-    found: dict[str, int | str] = {"nodes": nodes, "tasks": 0, "tasks_per_node": 0, "cpus_per_task": cpus}
-    found |= {"gres": f"gpu:{gpus_per_node}" if has_gres else "", "tasks_per_gpu": 0}
-    if gpus_per_node > 1:
-        return found | {"tasks_per_node": gpus_per_node}
-    if nodes > 1:
-        return found | {"tasks": nodes}
-    return found | {"tasks": 2, "cpus_per_task": math.ceil(cpus / 2)}
-
-
 # The time limit of a job. What a batch costs is planned in plan/batches.py, which asks here only how long it may be.
 
 WALLTIME_FACTOR = 1.5  # times the planned minutes: a failing cell takes no longer, but its launch restarts
@@ -100,83 +75,37 @@ def longest_job_minutes(cluster: dict) -> float:
     return math.inf if job_id() else cluster["max_walltime_minutes"]
 
 
-# Resources within a job, which runs its one rule locally.
-JOB_CONSTANTS = {
-    "mpi": "srun",
-    "nodes": 1,
-    "tasks": 1,
-    "tasks_per_node": 1,
-    "cpus_per_task": 1,
-    "gres": "",
-    "tasks_per_gpu": 0,
-    "runtime": 1,
-    "slurm_extra": "",
-}
-
-
-def job_resources(
+def job_options(
     cluster: dict,
     nodes: int,
     gpus_per_node: int,
     device: str,
-    minutes: float,
-    attempt: int,
-    avoid: Iterable[str],
+    planned_minutes: float,
     blamed: Iterable[str] = (),
-) -> dict[str, int | str]:
-    """Return the resources of one attempt at a job. avoid, blamed: see sbatch_options."""
-    return shape_resources(cluster, nodes, gpus_per_node, device) | {
-        "mpi": "srun",
-        "runtime": walltime_minutes(cluster, minutes, attempt),
-        "slurm_extra": sbatch_options(cluster, nodes, gpus_per_node, device, avoid, blamed),
-    }
-
-
-def submit_variables(cluster: dict) -> dict[str, str]:
-    """Return sbatch's variables for a reservation and all of the memory, for which the executor has no resource."""
-    found = {"SBATCH_RESERVATION": cluster["reservation"]} if cluster["reservation"] else {}
-    return found | ({"SBATCH_MEM_PER_NODE": "0"} if cluster["memory_mb_per_node"] == 0 else {})
-
-
-def sbatch_words(
-    cluster: dict, nodes: int, gpus_per_node: int, device: str, planned_minutes: float, blamed: Iterable[str] = ()
-) -> str:
-    """Return a job's request at its first attempt as sbatch options, for display. The executor adds others."""
-    shape = shape_resources(cluster, nodes, gpus_per_node, device)
-    options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
-        "mem": cluster["memory_mb_per_node"],
-        "time": walltime_minutes(cluster, planned_minutes, 1),
-        "nodes": nodes,
-        "ntasks": shape["tasks"] or None,
-        "ntasks-per-node": shape["tasks_per_node"] or None,
-        "cpus-per-task": shape["cpus_per_task"],
-        "gres": shape["gres"] or None,
-    }
-    words = [shlex.quote(f"--{name}={value}") for name, value in options.items() if value is not None]
-    return " ".join([*words, sbatch_options(cluster, nodes, gpus_per_node, device, (), blamed)]).rstrip()
-
-
-def sbatch_options(
-    cluster: dict,
-    nodes: int,
-    gpus_per_node: int,
-    device: str,
     avoid: Iterable[str] = (),
-    blamed: Iterable[str] = (),
-) -> str:
-    """Return the options for which the executor has no resource, quoted for a shell.
+    attempt: int = 1,
+) -> list[str]:
+    """Return the options of sbatch for one attempt at a job, so that srun can start gpus_per_node ranks on each node.
 
     avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign.
     Neither is avoided if the cluster has too few other nodes.
     """
-    options = ["--exclusive"] if cluster["exclusive"] else []
-    if device == "cuda" and cluster["gpu_request"] == "gpus-per-node":
-        options.append(f"--gpus-per-node={gpus_per_node}")
+    request = cluster["gpu_request"] if device == "cuda" else "none"
+    options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
+        "mem": cluster["memory_mb_per_node"],
+        "time": walltime_minutes(cluster, planned_minutes, attempt),
+        "nodes": nodes,
+        "ntasks-per-node": gpus_per_node,
+        "cpus-per-task": cluster["cpus_per_rank"] or 1,
+        "gres": f"gpu:{gpus_per_node}" if request == "gres" else None,
+        "gpus-per-node": gpus_per_node if request == "gpus-per-node" else None,
+    }
     excluded = cluster.get("exclude_nodes", [])
     others = [*cluster["sbatch"], *([f"--exclude={','.join(excluded)}"] if excluded else [])]
     for hosts in (avoid, blamed):
         others = with_avoided(others, hosts, cluster["num_nodes"], nodes)
-    return shlex.join([*options, *others])
+    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
 
 
 def on_hosts(cluster: dict, hosts: Iterable[str]) -> dict:

@@ -1,6 +1,7 @@
 """Write the plan: plan.json, plan.txt (also for the terminal), and plan.html, one page without scripts or assets."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -115,8 +116,7 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
         batch, size = price["batch"], (price["nodes"], price["gpus_per_node"])
         cluster = plan.sweep_clusters.get(batch, plan.batch_clusters[batch])
         kind = f" ({cluster['node_type']})" if "node_type" in cluster else ""
-        words = launcher.job_words(cluster, *size, device, price["minutes"], plan.blamed)
-        found[*size, kind] = words
+        found[*size, kind] = shlex.join(launcher.job_options(cluster, *size, device, price["minutes"], plan.blamed))
     return dict(sorted(found.items()))
 
 

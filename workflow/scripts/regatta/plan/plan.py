@@ -68,12 +68,6 @@ class Plan:
     def request_of(self, preflight: Preflight) -> Path:
         return self.results / "preflight" / preflight.id / "request.json"
 
-    @property
-    def submit_variables(self) -> dict[str, str]:
-        """Return the variables of the process that submits jobs. They are those of all node types."""
-        cluster, _ = self.campaign.places()[0]
-        return launcher_of(cluster).submit_variables(cluster)
-
     @cached_property
     def batch_clusters(self) -> dict[str, dict]:
         """Return for each batch the cluster with the keys of its node type."""
