@@ -74,7 +74,6 @@ def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), *, is_alon
         "local_exec": True,
         "dryrun": False,
         "touch": False,
-        "execute": lambda: None,
         "nodes": None,
     }
     fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
@@ -259,11 +258,10 @@ def test_a_plan_beside_another_target_is_refused(capsys, wording):
     wording(capsys.readouterr().err)
 
 
-def test_a_run_without_results_ends_with_its_status_also_where_nothing_was_left_to_do(capsys):
+def test_a_run_without_results_ends_with_its_status(capsys):
     found = session()
-    assert status_of(found.workflow.execute) == NOTHING_MEASURED
+    assert status_of(found.close) == NOTHING_MEASURED
     assert "nothing was measured" in capsys.readouterr().err
-    assert session(dryrun=True).workflow.execute() is None
     part = session(targets=["measure"])
     assert part.close() is None
 
@@ -389,11 +387,3 @@ def test_a_stack_that_fails_the_preflight_is_announced_at_once(folder, monkeypat
     closing.set()
     thread.join(10)
     wording(text)
-
-
-@pytest.mark.parametrize(("max_jobs", "expected"), [(None, 100), (3, 3), (500, 100)])
-def test_max_jobs_of_the_cluster_limits_the_queue(monkeypatch, max_jobs, expected):
-    found = session(cluster=SLURM | {"max_jobs": max_jobs}, arguments=["-n"], local_exec=False, dryrun=True, nodes=100)
-    found.workflow.global_resources = {}
-    found.workflow.execute()
-    assert found.workflow.global_resources["_nodes"] == expected

@@ -65,14 +65,14 @@ def executor(slurm):
     return found
 
 
-def a_job(name=BATCH, attempt=1, runtime=60, logs=(), output=("manifest.json",)):
+def a_job(name=BATCH, attempt=1, runtime=60, logs=(), output=("manifest.json",), most_jobs=0):
     key = "preflight" if name == PREFLIGHT else "batch"
     return SimpleNamespace(
         name="preflight" if name == PREFLIGHT else "measure",
         wildcards=SimpleNamespace(campaign="c", **{key: name}),
         attempt=attempt,
         restart_times=2,
-        resources={"runtime": runtime, "longest": 60, "sbatch": OPTIONS},
+        resources={"runtime": runtime, "longest": 60, "most_jobs": most_jobs, "sbatch": OPTIONS},
         log=list(logs),
         output=list(output),
     )
@@ -158,6 +158,14 @@ def test_a_job_that_will_never_start_is_named_once(executor, slurm, caplog):
     assert [record.message[:5] for record in caplog.records if record.levelname == "ERROR"] == ["Job 7"]
 
 
+def test_no_more_jobs_are_in_the_queue_than_the_cluster_file_allows(executor, slurm):
+    run(executor, slurm, a_job(most_jobs=1))
+    executor.run_job(a_job(most_jobs=1))
+    slurm.submissions.append("8")
+    slurm.states += [{"7": "RUNNING"}, {"7": "COMPLETED"}, {"8": "RUNNING"}]
+    assert [sorted(check(executor), key=str) for _ in range(3)] == [["7", None], [None], ["8"]]
+
+
 # Submissions that Slurm rejects.
 
 POLICY = "sbatch: error: {}\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -194,10 +202,7 @@ def test_a_full_controller_is_asked_again_after_a_delay_that_doubles(executor, s
     for now[0], num_submissions in ((0, 1), (9, 1), (10, 2), (29, 2), (30, 3)):
         assert check(executor) == [None]
         assert len(slurm.lines) == num_submissions
-        assert not executor._is_job_waiting()
     assert len(caplog.records) == 1
-    now[0] = 71
-    assert executor._is_job_waiting()
 
 
 def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(executor, slurm):

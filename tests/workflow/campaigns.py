@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -126,3 +127,8 @@ def processes_naming(text: str) -> list[int]:
             if text in command:
                 found.append(int(entry.name))
     return found
+
+
+def was_complete(done: subprocess.CompletedProcess) -> bool:
+    """Return whether Snakemake found nothing to do but to check that the campaign is complete, by its table of jobs."""
+    return re.search(r"^all +1\ntotal +1$", done.stdout + done.stderr, re.MULTILINE) is not None

@@ -97,7 +97,7 @@ def ending_on_user_errors() -> Iterator[None]:
 class Session:
     """The state of Snakemake's process for one campaign. In a job on a cluster there is no plan.
 
-    workflow: Snakemake's object, of which this class replaces `execute`. argv: its command line, `sys.argv`.
+    workflow: Snakemake's object. argv: its command line, `sys.argv`.
     """
 
     def __init__(self, workflow, argv: Sequence[str]):
@@ -111,7 +111,6 @@ class Session:
         if not workflow.is_main_process:
             return
         drop_lost_output()
-        workflow.execute = self._closing(workflow.execute)
         gc.disable()  # every collection would traverse the millions of objects of a large plan
         with ending_on_user_errors():
             self.plan = self._make_plan()
@@ -201,7 +200,8 @@ class Session:
     def _resources(self, job: Callable | None) -> dict:
         """Return functions, which Snakemake calls for each job and attempt; nothing where no job is submitted.
 
-        nodes: counted by --resources nodes. runtime, longest: minutes. sbatch: the options, quoted for a shell.
+        nodes: counted by --resources nodes. runtime, longest: minutes. most_jobs: in the queue, 0 for no limit.
+        sbatch: the options, quoted for a shell.
         """
         if self.plan is None or not launcher_of(self.plan.campaign.cluster).submits:
             return {}
@@ -213,12 +213,13 @@ class Session:
                 "nodes": shape[0],
                 "runtime": launcher.walltime_minutes(cluster, minutes, attempt),
                 "longest": cluster["max_walltime_minutes"],
+                "most_jobs": cluster["max_jobs"] or 0,
                 "sbatch": shlex.join(
                     launcher.job_options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
                 ),
             }
 
-        names = ("nodes", "runtime", "longest", "sbatch") if job else ()
+        names = ("nodes", "runtime", "longest", "most_jobs", "sbatch") if job else ()
         return {name: (lambda wildcards, attempt, name=name: of_job(wildcards, attempt)[name]) for name in names}
 
     def _is_all_held(self, batch: str) -> bool:
@@ -340,20 +341,6 @@ class Session:
         self._end_with_status(f"rule {', '.join(sorted(rules))} failed" if rules else report_problem)
         print(f"exit status {UNEXPECTED_ERROR}: the run failed, see above", file=sys.stderr)
         sys.exit(UNEXPECTED_ERROR)
-
-    def _closing(self, execute: Callable) -> Callable:
-        """Return `execute` followed by the outcome: Snakemake calls no hook if nothing is left to do."""
-
-        def execute_and_close(*arguments, **options):
-            if self.workflow.nodes is not None:  # jobs of a cluster
-                limit = self.plan.campaign.cluster["max_jobs"] or self.workflow.nodes
-                self.workflow.global_resources["_nodes"] = min(self.workflow.nodes, limit)
-            execute(*arguments, **options)
-            if not self.workflow.dryrun and not self.is_closing.is_set():
-                self._print_outcome()
-                self._end_with_status()
-
-        return execute_and_close
 
     def _print_outcome(self) -> None:
         if self.targets != {"plan"}:

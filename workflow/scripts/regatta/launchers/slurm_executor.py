@@ -60,14 +60,16 @@ class Executor(RemoteExecutor):
         self.live: dict[str, SubmittedJobInfo] = {}
         self.submitted_s: dict[str, float] = {}
         self.num_refused, self.retry_s = 0, 0.0  # submissions in a row; time of the next one
-        self.is_closing, self.is_answering = False, True
+        self.has_new_jobs, self.is_closing, self.is_answering = False, False, True
         self.logged: set[tuple[str, str]] = set()
 
     def run_job(self, job: JobExecutorInterface) -> None:
         self.report_job_submission(SubmittedJobInfo(job), register_job=False)
+        self.has_new_jobs = True
 
     async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncIterator[SubmittedJobInfo]:
         """Submit new jobs, report those that have ended, and yield the others."""
+        self.has_new_jobs = False
         for job_info in active_jobs:
             if job_info.external_jobid is None and self._must_wait(job_info):
                 yield job_info
@@ -78,15 +80,10 @@ class Executor(RemoteExecutor):
                 yield job_info
 
     async def sleep(self) -> None:
-        """Wait until the next query, the end of the run, or a new job."""
-        end_s = time.monotonic() + self.next_seconds_between_status_checks
-        while self.wait and time.monotonic() < end_s and not self._is_job_waiting():
+        """Wait until the next query or submission, or the end of the run."""
+        next_s = time.monotonic() + self.next_seconds_between_status_checks
+        while self.wait and not self.has_new_jobs and time.monotonic() < next_s:
             await pause(STOP_SECONDS)
-
-    def _is_job_waiting(self) -> bool:
-        with self.lock:
-            is_new = any(job_info.external_jobid is None for job_info in self.active_jobs)
-        return is_new and time.monotonic() >= self.retry_s
 
     def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
         self.is_closing = True
@@ -96,10 +93,11 @@ class Executor(RemoteExecutor):
     # Submission.
 
     def _must_wait(self, job_info: SubmittedJobInfo) -> bool:
-        """Submit a job. Returns whether it still waits: Slurm rejects it for now, or the run ends."""
-        if self.is_closing or time.monotonic() < self.retry_s:
-            return True
+        """Submit a job. Returns whether it still waits: enough are in the queue, Slurm rejects it, or the run ends."""
         job = job_info.job
+        is_enough = 0 < job.resources["most_jobs"] <= len(self.live)
+        if is_enough or self.is_closing or time.monotonic() < self.retry_s:
+            return True
         log = LOGS / f"rule_{job.name}" / f"{name_of(job)}-%j.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         line = ["sbatch", "--parsable", "--export=ALL", "--no-requeue", f"--chdir={Path.cwd()}", f"--output={log}"]
