@@ -66,7 +66,7 @@ class Contrasts:
     @property
     def half_width(self) -> Array:
         """Return half the width of the 95 % interval of the shift."""
-        return _quantile(self.freedom, CONFIDENCE) * np.sqrt(self.squared_error())
+        return t_quantile(self.freedom, CONFIDENCE) * np.sqrt(self.squared_error())
 
     @property
     def p_value(self) -> Array:
@@ -77,7 +77,7 @@ class Contrasts:
         return np.where(self.num < self.least, np.nan, p_value)
 
 
-def _quantile(freedom: Array, confidence: Array | float) -> Array:
+def t_quantile(freedom: Array, confidence: Array | float) -> Array:
     """Return the two-sided quantile of the t distribution."""
     from scipy.special import stdtrit
 
@@ -253,10 +253,10 @@ def excess_kurtosis(logs: Array) -> Array:
     """
     num, _, variance, residuals = launch_statistics(logs)
     n, is_known = np.maximum(num, 3), (num > 3) & (variance > LEAST_VARIANCE)
-    fourth = np.nansum(residuals**4, -1) / np.where(is_known, variance, 1) ** 2
+    fourth = np.nansum(residuals**4, -1) / np.maximum(variance, LEAST_VARIANCE) ** 2
     excess = n * (n + 1) / (n - 1) / (n - 2) * fourth - 3 * (n - 1) ** 2 / (n - 2)  # G2 times n - 3
-    total = np.sum((n - 3) * is_known, -1)
-    return np.maximum(np.sum(excess * is_known, -1) / np.maximum(total, 1), 0)[..., None]
+    excess, weight = (np.sum(part, -1, where=is_known) for part in (excess, n - 3))
+    return np.maximum(excess / np.maximum(weight, 1), 0)[..., None]
 
 
 def mean_intervals(values: Array, groups: Array, is_log: bool = True) -> Contrasts:
@@ -320,8 +320,7 @@ def adjust_for_number(p_value: Array) -> Array:
     num = np.isfinite(p_value).sum(-1, keepdims=True)
     raised = np.take_along_axis(p_value, order, -1) * num / np.arange(1, p_value.shape[-1] + 1)
     lowest = np.fmin.accumulate(raised[..., ::-1], -1)[..., ::-1]
-    adjusted = np.take_along_axis(np.minimum(lowest, 1), np.argsort(order, -1), -1)
-    return np.where(np.isnan(p_value), np.nan, adjusted)
+    return np.take_along_axis(np.minimum(lowest, 1), np.argsort(order, -1), -1)
 
 
 def words(contrasts: Contrasts, p_adjusted: Array, margin: Array, allowance: Array | float = 0.0) -> Array:
@@ -360,8 +359,8 @@ def _settled(contrasts: Contrasts, more: Array, margin: Array, allowance: Array 
 
     freedom, later = contrasts.freedom, contrasts.squared_error(more)
     error, moves = np.sqrt(later), np.sqrt(contrasts.squared_error() - later)
-    half = _quantile(freedom + more, CONFIDENCE) * error
-    beyond = np.maximum(margin + allowance + half, _quantile(freedom + more, 1 - level) * error)
+    half = t_quantile(freedom + more, CONFIDENCE) * error
+    beyond = np.maximum(margin + allowance + half, t_quantile(freedom + more, 1 - level) * error)
     within = np.maximum(np.where(contrasts.num + more >= contrasts.least, margin - half, 0), 0)
     ends = [(end * sign - contrasts.shift) / moves for end in (within, beyond) for sign in (1, -1)]
     up, down, more_up, more_down = (stdtr(freedom, end) for end in ends)

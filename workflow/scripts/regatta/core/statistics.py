@@ -125,9 +125,8 @@ def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool
     moderated t interval (regatta.core.moderation). is_log: false for values that may be 0 or negative; their mean is
     arithmetic, and all cells must have a common scale.
     """
-    values = launch_table(cells)
-    values = np.log(values) if is_log else values
-    found = mean_intervals(values, np.array(groups), is_log)
+    table = launch_table(cells)
+    found = mean_intervals(np.log(table) if is_log else table, np.array(groups), is_log)
     ends = np.transpose([found.shift, found.shift - found.half_width, found.shift + found.half_width])
     ends = (np.exp(ends) if is_log else ends).tolist()
     return [_estimate(list(of.values()), *three) for of, three in zip(cells, ends, strict=True)]
