@@ -88,6 +88,15 @@ def test_two_allocations_that_do_not_differ_are_rarely_found_to(share):
     assert np.mean(np.abs(found.shift) <= found.half_width) >= 0.93
 
 
+def test_intervals_allow_for_means_of_fewer_launches_on_one_side():
+    """Ten allocations of 5 launches and three of 1: the common variance of means is that of the side with more."""
+    random = np.random.default_rng(12)
+    base, test = (0.02 * random.standard_normal((300, 50, num)) for num in (50, 3))
+    means = base.reshape(300, 50, 10, 5).mean(-1), test
+    found = moderation.allocation_contrasts(*means, np.full(50, "a"), (base, test))
+    assert np.mean(np.abs(found.shift) <= found.half_width) >= 0.93
+
+
 def test_benchmarks_with_few_cells_share_a_prior():
     variance, level = draws(30, 2, 4)
     freedom, names = np.full(30, 2.0), np.array(["a"] * 20 + ["b"] * 7 + ["c"] * 3)

@@ -300,8 +300,8 @@ def unpaired_contrasts(base: Array, test: Array, groups: Array) -> Contrasts:
 def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tuple[Array, Array]) -> Contrasts:
     """Return the contrasts of mean log times of allocations, (..., cells, allocations), with a common variance.
 
-    One side may have a single allocation, if the other has several. Its cells may vary more than on the other side, so
-    the interval is then at least that of `launches`: log times of base and test.
+    One side may have a single allocation, if the other has several. The cells of one side may vary more, or have fewer
+    launches in an allocation, so the interval is at least that of `launches`: log times of base and test.
     """
     nums, means, _, residuals = zip(*map(launch_statistics, (base, test)), strict=True)
     residuals, freedom = np.concatenate(residuals, -1), sum(np.maximum(num - 1.0, 0) for num in nums)
@@ -309,7 +309,7 @@ def allocation_contrasts(base: Array, test: Array, groups: Array, launches: tupl
     found = moderate(variance, freedom, np.nan_to_num(sum(means) / 2), groups, residuals)
     contrasts = Contrasts(means[1] - means[0], *found, *nums, least=1)
     alone = unpaired_contrasts(*launches, groups)
-    is_wider = (contrasts.num == 1) & (alone.half_width > contrasts.half_width)
+    is_wider = alone.half_width > contrasts.half_width
     variance = np.where(is_wider, alone.squared_error() / sum(1 / num for num in nums), contrasts.variance)
     return replace(contrasts, variance=variance, freedom=np.where(is_wider, alone.freedom, contrasts.freedom))
 
