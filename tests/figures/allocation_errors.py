@@ -17,50 +17,80 @@ from coverage import CHUNK, MARGIN, NUM_CELLS, SCATTER, SEED, levels, simulated
 
 from regatta.compare.gate import ALLOCATION_VARIATION
 from regatta.core import moderation
+from regatta.core.moderation import Contrasts
 
 VARIATIONS = (0.0, 0.01, 0.02, 0.03)
 STRUCTURES = {"level of the allocation": 0.0, "half of each cell": 0.5, "all of each cell": 1.0}
-# name: allocations of base and test, launches in each, and what verdicts must exceed beyond the margin
+# name: base and test, and the allowance beyond the margin where allocations are not the unit. A side is its number of
+# allocations and the launches of a cell in each; of several numbers, cells have one after the other.
 DESIGNS = {
-    "1 and 1 of 3 launches, margin alone": (1, 1, 3, 0.0),
-    "1 and 1 of 3 launches": (1, 1, 3, ALLOCATION_VARIATION),
-    "1 and 1 of 10 launches": (1, 1, 10, ALLOCATION_VARIATION),
-    "3 and 1 of 3 launches": (3, 1, 3, 0.0),
-    "2 and 2 of 3 launches": (2, 2, 3, 0.0),
-    "3 and 3 of 1 launch": (3, 3, 1, 0.0),
-    "3 and 3 of 3 launches": (3, 3, 3, 0.0),
-    "5 and 5 of 1 launch": (5, 5, 1, 0.0),
+    "1 and 1 of 3 launches, margin alone": ((1, 3), (1, 3), 0.0),
+    "1 and 1 of 3 launches": ((1, 3), (1, 3), ALLOCATION_VARIATION),
+    "1 and 1 of 10 launches": ((1, 10), (1, 10), ALLOCATION_VARIATION),
+    "3 and 1 of 3 launches": ((3, 3), (1, 3), ALLOCATION_VARIATION),
+    "2 and 2 of 3 launches": ((2, 3), (2, 3), ALLOCATION_VARIATION),
+    "3 and 3 of 1 launch": ((3, 1), (3, 1), ALLOCATION_VARIATION),
+    "3 and 3 of 3 launches": ((3, 3), (3, 3), ALLOCATION_VARIATION),
+    "5 and 5 of 1 launch": ((5, 1), (5, 1), ALLOCATION_VARIATION),
+    "1 and 1 of 3 or 5 launches": ((1, 3, 5), (1, 3, 5), ALLOCATION_VARIATION),
+    "1 of 3 or 5 and 1 of 5 or 3": ((1, 3, 5), (1, 5, 3), ALLOCATION_VARIATION),
+    "1 of 2 and 1 of 10, screened": ((1, 2), (1, 10), ALLOCATION_VARIATION),
+    "1 of 10 and 1 of 2 or 10": ((1, 10), (1, 2, 10), ALLOCATION_VARIATION),
+    "3 of 3 and 1 of 2 or 5": ((3, 3), (1, 2, 5), ALLOCATION_VARIATION),
+    "10 of 1 and 2 of 3": ((10, 1), (2, 3), ALLOCATION_VARIATION),
+    "5 of 5 and 3 of 1": ((5, 5), (3, 1), ALLOCATION_VARIATION),
+    "10 of 5 and 3 of 1 or 2": ((10, 5), (3, 1, 2), ALLOCATION_VARIATION),
 }
 EFFECTS = (0.10, 0.15, 0.20)  # of 10 cells
 MOST_FALSE = 2.0  # percent of gates, each way
 
 
-def side(random: np.random.Generator, num: int, allocations: int, launches: int, variation: float, alone: float):
-    """Return log times of (campaigns, cells, allocations x launches). alone: share of the variance of each cell."""
-    logs = (
-        simulated(random, coverage.Setup(), num, SCATTER, allocations * launches)[0] + levels(coverage.Setup())[:, None]
-    )
+def side(random: np.random.Generator, num: int, design: tuple[int, ...], variation: float, alone: float):
+    """Return log times of (campaigns, cells, allocations x launches), NaN where a cell has fewer launches.
+
+    alone: share of the variance of each cell.
+    """
+    allocations, *launches = design
+    most = max(launches)
+    logs = simulated(random, coverage.Setup(), num, SCATTER, allocations * most)[0] + levels(coverage.Setup())[:, None]
     common = random.standard_normal((num, 1, allocations)) * (1 - alone) ** 0.5
     of_cells = random.standard_normal((num, NUM_CELLS, allocations)) * alone**0.5
-    return logs + np.repeat(variation * (common + of_cells), launches, -1)
+    is_missing = np.arange(allocations * most) % most >= np.resize(launches, NUM_CELLS)[:, None]
+    return np.where(is_missing, np.nan, logs + np.repeat(variation * (common + of_cells), most, -1))
 
 
 def words(design: tuple, variation: float, alone: float, effect: float, num: int) -> np.ndarray:
     """Return the verdicts on (campaigns, cells), of which the first 10 are slower by `effect`."""
-    random, found, groups = np.random.default_rng(SEED), [], np.full(NUM_CELLS, "benchmark")
-    *allocations, launches, allowance = design
+    random, found = np.random.default_rng(SEED), []
+    *sides, allowance = design
     truth = np.where(np.arange(NUM_CELLS) < 10, np.log1p(effect), 0)[:, None]
     for _ in range(0, num, CHUNK):
-        base, test = (side(random, CHUNK, of_side, launches, variation, alone) for of_side in allocations)
-        test = test + truth
-        if max(allocations) > 1:
-            means = (of.reshape(*of.shape[:2], -1, launches).mean(-1) for of in (base, test))
-            contrasts = moderation.allocation_contrasts(*means, groups, (base, test))
-        else:
-            contrasts = moderation.unpaired_contrasts(base, test, groups)
-        adjusted = moderation.adjust_for_number(contrasts.p_value)
-        found.append(moderation.words(contrasts, adjusted, np.log1p(MARGIN), np.log1p(allowance)))
+        base, test = (side(random, CHUNK, of, variation, alone) for of in sides)
+        found.append(judged(base, test + truth, [of[0] for of in sides], allowance))
     return np.concatenate(found)
+
+
+def judged(base: np.ndarray, test: np.ndarray, allocations: list[int], allowance: float) -> np.ndarray:
+    """Return the verdicts of `compare_all` on (campaigns, cells, allocations x launches); cells with few are screened."""
+    num = np.minimum(*(np.isfinite(of[0]).sum(-1) for of in (base, test)))  # launches of each cell
+    is_by_allocation, limit = (num >= moderation.MIN_LAUNCHES) & (max(allocations) > 1), np.log1p([MARGIN, allowance])
+    parts = []
+    for at in filter(np.any, (is_by_allocation, ~is_by_allocation)):
+        sides, groups = (base[:, at], test[:, at]), np.full(at.sum(), "benchmark")
+        if is_by_allocation[at][0]:
+            pairs = zip(sides, allocations, strict=True)
+            means = (np.nanmean(of.reshape(*of.shape[:2], number, -1), -1) for of, number in pairs)
+            part = moderation.allocation_contrasts(*means, groups, sides)
+        else:
+            part = moderation.unpaired_contrasts(*sides, groups)
+        parts.append(np.array(np.broadcast_arrays(*vars(part).values())))
+    order = np.argsort(np.argsort(~is_by_allocation, stable=True))
+    contrasts = Contrasts(*np.concatenate(parts, -1)[..., order])
+    adjusted, allowances = moderation.adjust_for_number(contrasts.p_value), np.where(is_by_allocation, 0, limit[1])
+    found = moderation.words(contrasts, adjusted, limit[0], allowances)
+    gaps = np.nanmin(test, -1) - np.nanmax(base, -1), np.nanmin(base, -1) - np.nanmax(test, -1)
+    screened = np.select([gap > limit.sum() for gap in gaps], ["slower", "faster"], "inconclusive")
+    return np.where(num < moderation.MIN_LAUNCHES, screened, found)
 
 
 def paired(allocations: int, share: float, num: int) -> tuple[float, float, float]:

@@ -56,8 +56,7 @@ def best_settings(logs: Array, groups: Array) -> BestSettings:
     freedom = np.where(is_blocked, (is_complete.sum(-1) - 1) * (num_settings - 1), np.maximum(num - 1, 0).sum(-1))
     squares = np.nansum((residuals - np.where(is_blocked[..., None, None], common, 0)) ** 2, (-1, -2))
     level = np.nansum(mean, -1) / np.maximum(num_settings, 1)
-    of_rows = 2 * squares / np.maximum(freedom, 1), freedom
-    of_rows = moderate(*of_rows, level, groups, independent=freedom / CAUTION)
+    of_rows = moderate(2 * squares / np.maximum(freedom, 1), freedom, level, groups, independent=freedom / CAUTION)
     i, j = np.triu_indices(logs.shape[-2], 1)
     of_pairs = np.nansum((residuals[..., i, :] - residuals[..., j, :]) ** 2, -1) / np.maximum(num[..., i] - 1, 1)
     of_pairs = np.where(is_blocked[..., None], of_pairs, variance[..., i] + variance[..., j])
@@ -99,9 +98,8 @@ def _range_constant(num_settings: int, freedom: float) -> float:
     """Return the 95 % quantile of the studentized range."""
     from scipy.stats import studentized_range
 
-    if num_settings < 2 or freedom <= 0:
-        return math.inf
-    return studentized_range.ppf(CONFIDENCE, num_settings, freedom)  # 100 ms
+    is_known = num_settings > 1 and freedom > 0
+    return studentized_range.ppf(CONFIDENCE, num_settings, freedom) if is_known else math.inf  # 100 ms
 
 
 @functools.partial(np.vectorize, otypes=[float])

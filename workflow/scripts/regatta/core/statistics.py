@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES, paired_contrasts
+from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES, mean_intervals
 
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
@@ -125,9 +125,8 @@ def over_launches(cells: list[dict[int, float]], groups: list[str], is_log: bool
     moderated t interval (regatta.core.moderation). is_log: false for values that may be 0 or negative; their mean is
     arithmetic, and all cells must have a common scale.
     """
-    values = launch_table(cells)
-    values = np.log(values) if is_log else values
-    found = paired_contrasts(values, values if is_log else 0 * values, np.array(groups))
+    table = launch_table(cells)
+    found = mean_intervals(np.log(table) if is_log else table, np.array(groups), is_log)
     ends = np.transpose([found.shift, found.shift - found.half_width, found.shift + found.half_width])
     ends = (np.exp(ends) if is_log else ends).tolist()
     return [_estimate(list(of.values()), *three) for of, three in zip(cells, ends, strict=True)]

@@ -193,11 +193,10 @@ def noise_floor(ratios: list[float]) -> float | None:
     It is the 97.5 % quantile of t with as many degrees of freedom as pairs, times their robust standard deviation: a
     single noisy pair does not set it. None below MIN_NOISE_PAIRS, and if most ratios are 1: times were rounded.
     """
-    from scipy.special import stdtrit
-
     if len(ratios) < MIN_NOISE_PAIRS:
         return None
-    return math.expm1(float(stdtrit(len(ratios), 0.975)) * 1.483 * float(np.median(np.abs(np.log(ratios))))) or None
+    deviation = 1.483 * np.median(np.abs(np.log(ratios)))
+    return math.expm1(moderation.t_quantile(len(ratios), moderation.CONFIDENCE) * deviation) or None
 
 
 def settled_direction(low: float | None, high: float | None, p_adjusted: float | None) -> str | None:

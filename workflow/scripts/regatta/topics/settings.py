@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.core import moderation
 from regatta.core.best_settings import best_settings
+from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
@@ -21,11 +21,7 @@ from regatta.topics.base import grouped, plain_rows
 from regatta.topics.comparison.tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
-EQUAL_RATIO, EQUAL_PERCENT = (
-    0.05,
-    "5 %",
-)  # settings that cost at most this much more are called equal; as the default margin
-FALSE_CLAIMS = 0.05  # probability of any cost in sentences about several rows if all settings are equal
+EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin
 FASTEST = (  # parts of a kind that name the fastest cell and those that may be as fast
     "Fastest of {compared:configuration}: {fastest}.",
     "Within noise: {near}.",
@@ -83,7 +79,7 @@ def compare_settings(rows: Iterable[list[str]], times: dict[str, Times], groups:
             for repeat, (batch, seconds) in times[cell].items():
                 logs[place, setting, columns.index(_block(cell, repeat, (batch, seconds)))] = math.log(seconds)
     best = best_settings(logs, np.array([groups[row[0]] for row in rows]))
-    adjusted = moderation.adjust_for_number(best.p_value)
+    adjusted = adjust_for_number(best.p_value)
     found = {}
     for place, row in enumerate(rows):
         for setting, cell in enumerate(row):
@@ -122,8 +118,8 @@ def settings_of(table: pd.DataFrame, axis: str) -> dict[str, Setting]:
 
 
 def is_costly(setting: Setting | None) -> bool:
-    """Return whether a sentence about several rows may state the cost of a setting."""
-    return setting is not None and setting.may_be_best is False and setting.p_adjusted <= FALSE_CLAIMS
+    """Return whether a sentence about several rows may state the cost of a setting, at the rate of comparisons."""
+    return setting is not None and setting.may_be_best is False and setting.p_adjusted <= FALSE_DISCOVERIES
 
 
 def fastest_values(best: str, cells: list[str], settings: dict[str, Setting], names: dict[str, CellName]) -> dict:
