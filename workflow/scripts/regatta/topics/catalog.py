@@ -39,7 +39,15 @@ from regatta.topics import (
     timeline,
     training_runs,
 )
-from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text, unreliable_cells
+from regatta.topics.base import (
+    ReportData,
+    TableSpec,
+    Topic,
+    is_on_few_cells,
+    primary_columns,
+    primary_text,
+    unreliable_cells,
+)
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
@@ -296,8 +304,7 @@ def warnings_by_cell(warned: list[dict]) -> dict[str, str]:
 
 def marks(data: ReportData, warned: list[dict]) -> dict[str, str]:
     """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
-    most = max(1, MOST_MARKED_RATIO * len(data.campaign["cells"]))
-    return warnings_by_cell([one for one in warned if one["rank"] != NOTE and len(one["finding"].cells) <= most])
+    return warnings_by_cell([one for one in warned if one["rank"] != NOTE and is_on_few_cells(data, one["finding"])])
 
 
 def sections(data: ReportData, warned: list[dict]) -> list[Section]:
@@ -330,7 +337,6 @@ def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
         return list(zip(topics, pool.map(_section_of, map(TOPICS.index, topics)), strict=True))
 
 
-MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 MOST_PROCESSES = 4  # one topic takes a third of the time
 _data_of_process: list[ReportData] = []  # of this process, if it is one of the pool
 
