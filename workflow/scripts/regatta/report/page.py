@@ -27,7 +27,7 @@ from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
-from regatta.report.plotting import MARKERS, data_uri
+from regatta.report.plotting import MARKERS
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
@@ -192,7 +192,7 @@ def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
     raw = csv.encode()
     if len(raw) <= max_plain_bytes:
         return name, f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
-    return f"{name}.bz2", data_uri(bz2.compress(raw), "application/x-bzip2")
+    return f"{name}.bz2", f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

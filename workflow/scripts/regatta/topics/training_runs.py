@@ -14,8 +14,18 @@ from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, number_text
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import LAUNCHES, Figure, Section, Table, how_to_read, name_rows, on_one_shape, panels
-from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
+from regatta.report.panels import (
+    LAUNCHES,
+    Figure,
+    Section,
+    Table,
+    how_to_read,
+    make_figure,
+    name_rows,
+    on_one_shape,
+    panels,
+)
+from regatta.report.plotting import DOT, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
@@ -229,8 +239,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     )
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
-    drawing = draw(panel, figure_id, title)
-    return Figure(figure_id, title, drawing.svg, table, "epochs", drawing.legend)
+    return make_figure(figure_id, title, panel, table, "epochs")
 
 
 def _series(curve: Column, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
