@@ -223,19 +223,6 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
-def _unchecked(problems: dict) -> list[tuple[str, str]]:
-    """Return the term on launch files without checksums; none if all have them."""
-    if not (num := problems.get("num_unchecked")):
-        return []
-    files = plural(num, "launch file has", "launch files have")
-    return [
-        (
-            "Unchecked",
-            f"{files} no checksums (written by an earlier version). Altered values in them cannot be detected.",
-        )
-    ]
-
-
 def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
@@ -264,7 +251,10 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
-        "methods": page.methods(campaign, terms(data)) + _unchecked(data.problems),
+        "sampling": page.sampling(campaign),
+        "terms": terms(data),
+        "imported": campaign.get("imported"),
+        "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),
