@@ -180,15 +180,15 @@ def facts(
         ("Memory per host", _memory_text(hosts)),
         ("torch", values_text(environment.get("torch") for environment in all_of)),
         *when,
-        ("Commit", ", ".join(_git(headers)) or UNKNOWN),
+        ("Commit", values_text(map(_commit, headers))),
         ("Launches per cell", str(campaign["repeats"])),
     ]
 
 
-def _git(headers: list[dict]) -> list[str]:
-    """Return each measured commit in short form, marked if its working tree was dirty."""
-    gits = [git for header in headers if (git := header.get("git") or {}).get("commit")]
-    return sorted({one_line(git["commit"])[:12] + (" (dirty)" if git.get("is_dirty") else "") for git in gits})
+def _commit(header: dict) -> str | None:
+    """Return the measured commit in short form, marked if its working tree was dirty."""
+    git = header.get("git") or {}
+    return git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "") if git.get("commit") else None
 
 
 def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:

@@ -105,17 +105,18 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     Raises ValueError if a name is used twice (also by the store), if a table of cells lacks a parameter, and if a topic
     is part of an unknown one.
     """
-    found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}
     for topic in topics:
         if topic.part_of not in ("", *(other.id for other in topics)):
             raise ValueError(f"topic '{topic.id}' is part_of '{topic.part_of}', which is not a topic")
         for name, spec in topic.tables.items():
-            if name in found:
-                raise ValueError(f"table '{name}' of topic '{topic.id}' is already a table of {found[name]}")
+            if name in tables or name in COLLECTED:
+                raise ValueError(
+                    f"table '{name}' of topic '{topic.id}' is already a table of another topic or the store"
+                )
             if missing := missing_axes(spec.columns):
                 raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: cells would be ambiguous")
-            found[name], tables[name] = f"topic '{topic.id}'", spec
+            tables[name] = spec
     return tables
 
 
