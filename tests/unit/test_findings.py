@@ -5,6 +5,7 @@ import json
 import random
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -28,11 +29,15 @@ from synthetic_training import norm_cell, norm_record, run_record
 from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
 
-from regatta.kit.findings import RESULT, WARNINGS
+from regatta.kit.findings import FAIR, NOTE, RESULT, WARNINGS, Kind
+from regatta.report.findings import Finding
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
+from regatta.topics import base, buckets, communication, training_runs
+from regatta.topics.base import ReportData, Topic, headline_rows, unreliable
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
+from regatta.topics.scaling import section as scaling
 from regatta.topics.scaling.findings import efficiency_findings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -419,6 +424,57 @@ def test_launches_lie_as_far_apart_as_their_times():
     assert small["range_ratio"] == pytest.approx(0.666667, rel=1e-5)
     assert large["num_launches"] == 1
     assert table["range_ratio"].isna().sum() == 1
+
+
+def judged(data, cells, kind="invalid", is_judge=True):
+    """Return data with one more topic, whose finding is on these cells."""
+    kinds = (Kind("invalid", FAIR, "Invalid."), Kind("odd", NOTE, "Odd."))
+    warns = Topic("judge", "Judge", findings=lambda _: [Finding(kind, {}, (), cells)], kinds=kinds, is_judge=is_judge)
+    return replace(data, topics=(*data.topics, warns))
+
+
+@pytest.mark.parametrize(
+    ("judge", "left"),
+    [
+        ({"cells": ("c0", "c1")}, ["c2", "c3"]),
+        ({"cells": ("c0", "c1", "c4")}, ["c0", "c1", "c2", "c3"]),  # on more than a fifth
+        ({"cells": ("c0",), "kind": "odd"}, ["c0", "c1", "c2", "c3"]),  # a note
+        ({"cells": ("c0",), "is_judge": False}, ["c0", "c1", "c2", "c3"]),
+    ],
+)
+def test_headlines_leave_out_cells_that_few_warnings_invalidate(judge, left):
+    campaign = {"cells": [{"id": f"c{i}"} for i in range(10)]}
+    data = judged(ReportData(campaign, {}, [], {}, Path()), **judge)
+    assert headline_rows(data, ["c0", "c1", "c2", "c3"], lambda cell: (cell,)) == left
+    assert bool(unreliable(data, ["c0", "c9"])) == ("c0" not in left)
+    assert headline_rows(data, ["c0", "c1"], lambda cell: (cell,)) == ["c0", "c1"]  # nothing else is there
+    assert headline_rows(data, [("c0", "c2"), ("c2", "c3")], lambda pair: pair)[-1] == ("c2", "c3")
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "line"),
+    [
+        ("laptop", scaling, "scaling"),
+        ("laptop", buckets, "bucket"),
+        ("laptop", communication, "communication"),
+        ("trainings", training_runs, "training_runs"),
+    ],
+)
+def test_lines_of_the_summary_rest_on_valid_cells_or_say_that_there_are_none(
+    analyse_campaign, monkeypatch, name, topic, line
+):
+    monkeypatch.setattr(base, "MOST_MARKED_RATIO", 1)
+
+    def cells_of(data):
+        [finding] = [one for one in topic.TOPIC.findings(data) if one.kind == line]
+        return finding.cells, "unreliable" in finding.values
+
+    data = analyse_campaign(name)[1]
+    invalid, was_unreliable = cells_of(data)
+    chosen, is_unreliable = cells_of(judged(data, invalid[:1]))
+    assert not was_unreliable
+    assert (invalid[0] in chosen) == is_unreliable
+    assert chosen
 
 
 def test_a_finding_names_the_model_even_if_it_is_the_only_one(tmp_path):

@@ -3,11 +3,11 @@
 from synthetic import make_campaign, train_cell
 from synthetic_training import norm_cell
 
-from regatta.report.page import methods
+from regatta.report.page import sampling
 
 
 def sampling_of(cells):
-    return dict(methods(make_campaign(cells), ()))["Sampling"]
+    return sampling(make_campaign(cells))
 
 
 def test_windows_are_named_only_for_benchmarks_that_have_them():

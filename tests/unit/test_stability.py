@@ -247,6 +247,6 @@ def test_the_cost_is_that_of_the_best_bucket_alone():
 def test_ticks_keep_digits_that_tell_them_apart(drawing):
     ticks = tuple((value, f"{value:.4f}") for value in (0.0301, 0.0302))
     line = Series("a", tuple(Point(value, (value,), value) for value, _ in ticks))
-    svg = draw(Panel(Axis("x", ticks=ticks), Axis("y"), (line,)), "f", "x").svg
+    svg = draw(Panel(Axis("x", ticks=ticks), Axis("y"), (line,)), "f", "x")
     assert ">0.0301</text>" in svg
     assert not re.search(r'[ "]\d+\.\d{3,}', svg.replace(">0.03", "")), "coordinates have two decimals"

@@ -8,7 +8,7 @@ import bz2
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -22,12 +22,12 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
-from regatta.core.text import UNKNOWN, natural, nodes_text, plural, rank_time, size, status_text, with_minus_signs
+from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_time import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
-from regatta.report.plotting import MARKERS, data_uri
+from regatta.report.plotting import MARKERS
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
@@ -49,6 +49,9 @@ MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
 MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
 CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/plotting.py
 BAD_MARK = "\N{BALLOT X}"
+# Of intervals, for Methods.
+LIMITS = {"min_launches": MIN_LAUNCHES, "confidence": f"{100 * CONFIDENCE:g}", "z": Z_95}
+LIMITS |= {"min_samples": MIN_SAMPLES_INTERVAL}
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
 NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.values() for v in launcher.variables))
@@ -65,7 +68,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     )
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code}
+    environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code, "plural": plural}
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= {
         "is_large": is_large,
@@ -73,6 +76,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
         "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
+        "limits": LIMITS,
         "marker_paths": MARKERS,
         "most_figures": MOST_FIGURES,
         "most_rows_printed": MOST_ROWS_PRINTED,
@@ -176,15 +180,15 @@ def facts(
         ("Memory per host", _memory_text(hosts)),
         ("torch", values_text(environment.get("torch") for environment in all_of)),
         *when,
-        ("Commit", ", ".join(_git(headers)) or UNKNOWN),
+        ("Commit", values_text(map(_commit, headers))),
         ("Launches per cell", str(campaign["repeats"])),
     ]
 
 
-def _git(headers: list[dict]) -> list[str]:
-    """Return each measured commit in short form, marked if its working tree was dirty."""
-    gits = [git for header in headers if (git := header.get("git") or {}).get("commit")]
-    return sorted({one_line(git["commit"])[:12] + (" (dirty)" if git.get("is_dirty") else "") for git in gits})
+def _commit(header: dict) -> str | None:
+    """Return the measured commit in short form, marked if its working tree was dirty."""
+    git = header.get("git") or {}
+    return git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "") if git.get("commit") else None
 
 
 def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
@@ -192,7 +196,7 @@ def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
     raw = csv.encode()
     if len(raw) <= max_plain_bytes:
         return name, f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
-    return f"{name}.bz2", data_uri(bz2.compress(raw), "application/x-bzip2")
+    return f"{name}.bz2", f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:
@@ -302,70 +306,39 @@ def _settings(environments: list[dict], name: str) -> list[str]:
     return [f"{key}={' or '.join(sorted(values)[:3])}{more[key]}" for key, values in sorted(found.items())]
 
 
-# Methods: definitions that apply to all numbers. Topics add their terms. Constants are taken from the code.
-
-
-def methods(campaign: dict, of_topics: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return (term, definition) pairs for the Methods section. of_topics: the terms of the topics."""
-    return [
-        (
-            "Launch",
-            "One set of processes that measures each cell once; the statistical unit. Iterations of a launch are not"
-            " independent. Launches of one batch share an allocation: no interval includes the variation between"
-            " allocations (nodes, neighbors, time of day).",
-        ),
-        ("Timer", "Monotonic clock of each rank, in nanoseconds. The device is synchronized before each reading."),
-        ("Ranks", "The time of an iteration is that of its slowest rank. Times are never averaged over ranks."),
-        ("Warm-up", "Iterations until the step time stops falling: timed and counted, but excluded from the results."),
-        ("Sampling", _sampling(campaign)),
-        (
-            "Intervals",
-            f"{MIN_LAUNCHES} or more launches: {100 * CONFIDENCE:g} % moderated t interval of the geometric mean over"
-            " launches, written [a, b]; the variances of all cells of a benchmark inform each other (Smyth, 2004)."
-            " Ratios of cells: the same of the difference of logarithms. 2 launches: the range from minimum to maximum,"
-            " written (a to b). Within a launch (measurements.csv): order statistics,"
-            f" z = {Z_95}, with"
-            f" {MIN_SAMPLES_INTERVAL} or more iterations.",
-        ),
-        *of_topics,
-        *_imported(campaign),
-        (
-            "Tables",
-            "n: valid launches / planned launches; in comparisons, launches of the cell vs. those of its reference."
-            " n/a: unknown. –: not planned or not applicable. Digits follow the interval: half its width is rounded to"
-            " one digit, to two if it begins with 1. Without an interval, and for ranges: three significant figures;"
-            " ratios: three decimals. The CSV files have full precision.",
-        ),
-    ]
-
-
 def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list[str]]]:
     """Return (number, reason, items) for everything in the store that the report does not use. names: by cell."""
+
+    def place(p: dict) -> str:
+        return f"{p['launch']}, line {p['line']}"
 
     def launch_of(p: dict) -> str:
         return f"{name_of(p['cell'], names)}, launch {p['repeat'] + 1}"
 
-    corrupt = problems["corrupt"]
-    invalid = [f"{p['launch']}, line {p['line']} ({p['kind']}): {p['problem']}" for p in problems["invalid"]]
-    superseded = [
-        f"{launch_of(p)}: {p['status']} in {p['launch']}, line {p['line']}; later record {p['by']}"
-        for p in problems["superseded"]
-    ]
-    beyond = [f"{launch_of(p)}: {p['launch']}, line {p['line']}" for p in problems["beyond_repeats"]]
-    not_planned = sorted(problems["not_planned"], key=lambda p: natural(p["cell"]))
-    other = [f"{p['cell']}: {plural(p['num_records'], 'record')}" for p in not_planned]
-    num_other = sum(p["num_records"] for p in not_planned)
-    groups = [
-        (len(corrupt), plural(len(corrupt), "integrity error"), corrupt),
-        (len(invalid), f"{plural(len(invalid), 'line')} violating the schema", invalid),
-        (len(superseded), f"{plural(len(superseded), 'record')} superseded by a later record", superseded),
-        (len(beyond), f"{plural(len(beyond), 'record')} beyond the campaign's launches", beyond),
-        (num_other, f"{plural(num_other, 'record')} of {plural(len(other), 'cell')} not in this campaign", other),
-    ]
-    return [group for group in groups if group[2]]
+    other = plural(len(problems["not_planned"]), "cell")
+    groups: dict[str, tuple[str, str, Callable]] = {
+        "corrupt": ("integrity error", "", str),
+        "invalid": ("line", " violating the schema", lambda p: f"{place(p)} ({p['kind']}): {p['problem']}"),
+        "superseded": (
+            *("record", " superseded by a later record"),
+            lambda p: f"{launch_of(p)}: {p['status']} in {place(p)}; later record {p['by']}",
+        ),
+        "beyond_repeats": ("record", " beyond the campaign's launches", lambda p: f"{launch_of(p)}: {place(p)}"),
+        "not_planned": (
+            *("record", f" of {other} not in this campaign"),
+            lambda p: f"{p['cell']}: {plural(p['num_records'], 'record')}",
+        ),
+    }
+    found = []
+    for key, (noun, reason, text) in groups.items():
+        items = problems[key]
+        num = sum(p["num_records"] for p in items) if key == "not_planned" else len(items)
+        found += [(num, f"{plural(num, noun)}{reason}", list(map(text, items)))] if items else []
+    return found
 
 
-def _sampling(campaign: dict) -> str:
+def sampling(campaign: dict) -> str:
+    """Return the rules by which launches stopped sampling, for Methods."""
     specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["sampling"]]
     if not specs:
         return "Defined by the program whose files were imported." if campaign["cells"] else "No cell was planned."
@@ -381,19 +354,3 @@ def _sampling(campaign: dict) -> str:
     ratios = sorted({sampling.get("windows_ratio", 0) for sampling in with_windows})  # 0: before there was that key
     shares = [f"{100 * r:.3g} % of the sampling time" if r else "at least 0.5 s" for r in ratios]
     return " Or: ".join(texts) + (f" Pipelined windows: {' or '.join(shares)}." if shares else "")
-
-
-def _imported(campaign: dict) -> list[tuple[str, str]]:
-    """Return the term on numbers that another program measured."""
-    if not (files := campaign.get("imported")):
-        return []
-    listed = "; ".join(
-        f"{file['file']} ({file['format']}, stack {file['stack']}): {file['statistic']}" for file in files
-    )
-    notes = " ".join(f"{note}." for note in dict.fromkeys(note for file in files for note in file["notes"]))
-    text = (
-        "Another program measured these results, so the terms above do not apply. Without iterations, throughput and"
-        " efficiency come from the printed median, else the mean (column stop of measurements.csv). Such a value counts"
-        f" as one launch and has no interval. Record times are import times. Files: {listed}."
-    )
-    return [("Imported", f"{text} {notes}".strip())]

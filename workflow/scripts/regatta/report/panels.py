@@ -334,7 +334,7 @@ def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: 
     """Return a figure of a panel with its numbers."""
 
     def image() -> str:
-        return draw(panel, figure_id, title).svg
+        return draw(panel, figure_id, title)
 
     return Figure(figure_id, title, image, table, source, legend(panel))
 

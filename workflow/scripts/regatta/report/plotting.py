@@ -5,28 +5,15 @@ so that a figure follows the page's theme. Markers and dashes distinguish series
 cell has its id in the attribute data-cell.
 """
 
-import base64
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
-from regatta.report.svg import (
-    COLORS,
-    CSS_COLORS,
-    FIT,
-    FIT_CURVE,
-    GREY,
-    GRID,
-    GROUND,
-    INK,
-    LINE,
-    MARKS,
-    SERIES,
-    svg_of,
-)
+from regatta.report.svg import COLORS, CSS_COLORS, FIT, GREY, GRID, GROUND, INK, LINE, MARKS, SERIES, SERIES_END, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,6 +60,7 @@ MARKERS = {  # of matplotlib, with the path of the same shape in a legend
 }
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
+GUIDE_DASHES = (4, 3)
 FAINTEST = 0.4  # opacity of the last series of a hue
 DOT = 4.5
 WIDTH_IN, PLOT_IN = 3.3, 1.35  # small, so that its text is legible with four figures in a row; height without labels
@@ -114,7 +102,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. has_line: False on a categorical axis; a bar then marks the reported value. hue: index of its color.
+    """One line. has_line: False on a categorical axis; bars then mark the reported values. hue: index of its color.
 
     is_context: drawn in gray behind the others, with one entry for all of them in the legend.
     fit: a model's curve, which the page shows with `fit_text` while the pointer is on the series.
@@ -143,18 +131,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn. guides: gray dashed lines (label, points); dotted: labels of those beyond the measured range.
+    """What is drawn. guides: gray dashed lines (label, points). dot: size of a launch, in points.
 
-    dot: size of a launch, in points. context: label of the series that are context. limits: at most two horizontal
-    lines (label, place), the higher first, with the label on the line.
+    context: label of the series that are context. limits: at most two horizontal lines (label, place), the higher
+    first, with the label on the line.
     """
 
     x: Axis
     y: Axis
     series: tuple[Series, ...]
-    guides: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = field(default=())
+    guides: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
     dot: float = DOT
-    dotted: tuple[str, ...] = ()
     context: str = ""
     limits: tuple[tuple[str, float], ...] = ()
 
@@ -174,120 +161,88 @@ class Entry:
         return CSS_COLORS[self.color]
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A drawn panel. legend: its guides and series, in the order of the panel."""
-
-    svg: str
-    legend: tuple[Entry, ...]
-
-
-def draw(panel: Panel, figure_id: str, title: str) -> Drawing:
-    """Draw a panel. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
-    styles = _styles(panel.series)
-    has_points = sum(len(p.values) for s in panel.series for p in s.points) <= MAX_POINTS
+def draw(panel: Panel, figure_id: str, title: str) -> str:
+    """Draw a panel as SVG. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
     height_in = ABOVE_IN + PLOT_IN + below_in
     with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
         axes = figure.add_axes((0.16, below_in / height_in, 0.79, PLOT_IN / height_in))
         _scale(axes, panel)
-        for guide, line in panel.guides:
-            dashes = _guide_dashes(panel, guide)
-            axes.plot(*zip(*line, strict=True), color=GREY, dashes=dashes, linewidth=1.2, zorder=1.5)
+        for _, line in panel.guides:
+            axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
         for (text, place), (side, gap) in zip(panel.limits, (("bottom", 2), ("top", -2)), strict=False):
             axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
         cells: list[list[str]] = []
-        for series, style, factor in zip(panel.series, styles, _emphases(panel.series), strict=True):
-            cells += _draw_series(axes, series, style, (factor * panel.dot, factor), has_points, len(cells))
+        for series, style in zip(panel.series, _styles(panel.series), strict=True):
+            _draw_series(axes, panel, series, style, cells)
         by = f" by {panel.x.label}" if panel.x.label else ""
-        return Drawing(svg_of(figure, f"{title}: {panel.y.label}{by}", cells), _legend(panel, styles))
+        return svg_of(figure, f"{title}: {panel.y.label}{by}", cells)
 
 
 def legend(panel: Panel) -> tuple[Entry, ...]:
-    """Return the legend of a panel without drawing it."""
-    return _legend(panel, _styles(panel.series))
+    """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
+    styles = list(zip(panel.series, _styles(panel.series), strict=True))
+    guides = (Entry(label, GREY, GUIDE_DASHES) for label, _ in panel.guides)
+    context = [replace(style, label=panel.context) for series, style in styles if series.is_context]
+    return (*guides, *(style for series, style in styles if not series.is_context), *context[:1])
 
 
 def _styles(series: Sequence[Series]) -> list[Entry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue."""
-    main = [one for one in series if not one.is_context]
-    numbers = {hue: sum(other.hue == hue for other in main) for hue in {one.hue for one in main}}
-    places: dict[int, int] = {}
-    found = []
+    numbers, places, found = Counter(one.hue for one in series if not one.is_context), Counter(), []
     for one in series:
         if one.is_context:
             found.append(Entry(one.label, GREY, (), "o", FAINTEST))
             continue
-        place = places[one.hue] = places.get(one.hue, -1) + 1
-        share = place / max(numbers[one.hue] - 1, 1)
-        index = one.hue % len(COLORS)
+        place, index = places[one.hue], one.hue % len(COLORS)
+        places[one.hue] += 1
         marker = list(MARKERS)[(index if len(numbers) > 1 else place) % len(MARKERS)]
-        opacity = 1 - (1 - FAINTEST) * share
+        opacity = 1 - (1 - FAINTEST) * place / max(numbers[one.hue] - 1, 1)
         found.append(Entry(one.label, COLORS[index], DASHES[place % len(DASHES)], marker, opacity))
     return found
 
 
-def _emphases(series: Sequence[Series]) -> list[float]:
-    hues = sorted({one.hue for one in series if one.has_line and not one.is_context})
-    by_hue = dict(zip(hues, (*EMPHASES, *[EMPHASES[-1]] * len(hues)), strict=False)) if len(hues) > 1 else {}
-    return [1.0 if one.is_context else by_hue.get(one.hue, 1.0) for one in series]
+def _draw_series(axes: "Axes", panel: Panel, series: Series, style: Entry, cells: list[list[str]]) -> None:
+    """Draw a series and its fit, and add the cells of its marks, one list for each plot: matplotlib is slow per plot.
 
-
-def _draw_series(
-    axes: "Axes", series: Series, style: Entry, sizes: tuple[float, float], has_points: bool, first: int
-) -> list[list[str]]:
-    """Draw a series and its fit; return the cells of the marks of each plot.
-
-    sizes: that of a launch in points, and a factor of the line's width. first: number of the first of these plots.
-
-    One plot has many marks: matplotlib is slow per plot. With a fit, all are in one layer, thus consecutive in
-    the SVG, where `svg_of` groups them.
+    With a fit, all are in one layer, thus consecutive in the SVG, where `svg_of` groups them.
     """
-    dot, emphasis = sizes
-    above = 2 if series.fit else 3
-    color, line = style.color, [(p.x, p.reported) for p in series.points if p.is_on_line]
-    common = {"color": color, "alpha": style.opacity}
-    if series.is_context:
-        dot, has_points = dot / 2, False
+    hues = sorted({one.hue for one in panel.series})
+    emphasis = EMPHASES[min(hues.index(series.hue), len(EMPHASES) - 1)] if len(hues) > 1 else 1
+    dot, width = (panel.dot / 2, 1) if series.is_context else (emphasis * panel.dot, 1.8 * emphasis)
+    has_points = sum(len(p.values) for one in panel.series for p in one.points) <= MAX_POINTS
+    common = {"color": style.color, "alpha": style.opacity, "zorder": 2}
+
+    def marks(points: Sequence[Point], values: Callable[[Point], Sequence[float]], **shape: object) -> None:
+        if places := [(p.x, value) for p in points for value in values(p)]:
+            axes.plot(*zip(*places, strict=True), linestyle="none", gid=f"{MARKS}{len(cells)}", **(common | shape))
+            cells.append([p.cell for p in points for _ in values(p)])
+
+    def line(points: Sequence[Point], places: Sequence[tuple[float, float]], begin: str = "", **shape: object) -> None:
+        """Name the cells that a line belongs to: a filter dims it with their marks."""
+        gid = f"{begin}{LINE}{' '.join(p.cell for p in points)}" if begin or all(p.cell for p in points) else None
+        axes.plot(*zip(*places, strict=True), gid=gid, **common, **shape)
+
     on_line = [point for point in series.points if point.is_on_line]
+    others = [point for point in series.points if not point.is_on_line]
     if series.has_line:
-        width = 1 if series.is_context else 1.8 * emphasis
-        drawn = axes.plot(
-            *zip(*line, strict=True), dashes=style.dashes or (None, None), linewidth=width, zorder=2, **common
-        )
-        _connect(drawn, on_line, SERIES if series.fit else "")
+        places, dashes = [(p.x, p.reported) for p in on_line], style.dashes or (None, None)
+        line(on_line, places, SERIES if series.fit else "", dashes=dashes, linewidth=width)
     else:
-        bar = {"marker": "_", "markersize": 16, "markeredgewidth": 1.8, "linestyle": "none", "zorder": 2}
-        for point in on_line:
-            _connect(axes.plot([point.x], [point.reported], **bar, **common), [point])
-    if not has_points and not series.is_context:
-        ends = [(p.x, value) for p in series.points for value in (min(p.values), max(p.values), math.nan)]
-        _connect(axes.plot(*zip(*ends, strict=True), linewidth=1, zorder=2, **common), series.points)
-    found = []
-    for is_on_line in (True, False):
-        points = [point for point in series.points if point.is_on_line == is_on_line]
-        marks = [(p, value) for p in points for value in (p.values if has_points else (p.reported,))]
-        if not marks:
-            continue
-        shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "linestyle": "none"}
-        fill = {"markeredgecolor": color, "markerfacecolor": color if is_on_line else GROUND}
-        places = zip(*((p.x, value) for p, value in marks), strict=True)
-        [plot] = axes.plot(*places, zorder=above, alpha=style.opacity, **shape, **fill)
-        plot.set_gid(f"{MARKS}{first + len(found)}")
-        found.append([p.cell for p, _ in marks])
+        marks(on_line, lambda p: (p.reported,), marker="_", markersize=16, markeredgewidth=1.8)
+    if not (has_points or series.is_context):
+        ends = [(p.x, end) for p in series.points for end in (min(p.values), max(p.values), math.nan)]
+        line(series.points, ends, linewidth=1)
+    shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "zorder": 2 if series.fit else 3}
+    of_launches = has_points and not series.is_context
+    for points, fill in ((on_line, style.color), (others, GROUND)):
+        marks(points, lambda p: p.values if of_launches else (p.reported,), markerfacecolor=fill, **shape)
     if series.fit:
         corner = {"transform": axes.transAxes, "horizontalalignment": "right", "fontsize": 8, "zorder": 2}
         axes.text(0.99, 0.02, series.fit_text, gid=FIT, **corner)
-        axes.plot(*zip(*series.fit, strict=True), color=INK, linewidth=1, zorder=2, gid=FIT_CURVE)
-    return found
-
-
-def _connect(drawn: list, points: Sequence[Point], begin: str = "") -> None:
-    """Name the cells that a line belongs to: a filter dims it with their marks."""
-    if begin or all(point.cell for point in points):
-        drawn[0].set_gid(f"{begin}{LINE}{' '.join(point.cell or '' for point in points)}")
+        axes.plot(*zip(*series.fit, strict=True), color=INK, linewidth=1, zorder=2, gid=f"{SERIES_END}{FIT}")
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:
@@ -317,41 +272,20 @@ def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, floa
 
 
 Ticks = tuple[tuple[float, str], ...]  # (place, text)
-
-
 MOST_TICKS = 7
 
 
 def log_ticks(low: float, high: float, show: Callable[[float], str]) -> Ticks:
     """Return a few round values on a log axis: even steps within a decade, 1-2-5 or whole decades beyond."""
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
-    if high / low < 10:
-        return linear_ticks(low, high, show)
     steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
-    found = LogLocator(subs=steps, numticks=MOST_TICKS).tick_values(low, high)
-    places = [place for place in found if low <= place <= high]
+    is_within = high / low < 10
+    locator = (
+        MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10]) if is_within else LogLocator(subs=steps, numticks=MOST_TICKS)
+    )
+    places = [place for place in locator.tick_values(low, high) if low <= place <= high]
     return tuple((float(place), show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
-
-
-def linear_ticks(low: float, high: float, show: Callable[[float], str]) -> Ticks:
-    """Return at most MOST_TICKS values between low and high in even, round steps."""
-    from matplotlib.ticker import MaxNLocator
-
-    places = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10]).tick_values(low, high)
-    return tuple((float(place), show(place)) for place in places if low <= place <= high)
-
-
-def _legend(panel: Panel, styles: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
-    guides = (Entry(label, GREY, _guide_dashes(panel, label)) for label, _ in panel.guides)
-    main = (style for series, style in zip(panel.series, styles, strict=True) if not series.is_context)
-    context = [Entry(panel.context, GREY, (), "o", FAINTEST)] if any(one.is_context for one in panel.series) else []
-    return (*guides, *main, *context)
-
-
-def _guide_dashes(panel: Panel, label: str) -> tuple[int, int]:
-    return (1, 2) if label in panel.dotted else (4, 3)
 
 
 def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
@@ -359,8 +293,3 @@ def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
     places = sorted(set(values))
     step = math.ceil(len(places) / most)
     return tuple((place, show(place)) for place in places[(len(places) - 1) % step :: step])
-
-
-def data_uri(content: bytes, mime: str) -> str:
-    """Return a file as a data URI, which embeds it in a page."""
-    return f"data:{mime};base64,{base64.b64encode(content).decode()}"

@@ -2,10 +2,12 @@
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,40 +17,26 @@ COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
 INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
-MARKS = "marks:"  # begins the gid of a plot whose marks stand for cells
-CELL = "cell:"  # begins the gid of a drawing that stands for one cell
-LINE = "line:"  # begins the gid of what connects marks: the ids of their cells
-SERIES, FIT, FIT_CURVE = "series-", "fit", "fit-curve"  # gids: begins that of a line with a fit, its text, last mark
-UNUSED = re.compile(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->", re.DOTALL)
-# Ids of groups are numbered alike in every figure. Ids of definitions are hashes, salted with the figure's name.
-NUMBERED_ID = re.compile(r' id="[a-zA-Z0-9.]+_\d+"')
-MARKED = re.compile(rf'<g id="{MARKS}(\d+)">')
-MARK = re.compile(r"<use [^>]*/>")
-MARK_STYLE = re.compile(r' style="([^"]*)"')
-MARK_SHAPE = re.compile(r'<defs>\s*<path id="(m[0-9a-f]+)" d="([^"]*)"[^>]*/>\s*</defs>')
-SHAPE_OF_MARK = re.compile(r'href="#(m[0-9a-f]+)"')
-SQUARE = re.compile(r"M-([\d.]+) \1H\1V-\1H-\1z")
-FIRST_OF_SERIES = re.compile(rf'<g id="{SERIES}({LINE}[^"]*)">')
-LAST_OF_SERIES = re.compile(rf'<g id="{FIT_CURVE}">(.*?)</g>', re.DOTALL)
-FONT = re.compile(r"font: ([\d.]+px)[^;\"]*")
-COORDINATES = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
-LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
-COMMAND = re.compile(r"\s*([MLCQz]|\"$)\s*")  # of a path
-LINE_TO = re.compile(r"([ML])([-\d.]+) ([-\d.]+)")
-STRAIGHT = re.compile(r"([MLHV])([^MLHVz]*)")
-NUMBER = re.compile(r"-?[\d.]+")
-PLACE = re.compile(r'x="([-\d.]+)" y="([-\d.]+)"')
+# Gids of drawings: an attribute and its value.
+CELL = "data-cell:"  # the cell that it stands for
+LINE = "data-line:"  # the cells of the marks that it connects
+MARKS = "marks:"  # the number of a plot whose marks stand for cells
+FIT = "class:fit"
+SERIES, SERIES_END = (
+    "first-",
+    "last-",
+)  # before the gids of the first and last drawing of a group: a series with its fit
+ATTRIBUTES = ("data-cell", "data-line", "class")
 NEAR = 0.5  # marks of a cell within this distance look like one: their size is 4.5
-# What a page does not need: paths without paint, rotations by 0, groups without attributes around other elements.
-UNSEEN = re.compile(r'<path [^>]*style="fill: none"/>| transform="rotate\(-0 [^)]*\)"|<g/>')
-PLAIN_GROUP = re.compile(r"<g>\s*((?:<(?:path|use|text)\b[^>]*(?:/>|>[^<]*</text>)\s*)*)</g>")
-# Styles that style.css has, for all texts of a drawing and as classes.
-TEXT_STYLE = re.compile(r'<text style="([^"]*)"')
-TEXT_DEFAULTS = ("font-size: 9px", "font-family: 'DejaVu Sans'", "fill: var(--ink)")
+# What the page's style sheet has for all texts, for lines of the grid, and for axes.
+TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {INK}"}
 CLASSES = {
-    "fill: none; stroke: var(--line); stroke-width: 0.8; stroke-linecap: square": "rule",
-    "fill: none; stroke: var(--soft); stroke-width: 0.8; stroke-linejoin: miter; stroke-linecap: square": "axis",
+    f"fill: none; stroke: {GRID}; stroke-width: 0.8; stroke-linecap: square": "rule",
+    f"fill: none; stroke: {GREY}; stroke-width: 0.8; stroke-linejoin: miter; stroke-linecap: square": "axis",
 }
+COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
+LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+NUMBERED_ID = re.compile(r".*_\d+|marks:.*")  # of groups, alike in every figure; those of definitions are hashes
 
 
 def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) -> str:
@@ -58,114 +46,102 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue().decode()
-    box = re.search(r'viewBox="([^"]*)"', svg)[1]
-    body = COORDINATES.sub(_rounded, UNUSED.sub("", svg[svg.index(">", svg.index("<svg")) + 1 :]))
-    shapes = dict(MARK_SHAPE.findall(body))
-    first, *plots = MARKED.split(NUMBERED_ID.sub("", body))
-    body = first + "".join(
-        f"<g>{_with_cells(plot, cells[int(number)], shapes)}"
-        for number, plot in zip(plots[::2], plots[1::2], strict=True)
-    )
-    used = set(SHAPE_OF_MARK.findall(body))
-    body = MARK_SHAPE.sub(lambda shape: shape[0] if shape[1] in used else "", body)
-    body = FIRST_OF_SERIES.sub(r'<g class="series"><g id="\1">', body)
-    for begin, instead in (
-        (f'id="{CELL}', 'data-cell="'),
-        (f'id="{LINE}', 'data-line="'),
-        (f'id="{FIT}"', 'class="fit"'),
-    ):
-        body = body.replace(f"<g {begin}", f"<g {instead}")
-    body = LAST_OF_SERIES.sub(r'<g class="fit">\1</g></g>', body)
-    body = re.sub("#a100[01][0-9]", lambda match: CSS_COLORS[match[0]], FONT.sub(r"font-size: \1", body))
-    return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{_compact(body)}'
+    root = ElementTree.fromstring(re.sub(r' xmlns="[^"]*"|xlink:(?=href)', "", buffer.getvalue().decode()))
+    drawing = _Drawing(cells, {path.get("id"): path.get("d") for path in root.iter("path")})
+    body = "\n".join(map(drawing.text_of, root[2:]))  # without metadata and styles
+    for color, variable in CSS_COLORS.items():
+        body = body.replace(color, variable)
+    box = root.get("viewBox")
+    return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
 
 
-def _compact(body: str) -> str:
-    """Return a drawing that looks the same in about half the bytes."""
-    body = UNSEEN.sub("", TEXT_STYLE.sub(_text_style, body).replace("xlink:href", "href"))
-    for style, name in CLASSES.items():
-        body = re.sub(rf'(?: clip-path="[^"]*")? style="{re.escape(style)}"', f' class="{name}"', body)
-    while (flatter := PLAIN_GROUP.sub(r"\1", body)) != body:
-        body = flatter
-    return "\n".join(line.strip() for line in body.splitlines() if line.strip())
+@dataclass(frozen=True)
+class _Drawing:
+    """What the elements of a drawing refer to. cells: of `svg_of`. shapes: of marks, paths by id."""
+
+    cells: Sequence[Sequence[str]]
+    shapes: dict[str, str]
+
+    def text_of(self, element: ElementTree.Element, cells: Sequence[str] = ()) -> str:
+        """Return an element as text; empty if it shows nothing, or defines a mark. cells: those of its marks."""
+        tag, gid = element.tag, element.get("id", "")
+        if tag == "path" and (gid or element.get("style") == "fill: none"):
+            return ""
+        if gid.startswith(MARKS):
+            cells = self.cells[int(gid.removeprefix(MARKS))]
+        marks = element.findall("use")
+        parts = self._marks(marks, cells) if marks else [self.text_of(part, cells) for part in element]
+        inside = "\n".join(filter(None, parts)) or escape((element.text or "").strip())
+        if tag in ("g", "defs") and not inside:
+            return ""
+        if (attributes := _attributes(element)) or tag != "g":
+            inside = f"<{tag}{attributes}>{inside}</{tag}>" if inside else f"<{tag}{attributes}/>"
+        inside = f'<g class="series">{inside}' if gid.startswith(SERIES) else inside
+        return f"{inside}</g>" if gid.startswith(SERIES_END) else inside
+
+    def _marks(self, marks: list[ElementTree.Element], cells: Sequence[str]) -> list[str]:
+        """Return the marks of a plot as one path per cell, in a group with their style.
+
+        Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing,
+        the cells of the others are unknown, so none is assigned.
+        """
+        cells = cells if len(cells) == len(marks) else [""] * len(marks)
+        shapes = [self.shapes[mark.get("href").removeprefix("#")] for mark in marks]
+        places = [(float(mark.get("x")), float(mark.get("y"))) for mark in marks]
+        style, dot = _dot(marks[0].get("style"), shapes[0])
+        paths = []
+        for cell, run in groupby(zip(cells, shapes, places, strict=True), key=lambda mark: mark[0]):
+            apart = {(shape, round(x / NEAR), round(y / NEAR)): (x, y) for _, shape, (x, y) in run}
+            drawn = "".join(f"M{x:.1f} {y:.1f}{dot or _short(shape)}" for (shape, *_), (x, y) in apart.items())
+            name = f' data-cell="{escape(cell)}"' if cell else ""
+            paths.append(f'<path{name} d="{drawn}"/>')
+        return [f'<g style="{style}">', *paths, "</g>"]
 
 
-def _rounded(attribute: re.Match) -> str:
-    """Return an attribute with its numbers rounded to 0.1, a path without spaces around commands."""
-    short = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), attribute[0])
-    short = COMMAND.sub(r"\1", short)
-    return short if "C" in short or "Q" in short else _with_short_lines(short)
+def _attributes(element: ElementTree.Element) -> str:
+    """Return the attributes of an element as text: places rounded, styles without what the page's style sheet has."""
+    found = {name: value for name, value in element.attrib.items() if not value.startswith("rotate(-0 ")}
+    gid = found.pop("id", "").removeprefix(SERIES).removeprefix(SERIES_END)
+    name, _, value = gid.partition(":")
+    if name in ATTRIBUTES:
+        found[name] = value
+    elif not NUMBERED_ID.fullmatch(gid):
+        found["id"] = gid
+    if found.get("style") in CLASSES:
+        found = {"d": found["d"], "class": CLASSES[found["style"]]}
+    if element.tag == "text":
+        found["style"] = "; ".join(word for word in found["style"].split("; ") if word not in TEXT_DEFAULTS)
+    for name in {"x", "y", "width", "height", "transform"} & found.keys():
+        found[name] = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), found[name])
+    found["d"] = _short(found.get("d", ""))
+    return "".join(f' {name}="{escape(value)}"' for name, value in found.items() if value)
 
 
-def _with_short_lines(path: str) -> str:
-    """Return a path of straight lines with H and V for horizontal and vertical ones."""
-    before = ("", "")
+def _dot(style: str, shape: str) -> tuple[str, str]:
+    """Return the style of a mark and, of a filled circle, its path: a line of length 0 with round ends.
 
-    def short(match: re.Match) -> str:
-        nonlocal before
-        command, *place = match.groups()
-        is_same = [old == new for old, new in zip(before, place, strict=True)]
-        before = tuple(place)
-        return match[0] if command == "M" or not any(is_same) else f"V{place[1]}" if is_same[0] else f"H{place[0]}"
-
-    return LINE_TO.sub(short, path)
-
-
-def _text_style(match: re.Match) -> str:
-    words = [word for word in match[1].split("; ") if word not in TEXT_DEFAULTS]
-    return f'<text style="{"; ".join(words)}"' if words else "<text"
-
-
-def _with_cells(plot: str, cells: Sequence[str], shapes: Mapping[str, str]) -> str:
-    """Return the marks of a plot as one path per cell, with their common style once.
-
-    Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing, the
-    cells of the others are unknown, so none is assigned. shapes: paths by the id of the definition.
-    """
-    end = plot.index("</g>")
-    marks = MARK.findall(plot[:end])
-    if len(marks) != len(cells):
-        return plot
-    style, shape = _style_and_shape(MARK_STYLE.search(marks[0])[1], shapes[SHAPE_OF_MARK.search(marks[0])[1]])
-    texts = []
-    for cell, run in groupby(zip(cells, marks, strict=True), key=lambda pair: pair[0]):
-        places = [PLACE.search(mark).groups() for _, mark in run]
-        apart = {tuple(round(float(number) / NEAR) for number in place): place for place in places}
-        drawn = "".join(f"M{x} {y}{shape}" for x, y in apart.values())
-        name = f' data-cell="{escape(cell)}"' if cell else ""
-        texts.append(f'<path{name} d="{drawn}"/>')
-    begin = plot.index(marks[0])
-    return f'{plot[:begin]}<g style="{style}">\n' + "\n".join(texts) + f"\n</g>\n{plot[end:]}"
-
-
-def _style_and_shape(style: str, shape: str) -> tuple[str, str]:
-    """Return the style of a mark, and its path from its center.
-
-    A filled circle or square is a line of length 0 with wide ends: a path with many of them is short.
+    A path with many of them is short.
     """
     values = dict(word.split(": ") for word in style.split("; "))
-    edge = values.get("stroke", values["fill"])
-    is_round, radius = "C" in shape, float(NUMBER.findall(shape)[1])
-    if edge == values["fill"] and (is_round or SQUARE.fullmatch(shape)):
-        width = 2 * radius + float(values.get("stroke-width", 1 if "stroke" in values else 0))
-        opacity = values.pop("fill-opacity", None)
-        values |= {"fill": "none", "stroke": edge, "stroke-width": f"{width:.3g}"}
-        values |= {"stroke-opacity": opacity} if opacity else {}
-        values["stroke-linecap"] = "round" if is_round else "square"
-        return "; ".join(f"{name}: {value}" for name, value in values.items()), "h0"
-    if is_round:
-        half = f"a{radius:g} {radius:g} 0 1 0"
-        return style, f"m-{radius:g} 0{half} {2 * radius:g} 0{half}-{2 * radius:g} 0z"
-    return style, _relative(shape)
+    fill = values["fill"]
+    if "C" not in shape or values.get("stroke", fill) != fill:
+        return style, ""
+    width = 2 * float(shape.split()[2]) + float(values.get("stroke-width", "stroke" in values))
+    shown = {"fill": "none", "stroke": fill, "stroke-opacity": values.get("fill-opacity", "1")}
+    shown |= {"stroke-width": f"{width:.3g}", "stroke-linecap": "round"}
+    return "; ".join(f"{name}: {value}" for name, value in shown.items()), "h0"
 
 
-def _relative(path: str) -> str:
-    """Return a closed path of straight lines in relative coordinates, from the origin."""
-    x, y, lines = 0.0, 0.0, []
-    for command, numbers in STRAIGHT.findall(path):
-        values = [float(number) for number in NUMBER.findall(numbers)]
-        to_x, to_y = (x, values[0]) if command == "V" else (values[0], y) if command == "H" else values
-        lines.append(f"{'m' if command == 'M' else 'l'}{round(to_x - x, 1):g} {round(to_y - y, 1):g}")
-        x, y = to_x, to_y
-    return "".join(lines) + "z"
+def _short(path: str) -> str:
+    """Return a path in relative coordinates, rounded to 0.1, in about half the bytes."""
+    words, here, start = [], [0.0, 0.0], [0.0, 0.0]
+    for command, numbers in COMMAND.findall(path):
+        places = numbers.split()
+        offsets = [round(float(place) - here[index % 2], 1) + 0.0 for index, place in enumerate(places)]
+        if command == "L" and 0 in offsets:
+            words.append(f"h{offsets[0]:g}" if offsets[0] else f"v{offsets[1]:g}")
+        else:
+            words.append(command.lower() + " ".join(f"{offset:g}" for offset in offsets))
+        here = [here[0] + offsets[-2], here[1] + offsets[-1]] if offsets else start
+        start = here if command == "M" else start
+    return "".join(words)

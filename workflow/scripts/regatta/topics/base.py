@@ -25,7 +25,8 @@ from regatta.report.findings import Finding
 from regatta.report.panels import Section
 
 Tables = Mapping[str, pd.DataFrame]
-Result = TypeVar("Result")
+Result, Row = TypeVar("Result"), TypeVar("Row")
+MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 
 
 def cells_of(campaign: dict, benchmark: str) -> list[dict]:
@@ -228,8 +229,12 @@ class ReportData:
     @cached_property
     def findings(self) -> list[tuple["Topic", Finding, str]]:
         """The findings of all topics in the page's order, each with its topic and rank."""
-        found = [(topic, finding) for topic in self.topics for finding in topic.findings(self)]
-        return [(topic, finding, topic.kind_of(finding).rank) for topic, finding in found]
+        return [item for topic in self.topics for item in self.findings_of(topic)]
+
+    def findings_of(self, topic: "Topic") -> list[tuple["Topic", Finding, str]]:
+        """Return the findings of one topic, which are computed once, each with the topic and its rank."""
+        found = once_per_report(topic.findings)(self)
+        return [(topic, finding, topic.kind_of(finding).rank) for finding in found]
 
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
@@ -255,6 +260,33 @@ def unreliable_cells(data: ReportData) -> set[str]:
     return {cell for _, finding, rank in data.findings if rank in (LOW, FAIR) for cell in finding.cells}
 
 
+def is_on_few_cells(data: ReportData, finding: Finding) -> bool:
+    """Return whether a warning distinguishes cells: one on more than MOST_MARKED_RATIO of all says nothing of each."""
+    return len(finding.cells) <= max(1, MOST_MARKED_RATIO * len(data.campaign["cells"]))
+
+
+@once_per_report
+def invalid_cells(data: ReportData) -> set[str]:
+    """Return the cells that no line of the summary may rest on, by the warnings of the topics that judge validity."""
+    found = [item for topic in data.topics if topic.is_judge for item in data.findings_of(topic)]
+    warned = [finding for _, finding, rank in found if rank in (LOW, FAIR) and is_on_few_cells(data, finding)]
+    return {cell for finding in warned for cell in finding.cells}
+
+
+def headline_rows(data: ReportData, rows: Iterable[Row], cells: Callable[[Row], Iterable[str]]) -> list[Row]:
+    """Return the rows of which no cell is invalid; if none is left, all of them. cells: those of a row."""
+    rows, invalid = list(rows), invalid_cells(data)
+    return [row for row in rows if invalid.isdisjoint(cells(row))] or rows
+
+
+def unreliable(data: ReportData, cells: Iterable[str]) -> dict[str, str]:
+    """Return the value `unreliable` of a line of the summary whose cells are invalid; without such a cell, nothing."""
+    return {} if invalid_cells(data).isdisjoint(cells) else {"unreliable": "no cell without a warning"}
+
+
+UNRELIABLE = "unreliable: {unreliable}"  # the part of a line of the summary
+
+
 def nothing(_: object) -> list:
     return []
 
@@ -264,7 +296,8 @@ class Topic:
     """One topic. kinds: those of its findings. terms: (term, definition) pairs of Methods that no kind has.
 
     part_of: id of the topic whose section contains this one's. is_of_sweeps: whether it applies to a sweep, whose cells
-    differ in their nodes. Other topics would rank or pool cells that measure the same.
+    differ in their nodes. Other topics would rank or pool cells that measure the same. is_judge: whether its warnings
+    say which cells have invalid numbers (`headline_rows`).
     """
 
     id: str
@@ -276,6 +309,7 @@ class Topic:
     terms: tuple[tuple[str, str], ...] = ()
     part_of: str = ""
     is_of_sweeps: bool = False
+    is_judge: bool = False
 
     def __post_init__(self) -> None:
         if self.findings is not nothing and not self.kinds:

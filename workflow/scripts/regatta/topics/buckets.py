@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,7 +21,7 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, interval_columns, make_table
 from regatta.store.records import one_line
 from regatta.topics.bandwidth import BYTES_PER_GB
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
+from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows, unreliable
 from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
@@ -302,6 +302,7 @@ KINDS = (
                 "highest mean cost of {num_several} workloads: {worst_cost_ratio:number} ({worst_bucket_cap_mb:g} MiB)",
                 "{worst_bucket_cap_mb:g} MiB costs {worst_cost_ratio:number} ({worst_cost_ratio:ends})",
             ),
+            UNRELIABLE,
         ),
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
@@ -329,7 +330,10 @@ def findings(data: ReportData) -> list[Finding]:
     largest = max((cells[0]["world_size"] for cells in groups), default=1)
     found = []
     if largest > 1:
-        found.append(_summary([cells for cells in groups if cells[0]["world_size"] == largest], settings))
+        chosen = [cells for cells in groups if cells[0]["world_size"] == largest]
+        chosen = headline_rows(data, chosen, lambda cells: {cell["cell"] for cell in cells})
+        summary = _summary(chosen, settings)
+        found.append(replace(summary, values=summary.values | unreliable(data, summary.cells)))
     # Significant over all rows; the interval is of one, so that the highest of several cannot claim it.
     costly = [(best, cell) for best, *others in groups for cell in others if is_costly(settings[cell["cell"]])]
     best, worst = max(costly, key=lambda pair: settings[pair[1]["cell"]].cost, default=(None, None))

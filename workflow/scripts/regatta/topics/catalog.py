@@ -39,7 +39,15 @@ from regatta.topics import (
     timeline,
     training_runs,
 )
-from regatta.topics.base import ReportData, TableSpec, Topic, primary_columns, primary_text, unreliable_cells
+from regatta.topics.base import (
+    ReportData,
+    TableSpec,
+    Topic,
+    is_on_few_cells,
+    primary_columns,
+    primary_text,
+    unreliable_cells,
+)
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
@@ -97,17 +105,18 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     Raises ValueError if a name is used twice (also by the store), if a table of cells lacks a parameter, and if a topic
     is part of an unknown one.
     """
-    found: dict[str, str] = dict.fromkeys(COLLECTED, "the store")
     tables: dict[str, TableSpec] = {}
     for topic in topics:
         if topic.part_of not in ("", *(other.id for other in topics)):
             raise ValueError(f"topic '{topic.id}' is part_of '{topic.part_of}', which is not a topic")
         for name, spec in topic.tables.items():
-            if name in found:
-                raise ValueError(f"table '{name}' of topic '{topic.id}' is already a table of {found[name]}")
+            if name in tables or name in COLLECTED:
+                raise ValueError(
+                    f"table '{name}' of topic '{topic.id}' is already a table of another topic or the store"
+                )
             if missing := missing_axes(spec.columns):
                 raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: cells would be ambiguous")
-            found[name], tables[name] = f"topic '{topic.id}'", spec
+            tables[name] = spec
     return tables
 
 
@@ -215,19 +224,6 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
-def _unchecked(problems: dict) -> list[tuple[str, str]]:
-    """Return the term on launch files without checksums; none if all have them."""
-    if not (num := problems.get("num_unchecked")):
-        return []
-    files = plural(num, "launch file has", "launch files have")
-    return [
-        (
-            "Unchecked",
-            f"{files} no checksums (written by an earlier version). Altered values in them cannot be detected.",
-        )
-    ]
-
-
 def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
@@ -256,7 +252,10 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "findings": findings_by_section(data),
         "sections": page.in_columns(shown, campaign),
         "contents": page.contents(shown),
-        "methods": page.methods(campaign, terms(data)) + _unchecked(data.problems),
+        "sampling": page.sampling(campaign),
+        "terms": terms(data),
+        "imported": campaign.get("imported"),
+        "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),
@@ -296,8 +295,7 @@ def warnings_by_cell(warned: list[dict]) -> dict[str, str]:
 
 def marks(data: ReportData, warned: list[dict]) -> dict[str, str]:
     """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
-    most = max(1, MOST_MARKED_RATIO * len(data.campaign["cells"]))
-    return warnings_by_cell([one for one in warned if one["rank"] != NOTE and len(one["finding"].cells) <= most])
+    return warnings_by_cell([one for one in warned if one["rank"] != NOTE and is_on_few_cells(data, one["finding"])])
 
 
 def sections(data: ReportData, warned: list[dict]) -> list[Section]:
@@ -330,7 +328,6 @@ def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
         return list(zip(topics, pool.map(_section_of, map(TOPICS.index, topics)), strict=True))
 
 
-MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 MOST_PROCESSES = 4  # one topic takes a third of the time
 _data_of_process: list[ReportData] = []  # of this process, if it is one of the pool
 

@@ -35,7 +35,17 @@ from regatta.topics.bandwidth import (
     collectives_table,
     links_of,
 )
-from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows, steps_by_cell, values_by_cell
+from regatta.topics.base import (
+    UNRELIABLE,
+    ReportData,
+    TableSpec,
+    Topic,
+    headline_rows,
+    plain_rows,
+    steps_by_cell,
+    unreliable,
+    values_by_cell,
+)
 from regatta.topics.fits.collectives import MODEL, communication_curve
 from regatta.topics.fits.section import crossover_sizes
 from regatta.topics.settings import ALGORITHM, is_costly, settings_of
@@ -247,7 +257,7 @@ KINDS = (
             "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
             "Communication: {time_s} per call",
         ),
-        parts=("{name}", "{rank} mean of {compared} cells", f"w{NEAR}", "latency-bound below {crossover}"),
+        parts=("{name}", "{rank} mean of {compared} cells", f"w{NEAR}", "latency-bound below {crossover}", UNRELIABLE),
         term="Bandwidth",
         help="algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over"
         " ranks). t: pipelined calls, many with a single wait, time per call. Latency: one blocking call. busbw ="
@@ -288,6 +298,7 @@ def findings(data: ReportData) -> list[Finding]:
         largest = group[group["world_size"] == group["world_size"].max()]
         complete = largest[largest["num_launches"] >= largest["num_planned"]]
         compared = table_rows(complete if len(complete) else largest)
+        compared = headline_rows(data, compared, lambda row: (row.cell,))
         best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))
         values = {"operation": best.operation, "stack": best.stack, "world_size": int(best.world_size)}
         values |= {"time": Value.of(best, CALL), "num_candidates": len(compared)}
@@ -309,11 +320,12 @@ def _summary(data: ReportData, found: list[Finding]) -> list[Finding]:
     of_first = [one for one in found if one.values["operation"] == found[0].values["operation"]]
     if not of_first:
         return []
+    of_first = headline_rows(data, of_first, lambda one: one.cells)
     column, sign = (BUSBW.name, 1) if BUSBW.name in found[0].values else ("time", -1)
     best = max(of_first, key=lambda one: sign * one.values[column].estimate)
     num, time = sum(one.values["num_candidates"] for one in of_first), best.values["time"]
     values = {"time_s": time, BUSBW.name: best.values.get(BUSBW.name), "num_launches": time.num_launches}
-    values["latency_bound_below_bytes"] = None
+    values |= {"latency_bound_below_bytes": None} | unreliable(data, best.cells)
     words = best.words | {"near": best.values["near"], "compared": num if num > 1 else None}
     words["name"] = data.cell_names[best.cells[0]].without("message_bytes").full
     for crossover in crossover_sizes(data):

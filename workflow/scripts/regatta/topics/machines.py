@@ -209,4 +209,4 @@ def _unknown(data: ReportData) -> list[Finding]:
     return found + (_of_headers("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
 
 
-TOPIC = Topic("machines", "Warnings", findings=findings, is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic("machines", "Warnings", findings=findings, is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -123,4 +123,4 @@ def _known(*values: object, otherwise: str = NOT_PLANNED) -> list[str]:
     return [one_line(value) for value in values if value is not None] or [otherwise]
 
 
-TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic(*("preflight", "Preflight", {}, section, findings), is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -237,4 +237,4 @@ def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., 
 
 
 TABLES = {"launch_ranges": TableSpec.of(LAUNCH_RANGES, launch_ranges_table, "measurements")}
-TOPIC = Topic("precision", "Warnings", TABLES, findings=findings, is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic("precision", "Warnings", TABLES, findings=findings, is_of_sweeps=True, is_judge=True, kinds=KINDS)

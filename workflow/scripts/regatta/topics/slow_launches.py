@@ -204,4 +204,4 @@ KINDS = (
     ),
 )
 TABLES = {"slow_launches": TableSpec.of(SLOW_LAUNCHES, slow_launches_table, "measurements")}
-TOPIC = Topic(*("slow_launches", "Warnings", TABLES, None, findings), is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic(*("slow_launches", "Warnings", TABLES, None, findings), is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -366,4 +366,4 @@ TABLES = {
     "timeline": TableSpec.of(TIMELINE, timeline_table, "launches", "jobs"),
     "allocations": TableSpec.of(ALLOCATIONS, allocations_table, "launches", "jobs"),
 }
-TOPIC = Topic(*("timeline", "Timeline", TABLES, section, findings), is_of_sweeps=True, kinds=KINDS)
+TOPIC = Topic(*("timeline", "Timeline", TABLES, section, findings), is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -14,12 +14,32 @@ from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, number_text
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import LAUNCHES, Figure, Section, Table, how_to_read, name_rows, on_one_shape, panels
-from regatta.report.plotting import DOT, Axis, Panel, Point, Series, draw, size_ticks
+from regatta.report.panels import (
+    LAUNCHES,
+    Figure,
+    Section,
+    Table,
+    how_to_read,
+    make_figure,
+    name_rows,
+    on_one_shape,
+    panels,
+)
+from regatta.report.plotting import DOT, Axis, Panel, Point, Series, size_ticks
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
+from regatta.topics.base import (
+    UNRELIABLE,
+    LaunchValues,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    headline_rows,
+    launch_means,
+    unreliable,
+)
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import FASTEST, compare_settings, fastest_values
@@ -219,8 +239,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     )
     table = time_table(title, rows, tables["training_ranks"]) if is_time else _epoch_table(curve, title, rows, panel)
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
-    drawing = draw(panel, figure_id, title)
-    return Figure(figure_id, title, drawing.svg, table, "epochs", drawing.legend)
+    return make_figure(figure_id, title, panel, table, "epochs")
 
 
 def _series(curve: Column, rows: pd.DataFrame, epochs: pd.DataFrame) -> tuple[Series, ...]:
@@ -263,7 +282,7 @@ KINDS = (
         lead="Training: {epochs:epoch} in {total_s}",
         parts=(
             *("test accuracy {accuracy_ratio}", "{name}", "within noise: {near}"),
-            *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads"),
+            *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads", UNRELIABLE),
         ),
         term="Training runs",
         help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
@@ -298,7 +317,9 @@ def findings(data: ReportData) -> list[Finding]:
     runs, groups = data.tables["training_runs"], []
     for _, group in runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
-        groups.append(complete if len(complete) else group)
+        group = complete if len(complete) else group
+        valid = headline_rows(data, group["cell"], lambda cell: (cell,))
+        groups.append(group[group["cell"].isin(valid)])
     cells = [group["cell"].tolist() for group in groups]
     of_benchmark = {cell: BENCHMARK for of_group in cells for cell in of_group}
     settings, found = compare_settings(cells, times_by_cell(data.measurements), of_benchmark), []
@@ -313,14 +334,15 @@ def findings(data: ReportData) -> list[Finding]:
         }
         source = of_cells("training_runs", [fastest.cell, *compared])
         found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
-    return [*map(_summary, found[:1], [len(found)]), *found, *_different_losses(data)]
+    first = headline_rows(data, found, lambda one: one.cells)[:1]
+    return [*(_summary(one, len(found), data) for one in first), *found, *_different_losses(data)]
 
 
-def _summary(first: Finding, num_workloads: int) -> Finding:
+def _summary(first: Finding, num_workloads: int, data: ReportData) -> Finding:
     values = {"total_s": first.values["total"], "accuracy_ratio": first.values["accuracy"]}
     words = {name: first.values[name] for name in ("name", "near", "num_undecided")}
     words["num_workloads"] = num_workloads if num_workloads > 1 else None
-    values["epochs"] = first.values["epochs"]
+    values |= {"epochs": first.values["epochs"]} | unreliable(data, first.cells)
     return Finding("training_runs", values, first.sources, first.cells, ANCHOR, words)
 
 

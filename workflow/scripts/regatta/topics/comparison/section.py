@@ -316,4 +316,4 @@ TABLES = {
         tables.COMPARISONS, lambda campaign, known: tables.comparisons_table(campaign, known["measurements"])
     )
 }
-TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, kinds=texts.KINDS)
+TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, is_judge=True, kinds=texts.KINDS)

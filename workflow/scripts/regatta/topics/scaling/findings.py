@@ -8,7 +8,7 @@ from regatta.core.text import is_unknown, natural, ranks_word
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
-from regatta.topics.base import ReportData, once_per_report
+from regatta.topics.base import UNRELIABLE, ReportData, headline_rows, once_per_report, unreliable
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.figures import Threads, best_of_largest, candidates, is_wide
 from regatta.topics.scaling.tables import EFFICIENCY, EXCELLENT, GOOD, PARTS, THROUGHPUT, WIDE_RATIO, is_baseline
@@ -33,6 +33,7 @@ KINDS = (
             "baseline suspect, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
             "{sharing} share the cores of a host",
+            UNRELIABLE,
         ),
     ),
     Kind(
@@ -190,7 +191,7 @@ def _summary(data: ReportData) -> Finding:
 
     An end has an interval or range: one launch cannot say how far it is off. A suspect baseline makes no end.
     """
-    found = efficiency_findings(data)
+    found = headline_rows(data, efficiency_findings(data), lambda finding: finding.cells)
     largest = max(finding.values["world_size"] for finding in found)
     found = sorted(
         (finding for finding in found if finding.values["world_size"] == largest),
@@ -215,6 +216,7 @@ def _summary(data: ReportData) -> Finding:
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
     words |= {"missing_size": max(missing.values(), default=None), "sharing": found[0].values["threads"] and ranks}
     cells = tuple(finding.cells[0] for finding in found)
+    values |= unreliable(data, [cell for finding in found for cell in finding.cells])
     return Finding("scaling", values, (of_cells("scaling", cells),), cells, words=words)
 
 

@@ -206,4 +206,4 @@ TABLES = {
         STRAGGLER_HOSTS, lambda campaign, tables: straggler_hosts_table(tables["waits"], _margin(campaign))
     ),
 }
-TOPIC = Topic("stragglers", "Stragglers", TABLES, section, findings, part_of="stability", kinds=KINDS)
+TOPIC = Topic("stragglers", "Stragglers", TABLES, section, findings, part_of="stability", is_judge=True, kinds=KINDS)
