@@ -41,6 +41,7 @@ FACTORS = {
 KEY_UNITS = {"%": "percent", MICROSECONDS: "us", "ms": "ms", "MiB": "mib"}  # in keys of the data block
 PIPELINED = "pipelined: back to back, one synchronization per window"  # notes on how a time was taken
 SYNCHRONIZED = "synchronized individually"
+OF_PAIR, OF_CURVE = "pair", "curve"  # groups of a table's columns that the drawer shows with the cells of a row
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
 MOST_DECIMALS = 7  # smaller numbers have an exponent
@@ -58,7 +59,7 @@ class Column:
     others show a dash. table: name, within its topic, of the table on the page that shows it.
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
-    the time of a cell; of several, the first known one. group: in the drawer.
+    the time of a cell; of several, the first known one. group: in the drawer; OF_PAIR or OF_CURVE in other tables.
     """
 
     name: str

@@ -21,13 +21,11 @@ class Texts:
         return list(self._indices)
 
 
-def rounded(value: object, factor: float = 1, digits: int = 6) -> float | int | None:
-    """Return value x factor with `digits` significant digits, an integer where it is one."""
-    if is_unknown(value):
+def rounded(value: float | None) -> float | int | None:
+    """Return a number with six significant digits, an integer where it is one; None if unknown or not finite."""
+    if is_unknown(value) or not math.isfinite(value):
         return None
-    number = float(f"{float(value) * factor:.{digits}g}")
-    if not math.isfinite(number):
-        return None
+    number = float(f"{value:.6g}")
     return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 

@@ -27,7 +27,7 @@ BLOCKING_RANGE = Column(
 DERIVED = {
     "main_ranges": Columns(CELL_ID, RANGE),
     "blocking_ranges": Columns(CELL_ID, BLOCKING_RANGE),
-    "peaks": Columns(*(result_column(name, "memory") for name in MEMORY_BYTES)),
+    "peaks": Columns(CELL_ID, *(result_column(name, "memory") for name in MEMORY_BYTES)),
 }
 SETTINGS = (  # of a cell, besides the axes of benchmarks
     Column("id", "Cell id", TEXT),
