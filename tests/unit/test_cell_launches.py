@@ -7,11 +7,10 @@ from synthetic import collective_cell, make_campaign, report_data, train_cell
 from synthetic_training import run_cell
 from test_data_block import data_of
 
-from regatta.report.block_values import printable
-from regatta.report.cell_launches import launch_files
-from regatta.report.cell_time import cell_time_text
+from regatta.report.cell_launches import launch_files, printable
+from regatta.report.cell_numbers import cell_time_text
 from regatta.report.cells import data_block, static_rows
-from regatta.report.same_hosts import OtherResults, other_results
+from regatta.report.same_hosts import OtherResults, hosts_by_launch, other_results
 from regatta.store.csv_files import COLLECTED, LAUNCHES, MEASUREMENTS, make_table
 from regatta.topics.catalog import make_tables
 
@@ -20,7 +19,7 @@ def results(*rows, **hosts):
     """Return other_results of (launch, status, cause) rows. hosts: those of each launch, as launches.csv lists them."""
     table = [{"launch": launch, "status": status, "cause": cause} for launch, status, cause in rows]
     launches = [{"launch": launch, "hosts": listed} for launch, listed in hosts.items()]
-    return other_results(make_table(table, MEASUREMENTS), make_table(launches, LAUNCHES))
+    return other_results(make_table(table, MEASUREMENTS), hosts_by_launch(make_table(launches, LAUNCHES)))
 
 
 def test_other_measurements_on_the_same_hosts_are_counted():
@@ -59,7 +58,8 @@ def test_a_host_that_the_cause_names_is_compared_with_those_of_the_launch():
 def test_addresses_and_domains_are_not_confused_with_hosts():
     row = ("a", "failed", "rank 0 on 10.0.0.1: boom")
     assert results(row, a="10.0.0.2")[0].stranger == "10.0.0.1"
-    assert results(("a", "failed", "rank 0 on n1: boom"), a="n1.cluster")[0].host == "n1.cluster"
+    row = ("a", "failed", "rank 0 on n1: boom")
+    assert results(row, a="n1.cluster")[0].host == "n1.cluster"
 
 
 def test_launches_without_recorded_hosts_say_nothing_about_others():

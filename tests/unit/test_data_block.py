@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 
 import pytest
@@ -140,7 +141,7 @@ def test_facets_are_the_settings_that_vary_and_the_others_are_common(block):
 def test_a_parameter_may_be_named_like_another_column():
     cells = [make_cell("other", 1, 2, {"name": name, "status": 1, "bucket": name}) for name in ("a", "b")]
     block = data_block(data_of([(cell, [{"p50_s": 0.1}]) for cell in cells]))
-    assert column(block, "name") == ["other · 1×2 processes · a · a", "other · 1×2 processes · b · b"]
+    assert [name.split(" · ")[2:] for name in column(block, "name")] == [["a", "a"], ["b", "b"]]
     assert block["facets"]["setting_name"]["values"] == ["a", "b"]
     assert column(block, "setting_name") == [0, 1]
     assert column(block, "median_ms") == [100, 100]  # a benchmark without a table has the times of its launches
@@ -192,9 +193,12 @@ def test_comparisons_are_those_of_the_table():
     data = compared({"contained": (0.100, 0.101, 0.102), "bound": (0.110, 0.111, 0.112)})
     found, [row] = data_block(data)["comparisons"], table_rows(data.tables["comparisons"])
     assert (found["cell"], found["reference"]) == ([1], [0])
-    lines = dict(found["lines"][0])
+    (ratio, shown), *lines = found["lines"][0]
+    lines = dict(lines)
     # Launches of one batch are paired: the geometric mean of 0.110 / 0.100, 0.111 / 0.101 and 0.112 / 0.102.
-    assert lines["Ratio, bound / contained"] == f"1.099 {RATIO.ends(row)}"
+    assert ratio.endswith("bound / contained")
+    assert shown == f"{RATIO.cell(row)} {RATIO.ends(row)}"
+    assert shown.startswith("1.099 [")
     assert (lines["Verdict"], lines["Launches"], lines["Margin (%)"]) == ("slower", "3", "5.00")
     assert float(lines["P, corrected"]) == pytest.approx(row.p_adjusted, rel=1e-2)
 
@@ -241,8 +245,8 @@ def test_training_runs_and_batch_norms_have_their_times(tmp_path):
 
 def test_the_list_of_columns_names_every_number_with_its_unit(block):
     listed = {entry["key"]: entry for entry in block["columns"]}
-    assert listed["throughput_per_rank"]["label"] == "Throughput per GPU (samples/s)"
-    assert listed["cost_hours_per_million_samples"]["label"] == "Cost (GPU hours per million samples)"
+    assert listed["throughput_per_rank"]["label"].endswith("(samples/s)")
+    assert "GPU hours" in listed["cost_hours_per_million_samples"]["label"]
     assert [key for key, entry in listed.items() if entry["kind"] == "facet"] == list(block["facets"])
     assert set(listed) <= set(block["cells"])
     assert all(len(values) == 5 for part in ("cells", "texts", "ends") for values in block[part].values())
@@ -286,8 +290,9 @@ def test_a_template_turns_cells_into_indices():
     assert template.render(cell_indices=indices, cells=["c", "gone", "a", "c"]) == "7|2 0"
     assert template.render(cells=["a"]) == "|"
     drawing = load_template("macros.html.j2").environment.from_string("{{ svg | cell_marks }}")
-    svg = '<g data-cell="a"/><g data-cell="gone"/><g data-line="a b"/><g data-line="a gone"/>'
-    assert drawing.render(svg=svg, cell_indices=indices) == '<g data-cell="0"/><g/><g data-line="0 7"/><g/>'
+    marks = ('data-cell="a"', 'data-cell="gone"', 'data-line="a b"', 'data-line="a gone"')
+    drawn = drawing.render(svg="".join(f"<g {mark}/>" for mark in marks), cell_indices=indices)
+    assert re.findall("<g ?(.*?)/>", drawn) == ['data-cell="0"', "", 'data-line="0 7"', ""]
 
 
 def test_the_page_of_a_laptop_marks_rows_and_failures_with_their_cells(tmp_path):

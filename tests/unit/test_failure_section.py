@@ -122,7 +122,7 @@ def test_the_excerpt_is_the_traceback_of_the_cause_not_the_end_of_the_log(tmp_pa
     (tmp_path / "a.log").write_bytes(golden.read_bytes())
     cause = "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
     [group] = failure_groups(failures(("a", 0, "failed", "setup", cause, "a.log")), tmp_path)
-    assert group["excerpt"][1][-1] == "[rank1]: RuntimeError: bucket 3 of 7 is empty"
+    assert cause.endswith(group["excerpt"][1][-1].removeprefix("[rank1]: "))
 
 
 def test_skipped_cells_are_grouped_by_their_reason():
@@ -147,8 +147,8 @@ def test_every_class_of_failure_has_its_phase_its_cause_its_place_and_its_log(tm
     *of_rank, of_launcher = LOG.splitlines()
     assert of_rank[-1] in killed["excerpt"][1]
     assert of_launcher not in killed["excerpt"][1]
-    shown = {group["cause"] for group in groups}
-    assert shown >= {re.sub(r"^rank \d+ on \w+: ", "", cause) for _, _, cause in CAUSES[:5] + CAUSES[6:]}
+    causes = {re.sub(r"^rank \d+ on \w+: ", "", cause) for _, _, cause in CAUSES[:5] + CAUSES[6:]}
+    assert {group["cause"] for group in groups} >= causes
     assert [reason for reason, _ in skipped_groups(data.tables["failures"])] == [SKIPPED]
     [job] = [finding for finding in findings(data) if finding.kind == "interrupted"]
     assert (job.values["job"], job.values["kind"], job.values["hosts"]) == ("4711", "stopped", ["n6"])

@@ -449,12 +449,12 @@ function cellDetails(block, cell, [first, end], open) {
     make("p", {}, status, launches.length ? `; valid launches: ${block.texts.num_ok[cell]}` : null),
     reason && make("p", { class: "cause" }, reason),
     warning && make("p", {}, make("a", { href: "#warnings" }, warning)),
-    numberTable(block, cell, "results", "Results"),
+    numberTable(block, cell, "results", "Results", "(a to b): range over launches; [a, b]: 95 % confidence interval"),
     cells.baseline[cell] !== null && quiet("Baseline of the efficiency: ", cellButton(block, cells.baseline[cell], open)),
     distribution(block, cell, launches),
     launchTable(block, cell, launches),
     causes(block, launches),
-    numberTable(block, cell, "memory", "Memory per rank, maximum over ranks and launches"),
+    numberTable(block, cell, "memory", "Memory per rank", "Maximum over ranks and launches"),
     comparisons(block, cell, open),
     lines && part("Curve", wordTable("From all cells of this curve", lines)),
     settings(block, cell),
@@ -466,7 +466,8 @@ function cellDetails(block, cell, [first, end], open) {
 const quiet = (...children) => make("p", { class: "quiet" }, ...children);
 
 function part(title, ...children) {
-  return make("section", { id: `drawer-${title.toLowerCase()}` }, make("h3", {}, title), ...children);
+  const id = `drawer-${title.split(" ")[0].toLowerCase()}`;
+  return make("section", { id }, make("h3", {}, title), ...children);
 }
 
 /** Return a table in a region that scrolls. rows: a name and its values; words are elements. */
@@ -484,13 +485,13 @@ function wordTable(caption, lines) {
   return tableOf(caption, ["", "value"], lines.map(([name, text]) => [name, make("span", {}, text)]));
 }
 
-function numberTable({ columns, texts, ends }, cell, group, title) {
+function numberTable({ columns, texts, ends }, cell, group, title, caption) {
   const listed = columns.filter((column) => column.group === group && texts[column.key][cell] !== null);
   if (!listed.length) return null;
   const nameOf = ({ label, note }) => [label, note && make("span", { class: "note" }, note)];
-  const rows = listed.map((column) => [nameOf(column), texts[column.key][cell], ends[column.key][cell] ?? ""]);
-  const caption = "(a to b): range over launches; [a, b]: 95 % confidence interval";
-  return part(title, tableOf(caption, ["", "value", "range or 95 % CI"], rows));
+  const heads = ["", "value", ...(listed.some(({ key }) => ends[key][cell]) ? ["range or 95 % CI"] : [])];
+  const rows = listed.map((column) => [nameOf(column), texts[column.key][cell], ends[column.key][cell]].slice(0, heads.length));
+  return part(title, tableOf(caption, heads, rows));
 }
 
 function cellButton(block, cell, open) {

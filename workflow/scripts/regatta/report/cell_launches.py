@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import pandas as pd
 
 from regatta.core.text import is_unknown, three, time_scale
-from regatta.report.block_values import Texts, printable
 from regatta.report.page import STATUSES, marked_status, shown_status
 from regatta.report.rows import table_rows
 from regatta.report.same_hosts import hosts_by_launch, other_results
@@ -17,51 +16,57 @@ TIMES = {"window": "pipelined"} | {
     name: name for name in ("min", "p50", "p75", "p90", "p95", "p99", "max")
 }  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
-TEXTS = ("launch", "status", "cause", "file", "line", "log", "others")
+OF_CELL = ("status", "time_unit", "num_planned", "num_ok", "row", "reason")
+TEXTS = ("launch", "status", "cause", "file", "line", "log", "others")  # of a launch, besides its times
+
+
+class Texts:
+    """Distinct texts in the order of their first use. A column of texts is a list of their indices."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, int] = {}
+
+    def index(self, text: object) -> int | None:
+        return None if is_unknown(text) else self._indices.setdefault(str(text), len(self._indices))
+
+    @property
+    def all(self) -> list[str]:
+        return list(self._indices)
 
 
 def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, words: Texts, files: Texts) -> dict:
     """Return the launches of all cells in order, and add the status, counts and reason of each cell to `columns`."""
     measurements, failures = tables["measurements"], tables["failures"]
-    logs, others = (
-        dict(zip(failures["launch"], failures["log"], strict=True)),
-        other_results(measurements, tables["launches"]),
-    )
-    is_large = len(measurements) > MOST_LAUNCHES_WITH_QUANTILES
+    logs, hosts = dict(zip(failures["launch"], failures["log"], strict=True)), hosts_by_launch(tables["launches"])
+    others = other_results(measurements, hosts)
     times = {name: "window_step_s" if name == "window" else f"{name}_s" for name in TIMES}
-    times = {name: column for name, column in times.items() if not is_large or name in ("window", "p50")}
+    if len(measurements) > MOST_LAUNCHES_WITH_QUANTILES:
+        times = {name: times[name] for name in ("window", "p50")}
     rows_of: list[list] = [[] for _ in places]
-    statuses = list(shown_status(measurements))
-    for number, row in enumerate(table_rows(measurements)):
+    for place, row in enumerate(table_rows(measurements.assign(shown=shown_status(measurements)))):
         if row.cell in places:
-            rows_of[places[row.cell]].append((number, row))
-    found: dict[str, list] = {name: [] for name in (*TEXTS, *times)}
-    columns |= {name: [] for name in ("status", "num_planned", "num_ok", "row", "reason", "time_unit")}
+            rows_of[places[row.cell]].append((place, row))
+    cells, found = [], []
     for rows in rows_of:
-        planned = [(number, row) for number, row in rows if not is_unknown(row.repeat)]
+        statuses = [row.shown for _, row in rows]
+        planned = [(place, row) for place, row in rows if not is_unknown(row.repeat)]
         medians = [row.p50_s for _, row in planned if not is_unknown(row.p50_s)]
         factor, unit = time_scale(medians[0]) if medians else (1, "s")
-        here = [statuses[number] for number, _ in rows]
-        columns["status"].append(min(here, key=WORST_FIRST.index, default="not_measured"))
-        columns["num_planned"].append(len(planned))
-        columns["num_ok"].append(here.count("ok"))
-        columns["row"].append(rows[0][0] + 2 if rows else None)  # line 1 of the file has the headings
-        reasons = [row.cause for _, row in rows if is_unknown(row.repeat)]
-        columns["reason"].append(words.index(reasons[0]) if reasons else None)
-        columns["time_unit"].append(unit)
-        for number, row in planned:
-            status, other = statuses[number], others.get(number)
-            texts = (marked_status(status, None if is_unknown(row.phase) else row.phase), row.cause)
-            found["launch"].append(int(row.repeat) + 1)
-            for name, text in zip(("status", "cause"), texts, strict=True):
-                found[name].append(words.index(text))
-            found["file"].append(files.index(row.launch))
-            found["line"].append(None if is_unknown(row.line) else int(row.line))
-            found["log"].append(None if status == "ok" else words.index(logs.get(row.launch)))
-            found["others"].append(words.index(other and other.text))
-            for name, column in times.items():
-                found[name].append(_time(getattr(row, column), factor))
-    return found
+        cell = {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
+        cell |= {"num_planned": len(planned), "num_ok": statuses.count("ok")}
+        cell["row"] = rows[0][0] + 2 if rows else None  # line 1 of the file has the headings
+        cells.append(
+            cell | {"reason": next((words.index(row.cause) for _, row in rows if is_unknown(row.repeat)), None)}
+        )
+        for place, row in planned:
+            launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
+            launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
+            launch["line"] = None if is_unknown(row.line) else int(row.line)
+            launch["log"] = None if row.shown == "ok" else words.index(logs.get(row.launch))
+            launch["others"] = words.index(others[place].text) if place in others else None
+            found.append(launch | {name: _time(getattr(row, column), factor) for name, column in times.items()})
+    columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
+    return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}
 
 
 def _time(seconds: float | None, factor: float) -> str | None:
@@ -83,3 +88,11 @@ def launch_files(files: list[str], headers: list[dict], launches: pd.DataFrame) 
 def command_line(argv: list) -> str:
     """Return a command with its arguments quoted for a shell."""
     return printable(shlex.join(map(str, argv)))
+
+
+def printable(text: str, limit: int = 20_000) -> str:
+    """Return a text without control characters and lone surrogates; a longer one is cut, with a note."""
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+    return shown if len(text) <= limit else f"{shown} [cut: the first {limit:,} of {len(text):,} characters]"

@@ -1,13 +1,16 @@
-"""Numbers of a cell that no table has: memory of all benchmarks, and ranges between launches by what was timed."""
+"""Numbers that no table has: memory of all benchmarks, ranges between launches by what was timed, time of all cells."""
 
 from collections.abc import Mapping
 
 import pandas as pd
 
+from regatta.core.text import rank_time
 from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
+from regatta.report.findings import percent_number
 from regatta.store.csv_files import make_table, result_column
 from regatta.store.records import MEMORY_BYTES
 
+TIMES = ("cells_s", "warmup_s", "measuring_s")  # columns of launches.csv
 RANGE = Column(
     *("range_ratio", "between-launch range"),
     shown_as="%",
@@ -69,3 +72,21 @@ def _ranges(cells: pd.Series, seconds: pd.Series) -> pd.DataFrame:
         for cell, num, median, low, high in found.itertuples(name=None)
     ]
     return make_table(rows, DERIVED["main_ranges"])
+
+
+def cell_hours(measurements: pd.DataFrame) -> float | None:
+    """Return ranks x hours between the start and the record of cells: setup, checks, warm-up and sampling."""
+    seconds = measurements["elapsed_s"] * measurements["world_size"]
+    return float(seconds.sum() / 3600) if seconds.notna().any() else None
+
+
+def cell_time_text(measurements: pd.DataFrame, launches: pd.DataFrame, device: str) -> str:
+    """Return the cell time, with its parts if launches.csv has exactly the records of measurements.csv."""
+    hours, ranks = cell_hours(measurements), launches["nodes"] * launches["gpus_per_node"] / 3600
+    used = launches["launch"].isin(measurements["launch"].dropna())
+    total, warmup, sampling = (float((launches[name] * ranks)[used].sum()) for name in TIMES)
+    if not hours or abs(total - hours) > 1e-6 * hours:
+        return f"{rank_time(hours or 0, device)} (setup, checks, warm-up, sampling)"
+    shares = {"sampling": sampling, "warm-up": warmup, "setup and checks": total - warmup - sampling}
+    listed = ", ".join(f"{percent_number(part / total)} % {name}" for name, part in shares.items())
+    return f"{rank_time(hours, device)}: {listed}"

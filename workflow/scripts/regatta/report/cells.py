@@ -7,6 +7,7 @@ describes the block.
 import base64
 import gzip
 import json
+import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
@@ -14,8 +15,7 @@ from regatta.core.benchmarks import all_axes, axes_of, benchmark_names
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
 from regatta.kit.columns import OF_CURVE, OF_PAIR, Column, Columns
-from regatta.report.block_values import Texts, printable, rounded
-from regatta.report.cell_launches import TIMES, WORST_FIRST, add_launches, launch_files
+from regatta.report.cell_launches import TIMES, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
 from regatta.report.page import STATUSES, marked_status
 from regatta.report.rows import Row, table_rows
@@ -26,8 +26,9 @@ MOST_STATIC_ROWS = 50  # of the table without script
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 NOT_CELLS = {"cell", "search", "sort"}  # other keys of an address
 EMPTY: Mapping[str, str] = MappingProxyType({})
-FIRST_FACETS = ("model", "stack", "shape", "bucket")
+FIRST_FACETS = ("model", "stack", "shape", "bucket", "status")
 LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version", "hosts": "Nodes measured"}
+LABELS["subject"] = "Model or operation"
 CURVES = {"buckets": "train_step", "scaling_models": "train_step", "communication_models": "collective"}
 
 
@@ -130,32 +131,21 @@ def _facets(
 
     taken: keys of the data block and of an address.
     """
-    benchmarks = {cell["spec"]["benchmark"] for cell in cells}
-    fields = list(dict.fromkeys(field for name in names for field in name.parts))
-    found = {"benchmark": ("Benchmark", [cell["spec"]["benchmark"] for cell in cells], None)}
-    ranks = ranks_word(cells[0]["spec"]["device"]) if cells else "ranks"
-    labels = LABELS | {"subject": _subject_label(benchmarks), "shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
-    for field in fields:
-        raw = None if field in ("shape", "version", "hosts") else [_raw(cell["spec"], field) for cell in cells]
+    specs = [cell["spec"] for cell in cells]
+    ranks = ranks_word(specs[0]["device"]) if specs else "ranks"
+    labels = LABELS | {"shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
+    found = {"status": _facet("Status", [marked_status(status) for status in statuses], statuses)}
+    found["benchmark"] = _facet("Benchmark", [spec["benchmark"] for spec in specs])
+    for field in dict.fromkeys(field for name in names for field in name.parts):
+        raw = None if field in ("shape", "version", "hosts") else [_raw(spec, field) for spec in specs]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
         key = f"setting_{field}" if field in taken else URL_KEYS.get(field, field)
-        found[key] = (label, [name.parts.get(field) for name in names], raw)
-    if len({cell["spec"]["gpus_per_node"] for cell in cells}) > 1:  # else the shape says as much
-        found["nodes"] = (LABELS["nodes"], [str(cell["spec"]["nodes"]) for cell in cells], None)
-    facets = {"status": _facet("Status", [marked_status(status) for status in statuses], statuses)}
-    facets |= {key: _facet(label, texts, raw) for key, (label, texts, raw) in found.items()}
-    common = [
-        [facet["label"], facet["values"][0]]
-        for facet in facets.values()
-        if len(facet["values"]) == 1 and None not in facet["indices"]
-    ]
-    shown = [key for key in dict.fromkeys((*FIRST_FACETS, "status", *facets)) if key in facets]
-    return {key: facets[key] for key in shown if len(facets[key]["values"]) > 1 or key == "status"}, common
-
-
-def _subject_label(benchmarks: Collection[str]) -> str:
-    are_collectives = {benchmark == "collective" for benchmark in benchmarks}
-    return {(True,): "Operation", (False,): "Model"}.get(tuple(are_collectives), "Model or operation")
+        found[key] = _facet(label, [name.parts.get(field) for name in names], raw)
+    if len({spec["gpus_per_node"] for spec in specs}) > 1:  # else the shape says as much
+        found["nodes"] = _facet(LABELS["nodes"], [str(spec["nodes"]) for spec in specs])
+    common = [[f["label"], *f["values"]] for f in found.values() if len(f["values"]) == 1 and None not in f["indices"]]
+    shown = [key for key, facet in found.items() if len(facet["values"]) > 1 or key == "status"]
+    return {key: found[key] for key in sorted(shown, key=lambda key: (*FIRST_FACETS, *shown).index(key))}, common
 
 
 def _raw(spec: dict, field: str) -> object:
@@ -165,7 +155,7 @@ def _raw(spec: dict, field: str) -> object:
     return spec["stack"]["name"] if field == "stack" else spec.get(field, spec["parameters"].get(field))
 
 
-def _facet(label: str, texts: list[str | None], raw: list | None) -> dict:
+def _facet(label: str, texts: list[str | None], raw: list | None = None) -> dict:
     """Return a facet with sorted values. raw: as a campaign file has them; they are the values in a URL if unique."""
     known = {text: value for text, value in zip(texts, raw or texts, strict=True) if text is not None}
     values = sorted(known, key=natural)
@@ -227,6 +217,14 @@ def _numbers(
             more = {"note": column.note, "help": column.helps(device)}
             listed[key] |= {name: text for name, text in more.items() if text}
     return list(listed.values()), texts, ends
+
+
+def rounded(value: float | None) -> float | int | None:
+    """Return a number with six significant digits, an integer where it is one; None if unknown or not finite."""
+    if is_unknown(value) or not math.isfinite(value):
+        return None
+    number = float(f"{value:.6g}")
+    return int(number) if number.is_integer() and abs(number) < 1e15 else number
 
 
 def _ends(column: Column, row: Row) -> str:

@@ -97,7 +97,8 @@ KINDS = (
     ),
     Kind(
         *("interrupted", RESULT),
-        lead=("Interrupted job: {name}: {end} ({hosts}): {cause}", "Interrupted job: {name}: {end}: {cause}"),
+        lead="Interrupted job of {batch}: {end}.",
+        parts=("Job {job}.", "Hosts: {hosts}.", "{cause}"),
         term="Interrupted job",
         help="Ended before its batch was finished. Its measurements are valid; a later job continues the batch.",
     ),
@@ -107,7 +108,6 @@ KINDS = (
         help="It failed jobs of this campaign (nodes.jsonl). `clear_nodes.py` readmits it.",
     ),
 )
-ENDS = {"no_start": "no rank started", "node_failure": "a node failed", "stopped": "stopped"}
 
 
 def findings(data: ReportData) -> list[Finding]:
@@ -119,8 +119,7 @@ def findings(data: ReportData) -> list[Finding]:
         values |= {"num_failed": found[0].values["num_failed"]}
         found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings"))
     for job in data.problems.get("interrupted", []):
-        name = f"{job['batch']}, job {job['job']}" if job["job"] else job["batch"]
-        words = {"name": name, "end": ENDS.get(job["kind"], job["kind"])}
+        words = {"end": status_text(job["kind"])}
         found.append(Finding("interrupted", job, (Source(PROBLEMS, what="interrupted"),), words=words))
     nodes = data.problems.get("blamed_nodes", [])
     return found + [Finding("avoided_node", node, (Source(PROBLEMS, what="blamed_nodes"),)) for node in nodes]
