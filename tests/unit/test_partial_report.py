@@ -56,7 +56,7 @@ def test_the_campaign_file_names_the_results_folder(results, tmp_path):
     (tmp_path / "-my.yaml").write_text(text)
     done = rebuild("-my.yaml", tmp_path)
     assert (done.returncode, done.stdout) == (0, "results/laptop/report.html\n"), done.stderr
-    assert "Partial" in head_of(results / "report.html")
+    assert "Incomplete" in head_of(results / "report.html")
 
 
 @pytest.mark.parametrize(

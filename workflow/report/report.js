@@ -135,7 +135,7 @@ function strips(launches, width) {
 
 /** Return an element. children: elements or texts; what is null is left out. */
 function make(tag, attributes = {}, ...children) {
-  const isSvg = ["svg", "line", "rect", "text"].includes(tag);
+  const isSvg = ["svg", "line", "rect", "text", "title"].includes(tag);
   const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "onclick") element.addEventListener("click", value);
@@ -399,19 +399,16 @@ function addMarks(block, root, marks, groups) {
 function addButton(block, element, cells) {
   const isOne = cells.length === 1;
   const name = isOne ? block.cells.name[cells[0]] : `${cells.length} cells`;
-  if (!element.matches("tr, li")) setTip(element, isOne ? `${name}\n${mainNumber(block, cells[0])}` : name);
+  const tip = isOne ? `${name}\n${mainNumber(block, cells[0])}` : name;
+  if (element.closest("svg")) element.append(make("title", {}, tip));
+  else if (!element.matches("tr, li")) element.title = tip;
   if (element.closest("svg") || element.matches("a, button")) return;
   const host = element.matches("tr") ? element.cells[0] : element;
-  const button = { type: "button", class: "open-cell" };
-  if (!host.querySelector("a, button, details, summary, p, ul, pre, br")) {
-    host.append(make("button", button, ...host.childNodes));
-  } else if (isOne) host.append(" ", make("button", { ...button, class: "open-cell more", "aria-label": `Details of ${name}` }, "Details"));
-  else host.append(" ", make("button", { ...button, class: "open-cell more" }, name));
-}
-
-function setTip(element, text) {
-  if (!element.closest("svg")) element.title = text;
-  else element.append(Object.assign(document.createElementNS("http://www.w3.org/2000/svg", "title"), { textContent: text }));
+  if (host.querySelector("a, button, details, summary, p, ul, pre, br")) {
+    const label = isOne ? `Details of ${name}` : null;
+    const more = { type: "button", class: "open-cell more", "aria-label": label };
+    host.append(" ", make("button", more, isOne ? "Details" : name));
+  } else host.append(make("button", { type: "button", class: "open-cell" }, ...host.childNodes));
 }
 
 function noteOf(element) {
@@ -500,7 +497,7 @@ function cellButton(block, cell, open) {
 
 function distribution({ cells, launches, times }, cell, all) {
   const [width, left, height] = [330, 60, 22 * all.length];
-  const quantilesOf = (launch) => Object.fromEntries(Object.keys(times).map((name) => [name, launches[name]?.[launch]]));
+  const quantilesOf = (launch) => Object.fromEntries(times.map(([name]) => [name, launches[name]?.[launch]]));
   const drawn = strips(all.map(quantilesOf), width);
   if (!drawn) return null;
   const unit = cells.time_unit[cell];
@@ -525,16 +522,16 @@ function distribution({ cells, launches, times }, cell, all) {
 
 function launchTable({ cells, launches, times, words, files }, cell, all) {
   if (!all.length) return null;
-  const names = Object.keys(times).filter((name) => all.some((launch) => launches[name]?.[launch]));
+  const known = times.filter(([name]) => all.some((launch) => launches[name]?.[launch]));
   const rows = all.map((launch) => {
     const file = files.names[launches.file[launch]];
     const hosts = files.hosts[launches.file[launch]];
     const link = file && [make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`), ` line ${launches.line[launch]}`];
     const record = make("span", { class: "id" }, link ?? "n/a", hosts && ` on ${hosts}`);
-    const values = names.map((name) => launches[name][launch] ?? "n/a");
+    const values = known.map(([name]) => launches[name][launch] ?? "n/a");
     return [String(launches.launch[launch]), make("span", {}, words[launches.status[launch]]), ...values, record];
   });
-  const heads = names.map((name) => `${times[name]} (${cells.time_unit[cell]})`);
+  const heads = known.map(([, label]) => `${label} (${cells.time_unit[cell]})`);
   const caption = "Pipelined: in windows. Quantiles: synchronized iterations";
   return part("Launches", tableOf(caption, ["launch", "status", ...heads, "record"], rows));
 }

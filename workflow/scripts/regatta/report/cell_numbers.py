@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from regatta.core.text import rank_time
-from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns
 from regatta.report.findings import percent_number
-from regatta.store.csv_files import make_table, result_column
+from regatta.store.csv_files import result_column
 from regatta.store.records import MEMORY_BYTES
 
 TIMES = ("cells_s", "warmup_s", "measuring_s")  # columns of launches.csv
@@ -54,24 +54,20 @@ def with_derived(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     ok = measurements[measurements["status"] == "ok"]
     calls = ok[ok["cell"].isin(tables["collectives"].dropna(subset="pipelined_s")["cell"])]
     runs = tables["epochs"].groupby(["cell", "repeat"], as_index=False)["epoch_s"].sum()
-    totals = _ranges(runs["cell"], runs["epoch_s"])
+    totals = _ranges(runs, "epoch_s")
     return {
         **tables,
         "peaks": ok[["cell", *MEMORY_BYTES]].groupby("cell", as_index=False).max(),
         "main_ranges": pd.concat([ranges[~ranges["cell"].isin(totals["cell"])], totals]),
-        "blocking_ranges": _ranges(calls["cell"], calls["p50_s"]),
+        "blocking_ranges": _ranges(calls, "p50_s"),
     }
 
 
-def _ranges(cells: pd.Series, seconds: pd.Series) -> pd.DataFrame:
+def _ranges(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return (maximum - minimum) / median of each cell with two known times or more."""
-    by_cell = seconds.loc[cells.index].dropna().astype(float).groupby(cells)
-    found = by_cell.agg(["count", "median", "min", "max"]).query("count > 0")
-    rows = [
-        {"cell": cell, "range_ratio": (high - low) / median if num > 1 else None}
-        for cell, num, median, low, high in found.itertuples(name=None)
-    ]
-    return make_table(rows, DERIVED["main_ranges"])
+    by_cell = rows.dropna(subset=column).groupby("cell")[column]
+    ratios = ((by_cell.max() - by_cell.min()) / by_cell.median()).where(by_cell.count() > 1)
+    return ratios.astype(REAL).rename("range_ratio").reset_index()
 
 
 def cell_hours(measurements: pd.DataFrame) -> float | None:

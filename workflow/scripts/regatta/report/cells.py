@@ -22,7 +22,6 @@ from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
 
-MOST_STATIC_ROWS = 50  # of the table without script
 URL_KEYS = {"subject": "model", "bucket_cap_mb": "bucket"}  # other facets have the name of their field
 NOT_CELLS = {"cell", "search", "sort"}  # other keys of an address
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -81,7 +80,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         "ends": ends,
         "order": default_order(columns, facets, statuses),
         "launches": launches,
-        "times": TIMES,
+        "times": list(TIMES.items()),
         "files": launch_files(files.all, data.headers, tables["launches"]),
         "comparisons": _comparisons(table_rows(tables["comparisons"]), places, declared["comparisons"], data.device),
         "curves": curves,
@@ -270,30 +269,3 @@ def _curves(rows: list[dict], tables: Mapping, declared: Mapping[str, Columns], 
                 lines[index] += found.get(tuple(row.get(name) for name in names), ())
     curves = {curve: place for place, curve in enumerate(dict.fromkeys(filter(None, lines)))}
     return [curves.get(curve) for curve in lines], list(curves)
-
-
-# The table of a page without script.
-
-
-def static_rows(block: dict) -> dict:
-    """Return headings, rows (index, texts), marks by index, number of cells, and (label, definition) of columns.
-
-    At most MOST_STATIC_ROWS rows, in the default order.
-    """
-    shown = [column for column in block["columns"] if column["is_shown"]]
-    chosen, words = block["order"][:MOST_STATIC_ROWS], block["words"]
-    return {
-        "columns": shown,
-        "rows": [(index, [_text(block, column, index) for column in shown]) for index in chosen],
-        "marks": {index: words[word] for index in chosen if (word := block["cells"]["invalid"][index]) is not None},
-        "num_cells": len(block["order"]),
-        "definitions": [(column["label"], column["help"]) for column in block["columns"] if "help" in column],
-    }
-
-
-def _text(block: dict, column: dict, index: int) -> str:
-    """Return the text of one cell's column, as the script shows it."""
-    key, kind = column["key"], column["kind"]
-    value = (block["texts"] if kind == "number" else block["cells"])[key][index]
-    text = block["facets"][key]["values"][value] if kind == "facet" and value is not None else value
-    return UNKNOWN if text is None else text

@@ -261,7 +261,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),
         "cell_data": cells.encoded(block),
-        "static": cells.static_rows(block),
+        "block": block,
         "downloads": downloads.result(),
     }
 

@@ -97,16 +97,10 @@ KINDS = (
     ),
     Kind(
         *("interrupted", RESULT),
-        lead="Interrupted job of {batch}: {end}.",
+        lead="Interrupted job: {batch}, {end}; its measurements are valid, and a later job continues the batch.",
         parts=("Job {job}.", "Hosts: {hosts}.", "{cause}"),
-        term="Interrupted job",
-        help="Ended before its batch was finished. Its measurements are valid; a later job continues the batch.",
     ),
-    Kind(
-        *("avoided_node", RESULT, "Avoided node: {text}"),
-        term="Avoided node",
-        help="It failed jobs of this campaign (nodes.jsonl). `clear_nodes.py` readmits it.",
-    ),
+    Kind("avoided_node", RESULT, "Avoided node: {text}. It failed jobs of this campaign; clear_nodes.py readmits it."),
 )
 
 
@@ -146,9 +140,8 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         words |= {f"{name}_ratio": Value(SHARE, hours[name] / hours["total"]) for name in ("idle", "measuring")}
         words["idle"] = rank_time(idle, data.device, longer)
     if failed:
-        most = max(
-            (one for one in groups_of(data) if one["status"] not in NO_RECORD), key=lambda one: len(one["items"])
-        )
+        groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]
+        most = max(groups, key=lambda group: len(group["items"]))
         num, hosts = len(most["items"]), most["hosts"]
         host = hosts[0][0] if len(hosts) == 1 and hosts[0][1] == num else None
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
