@@ -220,7 +220,7 @@ def test_bucket_prediction_and_rejected_fit_belong_to_the_cells_of_their_curve()
     curve = column(block, "curve")
     assert (curve[0], curve[1]) == (None, curve[2])
     lines = dict(block["curves"][curve[1]])
-    assert lines["Fastest bucket (MiB)"] == "25"
+    assert lines["Fastest bucket (MiB)"] == "25.0"
     assert "all_reduce" in lines["No prediction"]
     assert "3" in lines["Fitted model"]
     assert "Predicted bucket (MiB)" not in lines

@@ -52,16 +52,10 @@ PREDICTED = ("predicted_bucket_mib", "predicted_low_mib", "predicted_high_mib")
 CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
 BEST = "the fastest, and its `step_s`. Empty if fewer than two"
 OTHERS = "the others that may be the best, or `none`. Empty if undecided"
-
-
-def best_text(row: object) -> str:
-    return f"{row.best_bucket_cap_mb:g}"
-
-
 BUCKETS = Columns(
     *(Column(name, type=CELL[name]) for name in GROUP),
     Column("num_buckets", type=WHOLE, help="number of measured bucket sizes"),
-    Column("best_bucket_cap_mb", "fastest bucket (MiB)", text=best_text, group=OF_CURVE, help=BEST),
+    Column("best_bucket_cap_mb", "fastest bucket", group=OF_CURVE, help=BEST),
     Column("best_step_s", help=BEST),
     Column("indistinguishable_mb", "within noise of it (MiB)", TEXT, group=OF_CURVE, help=OTHERS),
     Column("gradient_bytes", type=WHOLE, help="s"),
