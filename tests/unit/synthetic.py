@@ -442,14 +442,14 @@ def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables
     """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
     from regatta.store.csv_files import COLLECTED, make_table
     from regatta.topics.base import ReportData
-    from regatta.topics.catalog import COLUMNS_OF_CELLS, TABLES, topics_of
+    from regatta.topics.catalog import COLUMNS, TABLES, topics_of
 
     problems = tables.pop("problems", {"corrupt": [], "invalid": []})
     preflight = tables.pop("preflight", None)
     empty = {name: make_table([], spec.columns) for name, spec in TABLES.items()}
     empty |= {name: make_table([], columns) for name, columns in COLLECTED.items()}
     tables = {**empty, **tables, "measurements": measurements}
-    more = {"columns": COLUMNS_OF_CELLS, "topics": tuple(topics_of(campaign))}
+    more = {"columns": COLUMNS, "topics": tuple(topics_of(campaign))}
     return ReportData(campaign, tables, list(headers), problems, Path("launches"), preflight, **more)
 
 

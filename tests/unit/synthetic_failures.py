@@ -5,6 +5,7 @@ from pathlib import Path
 
 from synthetic import CLUSTER, cluster_campaign, write_results
 
+SKIPPED = "message_bytes x ranks does not fit in 94.99 GiB"
 HELD_BACK = "the preflight failed stack bound: NCCL uses Socket; required_network is AWS Libfabric"
 # (status, phase, cause) of one repeat of one cell each; words of run/causes.py and of the ranks' programs.
 CAUSES = (
@@ -33,7 +34,7 @@ srun: error: n5: task 17: Segmentation fault (core dumped)
 def write_failing(folder: Path) -> Path:
     """Write the results folder: each of CAUSES, cells that were never reached, a batch that was stopped. Returns it."""
     campaign = cluster_campaign(repeats=2)
-    campaign["skipped"] = [campaign["cells"].pop() | {"reason": "message_bytes x ranks does not fit in 94.99 GiB"}]
+    campaign["skipped"] = [campaign["cells"].pop() | {"reason": SKIPPED}]
     slots = [(cell["id"], 0) for cell in campaign["cells"] if cell["spec"]["nodes"] == 8]
     faults = dict(zip(slots, CAUSES, strict=False))
     more = [(cell["id"], repeat) for cell in campaign["cells"][8:12] for repeat in (0, 1)]

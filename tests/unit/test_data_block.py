@@ -2,29 +2,32 @@
 
 import base64
 import json
+import re
 import zlib
 
-import pandas as pd
 import pytest
 from synthetic import analyse, collective_cell, make_campaign, make_cell, report_data, train_cell, write_laptop
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from test_training_runs import write_store
 
+from regatta.core.verdicts import verdict_text
 from regatta.kit.findings import FAIR, LOW, NOTE
+from regatta.report.cell_launches import TIMES
 from regatta.report.cells import (
-    MOST_STATIC_ROWS,
     campaign_cells,
     cell_indices,
     data_block,
     decoded,
     encoded,
-    static_rows,
 )
 from regatta.report.findings import Finding
-from regatta.report.page import load_template
+from regatta.report.page import load_template, marked_status
+from regatta.report.rows import table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics.catalog import make_tables, marks, warnings_by_cell
+from regatta.topics.comparison.tables import RATIO
+from regatta.topics.scaling.tables import STEP
 
 TIME = "2026-11-21T23:00:00Z"
 STACKS = ("contained", "bound")
@@ -91,12 +94,9 @@ def test_cells_keep_the_order_of_the_campaign_and_skipped_ones_come_last(block):
 def test_numbers_are_those_of_the_tables_in_the_unit_of_their_label(block):
     # Geometric means of 100, 102 and 104 ms, and of 110, 120.0004 and 130 ms.
     assert column(block, "step_ms") == [101.987, 119.722, 200, None, None]
-    table = small().tables["scaling"].set_index("cell").loc[column(block, "id")[:3]]
-    for end in ("low", "high"):
-        found = [None if value is None else value / 1e3 for value in column(block, f"step_ms_{end}")[:3]]
-        assert found == [None if pd.isna(s) else pytest.approx(s, rel=1e-5) for s in table[f"step_{end}_s"]]
-    kinds = [None if kind is None else block["texts"]["intervals"][kind] for kind in column(block, "step_ms_interval")]
-    assert kinds == ["interval", "interval", "single", None, None]
+    rows = table_rows(small().tables["scaling"].set_index("cell", drop=False).loc[column(block, "id")[:3]])
+    assert block["texts"]["step_ms"] == [*(STEP.cell(row) for row in rows), None, None]
+    assert block["ends"]["step_ms"] == [*(STEP.ends(row) for row in rows[:2]), "", None, None]
     # 8 samples / 0.101987 s; 8 / 0.119722 s; 8 / 0.2 s.
     assert column(block, "throughput_per_rank") == [78.4414, 66.8216, 40, None, None]
     # A million samples at 40 samples/s and GPU: 25,000 s, 6.94444 hours.
@@ -109,7 +109,6 @@ def test_numbers_are_those_of_the_tables_in_the_unit_of_their_label(block):
     assert column(block, "busbw")[3] == 0.0225412
     assert column(block, "range_percent") == [3.92157, 16.6666, None, 100, None]
     assert column(block, "peak_allocated_mib") == [None, 1024, None, None, None]
-    assert column(block, "num_launches") == [3, 3, 1, 3, None]
 
 
 def test_the_status_of_a_cell_is_the_worst_of_its_repeats(block):
@@ -118,7 +117,8 @@ def test_the_status_of_a_cell_is_the_worst_of_its_repeats(block):
     assert status["names"] == ["ok", "failed", "skipped"]
     assert column(block, "num_ok") == [3, 3, 1, 3, 0]
     assert column(block, "num_planned") == [3, 3, 3, 3, 0]
-    assert block["texts"]["causes"][column(block, "reason")[4]] == "needs 1 rank"
+    assert block["texts"]["num_ok"] == ["3/3", "3/3", "1/3", "3/3", "–"]
+    assert block["words"][column(block, "reason")[4]] == "needs 1 rank"
 
 
 def test_facets_are_the_settings_that_vary_and_the_others_are_common(block):
@@ -139,33 +139,33 @@ def test_facets_are_the_settings_that_vary_and_the_others_are_common(block):
 def test_a_parameter_may_be_named_like_another_column():
     cells = [make_cell("other", 1, 2, {"name": name, "status": 1, "bucket": name}) for name in ("a", "b")]
     block = data_block(data_of([(cell, [{"p50_s": 0.1}]) for cell in cells]))
-    assert column(block, "name") == ["other · 1×2 processes · a · a", "other · 1×2 processes · b · b"]
+    assert [name.split(" · ")[2:] for name in column(block, "name")] == [["a", "a"], ["b", "b"]]
     assert block["facets"]["setting_name"]["values"] == ["a", "b"]
     assert column(block, "setting_name") == [0, 1]
     assert column(block, "median_ms") == [100, 100]  # a benchmark without a table has the times of its launches
 
 
 def test_launches_stand_cell_after_cell_with_status_cause_log_and_place(block):
-    launches, texts = block["launches"], block["texts"]
-    assert launches["repeat"] == [0, 1, 2] * 4
-    assert [texts["statuses"][index] for index in launches["status"][6:9]] == [
-        *("✗ timed out while measuring", "✗ failed during setup", "✓ ok")
-    ]
-    assert [texts["causes"][index] for index in launches["cause"][6:8]] == ["slow", HOSTILE]
+    launches, words = block["launches"], block["words"]
+    assert launches["launch"] == [1, 2, 3] * 4
+    statuses = [marked_status("timeout", "measure"), marked_status("failed", "setup"), marked_status("ok")]
+    assert [words[index] for index in launches["status"][6:9]] == statuses
+    assert [words[index] for index in launches["cause"][6:8]] == ["slow", HOSTILE]
     assert launches["cause"][8] is None
     log = "batches/n01g02-0123456789ab/logs/n01g02-0123456789ab-l001-a00.log"
-    assert texts["logs"][launches["log"][7]] == log
+    assert words[launches["log"][7]] == log
     assert launches["log"][:6] == [None] * 6
     assert launches["line"][6:9] == [7, 9, 7]
-    assert texts["files"][launches["file"][7]] == "n01g02-0123456789ab-l001-a00"
-    assert launches["p50_ms"] == [100, 102, 104, 110, 120, 130, None, None, 200, 0.1, 0.2, 0.3]
+    assert block["files"]["names"][launches["file"][7]] == "n01g02-0123456789ab-l001-a00"
+    assert column(block, "time_unit") == ["ms", "ms", "ms", "µs", "s"]
+    steps = ["100.0", "102.0", "104.0", "110.0", "120.0", "130.0", None, None, "200.0"]
+    assert launches["p50"] == [*steps, "100.0", "200.0", "300.0"]
 
 
 def test_a_large_campaign_has_only_the_medians_of_a_launch(monkeypatch):
-    assert {"min_ms", "p50_ms", "p95_ms", "max_ms"} <= set(data_block(small())["launches"])
+    assert {"min", "p50", "p95", "max"} <= set(data_block(small())["launches"])
     monkeypatch.setattr("regatta.report.cell_launches.MOST_LAUNCHES_WITH_QUANTILES", 12)
-    names = set(data_block(small())["launches"])
-    assert {name for name in names if name.endswith("_ms")} == {"p50_ms", "window_ms"}
+    assert data_block(small())["launches"].keys() & TIMES.keys() == {"p50", "window"}
 
 
 def test_rows_are_the_lines_of_measurements_csv():
@@ -176,41 +176,37 @@ def test_rows_are_the_lines_of_measurements_csv():
     assert all(lines[row - 1] != cell for cell, row in zip(column(block, "id"), column(block, "row"), strict=True))
 
 
-def test_comparisons_are_those_of_the_table():
-    steps = {"contained": (0.100, 0.101, 0.102), "bound": (0.110, 0.111, 0.112)}
+def compared(steps):
+    """Return data of cells of two stacks that differ. steps: seconds of each launch by stack."""
     cells = [train_cell("resnet18", 1, 2, stack=stack) for stack in STACKS]
     cells[1]["spec"]["stack"]["binds"] = ["/a:/b"]
     launches = [
         (cell, [{"p50_s": s, "window_step_s": s} for s in steps[stack]])
         for cell, stack in zip(cells, STACKS, strict=True)
     ]
-    data = data_of(launches, versus={"axis": "stack", "reference": "contained", "margin": 0.05})
-    found, table = (block := data_block(data))["comparisons"], data.tables["comparisons"]
+    return data_of(launches, versus={"axis": "stack", "reference": "contained", "margin": 0.05})
+
+
+def test_comparisons_are_those_of_the_table():
+    data = compared({"contained": (0.100, 0.101, 0.102), "bound": (0.110, 0.111, 0.112)})
+    found, [row] = data_block(data)["comparisons"], table_rows(data.tables["comparisons"])
     assert (found["cell"], found["reference"]) == ([1], [0])
+    lines = dict(found["lines"][0])
+    [ratio] = [label for label in lines if label.endswith("bound / contained")]
     # Launches of one batch are paired: the geometric mean of 0.110 / 0.100, 0.111 / 0.101 and 0.112 / 0.102.
-    assert (found["ratio"], found["low"]) == ([1.09902], [pytest.approx(table["time_low_ratio"].iloc[0], rel=1e-5)])
-    assert found["p_adjusted"] == [pytest.approx(table["p_adjusted"].iloc[0], rel=1e-5)]
-    assert block["texts"]["words"][found["verdict"][0]] == table["verdict"].iloc[0] == "slower"
-    assert block["texts"]["words"][found["reference_value"][0]] == "contained"
+    assert lines[ratio] == f"{RATIO.cell(row)} {RATIO.ends(row)}"
+    assert lines[ratio].startswith("1.099 [")
+    assert (lines["Verdict"], lines["Launches"], lines["Margin (%)"]) == ("slower", "3", "5.00")
+    assert float(lines["P, corrected"]) == pytest.approx(row.p_adjusted, rel=1e-2)
 
 
 def test_the_drawer_says_slower_where_only_the_margin_is_not_settled():
     """Ten pairs of one batch with ratios 1.045 to 1.063: 1.05 is in the interval, 1 far outside."""
     base = [0.100 + 0.001 * i for i in range(10)]
-    steps = {"contained": base, "bound": [(1.045 + 0.002 * i) * s for i, s in enumerate(base)]}
-    cells = [train_cell("resnet18", 1, 2, stack=stack) for stack in STACKS]
-    cells[1]["spec"]["stack"]["binds"] = ["/a:/b"]
-    launches = [
-        (cell, [{"p50_s": s, "window_step_s": s} for s in steps[stack]])
-        for cell, stack in zip(cells, STACKS, strict=True)
-    ]
-    data = data_of(launches, versus={"axis": "stack", "reference": "contained", "margin": 0.05})
-    found = (block := data_block(data))["comparisons"]
-    assert list(data.tables["comparisons"]["verdict"]) == ["inconclusive"]
-    assert found["p_value"][0] < 1e-6
-    text = block["texts"]["words"][found["verdict"][0]]
-    assert text.startswith("5.0–5.8 % slower")
-    assert "may or may not exceed the 5 % margin" in text
+    data = compared({"contained": base, "bound": [(1.045 + 0.002 * i) * s for i, s in enumerate(base)]})
+    [row] = table_rows(data.tables["comparisons"])
+    assert (row.verdict, row.p_value < 1e-6) == ("inconclusive", True)
+    assert dict(data_block(data)["comparisons"]["lines"][0])["Verdict"] == verdict_text(row)
 
 
 def test_bucket_prediction_and_rejected_fit_belong_to_the_cells_of_their_curve():
@@ -221,15 +217,13 @@ def test_bucket_prediction_and_rejected_fit_belong_to_the_cells_of_their_curve()
         for cell, step in ((single, 0.1), (buckets[0], 0.2), (buckets[1], 0.15))
     ]
     block = data_block(data_of(launches))
-    rows, words = column(block, "prediction"), block["texts"]["words"]
-    assert rows[0] is None
-    assert rows[1] == rows[2] == 0
-    assert block["predictions"]["best_mib"] == [25]
-    assert "no fp32 all_reduce was measured" in words[block["predictions"]["reason"][0]]
-    refusals = [None if index is None else words[index] for index in column(block, "rejected_fit")]
-    assert refusals[0] is None
-    assert refusals[1] == refusals[2]
-    assert "a fit needs 3" in refusals[1]
+    curve = column(block, "curve")
+    assert (curve[0], curve[1]) == (None, curve[2])
+    lines = dict(block["curves"][curve[1]])
+    assert lines["Fastest bucket (MiB)"] == "25.0"
+    assert "all_reduce" in lines["No prediction"]
+    assert "3" in lines["Fitted model"]
+    assert "Predicted bucket (MiB)" not in lines
 
 
 def test_training_runs_and_batch_norms_have_their_times(tmp_path):
@@ -240,20 +234,19 @@ def test_training_runs_and_batch_norms_have_their_times(tmp_path):
     block = data_block(analyse(tmp_path))
     assert column(block, "total_s") == [3, None]
     assert column(block, "both_passes_us") == [None, 447.214]
-    assert (column(block, "both_passes_us_low")[1], column(block, "both_passes_us_high")[1]) == (400, 500)
+    assert block["ends"]["both_passes_us"] == [None, "(400 to 500)"]
     assert column(block, "accuracy_percent") == [10, None]
     assert column(block, "peak_allocated_mib") == [162.219, 0.00634766]  # 170,099,200 B and 6,656 B
-    assert block["rank"] == "process"
     assert "median_ms" not in block["cells"]
 
 
 def test_the_list_of_columns_names_every_number_with_its_unit(block):
     listed = {entry["key"]: entry for entry in block["columns"]}
-    assert listed["throughput_per_rank"]["label"] == "Throughput per GPU (samples/s)"
-    assert listed["cost_hours_per_million_samples"]["label"] == "Cost (GPU hours per million samples)"
+    assert listed["throughput_per_rank"]["label"].endswith("(samples/s)")
+    assert "GPU hours" in listed["cost_hours_per_million_samples"]["label"]
     assert [key for key, entry in listed.items() if entry["kind"] == "facet"] == list(block["facets"])
     assert set(listed) <= set(block["cells"])
-    assert all(len(values) == 5 for values in block["cells"].values())
+    assert all(len(values) == 5 for part in ("cells", "texts", "ends") for values in block[part].values())
     assert len({len(values) for values in block["launches"].values()}) == 1
 
 
@@ -267,23 +260,12 @@ def test_the_same_results_give_the_same_text_and_it_decodes_to_the_block(block):
 def test_a_campaign_without_a_cell_has_an_empty_block():
     block = data_block(data_of([]))
     assert block["cells"]["id"] == []
-    assert static_rows(block)["rows"] == []
+    assert block["order"] == []
 
 
-def test_rows_without_script_are_failed_cells_then_the_least_efficient_ones(block):
-    static = static_rows(block)
-    assert [index for index, _ in static["rows"]] == [2, 1, 0, 3, 4]
-    texts = dict(zip((entry["key"] for entry in static["columns"]), dict(static["rows"])[2], strict=True))
-    assert texts["status"] == "✗ failed"
-    assert texts["num_ok"] == "1/3"
-    assert texts["step_ms"] == "200"
-    assert texts["efficiency_percent"] == "n/a"
-
-
-def test_without_script_at_most_fifty_rows_are_shown():
-    cells = [(train_cell("resnet18", 1, 1, batch_size=batch), [{"window_step_s": 0.1}]) for batch in range(1, 61)]
-    static = static_rows(data_block(data_of(cells)))
-    assert (len(static["rows"]), static["num_cells"]) == (MOST_STATIC_ROWS, 60)
+def test_the_table_lists_failed_cells_then_the_least_efficient_ones(block):
+    assert block["order"] == [2, 1, 0, 3, 4]
+    assert block["texts"]["efficiency_percent"][2] is None
 
 
 def test_a_template_turns_cells_into_indices():
@@ -294,8 +276,9 @@ def test_a_template_turns_cells_into_indices():
     assert template.render(cell_indices=indices, cells=["c", "gone", "a", "c"]) == "7|2 0"
     assert template.render(cells=["a"]) == "|"
     drawing = load_template("macros.html.j2").environment.from_string("{{ svg | cell_marks }}")
-    svg = '<g data-cell="a"/><g data-cell="gone"/><g data-line="a b"/><g data-line="a gone"/>'
-    assert drawing.render(svg=svg, cell_indices=indices) == '<g data-cell="0"/><g/><g data-line="0 7"/><g/>'
+    marks = ('data-cell="a"', 'data-cell="gone"', 'data-line="a b"', 'data-line="a gone"')
+    drawn = drawing.render(svg="".join(f"<g {mark}/>" for mark in marks), cell_indices=indices)
+    assert re.findall("<g ?(.*?)/>", drawn) == ['data-cell="0"', "", 'data-line="0 7"', ""]
 
 
 def test_the_page_of_a_laptop_marks_rows_and_failures_with_their_cells(tmp_path):
@@ -319,13 +302,13 @@ def test_a_cell_has_the_subjects_of_the_warnings_on_it():
     )
     warned = [{"text": text, "rank": rank, "finding": Finding("k", {}, (), cells)} for text, rank, cells in said]
     block = data_block(data, warnings_by_cell(warned), marks(data, warned))
-    words, indices = block["texts"]["words"], block["cells"]["warning"]
-    assert [words[index] for index in indices[:2]] == [
-        "Outliers; Few launches.",
-        "⚠ Outliers; Shared hosts; Few launches.",
+    words, indices = block["words"], block["cells"]["warning"]
+    assert [words[index].split("; ") for index in indices[:2]] == [
+        ["Outliers", "Few launches."],
+        ["⚠ Outliers", "Shared hosts", "Few launches."],
     ]
     num_skipped = len(data.campaign["skipped"])
     assert {words[index] for index in indices[2 : len(indices) - num_skipped]} == {"Few launches."}
     # A note marks no cell, nor does what concerns more than a fifth of them.
-    assert static_rows(block)["marks"] == {1: "Shared hosts"}
+    assert words[block["cells"]["invalid"][1]] == "Shared hosts"
     assert [index is None for index in block["cells"]["invalid"]] == [place != 1 for place in range(len(indices))]

@@ -1,22 +1,24 @@
 """Failures grouped by cause: what counts as one cause, and which part of its log is shown."""
 
-import html
 import re
 from pathlib import Path
 
 import pytest
-from synthetic import make_campaign, make_report, report_data
-from synthetic_failures import CAUSES, LOG, write_failing
+from synthetic import analyse, make_campaign, report_data
+from synthetic_failures import CAUSES, LOG, SKIPPED, write_failing
 
-from regatta.core.text import PHASE_WORDS, status_text
+from regatta.core.text import PHASE_WORDS
+from regatta.kit.columns import TEXT
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.failures import (
     FAILURES,
     PLACE,
     STATUSES,
+    TOPIC,
     failure_groups,
     failures_table,
     findings,
+    groups_of,
     skipped_groups,
 )
 from regatta.topics.timeline import TIMELINE
@@ -30,7 +32,8 @@ def failures(*rows, **columns):
     found = [dict(zip(names, row, strict=True)) for row in rows]
     for name, values in columns.items():
         found = [row | {name: value} for row, value in zip(found, values, strict=True)]
-    return make_table(found, FAILURES | {name: MEASUREMENTS[name] for name in PLACE})
+    more = {name: MEASUREMENTS[name] for name in PLACE} | dict.fromkeys(("subject", "hosts"), TEXT)
+    return make_table(found, FAILURES | more)
 
 
 def test_causes_that_differ_in_their_numbers_are_one():
@@ -41,76 +44,55 @@ def test_causes_that_differ_in_their_numbers_are_one():
         ("b", 0, "out_of_memory", "warmup", OOM.format(16), None),
     )
     groups = failure_groups(table)
-    assert [(g["phase"], g["cause"], g["messages"], len(g["items"])) for g in groups] == [
-        ("setup", OOM.format(16), "2 messages, identical except for numbers (most frequent shown)", 3),
-        ("warmup", OOM.format(16), "", 1),
-    ]  # fmt: skip
+    assert [(g["phase"], g["cause"], g["num_messages"], len(g["items"])) for g in groups] == [
+        ("setup", OOM.format(16), 2, 3),
+        ("warmup", OOM.format(16), 1, 1),
+    ]
 
 
-def test_the_reporting_rank_is_separated_from_the_cause():
-    table = failures(
-        ("a", 0, "failed", "measure", "rank 3 on host n1: Connection reset", None),
-        ("a", 1, "failed", "measure", "rank 5 on host n2: Connection reset", None),
-    )
-    [group] = failure_groups(table)
-    assert (group["cause"], group["hosts"]) == ("Connection reset", [("n1", 1), ("n2", 1)])
-    assert [item["where"] for item in group["items"]] == ["rank 3 on host n1", "rank 5 on host n2"]
-
-
-def killed(*ends):
-    """Return the one group of measurements that ranks on hosts ended."""
-    table = failures(*(
-        ("a", i, "failed", "measure", f"rank {rank} on {host} was killed by SIGSEGV", None) for i, (rank, host) in enumerate(ends)
-    ))  # fmt: skip
-    [group] = failure_groups(table)
-    return group
-
-
-def test_wordings_that_are_equally_common_have_no_most_frequent_one_and_share_their_host():
-    group = killed((17, "n5"), (3, "n5"), (4, "n5"))
-    assert (group["messages"], group["hosts"]) == ("3 messages, identical except for numbers (one shown)", [("n5", 3)])
-    assert killed((17, "n5"))["messages"] == ""
-
-
-def test_a_host_is_no_number_and_two_of_them_are_one_group_that_lists_both():
-    group = killed((3, "n10"), (3, "n7"), (3, "n10"))
-    assert group["hosts"] == [("n7", 1), ("n10", 2)]
-    assert group["cause"] == "rank 3 on n10 was killed by SIGSEGV"
-    table = failures(
-        ("a", 0, "node_failure", None, "Slurm ended the job: a node failed (n6)", None),
-        ("a", 1, "node_failure", None, "Slurm ended the job: a node failed (gpu-a)", None),
-    )
-    [group] = failure_groups(table)
-    assert group["hosts"] == [("gpu-a", 1), ("n6", 1)]
+@pytest.mark.parametrize(
+    ("causes", "cause", "num_messages", "hosts", "where"),
+    [
+        (
+            ("rank 3 on host n1: Connection reset", "rank 5 on host n2: Connection reset"),
+            *("Connection reset", 1, [("n1", 1), ("n2", 1)], ["rank 3 on host n1", "rank 5 on host n2"]),
+        ),
+        (
+            [f"rank {rank} on n5 was killed by SIGSEGV" for rank in (17, 3, 4)],
+            *("rank 17 on n5 was killed by SIGSEGV", 3, [("n5", 3)], [None] * 3),
+        ),
+        (
+            [f"rank 3 on {host} was killed by SIGSEGV" for host in ("n10", "n7", "n10")],
+            *("rank 3 on n10 was killed by SIGSEGV", 1, [("n7", 1), ("n10", 2)], [None] * 3),
+        ),
+        (
+            [f"Slurm ended the job: a node failed ({host})" for host in ("n6", "gpu-a")],
+            *("Slurm ended the job: a node failed (gpu-a)", 1, [("gpu-a", 1), ("n6", 1)], [None] * 2),
+        ),
+    ],
+)
+def test_ranks_hosts_and_numbers_make_no_other_cause(causes, cause, num_messages, hosts, where):
+    rows = [("a", repeat, "failed", "measure", text, None) for repeat, text in enumerate(causes)]
+    [group] = failure_groups(failures(*rows))
+    assert (group["cause"], group["num_messages"], group["hosts"]) == (cause, num_messages, hosts)
+    assert [item["where"] for item in group["items"]] == where
 
 
 def test_a_group_has_its_shapes_stacks_and_the_hosts_of_its_launches_if_no_cause_names_one():
-    rows = [
-        ("a", 0, "timeout", None, "late", None),
-        ("a", 1, "timeout", None, "late", None),
-        ("b", 0, "timeout", None, "late", None),
-    ]
+    rows = [(cell, repeat, "timeout", None, "late", None) for cell, repeat in (("a", 0), ("a", 1), ("b", 0))]
     places = {"nodes": (16, 2, 2), "gpus_per_node": (4, 4, 4), "stack": ("bound", "host", "host")}
-    table = failures(*rows, **places, launch=("l1", "l2", None))
-    [group] = failure_groups(table, hosts={"l1": ["n10", "n2"], "l2": ["n2"], "l3": ["n3"]})
+    [group] = failure_groups(failures(*rows, **places, hosts=("n10, n2", "n2", None)))
     assert (group["shapes"], group["stacks"]) == (["2×4", "16×4"], ["bound", "host"])
     assert (group["hosts"], group["launch_hosts"]) == ([], ["n2", "n10"])
-    [named] = failure_groups(
-        failures(("a", 0, "failed", None, "rank 1 on n7: no", None), launch=["l1"]), None, {"l1": ["n2"]}
-    )
-    assert (named["hosts"], named["launch_hosts"], named["strangers"]) == ([("n7", 1)], [], ["n7"])
-    cause = ("a", 0, "failed", None, "rank 1 on n7: no", None)
-    [named] = failure_groups(failures(cause, launch=["l1"]), None, {"l1": ["n2.site.org", "n7.site.org"]})
-    assert named["strangers"] == []
+    [named] = failure_groups(failures(("a", 0, "failed", None, "rank 1 on n7: no", None), hosts=["n2, n7"]))
+    assert named["hosts"] == [("n7", 1)]
 
 
 def test_a_command_is_listed_once_for_each_cell():
     rows = [(cell, repeat, "failed", None, "x", None) for cell in ("a", "b") for repeat in (0, 2)]
     [group] = failure_groups(failures(*rows, command=("run a", "run a", "run b", "run b")))
-    assert [(cell["cell"], cell["command"], [run["repeat"] for run in cell["runs"]]) for cell in group["cells"]] == [
-        ("a", "run a", [0, 2]),
-        ("b", "run b", [0, 2]),
-    ]
+    found = {cell: [(run["command"], run["repeat"]) for run in runs] for (cell,), runs in group["cells"].items()}
+    assert found == {cell: [(f"run {cell}", 0), (f"run {cell}", 2)] for cell in ("a", "b")}
 
 
 def test_a_planned_repeat_that_was_not_started_is_a_measurement_and_no_skipped_cell():
@@ -140,7 +122,7 @@ def test_the_excerpt_is_the_traceback_of_the_cause_not_the_end_of_the_log(tmp_pa
     (tmp_path / "a.log").write_bytes(golden.read_bytes())
     cause = "rank 1 on n1: RuntimeError: bucket 3 of 7 is empty"
     [group] = failure_groups(failures(("a", 0, "failed", "setup", cause, "a.log")), tmp_path)
-    assert group["excerpt"][1][-1] == "[rank1]: RuntimeError: bucket 3 of 7 is empty"
+    assert cause.endswith(group["excerpt"][1][-1].removeprefix("[rank1]: "))
 
 
 def test_skipped_cells_are_grouped_by_their_reason():
@@ -149,28 +131,37 @@ def test_skipped_cells_are_grouped_by_their_reason():
     assert failure_groups(failures(*rows)) == []
 
 
-def test_every_class_of_failure_is_shown_with_its_phase_its_cause_and_its_log(tmp_path):
-    page = html.unescape(make_report(write_failing(tmp_path / "night")).read_text(encoding="utf-8"))
-    section = page.partition('<section id="failures"')[2].partition("</section>")[0]
-    shown = re.findall(r'<span class="bad">\S ([^<]+)</span></td><td[^>]*>(\d+)</td>', section)
+def test_every_class_of_failure_has_its_phase_its_cause_its_place_and_its_log(tmp_path):
+    data = analyse(write_failing(tmp_path / "night"))
+    groups = groups_of(data, tmp_path / "night")
+    found = {(group["status"], group["phase"]) for group in groups}
     causes = {(status, phase) for status, phase, _ in CAUSES} - {("skipped", None)}
-    assert {text for text, _ in shown} == {status_text(*cause) for cause in causes} | {"not started", "not measured"}
+    assert found == causes | {("not_started", None), ("not_measured", None)}
     assert {status for status, _ in causes} == set(STATUSES) - {"ok", "skipped", "not_started", "not_measured"}
     assert {phase for _, phase in causes} == {None, *PHASE_WORDS}
-    assert sum(int(num) for _, num in shown) == 13 + 8 + 3
-    num_ok, num_planned = map(int, re.search(r"(\d+) of (\d+) measurements ok · 1 cell skipped", page).groups())
-    assert num_planned - num_ok == 13 + 8 + 3
-    assert "9 messages, identical except for numbers (one shown)" in section
-    assert re.search(
-        ">9</td><td[^>]*>(ResNet-[0-9]+|, )+</td><td[^>]*>1×4, 2×4, 8×4</td><td[^>]*>all on n5<br>", section
-    )
-    for _, _, cause in CAUSES[:5] + CAUSES[6:]:
-        assert re.sub(r"^rank \d+ on \w+: ", "", cause) in section
+    assert sum(len(group["items"]) for group in groups) == 13 + 8 + 3 == (data.measurements["status"] != "ok").sum() - 1
+    [killed] = [group for group in groups if "SIGSEGV" in group["cause"]]
+    assert (len(killed["items"]), killed["num_messages"], killed["hosts"]) == (9, 9, [("n5", 9)])
+    assert killed["shapes"] == ["1×4", "2×4", "8×4"]
+    assert all(subject.startswith("ResNet-") for subject in killed["subjects"])
     *of_rank, of_launcher = LOG.splitlines()
-    assert of_rank[-1] in section
-    assert of_launcher not in section
-    assert "job 4711: stopped (n6): SIGTERM: Slurm's time limit" in section
-    assert "1 cell: message_bytes x ranks does not fit in 94.99 GiB" in section
+    assert of_rank[-1] in killed["excerpt"][1]
+    assert of_launcher not in killed["excerpt"][1]
+    causes = {re.sub(r"^rank \d+ on \w+: ", "", cause) for _, _, cause in CAUSES[:5] + CAUSES[6:]}
+    assert {group["cause"] for group in groups} >= causes
+    assert [reason for reason, _ in skipped_groups(data.tables["failures"])] == [SKIPPED]
+    [job] = [finding for finding in findings(data) if finding.kind == "interrupted"]
+    assert (job.values["job"], job.values["kind"], job.values["hosts"]) == ("4711", "stopped", ["n6"])
+
+
+def test_jobs_without_an_id_and_avoided_nodes_are_findings():
+    job = {"batch": "b", "job": None, "kind": "no_start", "hosts": [], "cause": "no srun"}
+    problems = {"interrupted": [job], "blamed_nodes": [{"host": "n6", "text": "n6: 2 failures"}]}
+    data = report_data(make_campaign([]), make_table([], MEASUREMENTS), problems=problems)
+    found = {finding.kind: finding for finding in findings(data)}
+    assert found["interrupted"].values == job
+    assert found["avoided_node"].values["host"] == "n6"
+    assert all(TOPIC.text_of(finding) for finding in found.values())
 
 
 def timed_launch(name, duration_s, num_ok, num_failed):

@@ -5,9 +5,9 @@ from synthetic import CLUSTER, analyse, collective_cell, make_campaign, make_hea
 from synthetic_stacks import write_stacks
 
 from regatta.kit.findings import LOW, NOTE
+from regatta.report.same_hosts import hosts_by_launch, other_results
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import catalog
-from regatta.topics.failures import groups_of
 from regatta.topics.machines import TOPIC, findings
 from regatta.topics.timeline import overlaps
 
@@ -94,7 +94,8 @@ def test_the_campaign_of_two_stacks_is_consistent(tmp_path):
     """Causes name hosts of their launches, launches follow each other, and commands are those of a Slurm cluster."""
     data = analyse(write_stacks(tmp_path / "r"))
     assert overlaps(data.tables["timeline"]) == []
-    assert not any(group["strangers"] for group in groups_of(data))
+    found = other_results(data.measurements, hosts_by_launch(data.tables["launches"]))
+    assert not any(others.stranger for others in found.values())
     for row in data.tables["failures"].itertuples():
         assert f"srun --nodes={row.cell.split('-n')[-1][:2].lstrip('0')} " in row.command
     starts = data.tables["allocations"]["start_s"].tolist()

@@ -357,7 +357,7 @@ def test_skipped_cells_stand_in_the_order_of_their_sizes(laptop):
 def test_each_measurement_names_its_launch_file_line_and_command(laptop):
     block, campaign = block_of(laptop), laptop_campaign()
     assert block["cells"]["command"] == [cell["command"] for cell in [*campaign["cells"], *campaign["skipped"]]]
-    files = [block["texts"]["files"][index] for index in block["launches"]["file"] if index is not None]
+    files = [block["files"]["names"][index] for index in block["launches"]["file"] if index is not None]
     assert len(files) == 50  # one of 51 was not measured
     assert all(re.fullmatch(r"n01g0[12]-[0-9a-f]{12}-l00\d-a00", file) for file in files)
     assert all(line > 1 for line in block["launches"]["line"] if line is not None)

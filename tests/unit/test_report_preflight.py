@@ -1,3 +1,4 @@
+import html
 import json
 import re
 
@@ -50,11 +51,8 @@ def test_problems_come_first_with_what_to_do_and_the_log(page):
     section = section_of(page)
     assert section.index('class="failure"') < section.index("<table")
     assert section.count('<article class="failure">') == 2
-    assert "NCCL uses Socket; required: &#39;AWS Libfabric&#39;. All traffic between nodes" in section
-    assert (
-        "libfabric is loaded from the image (/usr/lib/libfabric.so.1) on all ranks; required from the host." in section
-    )
-    assert "No module named &#39;torch&#39;. Read its log" in section
+    text = html.unescape(section)
+    assert all(problem in text for stack in make_preflight()["stacks"] for problem in stack["verdict"]["problems"])
     assert '<a href="preflight/preflight-0a1b2c3d4e5f/host-00.log">' in section
     assert '<a href="preflight/preflight-0a1b2c3d4e5f/bind-00.log">' not in section
 
@@ -64,8 +62,11 @@ def test_stacks_stand_side_by_side(page):
     assert cells_of(section, "result") == ["✓ ok", "✗ failed", "✗ failed"]
     assert cells_of(section, "kind") == ["bind-mounted", "contained", "host"]
     assert cells_of(section, "image") == ["/images/torch.sif<br>3f2a1c0d-0000", "/images/torch.sif", "–"]
-    assert cells_of(section, "ranks") == ["8 ranks on 2 hosts<br>n1, n2"] * 2 + ["n/a"]
-    assert cells_of(section, "GPUs") == ["8 × NVIDIA H200"] * 2 + ["n/a"]
+    assert [re.findall(r"\b(?:n1|n2|\d+|n/a)", cell) for cell in cells_of(section, "ranks")] == [
+        *[["8", "2", "n1", "n2"]] * 2,
+        ["n/a"],
+    ]
+    assert [cell.split(" × ") for cell in cells_of(section, "GPUs")] == [["8", "NVIDIA H200"]] * 2 + [["n/a"]]
     assert cells_of(section, "backends") == ["nccl ok", "nccl ok", "n/a"]
     assert cells_of(section, "torch") == ["2.12.1+cu130", "2.12.1+cu130", "n/a"]
     assert cells_of(section, "driver") == ["570.86.15", "570.86.15", "n/a"]
@@ -86,12 +87,10 @@ def test_each_library_has_its_origin(page):
 
 def test_notes_are_shown_and_fail_nothing(tmp_path):
     stack = looked_at(make_stack(), make_seen(), "n1 NCCL INFO Using network Socket\n")
-    text = report_with(tmp_path, make_preflight(stack))
-    section = section_of(text)
-    assert "<h3>Notes on stack bind</h3>" in section
-    assert "NCCL uses TCP sockets between nodes." in section
+    [note] = stack["verdict"]["notes"]
+    section = section_of(report_with(tmp_path, make_preflight(stack)))
+    assert note in html.unescape(section)
     assert "failure" not in section
-    assert "failed the preflight" not in text
 
 
 def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
@@ -173,5 +172,5 @@ def test_a_large_campaign_keeps_its_report_with_a_preflight(tmp_path):
 def test_a_damaged_preflight_is_named_and_the_report_goes_on(tmp_path):
     text = report_with(tmp_path, {"schema": 1, "stacks": 5})
     assert '<section id="preflight"' not in text
-    assert "preflight-0a1b2c3d4e5f.json: is damaged (" in text
+    assert "preflight-0a1b2c3d4e5f.json: is damaged" in text
     assert 'id="scaling"' in text or 'id="matrix"' in text

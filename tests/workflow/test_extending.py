@@ -183,7 +183,7 @@ def test_a_declared_finding_is_everywhere_that_its_rank_says(finding, finished, 
         assert (LEAD in "".join(answer_lines(results))) == (rank == "summary")
     block = decoded(re.search(r'<script type="application/json" id="data-block">([^<]*)</script>', page)[1].strip())
     mark = block["cells"]["warning"][block["cells"]["id"].index(best["cell"])]
-    subjects = "" if mark is None else block["texts"]["words"][mark]
+    subjects = "" if mark is None else block["words"][mark]
     assert (LEAD.partition(":")[0] in subjects) == (rank == "fair")
     assert ("Use it." in page) == (rank == "fair")
 

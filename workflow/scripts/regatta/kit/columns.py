@@ -7,6 +7,7 @@ step_high_s.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from regatta.core import text as texts
 from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, rank_word, ranks_word, ratio_text
@@ -41,6 +42,7 @@ FACTORS = {
 KEY_UNITS = {"%": "percent", MICROSECONDS: "us", "ms": "ms", "MiB": "mib"}  # in keys of the data block
 PIPELINED = "pipelined: back to back, one synchronization per window"  # notes on how a time was taken
 SYNCHRONIZED = "synchronized individually"
+OF_PAIR, OF_CURVE = "pair", "curve"  # groups of a table's columns that the drawer shows with the cells of a row
 FIGURES = 3  # significant ones without an interval
 LEAST_FIGURES, MOST_FIGURES = 2, 4  # however wide or narrow the interval
 MOST_DECIMALS = 7  # smaller numbers have an exponent
@@ -58,7 +60,7 @@ class Column:
     others show a dash. table: name, within its topic, of the table on the page that shows it.
 
     In the table of all cells, key: its key, default: stem and unit. is_shown: before a reader adds columns. is_main:
-    the time of a cell; of several, the first known one. group: in the drawer.
+    the time of a cell; of several, the first known one. group: in the drawer; OF_PAIR or OF_CURVE in other tables.
     """
 
     name: str
@@ -79,7 +81,7 @@ class Column:
     is_main: bool = False
     group: str = "results"
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """Return the unit in its name; empty if it has none."""
         return next((unit for unit in UNITS if self.name.endswith(f"_{unit}")), "")
@@ -93,12 +95,12 @@ class Column:
     def stem(self) -> str:
         return self.name.removesuffix(f"_{self.unit}") if self.unit else self.name
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Return its name in the file, followed by those of its ends if it has an interval."""
         return tuple(f"{self.stem}{end}_{self.unit}" for end in INTERVAL_ENDS) if self.interval else (self.name,)
 
-    @property
+    @cached_property
     def factor(self) -> float:
         """Return what a value is multiplied with to have the unit that people read."""
         return FACTORS[self.unit, self.shown_as] if self.shown_as and self.shown_as != UNITS.get(self.unit) else 1

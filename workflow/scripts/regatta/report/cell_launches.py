@@ -5,62 +5,81 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from regatta.report.block_values import Texts, column_values, printable, rounded
+from regatta.core.text import is_unknown, three, time_scale
 from regatta.report.page import STATUSES, marked_status, shown_status
+from regatta.report.rows import table_rows
 from regatta.report.same_hosts import hosts_by_launch, other_results
 
 MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its medians
-DIGITS = 4  # of a launch's times, as the drawer shows them
-QUANTILES = ("min", "p50", "p75", "p90", "p95", "p99", "max")
+DIGITS = 4  # of a launch's times
+TIMES = {"window": "pipelined"} | {
+    name: name for name in ("min", "p50", "p75", "p90", "p95", "p99", "max")
+}  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
+OF_CELL = ("status", "time_unit", "num_planned", "num_ok", "row", "reason")
+TEXTS = ("launch", "status", "cause", "file", "line", "log", "others")  # of a launch, besides its times
 
 
-def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, texts: Mapping[str, Texts]) -> dict:
+class Texts:
+    """Distinct texts in the order of their first use. A column of texts is a list of their indices."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, int] = {}
+
+    def index(self, text: object) -> int | None:
+        return None if is_unknown(text) else self._indices.setdefault(str(text), len(self._indices))
+
+    @property
+    def all(self) -> list[str]:
+        return list(self._indices)
+
+
+def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, words: Texts, files: Texts) -> dict:
     """Return the launches of all cells in order, and add the status, counts and reason of each cell to `columns`."""
     measurements, failures = tables["measurements"], tables["failures"]
-    logs = dict(zip(failures["launch"].dropna(), failures["log"][failures["launch"].notna()], strict=True))
-    quantiles = QUANTILES if len(measurements) <= MOST_LAUNCHES_WITH_QUANTILES else ("p50",)
-    times = {f"{name}_ms": f"{name}_s" for name in quantiles} | {"window_ms": "window_step_s"}
-    names = ("cell", "repeat", "phase", "cause", "launch", "line", *times.values())
-    table = {name: column_values(measurements, name) for name in names} | {"status": list(shown_status(measurements))}
-    rows_of: list[list[int]] = [[] for _ in places]
-    for row, cell in enumerate(table["cell"]):
-        if cell in places:
-            rows_of[places[cell]].append(row)
-    planned = [[row for row in rows if table["repeat"][row] is not None] for rows in rows_of]
-    status = [[table["status"][row] for row in rows] for rows in rows_of]
-    columns["status"] = [min(found, key=WORST_FIRST.index, default="not_measured") for found in status]
-    columns["num_planned"] = [len(rows) for rows in planned]
-    columns["num_ok"] = [found.count("ok") for found in status]
-    columns["row"] = [rows[0] + 2 if rows else None for rows in rows_of]  # line 1 of the file has the headings
-    reasons = [next((table["cause"][row] for row in rows if table["repeat"][row] is None), None) for rows in rows_of]
-    columns["reason"] = [texts["causes"].index(reason) for reason in reasons]
-    in_order = [row for rows in planned for row in rows]
-    others = other_results(measurements, tables["launches"])
-    found = {
-        "repeat": [int(table["repeat"][row]) for row in in_order],
-        "status": [
-            texts["statuses"].index(marked_status(table["status"][row], table["phase"][row])) for row in in_order
-        ],
-        "cause": [texts["causes"].index(table["cause"][row]) for row in in_order],
-        "file": [texts["files"].index(table["launch"][row]) for row in in_order],
-        "line": [table["line"][row] for row in in_order],
-        "log": [
-            None if table["status"][row] == "ok" else texts["logs"].index(logs.get(table["launch"][row]))
-            for row in in_order
-        ],
-        "others": [texts["words"].index(others[row].text) if row in others else None for row in in_order],
-    }
-    for name, column in times.items():
-        found[name] = [rounded(table[column][row], 1e3, DIGITS) for row in in_order]
-    return found
+    logs, hosts = dict(zip(failures["launch"], failures["log"], strict=True)), hosts_by_launch(tables["launches"])
+    others = other_results(measurements, hosts)
+    times = {name: "window_step_s" if name == "window" else f"{name}_s" for name in TIMES}
+    if len(measurements) > MOST_LAUNCHES_WITH_QUANTILES:
+        times = {name: times[name] for name in ("window", "p50")}
+    rows_of: list[list] = [[] for _ in places]
+    for place, row in enumerate(table_rows(measurements.assign(shown=shown_status(measurements)))):
+        if row.cell in places:
+            rows_of[places[row.cell]].append((place, row))
+    cells, found = [], []
+    for rows in rows_of:
+        statuses = [row.shown for _, row in rows]
+        planned = [(place, row) for place, row in rows if not is_unknown(row.repeat)]
+        medians = [row.p50_s for _, row in planned if not is_unknown(row.p50_s)]
+        factor, unit = time_scale(medians[0]) if medians else (1, "s")
+        cell = {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
+        cell |= {"num_planned": len(planned), "num_ok": statuses.count("ok")}
+        cell["row"] = rows[0][0] + 2 if rows else None  # line 1 of the file has the headings
+        cells.append(
+            cell | {"reason": next((words.index(row.cause) for _, row in rows if is_unknown(row.repeat)), None)}
+        )
+        for place, row in planned:
+            launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
+            launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
+            launch["line"] = None if is_unknown(row.line) else int(row.line)
+            launch["log"] = None if row.shown == "ok" else words.index(logs.get(row.launch))
+            launch["others"] = words.index(others[place].text) if place in others else None
+            found.append(launch | {name: _time(getattr(row, column), factor) for name, column in times.items()})
+    columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
+    return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}
+
+
+def _time(seconds: float | None, factor: float) -> str | None:
+    """Return a time as text that a script can also read as a number."""
+    return None if is_unknown(seconds) else three(seconds * factor, DIGITS).replace(",", "")
 
 
 def launch_files(files: list[str], headers: list[dict], launches: pd.DataFrame) -> dict[str, list]:
-    """Return hosts and command line of each launch file; None if they were not recorded."""
+    """Return names, hosts and command lines of launch files; None if they were not recorded."""
     hosts = hosts_by_launch(launches)
     lines = {header.get("launch"): header.get("argv") for header in headers}
     return {
+        "names": files,
         "hosts": [hosts.get(file) for file in files],
         "argv": [command_line(lines[file]) if lines.get(file) else None for file in files],
     }
@@ -69,3 +88,11 @@ def launch_files(files: list[str], headers: list[dict], launches: pd.DataFrame) 
 def command_line(argv: list) -> str:
     """Return a command with its arguments quoted for a shell."""
     return printable(shlex.join(map(str, argv)))
+
+
+def printable(text: str, limit: int = 20_000) -> str:
+    """Return a text without control characters and lone surrogates; a longer one is cut, with a note."""
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)
+    return shown if len(text) <= limit else f"{shown} [cut: the first {limit:,} of {len(text):,} characters]"

@@ -24,7 +24,7 @@ from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
-from regatta.report.cell_time import cell_hours, cell_time_text
+from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS

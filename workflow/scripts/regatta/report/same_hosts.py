@@ -2,12 +2,14 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
+from regatta.core.text import is_unknown
 from regatta.launchers import LAUNCHERS
-from regatta.report.block_values import column_values
+from regatta.report.rows import table_rows
 
 # Where a cause names a host: after a rank, in messages of the launcher, of a failed node.
 BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
@@ -40,27 +42,26 @@ def hosts_by_launch(launches: pd.DataFrame) -> dict[str, str]:
     return dict(zip(known["launch"], known["hosts"], strict=True))
 
 
-def other_results(measurements: pd.DataFrame, launches: pd.DataFrame) -> dict[int, OtherResults]:
+def other_results(measurements: pd.DataFrame, hosts: Mapping[str, str]) -> dict[int, OtherResults]:
     """Return the other results for each row that is not ok, by its place in measurements.csv, if hosts are known.
 
-    Repeats that were not started are no evidence about their hosts.
+    hosts: of `hosts_by_launch`. Repeats that were not started are no evidence about their hosts.
     """
-    hosts = hosts_by_launch(launches)
-    rows = list(zip(*(column_values(measurements, name) for name in ("launch", "cause", "status")), strict=True))
-    num, num_ok = Counter(), Counter()  # by the hosts of a launch as text, and by ("", host)
-    for launch, _, status in rows:
-        listed = hosts.get(launch) if status != "skipped" else None
-        for key in (listed, *(("", host) for host in listed.split(", "))) if listed else ():
-            num[key] += 1
-            num_ok[key] += status == "ok"
-    found = {}
-    for index, (launch, cause, status) in enumerate(rows):
-        if status in ("ok", "skipped") or launch not in hosts:
+    num, num_ok, bad = Counter(), Counter(), {}  # by the hosts of a launch as text, and by ("", host)
+    for place, row in enumerate(table_rows(measurements)):
+        if row.status == "skipped" or row.launch not in hosts:
             continue
-        match = HOST.search(cause or "")
-        named = same_host(match["host"], hosts[launch].split(", ")) if match else None
-        key = hosts[launch] if named is None else ("", named)
-        found[index] = OtherResults(num_ok[key], num[key] - 1, named, match["host"] if match and not named else None)
+        for key in (hosts[row.launch], *(("", host) for host in hosts[row.launch].split(", "))):
+            num[key] += 1
+            num_ok[key] += row.status == "ok"
+        if row.status != "ok":
+            bad[place] = row
+    found = {}
+    for place, row in bad.items():
+        match = None if is_unknown(row.cause) else HOST.search(row.cause)
+        named = same_host(match["host"], hosts[row.launch].split(", ")) if match else None
+        key = hosts[row.launch] if named is None else ("", named)
+        found[place] = OtherResults(num_ok[key], num[key] - 1, named, match["host"] if match and not named else None)
     return found
 
 

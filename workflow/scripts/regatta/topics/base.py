@@ -189,7 +189,7 @@ class ReportData:
     """The data of sections, findings and warnings. tables: collected and computed, by name.
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
-    texts: the CSV files from which tables were read, by name. columns: of the tables with a row for each cell, by name.
+    texts: the CSV files from which tables were read, by name. columns: of the computed tables, by name.
     topics: those that apply, in the page's order. once: results of functions (`once_per_report`).
     """
 

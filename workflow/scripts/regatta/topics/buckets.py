@@ -11,7 +11,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.text import UNKNOWN, interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
-from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
@@ -50,18 +50,23 @@ STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
 PREDICTED = ("predicted_bucket_mib", "predicted_low_mib", "predicted_high_mib")
 CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
+BEST = "the fastest, and its `step_s`. Empty if fewer than two"
+OTHERS = "the others that may be the best, or `none`. Empty if undecided"
 BUCKETS = Columns(
     *(Column(name, type=CELL[name]) for name in GROUP),
     Column("num_buckets", type=WHOLE, help="number of measured bucket sizes"),
-    *in_file(REAL, "the fastest, and its `step_s`. Empty if fewer than two", "best_bucket_cap_mb", "best_step_s"),
-    *in_file(TEXT, "the others that may be the best, or `none`. Empty if undecided", "indistinguishable_mb"),
+    Column("best_bucket_cap_mb", "fastest bucket", group=OF_CURVE, help=BEST),
+    Column("best_step_s", help=BEST),
+    Column("indistinguishable_mb", "within noise of it (MiB)", TEXT, group=OF_CURVE, help=OTHERS),
     Column("gradient_bytes", type=WHOLE, help="s"),
     *in_file(REAL, "w and o. Empty if neither source exists", "bandwidth_w_gb_per_s", "call_o_s"),
     Column("source", type=TEXT, help="`all_reduce` or `bucketed`: see below"),
-    Column(PREDICTED[0], help="√(s w o) / 2²⁰, limited to s: a single bucket"),
+    Column(
+        PREDICTED[0], "predicted bucket (MiB)", group=OF_CURVE, help="√(s w o) / 2²⁰, limited to s: a single bucket"
+    ),
     *in_file(REAL, "prediction with the low ends of both w and o, and with the high ends", *PREDICTED[1:]),
-    Column("predicted_to_best_ratio", help="predicted over measured best"),
-    Column("reason", type=TEXT, help="why there is no prediction: see below"),
+    Column("predicted_to_best_ratio", "predicted / measured", group=OF_CURVE, help="predicted over measured best"),
+    Column("reason", "no prediction", TEXT, group=OF_CURVE, help="why there is no prediction: see below"),
 )
 
 

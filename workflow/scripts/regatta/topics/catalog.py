@@ -121,7 +121,7 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
 
 
 TABLES = _tables_of(TOPICS)
-COLUMNS_OF_CELLS = {name: spec.columns for name, spec in TABLES.items() if spec.columns.is_of_cells}
+COLUMNS = {name: spec.columns for name, spec in TABLES.items()}
 check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 
 
@@ -198,7 +198,7 @@ def read_report_data(
         launches,
         result,
         {name: path.read_text(encoding="utf-8") for name, path in files.items()},
-        COLUMNS_OF_CELLS,
+        COLUMNS,
         tuple(topics_of(frozen)),
     )
 
@@ -260,7 +260,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "provenance": page.provenance(data.headers),
         "cell_indices": cells.cell_indices(campaign),
         "cell_data": cells.encoded(block),
-        "static": cells.static_rows(block),
+        "block": block,
         "downloads": downloads.result(),
     }
 

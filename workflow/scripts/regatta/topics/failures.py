@@ -3,20 +3,20 @@
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
-from regatta.core.text import UNKNOWN, natural, rank_time, shape, status_text
+from regatta.core.text import UNKNOWN, is_unknown, natural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
-from regatta.kit.findings import NOTE, SUMMARY, Kind, Value
-from regatta.report.findings import Finding, Source, file_of, of_runs
+from regatta.kit.findings import NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.report.same_hosts import HOST, same_host
+from regatta.report.same_hosts import HOST, hosts_by_launch
 from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
@@ -25,40 +25,33 @@ from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")
 FAILURES = Columns(*MEASUREMENTS.named("cell", "repeat", "status", "phase", "cause", "launch", "command"), *_LOG)
-LAUNCH_NAME = re.compile(r"(?P<batch>.+)-l\d+-a\d+")  # <batch>-l<number>-a<attempt>
-
-
-def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each planned cell and repeat that is not ok, then one for each skipped cell."""
-    rows = plain_rows(measurements[measurements["status"] != "ok"], tuple(measurements))
-    rows.sort(key=lambda row: (row["status"] == "skipped", natural(row["cell"]), row["repeat"] or 0))
-    return make_table([row | {"log": log_path(row["launch"])} for row in rows], FAILURES)
-
-
-def log_path(launch: str | None) -> str | None:
-    """Return where the output of a launch is, relative to the results folder."""
-    match = LAUNCH_NAME.fullmatch(launch or "")
-    return f"batches/{match['batch']}/logs/{launch}.log" if match else None
-
-
-WHERE_FROM = re.compile(r"^rank \d+ on (host )?[^\s:]+: ")  # the rank that reports a cause
+BATCH = r"^(.+)-l\d+-a\d+$"  # in the name of a launch: <batch>-l<number>-a<attempt>
+FROM_RANK = (
+    r"(?s)^(?:(?P<where>rank \d+ on (?:host )?[^\s:]+): )?(?P<said>.*)$"  # a cause, with the rank that reports it
+)
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
-MOST_HOSTS = 4  # of launches, if no cause names one; more are counted
 PLACE = ("nodes", "gpus_per_node", "stack")
 LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
 SHARE = Column("share_ratio", shown_as="%", figures=2)
 
 
+def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each planned cell and repeat that is not ok, then one for each skipped cell."""
+    bad = measurements[measurements["status"] != "ok"]
+    launches = bad["launch"].astype("string")
+    bad = bad.assign(log="batches/" + launches.str.extract(BATCH)[0] + "/logs/" + launches + ".log")
+    rows = plain_rows(bad, tuple(bad))
+    rows.sort(key=lambda row: (row["status"] == "skipped", natural(row["cell"]), row["repeat"] or 0))
+    return make_table(rows, FAILURES)
+
+
 def section(data: ReportData) -> Section:
-    """Return the failures grouped by cause, the skipped cells by reason, and the jobs that ended early."""
+    """Return the failures grouped by cause, and the skipped cells by reason."""
     planned = data.measurements[data.measurements["repeat"].notna()]
     content = {
         "num_planned": len(planned),
-        "most_hosts": MOST_HOSTS,
         "groups": groups_of(data, data.launches.parent),
         "skipped": skipped_groups(data.tables["failures"]),
-        "interruptions": interruptions(data.problems),
-        "blamed_nodes": [node["text"] for node in data.problems.get("blamed_nodes", [])],
     }
     num_bad = int((planned["status"] != "ok").sum())
     state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
@@ -102,53 +95,61 @@ KINDS = (
         advice="Run `snakemake` to measure what is missing; add `--forcerun measure` to retry failures.",
         next_step="measure what is missing: `snakemake`",
     ),
+    Kind(
+        *("interrupted", RESULT),
+        lead="Interrupted job: {batch}, {end}; its measurements are valid, and a later job continues the batch.",
+        parts=("Job {job}.", "Hosts: {hosts}.", "{cause}"),
+    ),
+    Kind("avoided_node", RESULT, "Avoided node: {text}. It failed jobs of this campaign; clear_nodes.py readmits it."),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the line of the summary, and the finding on cells without all their valid records."""
+    """Return the line of the summary, and the findings on incomplete cells, interrupted jobs and avoided nodes."""
     planned = data.measurements[data.measurements["repeat"].notna()]
     bad, found = planned[planned["status"] != "ok"], [_summary(data, planned)]
     if cells := tuple(bad["cell"].unique()):
         values = {"num": len(cells), "num_cells": int(planned["cell"].nunique())}
         values |= {"num_failed": found[0].values["num_failed"]}
         found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings"))
-    return found
+    for job in data.problems.get("interrupted", []):
+        words = {"end": status_text(job["kind"])}
+        found.append(Finding("interrupted", job, (Source(PROBLEMS, what="interrupted"),), words=words))
+    nodes = data.problems.get("blamed_nodes", [])
+    return found + [Finding("avoided_node", node, (Source(PROBLEMS, what="blamed_nodes"),)) for node in nodes]
 
 
 def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
     """Return how many measurements failed, what those with the most common cause share, and what they cost."""
-    statuses = Counter(shown_status(planned))
-    missing = {status: num for status, num in statuses.items() if status in NO_RECORD}
-    failed = {status: num for status, num in statuses.most_common() if status not in ("ok", *missing)}
-    values = {"num_planned": len(planned), "num_failed": sum(failed.values())}
-    values["num_not_measured"] = sum(missing.values())
+    failed = Counter(shown_status(planned))
+    del failed["ok"]
+    missing = {status: failed.pop(status) for status in NO_RECORD if status in failed}
     allocations = data.tables["allocations"].dropna(subset="gpu_hours")
     hours = allocated_hours(plain_rows(allocations, tuple(allocations)))
     lost_by = lost_hours(data.tables["timeline"], data.measurements)
-    values["lost_hours"] = lost = float(lost_by.sum()) if lost_by.count() else None
-    values["num_lost_unknown"] = int(lost_by.isna().sum())
+    lost = float(lost_by.sum()) if lost_by.count() else None
+    values = {"num_planned": len(planned), "num_failed": failed.total(), "num_not_measured": sum(missing.values())}
+    values |= {"lost_hours": lost, "num_lost_unknown": int(lost_by.isna().sum())}
     values |= {f"{name}_hours": hours[name] if hours["total"] else None for name in ("idle", "measuring")}
     values["allocated_hours"] = hours["total"] or None
     words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()]}
-    is_idle = hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO
-    longer = max(lost or 0, hours["idle"] if is_idle else 0)
+    idle = hours["idle"] if hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO else 0
+    longer = max(lost or 0, idle)
     words["lost"] = "" if lost is None else rank_time(lost, data.device, longer)
-    if is_idle:
-        words |= {"idle": rank_time(hours["idle"], data.device, longer)}
+    if idle:
         words |= {f"{name}_ratio": Value(SHARE, hours[name] / hours["total"]) for name in ("idle", "measuring")}
+        words["idle"] = rank_time(idle, data.device, longer)
     if failed:
         groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]
         most = max(groups, key=lambda group: len(group["items"]))
-        num = len(most["items"])
-        values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"]}
-        hosts = [f"on {host}" for host, of_host in most["hosts"] if len(most["hosts"]) == 1 and of_host == num]
-        values["host"] = most["hosts"][0][0] if hosts else None
+        num, hosts = len(most["items"]), most["hosts"]
+        host = hosts[0][0] if len(hosts) == 1 and hosts[0][1] == num else None
+        values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
         shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
-        words["what"] = ", ".join(filter(None, (status_text(most["status"], most["phase"]), shared, *hosts)))
-        words["most"] = num if num < values["num_failed"] else None
-        if num == 1 < values["num_failed"]:  # no cause is more common than the others
-            words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.items())
+        parts = (status_text(most["status"], most["phase"]), shared, host and f"on {host}")
+        words |= {"what": ", ".join(filter(None, parts)), "most": num if num < failed.total() else None}
+        if num == 1 < failed.total():  # no cause is more common than the others
+            words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.most_common())
     return Finding("failed", values, (Source(file_of("failures"), what="all rows"),), words=words)
 
 
@@ -161,105 +162,51 @@ def shared_text(cells: list[str], names: dict[str, CellName]) -> str:
     return SEPARATOR.join(text for field, text in found[0].parts.items() if field in varied) if found else ""
 
 
-ENDS = {"no_start": "no rank started", "node_failure": "a node failed", "stopped": "stopped"}
-
-
-def interruptions(problems: dict) -> list[str]:
-    """Return a line for each job that ended before its batch was finished."""
-    lines = []
-    for job in problems.get("interrupted", []):
-        name = f"{job['batch']}, job {job['job']}" if job["job"] else job["batch"]
-        on_hosts = f" ({', '.join(job['hosts'])})" if job["hosts"] else ""
-        lines.append(f"{name}: {ENDS.get(job['kind'], job['kind'])}{on_hosts}: {job['cause']}")
-    return lines
-
-
 def groups_of(data: ReportData, folder: Path | None = None) -> list[dict]:
     """Return the groups of failures of a campaign. folder: the results folder, for excerpts of logs."""
     places = data.measurements[["cell", "repeat", *PLACE]]
     failures = data.tables["failures"].merge(places, on=["cell", "repeat"], how="left")
     subjects = {cell: name.parts["subject"] for cell, name in data.cell_names.items()}
-    failures = failures.assign(subject=failures["cell"].map(subjects))
-    launches = data.tables["launches"]
-    hosts = dict(zip(launches["launch"], launches["hosts"].fillna("").str.split(", "), strict=True))
-    return failure_groups(failures, folder, hosts)
+    hosts = hosts_by_launch(data.tables["launches"])
+    failures = failures.assign(subject=failures["cell"].map(subjects), hosts=failures["launch"].map(hosts))
+    return failure_groups(failures, folder)
 
 
-def failure_groups(
-    failures: pd.DataFrame, folder: Path | None = None, hosts: Mapping[str, list[str]] | None = None
-) -> list[dict]:
+def failure_groups(failures: pd.DataFrame, folder: Path | None = None) -> list[dict]:
     """Return what is not ok, grouped by status, phase and cause, ignoring numbers and hosts in the cause.
 
-    failures: rows of failures.csv with the columns of PLACE and `subject`, a model or operation. folder: the results
-    folder, for an excerpt of a log of each group, or None. hosts: those of each launch, if known.
+    failures: rows of failures.csv with the columns of PLACE, `subject` (model or operation), and `hosts` of the launch.
+    folder: the results folder, for an excerpt of a log of each group, or None. hosts of a group: those that causes
+    name, with the number of causes; if none does, any of launch_hosts may have failed.
     """
     failures = failures.assign(status=shown_status(failures))
     bad = failures[failures["status"] != "skipped"]
-    keys = bad[["status", "phase", "cause"]].fillna("")
-    keys["cause"] = keys["cause"].map(lambda cause: NUMBER.sub("0", _without_host(cause)))
+    causes = bad["cause"].astype("string").fillna("")
+    bad = bad.join(causes.str.extract(FROM_RANK)).assign(host=causes.str.extract(HOST)["host"])
+    bad["message"] = bad["said"].str.replace(HOST, r"\g<before>-", regex=True)
+    keys = [bad["status"], bad["phase"].fillna(""), bad["message"].str.replace(NUMBER, "0", regex=True)]
     groups = []
-    for (status, phase, _), rows in bad.groupby([keys["status"], keys["phase"], keys["cause"]], sort=True):
-        items = plain_rows(rows, tuple(rows))
-        for item in items:
-            match = WHERE_FROM.match(item["cause"] or "")
-            item["where"] = match[0].removesuffix(": ") if match else None
-        causes = Counter(WHERE_FROM.sub("", item["cause"] or "") or UNKNOWN for item in items)
-        cause = min(causes, key=lambda text: (-causes[text], text))
-        group = {"status": status, "phase": phase or None, "cause": cause, "items": items, "cells": _cells(items)}
-        group |= {"messages": _messages(items), "excerpt": _excerpt(items, folder)} | _places(items, hosts or {})
-        groups.append(group)
+    for (status, phase, _), rows in bad.groupby(keys, sort=True):
+        items, named = plain_rows(rows, tuple(rows)), rows["host"].value_counts()
+        of_launches = ", ".join(rows["hosts"].dropna() if named.empty else ()).split(", ")
+        shapes = {shape(item["nodes"], item["gpus_per_node"]) for item in items if item["nodes"] is not None}
+        group = {"status": status, "phase": phase or None, "cause": rows["said"].mode()[0] or UNKNOWN, "items": items}
+        group |= {"num_messages": rows["message"].nunique(), "excerpt": _excerpt(items, folder)}
+        group |= {"cells": grouped(items, ("cell",)), "shapes": sorted(shapes, key=natural)}
+        group |= {"subjects": _distinct(rows["subject"]), "stacks": _distinct(rows["stack"])}
+        group |= {"hosts": [(host, int(named[host])) for host in _distinct(rows["host"])]}
+        groups.append(group | {"launch_hosts": _distinct(of_launches)})
     return sorted(groups, key=lambda group: (STATUSES.index(group["status"]), -len(group["items"]), group["cause"]))
+
+
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return sorted({text for text in texts if not is_unknown(text)} - {""}, key=natural)
 
 
 def skipped_groups(failures: pd.DataFrame) -> list[tuple[str, list[str]]]:
     """Return (reason, cells) of the skipped cells."""
     skipped = failures[shown_status(failures) == "skipped"]
-    return [(reason, sorted(rows["cell"], key=natural)) for reason, rows in skipped.groupby("cause", sort=True)]
-
-
-def _without_host(cause: str) -> str:
-    """Return a cause without its rank and host, for grouping."""
-    return HOST.sub(r"\g<before>-", WHERE_FROM.sub("", cause))
-
-
-def _messages(items: list[dict]) -> str:
-    """Return how many messages a group has, and which one is shown; empty if there is one."""
-    messages = Counter(_without_host(item["cause"] or "") for item in items)
-    if len(messages) == 1:
-        return ""
-    which = "one" if len(set(messages.values())) == 1 else "most frequent"
-    return f"{len(messages)} messages, identical except for numbers ({which} shown)"
-
-
-def _places(items: list[dict], hosts: Mapping[str, list[str]]) -> dict:
-    """Return where a group failed: workloads, shapes, stacks, and (host, number of causes that name it).
-
-    launch_hosts: those of its launches if no cause names a host; any of them may have failed. strangers: hosts that a
-    cause names although the launch did not run there.
-    """
-    shapes = {shape(item["nodes"], item["gpus_per_node"]) for item in items if item["nodes"] is not None}
-    named, strangers = Counter(), set()
-    for item in items:
-        if match := HOST.search(item["cause"] or ""):
-            named[match["host"]] += 1
-            listed = [host for host in hosts.get(item["launch"], ()) if host]
-            if listed and same_host(match["host"], listed) is None:
-                strangers.add(match["host"])
-    of_launches = {host for item in items for host in hosts.get(item["launch"], ()) if host}
-    return {
-        "subjects": sorted({item["subject"] for item in items if item.get("subject")}, key=natural),
-        "shapes": sorted(shapes, key=natural),
-        "stacks": sorted({item["stack"] for item in items if item["stack"] is not None}, key=natural),
-        "hosts": [(host, named[host]) for host in sorted(named, key=natural)],
-        "launch_hosts": [] if named else sorted(of_launches, key=natural),
-        "strangers": sorted(strangers, key=natural),
-    }
-
-
-def _cells(items: list[dict]) -> list[dict]:
-    """Return each cell of a group with its command and its failed repeats."""
-    groups = grouped(items, ("cell",))
-    return [{"cell": cell, "command": runs[0]["command"], "runs": runs} for (cell,), runs in groups.items()]
+    return [(reason, _distinct(rows["cell"])) for reason, rows in skipped.groupby("cause", sort=True)]
 
 
 def _excerpt(items: list[dict], folder: Path | None) -> tuple[str, list[str]] | None:

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
-from regatta.kit.findings import LOW, NOTE, RESULT, Kind
+from regatta.kit.findings import LOW, NOTE, RESULT, Kind, joined
 from regatta.report.findings import PREFLIGHT, Finding, Source
 from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named
@@ -12,7 +12,6 @@ from regatta.topics.base import ReportData, Topic
 
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
 PATHS = ("image", *SHOWN_LIBRARIES)
-MOST_HOSTS = 4
 
 Row = tuple[str, list[list[str]], bool]  # name, the lines of each stack's cell, whether they are paths
 
@@ -97,8 +96,7 @@ def _lines(stack: dict, has_nccl: bool) -> dict[str, list[str]]:
     found |= {name: [UNKNOWN] for name in ("ranks", "GPUs", "backends", "torch", "driver")}
     if report:
         hosts = list(dict.fromkeys(one_line(rank["host"]) for rank in ranks))
-        named = ", ".join(hosts[:MOST_HOSTS]) + (", ..." if len(hosts) > MOST_HOSTS else "")
-        found["ranks"] = [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", named]
+        found["ranks"] = [f"{plural(len(ranks), 'rank')} on {plural(len(hosts), 'host')}", joined(hosts)]
         gpus = sorted(Counter(one_line(gpu.get("name")) for gpu in report["environment"]["gpus"]).items())
         found["GPUs"] = [f"{num} \N{MULTIPLICATION SIGN} {name}" for name, num in gpus] or ["none"]
         tried = (f"{one['backend']} {'ok' if one['ok'] else 'failed'}" for one in report["backends"])

@@ -16,8 +16,8 @@ from regatta.campaign.matrix import canonical_json, field_value
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import interval_values
 from regatta.core.text import is_unknown
-from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor
-from regatta.kit.columns import EACH, FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, verdict_text
+from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, make_table
 from regatta.topics.base import with_primary
@@ -121,9 +121,11 @@ SOURCES = "`campaign`, `default`, `noise floor of n A/A pairs`, or between campa
 WIDENING = (
     "correlation of successive launches over rows with the same test, and how it widens the interval, if significant"
 )
+COMPARED = "ok launches compared; if paired, number of pairs"
 RATIO = Column(
     *("time_ratio", "ratio, {other} / {reference}"),
     table="pairs",
+    group=OF_PAIR,
     interval="interval",
     help="ratio of the geometric means over these launches; if allocations are the unit, each is counted once",
 )
@@ -133,18 +135,30 @@ COMPARISONS = Columns(
     *in_file(TEXT, "their values on the axis; between campaigns, the names of these", "value", "reference_value"),
     *(Column(name, type=kind) for name, kind in CELL.items()),
     Column("num_planned", type=WHOLE),
-    *in_file(WHOLE, "ok launches compared; if paired, number of pairs", "num_launches", "num_reference_launches"),
+    Column("num_launches", "launches", WHOLE, group=OF_PAIR, help=COMPARED),
+    Column("num_reference_launches", "launches of the reference", WHOLE, group=OF_PAIR, help=COMPARED),
     Column("is_paired", type=FLAG, help="whether launches that shared an allocation are compared pair by pair"),
     Column("time_s", "time, {other}", shown_as=EACH, table="pairs", help=MEAN_TIME),
     Column("reference_time_s", "time, {reference}", shown_as=EACH, table="pairs", help=MEAN_TIME),
     RATIO,
     Column("interval", type=TEXT, help="`single` with 1 launch on either side, `range` with 2, `interval` from 3"),
-    *(Column("test", type=TEXT, help=TEST), *in_file(REAL, TEST, "p_value", "p_adjusted")),
-    Column("margin_ratio", help="ratio - 1 up to which times are equivalent"),
+    Column("test", "test", TEXT, group=OF_PAIR, help=TEST),
+    Column("p_value", "p", group=OF_PAIR, help=TEST),
+    Column("p_adjusted", "p, corrected", group=OF_PAIR, help=TEST),
+    Column("margin_ratio", "margin", shown_as="%", group=OF_PAIR, help="ratio - 1 up to which times are equivalent"),
     Column("margin_source", type=TEXT, help=SOURCES),
-    Column("verdict", type=TEXT, help="see *Verdicts of a comparison*; `A/A` for identical stacks"),
     Column(
-        "launches_needed", type=WHOLE, help="additional launches per side that would settle an inconclusive verdict"
+        "verdict",
+        "verdict",
+        TEXT,
+        text=verdict_text,
+        group=OF_PAIR,
+        help="see *Verdicts of a comparison*; `A/A` for identical stacks",
+    ),
+    Column(
+        *("launches_needed", "more launches needed per side", WHOLE),
+        group=OF_PAIR,
+        help="additional launches per side that would settle an inconclusive verdict",
     ),
     *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
 )

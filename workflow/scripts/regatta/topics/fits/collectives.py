@@ -11,7 +11,7 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, size, three
-from regatta.kit.columns import MICROSECONDS, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import MICROSECONDS, OF_CURVE, TEXT, WHOLE, Column, Columns
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import LaunchValues, grouped, plain_rows
@@ -56,6 +56,7 @@ HALF_BANDWIDTH = Column(
 SIZES = "number of measured sizes, smallest and largest"
 DEVIATION = "largest relative deviation between model and measured time (0.1 is 10 %); root mean square of"
 DEVIATION += " ln(model/measured)"
+REFUSAL = "why nothing was fitted; only sizes and launches are then filled"
 COMMUNICATION_MODELS = Columns(
     *(Column(name, type=CELL[name]) for name in MODEL),
     Column("num_sizes", "sizes", WHOLE, table="models", help=SIZES),
@@ -66,7 +67,7 @@ COMMUNICATION_MODELS = Columns(
     Column("max_residual_ratio", "largest deviation", shown_as="%", table="models", help=DEVIATION),
     Column("rms_log_residual", help=DEVIATION),
     Column("left_out", type=TEXT, help="why a parameter is empty"),
-    Column("refusal", type=TEXT, help="why nothing was fitted; only sizes and launches are then filled"),
+    Column("refusal", "fitted model", TEXT, group=OF_CURVE, help=REFUSAL),
 )
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from regatta.core.statistics import BOOTSTRAP_SEED
 from regatta.core.text import percent, plural, three
-from regatta.kit.columns import TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import OF_CURVE, TEXT, WHOLE, Column, Columns
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table
 from regatta.topics.base import grouped, plain_rows, steps_by_cell
 from regatta.topics.fits.least_squares import (
@@ -84,7 +84,8 @@ SCALING_MODELS = Columns(
     Column("extrapolated_world_size", "predicted {ranks}", WHOLE, **BEYOND),
     PREDICTED,
     Column(
-        *("refusal", "", TEXT),
+        *("refusal", "fitted model", TEXT),
+        group=OF_CURVE,
         help="why no model is accepted (then `scaling_model` is empty), or why an accepted model has no prediction",
     ),
 )
