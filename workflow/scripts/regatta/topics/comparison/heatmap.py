@@ -1,9 +1,8 @@
-"""Ratios at a glance: a matrix with one square for each pair of cells, and how many ratios are where (a histogram)."""
+"""Ratios at a glance: a matrix with one square for each pair of cells."""
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -78,78 +77,3 @@ def _summary(rows: tuple[Row, ...]) -> str:
     states = [square.state for row in rows for square in row.squares if square is not None]
     slower, faster = states.count("slower"), states.count("faster")
     return f"{slower} slower, {faster} faster of {plural(len(states), 'pair')}"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """Ratios from low up to high, without high except in the last bar; those of the outermost bars may lie beyond.
-
-    side: as of a Square.
-    """
-
-    low: float
-    high: float
-    num: int
-    side: str
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Numbers of ratios. margins: those marked. is_open: whether the outermost bar holds ratios beyond (low, high)."""
-
-    bars: tuple[Bar, ...]
-    margins: tuple[float, ...]
-    is_open: tuple[bool, bool]
-
-    @property
-    def num(self) -> int:
-        return sum(bar.num for bar in self.bars)
-
-    def x(self, ratio: float) -> float:
-        """Return the place of a ratio on the logarithmic axis, 0 to 1."""
-        low, high = math.log(self.bars[0].low), math.log(self.bars[-1].high)
-        return (math.log(ratio) - low) / (high - low)
-
-    @property
-    def ticks(self) -> list[tuple[float, str]]:
-        """Return (place, label) of the ends, the margins and no difference; the widest margin stands for all."""
-        limit = 1 + max(self.margins)
-        shown = {ratio: difference_text(ratio) for ratio in ((1 / limit, limit) if limit > 1 else ())} | {1.0: "0"}
-        ends = self.bars[0].low, self.bars[-1].high
-        marks = ("\N{LESS-THAN OR EQUAL TO} ", "\N{GREATER-THAN OR EQUAL TO} ")
-        for ratio, mark, is_open in zip(ends, marks, self.is_open, strict=True):
-            if not any(math.isclose(ratio, other) for other in shown):
-                shown[ratio] = f"{mark if is_open else ''}{difference_text(ratio)}"
-        return [(self.x(ratio), text) for ratio, text in sorted(shown.items())]
-
-
-MIN_RATIOS = 5  # of a histogram
-BARS_PER_MARGIN = (10, 5, 2)  # whole numbers, so that each limit of the margin is an edge between bars
-MOST_BARS = 12  # on either side of 1
-NO_MARGIN_WIDTH = 0.05
-
-
-def ratio_histogram(judged: pd.DataFrame) -> Histogram | None:
-    """Return how many ratios are where, on a logarithmic axis; None for a few. judged: of `texts.judged_rows`.
-
-    The bars are as narrow as MOST_BARS allows, and reach the margin at least.
-    """
-    if len(judged) < MIN_RATIOS:
-        return None
-    margins = tuple(sorted({float(margin) for margin in judged["margin_ratio"]}))
-    logs = [math.log(ratio) for ratio in judged["time_ratio"].astype(float)]
-    limit, farthest = math.log1p(max(margins) or NO_MARGIN_WIDTH), max(map(abs, logs))
-    inner = next((num for num in BARS_PER_MARGIN if num * farthest <= MOST_BARS * limit), BARS_PER_MARGIN[-1])
-    width = limit / inner
-    places = [value / width for value in logs]
-    num = min(max(inner, math.ceil(inner * farthest / limit - 1e-9)), MOST_BARS)
-    counts = [0] * 2 * num
-    for place in places:
-        counts[min(max(math.floor(place), -num), num - 1) + num] += 1
-    is_open = min(places) < -num - 1e-9, max(places) > num + 1e-9
-    edges = [math.exp(width * index) for index in range(-num, num + 1)]
-    inner, bars = inner if max(margins) > 0 else 0, []
-    for index, count in zip(range(-num, num), counts, strict=True):
-        side = "above" if index >= inner else "below" if index < -inner else ""
-        bars.append(Bar(edges[index + num], edges[index + num + 1], count, side))
-    return Histogram(tuple(bars), margins, is_open)

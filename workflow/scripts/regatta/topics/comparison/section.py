@@ -12,13 +12,12 @@ from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
-from regatta.report.rows import table_rows
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import heatmap, tables, texts
 
-MAX_ALIKE = 10  # rows of identical stacks; the others are closer to 1
+MOST_ROWS = 40  # of a table; comparisons.csv has all
 OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python")
 OF_STACK += (*STACK_KEYS, "scripts")
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
@@ -48,13 +47,16 @@ class Side:
 
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
-    versus = tables.versus_of(data.campaign)["axis"]
-    axis = texts.axis_label(versus)
-    empty = f"No two cells differ only in {axis}, the axis selected by versus in the campaign file."
-    if num := int((comparisons["axis"] == versus).sum()):
-        empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
-    environments, alike = tuple(_environments(data)), alike_table(comparisons)
-    found = (*environments, alike) if alike else environments
+    axis = texts.axis_label(tables.versus_of(data.campaign)["axis"])
+    empty = (
+        f"No two cells that differ only in {axis} (`versus` in the campaign file) have valid launches on both sides."
+    )
+    environments, alike = (
+        tuple(_environments(data)),
+        comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)],
+    )
+    title = "identical stacks (A/A), no verdict"
+    found = (*environments, pairs_table(alike, f"{texts.pair_text(alike)}: {title}")) if len(alike) else environments
     lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
     lead += " Further differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
@@ -69,9 +71,7 @@ def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str]
     """Return the content of comparisons.html.j2. names: those of cells by id. is_report: else a page of compare.py."""
     return {
         "matrices": heatmap.ratio_matrices(comparisons, names),
-        "histogram": heatmap.ratio_histogram(judged),
-        "histogram_label": f"Ratios of {plural(len(judged), 'pair')}",
-        "table": largest_first(judged),
+        "table": pairs_table(judged, "Comparisons, largest effect first"),
         "is_report": is_report,
     }
 
@@ -92,7 +92,6 @@ def findings(data: ReportData) -> list[Finding]:
     if len(blocks):
         values = {"num": len(blocks), "num_pairs": int(comparisons["verdict"].notna().sum())}
         words = {"axis": texts.axis_label(blocks["axis"].iloc[0])}
-        words["stacks"] = "Stacks" if "stack" in set(blocks["axis"]) else ""
         found.append(Finding("not_interleaved", values, (_rows(blocks),), (), "warnings", words))
     if len(undecided := judged[judged["verdict"] == "inconclusive"]):
         values = {"num": len(undecided), "num_pairs": len(judged)}
@@ -114,29 +113,13 @@ def in_blocks(data: ReportData) -> pd.DataFrame:
 
     Launches without a recorded start, such as imported ones, are left out.
     """
-    launches, ok = data.tables["launches"].dropna(subset="start_utc"), data.ok
-    starts = dict(zip(launches["launch"], launches["start_utc"], strict=True))
-    of_cells: dict[str, list[str]] = {}
-    for cell, launch in zip(ok["cell"], ok["launch"], strict=True):
-        if launch in starts:
-            of_cells.setdefault(cell, []).append(starts[launch])
-    ends = {cell: (min(of), max(of)) for cell, of in of_cells.items() if len(of) >= MIN_LAUNCHES_ORDER}
+    known = data.tables["launches"][["launch", "start_utc"]].dropna()
+    starts = data.ok.merge(known, on="launch").groupby("cell")["start_utc"].agg(["min", "max", "count"])
+    starts = starts[starts["count"] >= MIN_LAUNCHES_ORDER]
     rows = data.tables["comparisons"]
-    rows = rows[rows["verdict"].notna() & rows["cell"].isin(ends) & rows["reference"].isin(ends)]
-    sides = [(ends[row.cell], ends[row.reference]) for row in table_rows(rows)]
-    is_apart = [one[1] < other[0] or other[1] < one[0] for one, other in sides]
-    return rows[pd.Series(is_apart, rows.index, dtype=bool)]
-
-
-def alike_table(comparisons: pd.DataFrame) -> Table | None:
-    """Return the rows of stacks that differ only in their names (A/A), those furthest from 1; None if none exist."""
-    rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
-    if not len(rows):
-        return None
-    largest = tables.by_effect(texts.with_labels(rows)).head(MAX_ALIKE)
-    num = f"{len(rows)}" if len(largest) == len(rows) else f"largest {len(largest)} of {len(rows)}"
-    title = f"{texts.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
-    return comparison_table(title, largest, ("comparisons",), has_verdict=False)
+    rows = rows[rows["verdict"].notna() & rows["cell"].isin(starts.index) & rows["reference"].isin(starts.index)]
+    one, other = (starts.loc[rows[side]].set_index(rows.index) for side in ("cell", "reference"))
+    return rows[(one["max"] < other["min"]) | (other["max"] < one["min"])]
 
 
 LABEL = Column("label", "cell", TEXT)
@@ -144,25 +127,13 @@ VERDICT = Column("verdict", "verdict", TEXT, text=texts.verdict_text)
 LAUNCHES = Column("num_launches", "n", WHOLE, text=texts.launches_text)
 
 
-def comparison_table(
-    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
-) -> Table:
-    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
-    words = dict(zip(("reference", "other"), texts.sides_text(labeled), strict=True))
-    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *tables.COMPARISONS.of_table("pairs"), LAUNCHES)
-    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
-
-
-MOST_ROWS = 40  # of the table; the others are in comparisons.csv
-
-
-def largest_first(judged: pd.DataFrame) -> Table:
-    """Return the rows with the largest effects. judged: of `judged_rows`."""
-    shown = tables.by_effect(texts.with_labels(judged)).head(MOST_ROWS)
-    title = "Comparisons, largest effect first"
-    if len(shown) < len(judged):
-        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
-    return comparison_table(title, shown, ("comparisons",))
+def pairs_table(rows: pd.DataFrame, title: str) -> Table:
+    """Return the rows with the largest effects, the verdict early so that a narrow screen shows it."""
+    largest = tables.by_effect(texts.with_labels(rows)).head(MOST_ROWS)
+    words = dict(zip(("reference", "other"), texts.sides_text(largest), strict=True))
+    columns = LABEL, VERDICT, *tables.COMPARISONS.of_table("pairs"), LAUNCHES
+    title += f" ({len(largest)} of {len(rows)}; all: comparisons.csv)" if len(largest) < len(rows) else ""
+    return Table.of_columns(title, columns, largest, largest["device"].iloc[0], ("comparisons",), **words)
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
