@@ -49,16 +49,11 @@ def table_of(times, **fields):
     return section_of(times, **fields).content["table"]
 
 
-def test_the_table_has_the_largest_effect_first_and_the_verdict_early():
+def test_the_table_has_the_largest_effect_first_and_the_verdict_early(wording):
     section = section_of(times_of(RATIOS))
     table = section.content["table"]
-    assert [r[0] for r in table.rows] == [
-        *("all-reduce · 1×2 · 16 KiB", "all-reduce · 1×2 · 4 KiB"),
-        *("all-reduce · 1×2 · 32 KiB", "all-reduce · 1×2 · 8 KiB"),
-    ]
-    assert table.columns == (
-        *("Cell", "Verdict", "Time, bound", "Time, contained", "Ratio, bound / contained", "95 % interval", "n"),
-    )
+    assert [row[0].rpartition(" · ")[2] for row in table.rows] == ["16 KiB", "4 KiB", "32 KiB", "8 KiB"]
+    wording(table.columns)
     assert table.rows[0][1:] == ("faster", "510 ms", "1.02 s", "0.500", "[0.489, 0.511]", "5")
     assert section.figures == ()
     assert section.state == ("4 pairs", "quiet")
@@ -74,7 +69,7 @@ def test_the_findings_count_the_verdicts_and_name_the_largest_difference():
     found, _ = findings_of(times_of(RATIOS))
     values, words = found.values, found.words
     assert values["by_verdict"] == {"slower": 2, "faster": 1, "inconclusive": 0, "equivalent": 1}
-    assert (values["largest"], words["largest_text"]) == ("all-reduce · 1×2 · 16 KiB", "0.500 [0.489, 0.511]")
+    assert (values["largest"][-6:], values["largest_ratio"]) == ("16 KiB", pytest.approx(0.5))
     assert (values["margins"], words["of_margin"]) == ((0.05,), "5 % (default)")
     assert (values["num_significant"], words["num_beyond"], words["limit"]) == ({"slower": 2, "faster": 1}, 3, "")
 
@@ -240,7 +235,8 @@ def test_alike_stacks_have_a_table_of_their_own():
     assert not section.template
     (table,) = section.tables
     assert {row[1] for row in table.rows} == {"A/A"}
-    assert (len(table.rows), table.rows[0][0]) == (8, "all-reduce · 1×2 · 32 KiB")  # 0.8 % from 1
+    assert len(table.rows) == 8
+    assert table.rows[0][0].endswith("32 KiB")  # 0.8 % from 1
 
 
 def test_rows_beyond_the_most_are_counted_and_named_a_file():
@@ -248,7 +244,7 @@ def test_rows_beyond_the_most_are_counted_and_named_a_file():
     table = table_of(times_of(ratios))
     assert len(table.rows) == len(table.cells) == MOST_ROWS
     assert f"{MOST_ROWS} of {MOST_ROWS + 5}" in table.caption
-    assert table.rows[0][0] == "all-reduce · 1×2 · 180 KiB"  # the 45th size, 45 % slower
+    assert table.rows[0][0].endswith("180 KiB")  # the 45th size, 45 % slower
 
 
 def test_what_differs_besides_stands_in_a_table_of_its_own():
@@ -273,9 +269,9 @@ def test_what_differs_besides_stands_in_a_table_of_its_own():
     )
 
 
-def test_what_was_not_recorded_of_one_side_is_readable_in_the_table():
+def test_what_was_not_recorded_of_one_side_is_readable_in_the_table(wording):
     table = environment_table("What differs", [Difference(NOT_KNOWN, "nothing", "network")], "contained", "bound")
-    assert table.rows == (("not recorded, so not compared", "nothing", "network"),)
+    wording(table.rows[0])
 
 
 @pytest.mark.parametrize(
@@ -319,17 +315,14 @@ def test_a_section_without_anything_to_compare_says_why():
     assert "stack" in section.empty
 
 
-def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_several():
+def test_each_row_is_named_by_what_varies_and_by_its_value_where_there_are_several(wording):
     times = [(cell_of("bound", size), FIVE) for size in (4096, 8192, 16384)]
     campaign, measurements = results_of(times, versus={"axis": "message_bytes", "reference": 8192, "margin": None})
     table = comparisons_table(campaign, measurements)
-    assert [r[0] for r in pairs_table(judged_rows(table), "").rows] == [
-        "4 KiB · all-reduce · 1×2",
-        "16 KiB · all-reduce · 1×2",
-    ]
+    wording([row[0] for row in pairs_table(judged_rows(table), "").rows])
 
 
-def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped():
+def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped(wording):
     stacks = ("contained", '"><script>', "other")
     times = [(cell_of(stack, size), FIVE) for size in RATIOS for stack in stacks]
     for place, (cell, _) in enumerate(times):
@@ -338,10 +331,8 @@ def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped():
     text = load_template(section.template).render(content=section.content, cell_indices={})
     assert text.count("<h3>") == len(section.content["matrices"]) == 2
     assert "<script>" not in text
-    assert "stack &#34;&gt;&lt;script&gt; vs. contained" in text
-    assert section.content["table"].columns[2:5] == (
-        *("Time, compared", "Time, reference", "Ratio, compared / reference"),
-    )
+    assert "&#34;&gt;&lt;script&gt; vs." in text
+    wording(section.content["table"].columns[2:5])
 
 
 class Page(HTMLParser):
@@ -390,8 +381,8 @@ def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
     assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')
 
 
-def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path):
+def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path, wording):
     page = page_of(tmp_path)
     heads = re.findall('<th scope="col">(.*?)</th>', page)
-    assert heads[-6:] == ["Verdict", "Time, test", "Time, base", "Ratio, test / base", "95 % interval", "n"]
+    wording(heads[-6:])
     assert "reference" not in page[page.index("<main>") : page.index("</main>")]  # below are the columns of the CSV

@@ -29,33 +29,31 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str]) -> list[
 
 
 def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matrix:
-    rows = rows.assign(cell_name=[name.without(rows["axis"].iloc[0]) for name in cell_names(rows.to_dict("records"))])
-    places = sorted({_place(row) for row in table_rows(rows)}, key=lambda place: (place[0] * place[1], place))
-    groups: dict[tuple, dict[str, dict[tuple, Square]]] = defaultdict(lambda: defaultdict(dict))
-    for subject in rows[["benchmark", "cell_name"]].itertuples():
-        groups[subject.benchmark, subject.cell_name.parts["subject"]]  # in the order of the campaign
+    axis, (reference, value) = rows["axis"].iloc[0], texts.sides_text(rows)
+    places = sorted(zip(rows["nodes"], rows["gpus_per_node"], strict=True), key=lambda of: (math.prod(of), of))
+    places = list(dict.fromkeys(places))
+    rows = rows.assign(cell_name=[name.without(axis) for name in cell_names(rows.to_dict("records"))])
+    subjects = [(row.benchmark, row.cell_name.parts["subject"]) for row in table_rows(rows)]  # as in the campaign
+    groups: dict[tuple, dict[str, dict[tuple, Square]]] = {subject: defaultdict(dict) for subject in subjects}
     settings = [column for column in ORDER if column in rows and column not in ("nodes", "gpus_per_node")]
     for row in table_rows(rows.sort_values(settings, kind="stable", na_position="first")):
-        name = row.cell_name.without("subject", "shape")
+        name, place = row.cell_name.without("subject", "shape"), (row.nodes, row.gpus_per_node)
         text, group = name.say(*name.parts, always=()), groups[row.benchmark, row.cell_name.parts["subject"]]
-        if _place(row) in group[text]:  # one cell and several references
+        if place in group[text]:  # one cell and several references
             text = SEPARATOR.join(filter(None, (text, f"vs. {names.get(row.reference, row.reference)}")))
-        group[text][_place(row)] = _square(row)
-    found = tuple(
-        Group(subject, tuple(Row(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items()))
-        for (_, subject), by_row in groups.items()
+        group[text][place] = _square(row)
+    pair = texts.pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
+    found = []
+    for (_, subject), by_row in groups.items():
+        squares = tuple(Row(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items())
+        found.append(Group(subject, squares, _summary(squares)))
+    return Matrix(
+        f"{pair}: change in time (%); positive: {value} is slower",
+        tuple(shape(*place) for place in places),
+        tuple(found),
+        sum(len(group.rows) for group in found) > MOST_ROWS_OPEN,
+        "Ratios" if is_only else f"Ratios of {pair}",
     )
-    is_folded = sum(len(group.rows) for group in found) > MOST_ROWS_OPEN
-    reference, value = texts.sides_text(rows)
-    pair = texts.pair_text(rows) if rows["axis"].iloc[0] != "campaign" else f"{value} vs. {reference}"
-    caption = f"{pair}: change in time (%); positive: {value} is slower"
-    label = "Ratios" if is_only else f"Ratios of {pair}"
-    groups_shown = tuple(Group(group.name, group.rows, _summary(group.rows)) for group in found)
-    return Matrix(caption, tuple(shape(*place) for place in places), groups_shown, is_folded, label)
-
-
-def _place(row) -> tuple[int, int]:
-    return int(row.nodes), int(row.gpus_per_node)
 
 
 def _square(row) -> Square:

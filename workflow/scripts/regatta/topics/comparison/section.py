@@ -18,13 +18,11 @@ from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import heatmap, tables, texts
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
-OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python")
-OF_STACK += (*STACK_KEYS, "scripts")
+OF_STACK = "kind image_id wrapper_sha256 runtime runtime_options binds python".split()
+OF_STACK += [*STACK_KEYS, "scripts"]
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
 MOST_VALUES = 3
-NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
-ABSENT_IS_NONE = tuple(name.replace("_", " ") for name in OF_STACK if name != "kind")
 
 
 @dataclass(frozen=True)
@@ -48,15 +46,11 @@ class Side:
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
     axis = texts.axis_label(tables.versus_of(data.campaign)["axis"])
-    empty = (
-        f"No two cells that differ only in {axis} (`versus` in the campaign file) have valid launches on both sides."
-    )
-    environments, alike = (
-        tuple(_environments(data)),
-        comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)],
-    )
-    title = "identical stacks (A/A), no verdict"
-    found = (*environments, pairs_table(alike, f"{texts.pair_text(alike)}: {title}")) if len(alike) else environments
+    empty = f"No two cells that differ only in {axis}, the axis set by versus, have valid launches on both sides."
+    alike = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
+    environments = found = tuple(_environments(data))
+    if len(alike):
+        found += (pairs_table(alike, f"{texts.pair_text(alike)}: identical stacks (A/A), no verdict"),)
     lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
     lead += " Further differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
@@ -86,17 +80,17 @@ def findings(data: ReportData) -> list[Finding]:
     found = texts.compared_findings(judged, (_rows(largest_first),))
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
     alike, num_alike, expected = tables.alike_that_differ(comparisons)
-    if len(alike):
-        values = {"num": len(alike), "num_pairs": num_alike, "expected": expected}
-        found.append(Finding("alike_differ", values, (_rows(alike),), tuple(alike["cell"]), "warnings"))
-    if len(blocks):
-        values = {"num": len(blocks), "num_pairs": int(comparisons["verdict"].notna().sum())}
-        words = {"axis": texts.axis_label(blocks["axis"].iloc[0])}
-        found.append(Finding("not_interleaved", values, (_rows(blocks),), (), "warnings", words))
-    if len(undecided := judged[judged["verdict"] == "inconclusive"]):
-        values = {"num": len(undecided), "num_pairs": len(judged)}
-        values["repeats"] = texts.repeats_needed(undecided, data.campaign["repeats"])
-        found.append(Finding("open_pairs", values, (_rows(undecided),), (), "warnings"))
+    undecided = judged[judged["verdict"] == "inconclusive"]
+    repeats = texts.repeats_needed(undecided, data.campaign["repeats"]) if len(undecided) else None
+    axes = {"axis": ", ".join(map(texts.axis_label, blocks["axis"].unique()))}
+    num_compared = int(comparisons["verdict"].notna().sum())
+    for kind, rows, cells, values, words in (
+        ("alike_differ", alike, tuple(alike["cell"]), {"num_pairs": num_alike, "expected": expected}, {}),
+        ("not_interleaved", blocks, (), {"num_pairs": num_compared}, axes),
+        ("open_pairs", undecided, (), {"num_pairs": len(judged), "repeats": repeats}, {}),
+    ):
+        if len(rows):
+            found.append(Finding(kind, {"num": len(rows)} | values, (_rows(rows),), cells, "warnings", words))
     return found
 
 
@@ -171,7 +165,7 @@ def differences(reference: Side, other: Side) -> list[Difference]:
     A fact known on one side only is no difference; the last entry names it on the other side.
     """
     facts = _facts(reference), _facts(other)
-    names = dict.fromkeys([*ORDER, *sorted(facts[0].keys() | facts[1].keys())])
+    names = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) or facts[1].get(name)]
     values = {name: (_known_values(name, reference, facts[0]), _known_values(name, other, facts[1])) for name in names}
     found = [
         Difference(name, _values_text(name, pair[0]), _values_text(name, pair[1]))
@@ -205,67 +199,49 @@ def environment_table(title: str, found: list[Difference], reference: str, other
 
 
 def _facts(side: Side) -> dict[str, set[str]]:
-    """Return all values of each fact, over all launches of a side."""
+    """Return all values of each fact, over all launches of a side; none of what is absent or unknown."""
     facts: dict[str, set[str]] = {}
-
-    def add(name: str, value: object) -> None:
-        if value is not None and value != [] and value != "":
+    for name, value in _all_facts(side):
+        values = facts.setdefault(name, set())
+        if value not in (None, [], ""):
             value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
-            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-            facts.setdefault(name, set()).add(one_line(text))
-
-    for spec in side.specs:
-        add("cluster", spec.get("cluster"))
-        for name in OF_STACK:
-            add(name.replace("_", " "), spec["stack"].get(name))
-    for name in OF_NCCL:
-        add(f"NCCL {name}", (side.nccl or {}).get(name))
-    for header in side.headers:
-        git = header.get("git") or {}
-        add("commit", git.get("commit") and git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else ""))
-        _add_environment(header.get("environment") or {}, add)
+            values.add(one_line(" ".join(map(str, value)) if isinstance(value, list) else value))
     return facts
 
 
-def _add_environment(environment: dict, add) -> None:
-    for name in VERSIONS:
-        add("python version" if name == "python" else name, environment.get(name))
-    for host in environment.get("hosts", []):
-        add("hosts", host["host"])
-        add("CPU", host.get("cpu_model"))
-        add("cores per host", host.get("num_cores"))
-    for gpu in environment.get("gpus") or []:
-        add("GPU", gpu.get("name") if isinstance(gpu, dict) else None)
-    add("threads per rank", environment.get("threads_per_rank"))
-    for path in environment.get("libraries") or []:
-        add(family_of(Path(path).name) or "other libraries", path)
-    for name, value in (environment.get("settings") or {}).items():
-        add(f"setting {name}", value)
-    for name, value in (environment.get("variables") or {}).items():
-        if not name.startswith(NEW_EACH_LAUNCH):
-            add(f"variable {name}", value)
-
-
-ORDER = (
-    *("cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl"),
-    *(f"NCCL {name}" for name in OF_NCCL),
-    *("cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION, "other libraries"),
-    *("GPU", "CPU", "cores per host", "threads per rank", "hosts"),
-)
+def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
+    """Yield names and values in the order of the table: stack, versions, network, libraries, machine, settings."""
+    for spec in side.specs:
+        yield "cluster", spec.get("cluster")
+        yield from ((name.replace("_", " "), spec["stack"].get(name)) for name in OF_STACK)
+    yield from ((f"NCCL {name}", (side.nccl or {}).get(name)) for name in OF_NCCL)
+    for header in side.headers:
+        git, environment = header.get("git") or {}, header.get("environment") or {}
+        yield "commit", git.get("commit") and git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "")
+        yield from (("python version" if name == "python" else name, environment.get(name)) for name in VERSIONS)
+        for path in environment.get("libraries") or []:
+            yield family_of(Path(path).name) or "other libraries", path
+        yield from (("GPU", gpu.get("name")) for gpu in environment.get("gpus") or [] if isinstance(gpu, dict))
+        yield "threads per rank", environment.get("threads_per_rank")
+        for host in environment.get("hosts", []):
+            names = {"CPU": "cpu_model", "cores per host": "num_cores", "hosts": "host"}
+            yield from ((name, host.get(key)) for name, key in names.items())
+        for kind in ("setting", "variable"):
+            values = (environment.get(f"{kind}s") or {}).items()
+            yield from ((f"{kind} {name}", value) for name, value in values if not name.startswith(NEW_EACH_LAUNCH))
 
 
 def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]:
     """Return the values of a fact. Absent: "not set" or "none" if it would have been recorded, else unknown."""
-    if name in facts:
+    if facts.get(name):
         return facts[name]
     environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]
     if name.startswith("variable "):
-        return {NOT_SET} if any(environment.get("variables") is not None for environment in environments) else set()
+        return {"not set"} if any(environment.get("variables") is not None for environment in environments) else set()
     if name in COMMUNICATION:
-        return {NOT_LOADED} if any(environment.get("libraries") for environment in environments) else set()
-    if name.startswith("NCCL "):
-        return {NONE} if side.nccl else set()
-    return {NONE} if name in ABSENT_IS_NONE and side.specs else set()
+        return {"not loaded"} if any(environment.get("libraries") for environment in environments) else set()
+    is_recorded = side.nccl if name.startswith("NCCL ") else side.specs and name.replace(" ", "_") in OF_STACK[1:]
+    return {"none"} if is_recorded else set()
 
 
 def _kinds(names: Iterable[str]) -> list[str]:

@@ -108,17 +108,6 @@ KINDS = (
             "No environment difference was recorded",
         ),
     ),
-    Kind(
-        *("allocations_excluded", NOTE),
-        lead="variation between allocations is not in the intervals of {num_excluded:cell/cells}: slower and faster"
-        " only beyond {limit} % (margin and allocation_variation)",
-    ),
-    Kind(
-        *("screened", NOTE),
-        lead="{num} of {num_compared:compared cell/compared cells} only screened (fewer than"
-        f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every earlier one by"
-        " more than the margin; expected by chance: at most {most} of {num:cell/cells}",
-    ),
 )
 
 KIND_OF = {kind.name: kind for kind in KINDS}
