@@ -138,7 +138,7 @@ def run_gate(results, *arguments):
 
 def test_the_command_line_writes_both_files_before_it_exits(folders):
     passed = run_gate(folders / "new")
-    assert (passed.returncode, passed.stdout.splitlines()[0]) == (0, "gate: passed; 2 cells ok")
+    assert (passed.returncode, passed.stdout.splitlines()[0]) == (0, "gate: passed: 2 cells ok")
     failed = run_gate(folders / "new", "--baseline", folders / "old")
     assert failed.returncode == 1
     assert failed.stdout == (folders / "new" / "gate.txt").read_text()

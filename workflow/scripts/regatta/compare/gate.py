@@ -240,7 +240,7 @@ def gate_text(gate: Gate, results: Path) -> str:
     lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in kinds]
     lines.append(f"report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
     return "".join(
-        f"{line}\n" for line in ["; ".join(headline.words(values)), *(f"  {text}" for text in lines if text)]
+        f"{line}\n" for line in [": ".join(headline.words(values)), *(f"  {text}" for text in lines if text)]
     )
 
 
