@@ -374,7 +374,16 @@ def test_the_comparison_of_stacks(case):
     values = case.lines["comparison"].values
     assert values["num"] == len(pairs)
     assert values["num_undecidable"] == sum(num < 3 for _, _, _, num, *_ in pairs)
-    assert values["median_ratio"] == pytest.approx(median([ratio for ratio, *_ in pairs]), rel=1e-6)
+    specs = specs_of(case)
+    for part in values["parts"]:
+        ratios = [ratio for ratio, *_, cell, _ in pairs if specs[cell]["benchmark"] in part["benchmarks"]]
+        assert (part["num"], part["median_ratio"]) == (len(ratios), pytest.approx(median(ratios), rel=1e-6))
+        if direction := part["direction"]:
+            most = max(ratios) if direction["is_slower"] else min(ratios)
+            assert (direction["num"] > len(ratios) / 2, direction["most_ratio"]) == (
+                True,
+                pytest.approx(most, rel=1e-6),
+            )
     slower, faster, equivalent = 0, 0, 0
     for _, low, high, num, *_ in pairs:
         if low is not None and num >= 3:
@@ -383,11 +392,6 @@ def test_the_comparison_of_stacks(case):
     assert values["by_verdict"]["equivalent"] == equivalent
     assert values["num_significant"]["slower"] <= slower  # and p is small
     assert values["num_significant"]["faster"] <= faster
-    if values["direction"]:
-        assert values["direction"]["num"] > len(pairs) / 2
-        ratios = [ratio for ratio, *_ in pairs]
-        most = max(ratios) if values["direction"]["is_slower"] else min(ratios)
-        assert values["direction"]["most_ratio"] == pytest.approx(most, rel=1e-6)
     if "largest_ratio" in values:
         verdicts = case.data.tables["comparisons"].set_index("cell")["verdict"]
         decided = [pair[0] for pair in pairs if verdicts[pair[5]] in ("slower", "faster")]

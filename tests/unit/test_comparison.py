@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import train_cell
 
-from regatta.core.text import ratio_text
 from regatta.core.verdicts import Compared
 from regatta.topics.comparison.tables import (
     ALIKE,
@@ -281,30 +280,23 @@ def test_exchanging_the_two_sides_turns_the_ratio_over(pairs):
         assert math.isclose(one["time_ratio"] * turned["time_ratio"], 1, rel_tol=1e-9)
 
 
-def test_a_row_in_words_has_ratio_interval_launches_and_verdict():
+def test_a_row_in_words_has_ratio_interval_launches_and_verdict(wording):
     row = next(table_of(SIX, [1.1 * value for value in SIX]).itertuples())
     assert (interval_text(row), launches_text(row), verdict_text(row)) == ("1.100 [1.100, 1.100]", "6", "slower")
     row = next(table_of([1.0, 1.25], [1.0, 1.0, 1.5], (["a-0"] * 2, ["b-0"] * 3)).itertuples())
-    assert interval_text(row) == "1.024 (0.800 to 1.500)"  # 1.5 ** (1 / 3) / 1.25 ** (1 / 2)
+    wording(interval_text(row))  # 1.5 ** (1 / 3) / 1.25 ** (1 / 2)
     assert launches_text(row) == "3 vs. 2"
     row = next(table_of([1.0], [2.0]).itertuples())
     assert interval_text(row) == "2.000"
 
 
-def test_margins_are_shown_with_their_source():
+def test_margins_are_shown_with_their_source(wording):
     judged = pd.DataFrame({
         "benchmark": ["collective", "collective", "train_step"],
         "margin_ratio": [0.032, 0.032, 0.05],
         "margin_source": ["noise floor of 9 A/A pairs"] * 2 + ["default"],
     })  # fmt: skip
-    assert margin_text(judged) == "3.2 % (noise floor of 9 A/A pairs), 5 % (default)"
-    assert margin_text(judged[:2]) == "3.2 % (noise floor of 9 A/A pairs)"
-
-
-def test_ratios_near_one_have_three_decimals_and_others_three_figures():
-    assert [ratio_text(value) for value in (1.0214, 0.9, 12.345, 0.0123, None)] == [
-        "1.021", "0.900", "12.3", "0.0123", "n/a",
-    ]  # fmt: skip
+    wording([margin_text(judged), margin_text(judged[:2])])
 
 
 def test_half_the_width_of_an_interval_is_what_noise_can_hide():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from comparison_results import cell_of, write_folder
-from synthetic import LAPTOP, analyse, laptop_campaign, write_laptop, write_results
+from synthetic import analyse, write_laptop
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
@@ -67,14 +67,14 @@ def test_cells_of_stacks_with_different_names_have_no_counterpart(tmp_path):
     assert list(found.unmatched["only in test"]["stack"]) == ["bound"]
 
 
-def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that_is_said(tmp_path):
+def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that_is_said(tmp_path, wording):
     newer = upgraded(cell_of("bound"))
     newer["spec"]["version"] = 2
     both = (cell_of("bound", 16384), SIX)
     found = compared(tmp_path, [(cell_of("bound"), SIX), both], [(newer, SIX), both])
     assert len(found.comparisons) == 1
-    assert list(found.unmatched) == ["not compared, measured by version 1 of collective in base and 2 in test"]
-    assert "not compared, measured by version 1 of collective in base and 2 in test: 1 cell" in comparison_text(found)
+    [reason] = found.unmatched
+    wording.lines(comparison_text(found), reason)
 
 
 def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
@@ -82,50 +82,11 @@ def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
     before = [(cells[0], SIX), (cells[1], ["failed"] * 6), (cells[2], SIX)]
     after = [(cells[0], SIX), (cells[1], SIX), (cells[2], ["timeout"] * 6)]
     found = compared(tmp_path, before, after)
-    assert {reason: list(cells["message_bytes"]) for reason, cells in found.unmatched.items()} == {
-        "not compared, no ok launch in base": [16384],
-        "not compared, no ok launch in test": [65536],
-    }
+    found = {reason.split()[-1]: list(cells["message_bytes"]) for reason, cells in found.unmatched.items()}
+    assert found == {"base": [16384], "test": [65536]}
 
 
-def test_a_campaign_compared_with_itself_is_equivalent_or_inconclusive_in_every_row(tmp_path, script):
-    write_results(tmp_path / "laptop", laptop_campaign() | {"repeats": 6}, LAPTOP)
-    analyse(tmp_path / "laptop")
-    own = read_campaign(tmp_path / "laptop")
-    found = compare_campaigns(own, own, 0.05)
-    assert len(found.comparisons) == 17
-    assert set(found.comparisons["verdict"]) <= {"equivalent", "inconclusive"}
-    assert (found.comparisons["time_ratio"] == 1).all()
-    assert found.environment == []
-    assert script(tmp_path / "laptop", tmp_path / "laptop")[0] == 0
-
-
-GOLDEN = """\
-base: before (5 cells in 5 launches, first record 2026-11-01T03:00:05Z)
-test: after (5 cells in 5 launches, first record 2026-11-21T03:00:05Z)
-
-Test is slower in 1, base in 1 of 4 cells; 2 by more than the 10 % margin
-Verdicts at a margin of 10 % (option): 1 slower, 1 faster, 2 equivalent; Differences below 2.3 % cannot be detected (median half-width of the 95 % CIs, maximum 2.3 %). Largest difference: all-reduce · 1×2 · 64 KiB, ratio 0.500 [0.489, 0.511]. Variation between allocations is not in the intervals of 4 of 4 pairs.
-2 environment differences: image id, torch
-  image id: aaa -> bbb
-  torch: 2.12.1 -> 2.13.0
-Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base.
-
-cell                                   base    test             test/base  n  verdict
-all-reduce · 1×2 processes · 64 KiB  1.02 s  510 ms  0.500 [0.489, 0.511]  5  faster
-all-reduce · 1×2 processes · 4 KiB   1.02 s  1.53 s  1.500 [1.466, 1.534]  5  slower
-
-Not shown: 2 rows with a ratio within the margin (2 equivalent). --all shows them.
-
-only in base: 1 cell
-  all-gather · 1×2 processes · 4 KiB
-
-only in test: 1 cell
-  broadcast · 1×2 processes · 4 KiB
-"""
-
-
-def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tmp_path, monkeypatch):
+def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tmp_path, monkeypatch, wording):
     """Five launches from 1.00 to 1.04 s: standard deviation of the logarithms 1.55 %, 95 % half-width 2.2 %."""
     monkeypatch.chdir(tmp_path)
     cells, five = [cell_of("bound", size) for size in SIZES], SIX[:5]
@@ -134,17 +95,15 @@ def test_the_text_has_the_largest_effect_first_and_folds_and_counts_the_noise(tm
     before.append((cell_of("bound", 4096, operation="all_gather"), five))
     after.append((upgraded(cell_of("bound", 4096, operation="broadcast")), five))
     found = compared(Path(), before, after, 0.1)
-    assert comparison_text(found) == GOLDEN
-    everything = comparison_text(found, shows_all=True)
-    assert "Not shown" not in everything
-    assert "all-reduce · 1×2 processes · 256 KiB" in everything
+    wording(comparison_text(found))
+    assert comparison_text(found, shows_all=True).count("\nall-reduce") == 4
 
 
 def test_the_statement_has_the_direction_where_all_cells_have_it(tmp_path):
     cells = [cell_of("bound", 4096 * (i + 1)) for i in range(8)]
     found = compared(tmp_path, [(c, SIX) for c in cells], [(c, [2 * t for t in SIX]) for c in cells])
     found = compared_findings(with_labels(judged_rows(found.comparisons)))[0]
-    assert (found.kind, found.words["word"]) == ("one_is_slower", "slower")
+    assert [part["outcome"] for part in found.values["parts"]] == ["slower"]
     shift = found.values["direction"]
     assert (shift["is_slower"], shift["num"], shift["num_pairs"]) == (True, 8, 8)
     assert (shift["median_ratio"], shift["most_ratio"]) == (pytest.approx(2), pytest.approx(2))
@@ -154,37 +113,38 @@ def test_long_lists_are_cut_and_counted(tmp_path):
     both = (cell_of("bound"), SIX)
     many = [(cell_of("bound", 4096 * (i + 2)), SIX) for i in range(12)]
     found = compared(tmp_path, [both, *many], [both])
-    assert "only in base: 12 cells" in comparison_text(found)
-    assert "  ... and 2 more" in comparison_text(found)
-    assert "more" not in comparison_text(found, shows_all=True)
+    assert comparison_text(found).count("\n  all-reduce") == 10
+    assert comparison_text(found, shows_all=True).count("\n  all-reduce") == 12
 
 
-def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2_for_an_error(tmp_path, script):
+def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2_for_an_error(
+    tmp_path, script, wording
+):
     cell = cell_of("bound")
     base = write_folder(tmp_path / "base", [(cell, SIX)])
     slower = write_folder(tmp_path / "slower", [(cell, [1.5 * t for t in SIX])])
     code, out, errors = script(base, slower)
     assert (code, errors) == (1, "")
-    assert "Test is slower in 1 of 1 cell" in out
+    wording.lines(out, "Test is")
     assert script(base, slower, "--margin", "0.6")[0] == 0
     assert script(slower, base)[0] == 0  # faster
     code, _, errors = script(base, tmp_path / "nowhere")
     assert code == 2
-    assert "nowhere contains no single campaign.<digest>.json" in errors
+    wording(errors)
     assert script(base)[0] == script(base, base, base)[0] == 2
     for margin in ("nan", "-1", "inf", "1e308"):
         assert script(base, base, f"--margin={margin}")[0] == 2
     assert script(base, base, "--gpus-per-node=0")[0] == 2
 
 
-def test_where_nothing_can_be_compared_the_exit_status_is_no_pass(tmp_path, script):
+def test_where_nothing_can_be_compared_the_exit_status_is_no_pass(tmp_path, script, wording):
     base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
     failed = write_folder(tmp_path / "failed", [(cell_of("bound"), SIX)])
     table = pd.read_csv(failed / "measurements.csv", dtype=str)
     table.assign(status="failed", p50_s="").to_csv(failed / "measurements.csv", index=False)
     code, _, errors = script(base, failed)
     assert code == 2
-    assert errors.startswith("nothing could be compared: no cell has a valid launch on both sides.")
+    wording(errors)
 
 
 @pytest.mark.parametrize("time", ["inf", "-1", "0"])
@@ -196,7 +156,7 @@ def test_a_time_that_is_none_is_an_error_of_the_file_and_no_regression(tmp_path,
     table.to_csv(damaged / "measurements.csv", index=False)
     code, _, errors = script(base, damaged)
     assert code == 2
-    assert "expected a positive time" in errors
+    assert "positive time" in errors
 
 
 def test_a_fault_of_the_program_is_no_regression(tmp_path, script, monkeypatch):
@@ -219,29 +179,29 @@ def test_the_script_writes_a_page_and_a_table(tmp_path, script):
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
 
 
-def test_a_table_that_cannot_be_read_or_lacks_cells_is_an_error_that_says_what_to_do(tmp_path):
+def test_a_table_that_cannot_be_read_or_lacks_cells_is_an_error_that_says_what_to_do(tmp_path, wording):
     folder = write_folder(tmp_path / "base", [(cell_of("bound", size), SIX) for size in SIZES])
     path = folder / "measurements.csv"
     whole = path.read_text(encoding="utf-8")
     path.write_text("\n".join(whole.splitlines()[:8]) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"lacks 2 of 4 cells of campaign.0123456789ab.json.*rebuild_report.py"):
+    with wording.raises(UserError):
         read_campaign(folder)
     path.write_text(whole.replace("1.02,", "fast,", 1), encoding="utf-8")
-    with pytest.raises(UserError, match=r"measurements.csv: cannot be read .*rebuild_report.py"):
+    with pytest.raises(UserError, match=r"measurements.csv: .*rebuild_report.py"):
         read_campaign(folder)
     (folder / "campaign.0123456789ab.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="is damaged"):
         read_campaign(folder)
 
 
-def test_campaigns_without_a_common_cell_are_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"after has no cell in common with .*before: none with the same benchmark"):
+def test_campaigns_without_a_common_cell_are_an_error(tmp_path, wording):
+    with wording.raises(UserError):
         compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("contained"), SIX)])
 
 
 def test_without_launch_files_the_environment_is_said_to_be_unknown(tmp_path):
     found = compared(tmp_path, [(cell_of("bound"), SIX)], [(cell_of("bound"), SIX)])
-    assert "torch: 2.12.1 -> 2.13.0" in comparison_text(found)
+    assert "torch" in comparison_text(found)
     for path in (tmp_path / "before" / "launches").iterdir():
         path.unlink()
     again = compare_campaigns(read_campaign(tmp_path / "before"), read_campaign(tmp_path / "after"), 0.05)
@@ -260,16 +220,20 @@ def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):
     assert [(d.name, d.reference, d.other) for d in new] == [("NCCL network", "AWS Libfabric", "Socket")]
 
 
-def test_a_folder_with_failures_of_every_kind_can_be_compared(tmp_path):
+def test_a_campaign_with_failures_of_every_kind_compared_with_itself_has_no_difference(tmp_path, script):
     write_laptop(tmp_path / "laptop")
     analyse(tmp_path / "laptop")
     own = read_campaign(tmp_path / "laptop")
     found = compare_campaigns(own, own, 0.05)
-    assert (len(found.comparisons), found.num("slower")) == (17, 0)
-    assert comparison_text(found)
+    assert (len(found.comparisons), found.environment) == (17, [])
+    assert set(found.comparisons["verdict"]) <= {"equivalent", "inconclusive"}
+    assert (found.comparisons["time_ratio"] == 1).all()
+    assert script(tmp_path / "laptop", tmp_path / "laptop")[0] == 0
 
 
-def test_files_of_another_benchmark_are_compared_like_campaigns_and_leave_nothing_behind(tmp_path, script, monkeypatch):
+def test_files_of_another_benchmark_are_compared_like_campaigns_and_leave_nothing_behind(
+    tmp_path, script, monkeypatch, wording
+):
     monkeypatch.chdir(tmp_path)
     source = ROOT / "tests" / "golden" / "formats" / "ddp-2x4-gh200.txt"
     text = source.read_text(encoding="utf-8")
@@ -277,9 +241,8 @@ def test_files_of_another_benchmark_are_compared_like_campaigns_and_leave_nothin
     Path("after.txt").write_text(text, encoding="utf-8")
     code, out, errors = script("before.txt", "after.txt", "--gpus-per-node", "4", "--all")
     assert (code, errors) == (0, "")
-    assert "base: before.txt (12 cells" in out
     assert "first record n/a" in out  # the import is from now, the numbers are not
-    assert "too few launches for a verdict" in out
+    wording.lines(out, "Test vs.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after.txt", "before.txt"]
     Path("torn.txt").write_text(text[:-200], encoding="utf-8")
     code, _, errors = script("before.txt", "torn.txt", "--gpus-per-node", "4")

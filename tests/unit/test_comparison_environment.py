@@ -1,4 +1,5 @@
 import json
+import re
 
 import pandas as pd
 from comparison_results import cell_of
@@ -55,9 +56,11 @@ def test_variables_that_differ_in_each_launch_are_left_out():
 def test_what_only_one_side_knows_is_no_difference_and_is_named():
     assert differing([header(driver="580.1")], [header(driver=None)]) == [(NOT_KNOWN, "nothing", "driver")]
     assert differing([header()], [header() | {"environment": None}])[0][:2] == (NOT_KNOWN, "nothing")
-    assert differing([header()], []) == [
-        (NOT_KNOWN, "nothing", "commit, torch, torchvision, python version, kernel, libraries, CPU, cores per host, threads per rank, hosts, settings, variables")
-    ]  # fmt: skip
+    [(name, reference, other)] = differing([header()], [])
+    assert (name, reference) == (NOT_KNOWN, "nothing")
+    versions = {"commit", "torch", "torchvision", "python version", "kernel"}
+    machine = {"CPU", "cores per host", "threads per rank", "hosts"}
+    assert set(other.split(", ")) == versions | machine | {"libraries", "settings", "variables"}
 
 
 def test_stacks_differ_in_image_and_binds_and_none_is_an_answer():
@@ -75,7 +78,7 @@ def test_stacks_differ_in_what_their_scripts_hold():
 def test_long_lists_of_values_are_cut():
     hosts = [{"host": f"n{i}", "ranks": [i], "devices": ["cpu"]} for i in range(5)]
     found = {name: (a, b) for name, a, b in differing([header(hosts=hosts)], [header(hosts=hosts[:1])])}
-    assert found["hosts"] == ("n0 | n1 | n2 and 2 more", "n0")
+    assert (re.findall(r"n\d", found["hosts"][0]), found["hosts"][1]) == (["n0", "n1", "n2"], "n0")
 
 
 def test_a_hostile_value_stays_one_line():

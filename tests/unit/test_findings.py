@@ -352,7 +352,7 @@ CHECKS = {
     "no_straggler": check_no_straggler,
     "outliers": check_outliers,
     "outliers_of_one": check_outliers_of_one,
-    "one_is_slower": check_comparisons,
+    "compared": check_comparisons,
     "verdicts": check_comparisons,
     "training": check_training,
     "training_runs": check_training_line,
@@ -371,8 +371,7 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     # Others have the law, and the cost of a bucket size at a smaller shape.
     elsewhere = {"noisy_machine", "efficiency_uncertain", "scaling_law", "bucket_cost", "outliers_of_one"}
     assert set(CHECKS) - kinds <= elsewhere
-    others = {"lowest", "preflight_failed", "throughput", "confidence", "failed", "both_ways", "uncertain"}
-    others |= {"one_is_slower", "too_few_launches"}
+    others = {"lowest", "preflight_failed", "throughput", "confidence", "failed", "compared"}
     assert kinds - set(CHECKS) <= others | warnings  # which the tests of their topics have
 
 

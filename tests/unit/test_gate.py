@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
 
 import warm_start
-from regatta.compare.gate import ALLOCATION_VARIATION, chance_alone, compare_all, gate_text, headline, judge, junit
+from regatta.compare.gate import ALLOCATION_VARIATION, compare_all, gate_text, judge, junit
 from regatta.core.schemas import load_schema
 from regatta.core.text import status_text
 from regatta.core.verdicts import Compared, judge_all
@@ -27,14 +28,11 @@ def compared_with(before, now, margin=0.05):
     return compare_all([Compared(before, now, False)], margin)
 
 
-def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared():
+def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared(wording):
     gate = gate_of(TIMES)
     assert gate.is_passed
     assert gate.compared == []
-    assert text_of(gate).splitlines() == [
-        "gate: passed: 1 cell ok",
-        "  report: results/laptop/report.html; every cell: results/laptop/gate.junit.xml",
-    ]
+    wording(text_of(gate))
 
 
 @pytest.mark.parametrize(
@@ -42,10 +40,8 @@ def test_all_cells_ok_passes_and_without_a_baseline_campaign_nothing_is_compared
 )
 def test_one_repeat_that_is_not_ok_fails_regardless_of_its_status(status):
     gate = gate_of([1.0, status, 1.0])
-    assert not gate.is_passed
-    first, second, _ = text_of(gate).splitlines()
-    assert first == "gate: failed: 1 cell not ok"
-    assert second == f"  not ok: {CELL['id']}: 1 of 3 {status_text(status)}: it broke"
+    assert (gate.is_passed, gate.values["num_not_ok"]) == (False, 1)
+    assert f"1 of 3 {status_text(status)}:" in text_of(gate)
 
 
 def test_a_planned_cell_or_repeat_without_any_row_is_not_ok():
@@ -72,14 +68,14 @@ def test_an_imported_cell_is_planned_in_as_many_repeats_as_it_has():
 def test_a_margin_that_is_no_ratio_is_refused_before_anything_is_read(script, margin):
     done = warm_start.script(*script.split(), f"--margin={margin}", timeout=60)
     assert done.returncode == 2
-    assert f"{margin} is not a ratio from 0 to 100; give one such as 0.05" in done.stderr
+    assert margin in done.stderr
 
 
 def test_a_skipped_cell_does_not_count_but_a_campaign_without_a_planned_cell_fails():
     skipped = collective_cell(16, 1, 1)
     assert gate_of(TIMES, skipped=[skipped]).is_passed
     gate = judge(*results_of([], skipped=[skipped]))
-    assert headline(gate) == "gate: failed: no cell is planned"
+    assert (gate.is_passed, len(gate.problems)) == (False, 1)
 
 
 @pytest.mark.parametrize(
@@ -172,18 +168,14 @@ def test_cells_that_did_not_change_rarely_fail_a_gate_of_forty():
     assert not [comparison for gate in gates for comparison in gate if comparison.word == "slower"]
 
 
-def test_the_number_that_chance_alone_can_call_slower_is_shown_with_few_launches():
+def test_the_number_that_chance_alone_can_call_slower_is_shown_with_few_launches(wording):
     other = collective_cell(16, 1, 2)
     gate = gate_of([(CELL, [2.0, 2.1]), (other, [1.0, 1.0])], [(CELL, TIMES), (other, [1.0, 1.0])])
-    assert chance_alone(gate) == (2, pytest.approx(1 / 10 + 1 / 6))  # C(5, 2) = 10 orders, C(4, 2) = 6
-    assert (
-        "note: 2 of 2 compared cells only screened (fewer than 3 launches on either side): slower means that every launch"
-        " is slower than every earlier one by more than the margin; expected by chance: at most 0.267 of 2 cells"
-    ) in text_of(gate)
-    assert f"  {CELL['id']}: slower: ratio 2.029 (1.961 to 2.100), n = 2 vs. 3, screened" in text_of(gate).splitlines()
+    assert (gate.values["num_screened"], gate.values["most_by_chance"]) == (2, "0.267")  # 1 / C(5, 2) + 1 / C(4, 2)
+    wording(text_of(gate))
     six = gate_of([2.0] * 6, [1.0] * 6)
-    assert chance_alone(six) == (0, 0)
-    assert "chance" not in text_of(six)
+    assert (six.values["num_screened"], six.values["most_by_chance"]) == (0, "0")
+    assert "screened" not in text_of(six)
 
 
 def test_cells_are_matched_by_what_they_measure_and_the_stacks_name_not_by_their_ids():
@@ -208,42 +200,36 @@ def test_cells_are_matched_by_what_they_measure_and_the_stacks_name_not_by_their
 )
 def test_cells_that_differ_in_what_they_measure_are_not_compared(other):
     gate = gate_of([2.0, 2.1], [(other, [1.0, 1.1])])
-    assert gate.compared == []
-    assert headline(gate) == "gate: failed: nothing to compare with in 'old', 1 cell ok"
-    assert gate.notes == ["not compared: 1 only in base, 1 only in test"]
+    assert (gate.is_passed, gate.compared, len(gate.problems)) == (False, [], 1)
+    assert len(gate.notes) == 1
+    assert re.findall(r"\d+", gate.notes[0]) == ["1", "1"]
 
 
 def test_a_campaign_whose_times_are_all_zero_is_compared_with_nothing_and_fails():
-    assert (
-        headline(gate_of([0.0, 0.0, 0.0], [1.0, 1.1, 1.0]))
-        == "gate: failed: nothing to compare with in 'old', 1 cell ok"
-    )
+    gate = gate_of([0.0, 0.0, 0.0], [1.0, 1.1, 1.0])
+    assert (gate.is_passed, len(gate.problems), gate.values["num_not_ok"]) == (False, 1, 0)
 
 
-def test_another_version_of_a_benchmark_is_not_compared():
+def test_another_version_of_a_benchmark_is_not_compared(wording):
     now = {**CELL, "spec": {**CELL["spec"], "version": 2}}
     gate = gate_of([(now, [2.0])], [(CELL, [1.0])])
     assert gate.compared == []
-    assert gate.notes == ["not compared: 1 measured by version 1 of collective in base and 2 in test"]
+    wording(gate.notes)
 
 
-def test_what_cannot_be_compared_is_noted_and_fails_nothing():
+def test_what_cannot_be_compared_is_noted_and_fails_nothing(wording):
     new, gone, broken, skipped = (collective_cell(size, 1, 2) for size in (16, 64, 256, 1024))
     now = [(CELL, TIMES), (new, TIMES), (broken, TIMES)]
     before = [(CELL, TIMES), (gone, TIMES), (broken, ["failed"] * 3), (skipped, TIMES)]
     gate = gate_of(now, before, skipped=[skipped], cluster=CLUSTER | {"name": "new-machine"})
     assert gate.is_passed
-    assert headline(gate) == "gate: passed: 3 cells ok, no regression of 1 compared with 'old' (margin 5.0 %)"
-    assert gate.notes == [
-        "not compared: 2 only in base, 1 only in test, 1 no ok launch in base",
-        "'old' was measured on cluster 'local', this campaign on 'new-machine'",
-    ]
+    wording(text_of(gate))
 
 
 def test_a_cell_that_fails_now_is_no_regression_and_its_ok_launches_are_compared():
     assert gate_of(["failed", "failed"], [1.0, 1.1]).compared == []
     gate = gate_of(["failed", 2.0], [1.0, 1.1])
-    assert headline(gate) == "gate: failed: 1 cell not ok, 1 regression of 1 compared with 'old' (margin 5.0 %)"
+    assert [gate.values[name] for name in ("num_not_ok", "num_slower", "num_compared")] == [1, 1, 1]
 
 
 launches = st.lists(st.floats(1.0, 1.8), min_size=1, max_size=9)
@@ -288,18 +274,10 @@ def test_the_gate_is_in_no_cells_id(tmp_path):
     assert [cell.id for cell in plain] == [cell.id for cell in gated]
 
 
-@pytest.mark.parametrize(
-    ("gate", "told"),
-    [
-        ("{margins: 0.1}", "unknown key 'margins' in gate. Did you mean 'margin'?"),
-        ("{margin: 5%}", "gate.margin = '5%' is not a number"),
-        ("{margin: -0.1}", "gate.margin = -0.1 is out of range: it must be at least 0"),
-        ("{baseline_campaign: ../other}", "gate.baseline_campaign = '../other' is invalid"),
-    ],
-)
-def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, told):
+@pytest.mark.parametrize("gate", ["{margins: 0.1}", "{margin: 5%}", "{margin: -0.1}", "{baseline_campaign: ../other}"])
+def test_a_mistake_in_the_gate_is_told_with_its_place(tmp_path, gate, wording):
     text = yaml.safe_dump(small(), sort_keys=False) + f"gate: {gate}\n"
-    assert told in message(tmp_path, text)
+    wording(message(tmp_path, text))
 
 
 def named(rows, allocations):
@@ -316,8 +294,7 @@ def test_a_cell_is_slower_only_beyond_what_allocations_have_shown():
         assert not judge(*now, before).is_passed
         gate = judge(*now, before, 0.05, 0.08)
         assert bool(gate.with_verdict("slower")) == is_slower
-        assert "(margin 5.0 %, allocations 8.0 %)" in headline(gate)
-        assert "not in the intervals of 1 cell: slower and faster only beyond 13.4 %" in text_of(gate)
+        assert (gate.values["num_excluded"], gate.values["limit"], len(gate.values["margins"])) == (1, "13.4", 2)
 
 
 def test_cells_with_several_allocations_are_judged_by_their_variation():
@@ -327,8 +304,7 @@ def test_cells_with_several_allocations_are_judged_by_their_variation():
     gate = judge(campaign, named(rows, "abc"), (old, named(old_rows, "def")), 0.05, 0.08)
     assert [cell.pair.is_by_allocation for cell in gate.compared] == [True]
     assert len(gate.with_verdict("slower")) == 1
-    assert headline(gate).endswith("(margin 5.0 %)")
-    assert "not in the intervals" not in text_of(gate)
+    assert (gate.values["num_excluded"], len(gate.values["margins"])) == (0, 1)
 
 
 def test_one_allocation_is_judged_by_the_variation_of_an_earlier_history():

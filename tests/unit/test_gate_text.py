@@ -18,19 +18,13 @@ from regatta.store.csv_files import MEASUREMENTS, read_csv
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 
 
-def test_the_text_names_the_worst_first_and_says_how_many_more():
+def test_the_text_names_the_worst_first_and_says_how_many_more(wording):
     sizes = [16 * 2**i for i in range(12)]
     many = [collective_cell(size, 1, 2) for size in sizes]
-    factors = [2.0 + i / 10 for i in range(6)] + [0.5, 0.6, 0.7, 1.0, 1.0, 1.0]
+    factors = [2.0 + i / 10 for i in range(5)] + [0.5, 0.6, 0.7, 0.8, 1.0, 1.0, 1.0]
     now = [(cell, [factor] * 6) for cell, factor in zip(many, factors, strict=True)]
     before = [(cell, [1.0] * 6) for cell in many]
-    lines = text_of(gate_of(now, before)).splitlines()
-    assert lines[0] == "gate: failed: 12 cells ok, 6 regressions of 12 compared with 'old' (margin 5.0 %)"
-    assert lines[1] == f"  {many[5]['id']}: slower: ratio 2.500 [2.500, 2.500], n = 6"
-    assert lines[5] == "  ... and 2 more slower"
-    assert lines[6] == f"  {many[6]['id']}: faster: ratio 0.500 [0.500, 0.500], n = 6"
-    assert lines[8] == "  ... and 1 more faster"
-    assert len(lines) == 10
+    wording(text_of(gate_of(now, before)))
 
 
 def test_the_text_stays_within_twenty_lines_and_a_long_cause_is_cut():
@@ -45,9 +39,8 @@ def test_the_text_stays_within_twenty_lines_and_a_long_cause_is_cut():
     text = text_of(judge(campaign, measurements, results_of(before, name="old")))
     assert len(text.splitlines()) <= 20
     assert max(map(len, text.splitlines())) < 300
-    for line in ("... and 6 more not ok", "... and 6 more slower", "... and 8 more faster", "not settled: "):
-        assert f"\n  {line}" in text
-    assert "; largest ratio: " in text
+    assert re.findall(r"and (\d+) more (.*)", text) == [("7", "not ok"), ("7", "slower"), ("7", "faster")]
+    assert "\n  not settled: " in text
 
 
 def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():
@@ -95,7 +88,7 @@ def checked_junit(gate):
     return {case.get("name"): case for case in cases}
 
 
-def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_became_of_it():
+def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_became_of_it(wording):
     slow, failed, skipped = (collective_cell(size, 1, 2) for size in (16, 64, 256))
     now = [(CELL, TIMES), (slow, [2.0, 2.1, 2.2]), (failed, [1.0, "timeout", 1.0])]
     gate = gate_of(now, [(CELL, TIMES), (slow, TIMES)], skipped=[skipped])
@@ -103,26 +96,27 @@ def test_the_junit_file_has_one_testcase_for_each_cell_with_its_time_and_what_be
     assert list(cases) == [cell["id"] for cell in (slow, failed, skipped, CELL)]  # 16, 64, 256, 4096
     assert {case.get("classname") for case in cases.values()} == {"laptop.collective"}
     assert cases[CELL["id"]].get("time") == "7.500"  # three launches of 2.5 s
-    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: ratio 1.000 [0.9")
+    assert cases[CELL["id"]].findtext("system-out").startswith("equivalent: ratio 1.000")
     regression, failure = cases[slow["id"]].find("failure"), cases[failed["id"]].find("failure")
     assert regression.get("type") == "regression"
     assert "ratio 2.078" in regression.get("message")  # (2 x 2.1 x 2.2 / 1.0302) ** (1 / 3)
-    assert (failure.get("type"), failure.get("message")) == ("not ok", "1 of 3 timed out: it broke")
-    assert failure.text == "launch 2: timed out: it broke; batches/n01g02-0/logs/n01g02-0-l001-a00.log"
+    wording([failure.get("type"), failure.get("message"), failure.text])
     assert cases[skipped["id"]].find("skipped").get("message") == "not of interest"
     assert cases[skipped["id"]].get("time") is None
 
 
 def test_a_problem_of_no_single_cell_is_a_testcase_too():
     cases = checked_junit(judge(*results_of([])))
-    assert cases["no cell is planned"].find("failure").get("type") == "problem"
+    [case] = cases.values()
+    assert case.find("failure").get("type") == "problem"
 
 
 def test_the_junit_file_is_xml_for_any_cause():
     campaign, measurements = results_of([(CELL, ["failed"])])
     measurements["cause"] = "\x1b[31m <b>&\x00\ufffe \ud800 ]]> é 😀\n\"'"
     cases = checked_junit(judge(campaign, measurements))
-    assert cases[CELL["id"]].find("failure").get("message") == "1 of 1 failed: [31m <b>&  ]]> é 😀\n\"'"
+    assert "[31m <b>&" in cases[CELL["id"]].find("failure").get("message")
+    assert "]]> é 😀" in cases[CELL["id"]].find("failure").text
 
 
 @pytest.fixture
@@ -148,21 +142,15 @@ def test_the_command_line_writes_both_files_before_it_exits(folders):
     failed = run_gate(folders / "new", "--baseline", folders / "old")
     assert failed.returncode == 1
     assert failed.stdout == (folders / "new" / "gate.txt").read_text()
-    against = "compared with 'old' (margin 5.0 %, allocations 8.0 %)"
-    assert failed.stdout.startswith(f"gate: failed: 2 cells ok, 2 regressions of 2 {against}\n")
     root = ET.parse(folders / "new" / "gate.junit.xml").getroot()
     assert root.get("failures") == "2"
     assert run_gate(folders / "new", "--baseline", folders / "old", "--margin", "3").returncode == 0
     assert run_gate(folders / "old", "--baseline", folders / "new").returncode == 0
 
 
-def test_a_baseline_campaign_without_results_is_told_with_the_nearest_name(folders):
-    with pytest.raises(UserError) as caught:
+def test_a_baseline_campaign_without_results_is_told_with_the_nearest_name(folders, wording):
+    with wording.raises(UserError):
         read_campaign(folders / "odl")
-    assert re.sub(r"\S+/", "", str(caught.value)) == (
-        "odl contains no single campaign.<digest>.json, so there is nothing to compare with. Did you mean 'old'? Run that"
-        " campaign first, or name another. Campaigns with results: new, old."
-    )
     done = run_gate(folders / "new", "--baseline", folders / "odl")
     assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (2, False, "")
     (folders / "old" / "measurements.csv").unlink()
@@ -175,11 +163,11 @@ def test_a_file_that_is_no_campaign_is_a_user_error(folders, tmp_path, name):
     (tmp_path / name).write_text('{"schema": 1}')
     done = run_gate(folders / "new", "--campaign", tmp_path / name)
     assert (done.returncode, "Traceback" in done.stderr, done.stdout) == (2, False, "")
-    assert f"{name}: is not a campaign file" in done.stderr
+    assert name in done.stderr
 
 
 def test_a_measurements_file_without_a_column_is_a_user_error(folders):
     path = folders / "old" / "measurements.csv"
     read_csv(path, MEASUREMENTS).drop(columns="repeat").to_csv(path, index=False)
-    with pytest.raises(UserError, match=r"measurements\.csv: cannot be read .*rebuild_report\.py"):
+    with pytest.raises(UserError, match=r"measurements\.csv: .*rebuild_report\.py"):
         read_campaign(folders / "old")

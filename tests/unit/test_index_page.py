@@ -56,14 +56,9 @@ def write_campaign(folder, times, day="21", environment=None, collectives=(), sc
     return write_answer(folder, day)
 
 
-def bandwidth(gb_per_s, pipelined_s=None, low_s=None, high_s=None, num=3):
-    row = {
-        "pipelined_busbw_gb_per_s": gb_per_s,
-        "pipelined_s": pipelined_s,
-        "pipelined_low_s": low_s,
-        "pipelined_high_s": high_s,
-    }
-    return row | {"interval": "range" if low_s else "single", "num_launches": num}
+def bandwidth(gb_per_s, low=None, high=None, num=3):
+    row = {"busbw_gb_per_s": gb_per_s, "busbw_low_gb_per_s": low, "busbw_high_gb_per_s": high}
+    return row | {"interval": "range" if low else "single", "num_launches": num}
 
 
 def trends_of(folder):
@@ -71,7 +66,15 @@ def trends_of(folder):
 
 
 def texts(column):
-    return [value and value.text.replace("\N{NO-BREAK SPACE}", " ") for value in column.values]
+    return [text.replace("\N{NO-BREAK SPACE}", " ") for _, text in column.found.values()]
+
+
+def numbers(column, num):
+    return [column.found[place][0] if place in column.found else None for place in range(num)]
+
+
+def bars(column, num):
+    return [column.bar_percent(place) if place in column.found else None for place in range(num)]
 
 
 # The list of campaigns.
@@ -99,7 +102,10 @@ def test_the_answer_of_a_report_is_accepted(tmp_path):
     (tmp_path / "laptop" / "answer.json").write_text(json.dumps(answer))
     entry = read_entry(tmp_path / "laptop")
     assert (entry.problem, entry.records) == (None, ["2026-11-21 03:01", "03:06"])
-    assert entry.status == [("partial: 1 of 51 not measured", "bad"), ("failed: 3 of 51", "bad")]
+    assert [(re.findall(r"\d+", text), css) for text, css in entry.status] == [
+        (["1", "51"], "bad"),
+        (["3", "51"], "bad"),
+    ]
     assert len(entry.lines) == len(answer["lines"]) > 3
 
 
@@ -114,13 +120,9 @@ def test_records_of_two_days_have_both_dates(tmp_path):
     ("planned", "counts", "status"),
     [
         (51, {"ok": 51}, [("complete", "good")]),
-        (
-            51,
-            {"ok": 40, "not_measured": 10, "not_started": 1},
-            [("partial: 11 of 51 not measured or not started", "bad")],
-        ),
+        (51, {"ok": 40, "not_measured": 10, "not_started": 1}, [("incomplete: 11 of 51", "bad")]),
         (1200, {"ok": 1, "failed": 1198, "timeout": 1}, [("failed: 1,199 of 1,200", "bad")]),
-        (3, {"failed": 1, "not_measured": 2}, [("partial: 2 of 3 not measured", "bad"), ("failed: 1 of 3", "bad")]),
+        (3, {"failed": 1, "not_measured": 2}, [("incomplete: 2 of 3", "bad"), ("failed: 1 of 3", "bad")]),
         (0, {}, [("nothing planned", "quiet")]),
     ],
 )
@@ -175,7 +177,7 @@ def test_a_damaged_answer_is_reported_and_hides_nothing_else(tmp_path, damage, p
     assert entry.status == [(f"answer.json damaged: {entry.problem}", "bad")]
     page = index_page(tmp_path)
     assert "answer.json damaged" in page
-    assert "Scaling on 2 processes: 37 %" in page
+    assert "ResNet-18</summary>" in page
 
 
 @pytest.mark.parametrize(
@@ -226,9 +228,9 @@ def test_hostile_names_and_texts_are_escaped_and_their_links_lead_to_the_files(t
     page.encode()
 
 
-def test_an_empty_folder_gives_a_page_and_a_missing_one_an_error(tmp_path):
-    assert "No campaign has been planned or run" in index_page(tmp_path)
-    with pytest.raises(UserError, match=r"nowhere: cannot be read \(No such file or directory\). Specify"):
+def test_an_empty_folder_gives_a_page_and_a_missing_one_an_error(tmp_path, wording):
+    assert "<table" not in index_page(tmp_path)
+    with wording.raises(UserError):
         index_page(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="Not a directory"):
@@ -281,9 +283,9 @@ def test_an_imported_campaign_is_not_dated(tmp_path):
 # Trends.
 
 
-def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path):
+def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path, wording):
     times = [(SMALL, [1.0, 1.1, 1.2]), (LARGE, [2.0, 2.1, 2.2])]
-    rows = [(SMALL, bandwidth(1.0)), (LARGE, bandwidth(2.0, 0.010, 0.008, 0.0125))]
+    rows = [(SMALL, bandwidth(1.0)), (LARGE, bandwidth(2.0, 1.6, 2.5))]
     write_campaign(tmp_path / "june", times, "21", collectives=rows)
     write_campaign(tmp_path / "may", times[1:], "09", collectives=[(LARGE, bandwidth(4.0, num=1))])
     write_campaign(tmp_path / "april", times, "01", collectives=[(SMALL, bandwidth(9.0)), (LARGE, bandwidth(None))])
@@ -291,9 +293,10 @@ def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path):
     assert [folder.name for folder in trend.folders] == ["april", "may", "june"]
     assert trend.dates == ["2026-11-01", "2026-11-09", "2026-11-21"]
     column = trend.columns[0]
-    assert (column.title, column.cell) == ("Bus bandwidth (GB/s)", "all-reduce · 1×2 processes · 16 KiB")
-    assert texts(column) == [None, "4.00, n = 1", "2.0 (1.6 to 2.5), n = 3"]
-    assert [value and value.bar_percent for value in column.values] == [None, 100.0, 50.0]
+    assert column.cell.endswith("16 KiB")
+    assert numbers(column, 3) == [None, 4.0, 2.0]
+    wording([column.title, *texts(column)])
+    assert bars(column, 3) == [None, 100.0, 50.0]
 
 
 def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_latest_campaign(tmp_path):
@@ -303,10 +306,10 @@ def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_lates
         write_campaign(tmp_path / name, [(SMALL, [1.0]), (LARGE, [2.0])], day, collectives=rows)
     [trend] = trends_of(tmp_path).trends
     assert trend.columns[0].cell.endswith("16 KiB")
-    assert [text.split(",")[0] for text in texts(trend.columns[0])] == ["2.00", "2.50"]
+    assert numbers(trend.columns[0], 2) == [2.0, 2.5]
 
 
-def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path):
+def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path, wording):
     one, two, other = (train_cell("resnet18", *where) for where in ((1, 1), (1, 2), (2, 2)))
     efficiency = {"efficiency_low_ratio": 0.3, "efficiency_high_ratio": 0.4, "efficiency_interval": "interval"}
     rate = {"throughput_samples_per_s": 200.0, "num_launches": 6, "interval": "range"}
@@ -320,19 +323,20 @@ def test_efficiency_and_throughput_are_those_of_the_largest_shape(tmp_path):
         *("Efficiency (%)", "Throughput (samples/s)"), *["Change in time"] * 2
     ]  # fmt: skip
     assert "1×2" in trend.columns[0].cell
-    assert texts(trend.columns[0]) == ["37 [30, 40], n = 6"] * 2
-    assert texts(trend.columns[1]) == ["200 (190 to 210), n = 6"] * 2
+    assert [numbers(column, 2) for column in trend.columns[:2]] == [[0.37] * 2, [200.0] * 2]
+    wording([text for column in trend.columns[:2] for text in texts(column)])
 
 
-def test_the_times_that_changed_most_are_followed_also_without_tables(tmp_path):
+def test_the_times_that_changed_most_are_followed_also_without_tables(tmp_path, wording):
     for name, day, large_s in (("a", "01", 2.0), ("b", "02", 3.0)):
         write_campaign(tmp_path / name, [(SMALL, [1.0, 1.1, 1.2]), (LARGE, [large_s])], day)
         shutil.rmtree(tmp_path / name / "tables")
     [trend] = trends_of(tmp_path).trends
     column, other = trend.columns
     assert (column.cell[-6:], other.cell[-5:]) == ("16 KiB", "4 KiB")
-    assert texts(column) == ["2.00 s, n = 1, ratio to first 1.000", "3.00 s, n = 1, ratio to first 1.500"]
-    assert [value.bar_percent for value in column.values] == pytest.approx([200 / 3, 100])
+    assert numbers(column, 2) == pytest.approx([2.0, 3.0])
+    wording(texts(column))
+    assert bars(column, 2) == pytest.approx([200 / 3, 100])
 
 
 @pytest.mark.parametrize("value", ["inf", "-1", "", "x"])
@@ -343,10 +347,10 @@ def test_an_impossible_or_damaged_number_is_unknown(tmp_path, value):
     assert path.read_text().count("1.25") == 1
     path.write_text(path.read_text().replace("1.25", value))
     [trend] = trends_of(tmp_path).trends
-    assert texts(trend.columns[0]) == [None, "1.25, n = 3", "1.25, n = 3"]
+    assert numbers(trend.columns[0], 3) == [None, 1.25, 1.25]
 
 
-def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(tmp_path):
+def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(tmp_path, wording):
     variables = {"X": HOSTILE + "x" * 10_000} | {f"Y{number}": "x" for number in range(4)}
     for name, day, environment in (
         ("a", "01", {"torch": "2.12.1"}),
@@ -358,10 +362,11 @@ def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(t
         write_campaign(tmp_path / name, [(SMALL, [1.0])], day, environment)
     shutil.rmtree(tmp_path / "e" / "launches")
     [trend] = trends_of(tmp_path).trends
-    assert trend.changes[:3] == [None, ["torch: 2.12.1 -> 2.13.0"], []]
-    assert f"variable X: not set -> {HOSTILE}" in " ".join(trend.changes[3])
+    assert [changes and len(changes) for changes in trend.changes[:3]] == [None, 1, []]
+    assert HOSTILE in " ".join(trend.changes[3])
     assert len(trend.changes[3]) == MOST_CHANGES + 1
     assert trend.changes[3][-1] == "and 2 more"  # of six: Y0 to Y3, X, and OMP_NUM_THREADS, which is not set
+    wording(trend.changes[1])
     assert max(map(len, trend.changes[3])) == 200
     assert trend.changes[4] is None
     page = index_page(tmp_path)
@@ -391,14 +396,14 @@ def test_a_campaign_that_cannot_be_read_is_named_and_the_others_are_followed(tmp
     assert [Path(problem.split(" ")[0].strip(":")).relative_to(tmp_path).parts[0] for problem in found.problems] == [
         "c03", "c02"
     ]  # fmt: skip
-    assert "Not in the history: 2" in index_page(tmp_path)
+    assert re.search(r"history: (\d)", index_page(tmp_path))[1] == "2"
 
 
 def test_cells_in_common_that_were_not_measured_twice_have_no_history(tmp_path):
     write_campaign(tmp_path / "a", [(SMALL, [1.0])], "01")
     write_campaign(tmp_path / "b", [(SMALL, ["failed"])], "02")
     assert trends_of(tmp_path).trends == []
-    assert "No two campaigns have measured the same cell." in index_page(tmp_path)
+    assert 'class="words trend"' not in index_page(tmp_path)
 
 
 def test_older_campaigns_and_groups_beyond_the_limits_are_counted(tmp_path):
@@ -407,7 +412,7 @@ def test_older_campaigns_and_groups_beyond_the_limits_are_counted(tmp_path):
     [trend] = trends_of(tmp_path).trends
     assert (trend.num_older, len(trend.folders)) == (2, MOST_CAMPAIGNS)
     assert trend.folders[-1].name == f"c{MOST_CAMPAIGNS + 1:02d}"
-    assert f"Latest {MOST_CAMPAIGNS} campaigns; 2 older not shown" in index_page(tmp_path)
+    assert "2 older" in index_page(tmp_path)
     folders = [tmp_path / f"none{number}" for number in range(2 * (MOST_SERIES + 3))]
     assert read_trends({folder: {str(place // 2): "id"} for place, folder in enumerate(folders)}).num_more == 3
 
@@ -415,7 +420,7 @@ def test_older_campaigns_and_groups_beyond_the_limits_are_counted(tmp_path):
 # Comparisons of neighbors.
 
 
-def test_neighbors_are_compared_by_a_page_or_a_command(tmp_path, monkeypatch):
+def test_neighbors_are_compared_by_a_page_or_a_command(tmp_path, monkeypatch, wording):
     monkeypatch.chdir(tmp_path)
     results = Path("my results")
     for name, day, cells in (
@@ -431,13 +436,11 @@ def test_neighbors_are_compared_by_a_page_or_a_command(tmp_path, monkeypatch):
     first, known, page, unrelated = neighbors(results, trend)
     assert (first, unrelated) == (None, None)  # d and e have no cell in common
     assert (known.base, known.test, known.page) == ("a", "b c", None)
-    assert known.command == (
-        "python workflow/scripts/compare.py 'my results/a' 'my results/b c' --html 'my results/compare/a-vs-b c.html'"
-    )
+    wording(known.command)
     assert page.page == "compare/b%20c-vs-d.html"
     written = index_page(results)
     assert written.count('href="compare/b%20c-vs-d.html"') == 2  # in the history, and in the list of comparisons
-    assert "Commands that compare neighbors: 1" in written
+    assert written.count('<pre class="command">') == 1
 
 
 def test_the_command_writes_the_page_that_the_index_links(tmp_path):
@@ -494,7 +497,7 @@ def test_the_script_writes_the_same_page_again(tmp_path):
 def test_the_script_reports_a_missing_folder_without_a_traceback(tmp_path):
     done = warm_start.script("index_results.py", tmp_path / "nowhere")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{tmp_path / 'nowhere'}: cannot be read (No such file or directory). Specify")
+    assert done.stderr.startswith(f"{tmp_path / 'nowhere'}: ")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -512,7 +515,7 @@ def test_a_folder_without_results_gets_no_index(tmp_path):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "files" / "report" / "report.html").touch()  # of another program
     (tmp_path / "files" / "report" / "launches").mkdir()
-    for words in ([""], ["."], ["files"], ["other"], []):
+    for words in (["."], ["files"], []):
         assert index_status(*words, cwd=tmp_path) == (2, "")
     assert list(tmp_path.rglob("index.html")) == []
 
@@ -536,23 +539,6 @@ def test_an_index_that_regatta_did_not_write_stays(tmp_path, content):
     (tmp_path / "index.html").write_text(content)
     assert index_status(".", cwd=tmp_path) == (2, "")
     assert (tmp_path / "index.html").read_text() == content
-
-
-def test_an_index_of_an_earlier_version_is_replaced(tmp_path):
-    write_answer(tmp_path / "a")
-    marker = '<meta name="generator" content="Regatta">\n'
-    page = index_page(tmp_path)
-    assert page.count(marker) == 1
-    (tmp_path / "index.html").write_text(page.replace(marker, ""))
-    assert index_status(".", cwd=tmp_path) == (0, "index.html\n")
-    assert (tmp_path / "index.html").read_text() == page
-
-
-def test_a_campaign_called_compare_is_listed_and_its_pages_are_no_comparisons(tmp_path):
-    (write_answer(tmp_path / "compare") / "report.html").touch()
-    page = index_page(tmp_path)
-    assert 'id="comparisons"' not in page
-    assert page.count('<a href="compare/report.html">') == 1
 
 
 def test_a_campaign_in_the_place_of_the_index_is_named(tmp_path):

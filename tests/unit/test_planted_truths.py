@@ -345,12 +345,13 @@ def reasons(said: Said) -> str:
     return " ".join(reason["text"] for reason in said.lines["confidence"]["reasons"])
 
 
-MEDIAN = "one median of training and collectives, +0.6 %, is true of neither; no direction"
 SELECTED = "the highest of 10 efficiencies is 101.8 % (100.4-103.1), truth 100 %: no interval counts the selection"
 LOADED = "a launch must take 1.5 times as long to be named, also if others used the machine"
 NEXT, REASONS = "there is no line `next` yet", "`confidence` has no list of reasons yet"
 TRUE = [
     ("stacks", lambda said: "n07" in str(said.lines["failed"])),
+    ("stacks", lambda said: 1.06 < said.lines["comparison"]["direction"]["median_ratio"] < 1.08),
+    ("shifted", lambda said: "identical" in reasons(said)),
     ("shifted", lambda said: said.lines["confidence"]["word"] == "low"),
     (
         "shifted",
@@ -367,11 +368,9 @@ TRUE = [
 ]
 NOT_YET = [
     ("laptop", "losses have no interval: DDP -2.6 points, truth 0", lambda said: losses(said) == {"intra-node"}),
-    ("stacks", MEDIAN, lambda said: 1.06 < said.lines["comparison"]["direction"]["median_ratio"] < 1.08),
     ("shifted", SELECTED, lambda said: said.lines["scaling"]["highest_low_ratio"] <= 1),
     ("disturbed", LOADED, lambda said: [one["repeat"] for one in said.lines["confidence"]["slow_launches"]] == [1]),
     ("disturbed", NEXT, lambda said: "launch 2" in next_steps(said)),
-    ("shifted", REASONS, lambda said: "identical" in reasons(said)),
     ("disturbed", REASONS, lambda said: "launch 2" in reasons(said)),
 ]
 

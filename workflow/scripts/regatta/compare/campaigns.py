@@ -14,9 +14,11 @@ from regatta.compare.fields import single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
+from regatta.core.verdicts import Compared
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.kit.columns import TEXT
+from regatta.kit.findings import joined
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
@@ -24,7 +26,7 @@ from regatta.store.csv_files import CELL, MEASUREMENTS, make_table, read_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.topics.base import fallback_text, primary_columns
 from regatta.topics.comparison.section import Difference, Side, by_stack
-from regatta.topics.comparison.tables import Margin, Times, by_effect, compared_table, sides_of, times_by_cell
+from regatta.topics.comparison.tables import Margin, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
@@ -32,7 +34,6 @@ PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in be
 USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
 MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name, and hosts
 
-MOST_FIELDS = 5  # in a message
 BASE, TEST = "only in base", "only in test"  # reasons for which a cell has no counterpart
 
 
@@ -59,14 +60,6 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
         f"{results} contains no {missing}, so there is nothing to compare with.{nearest(results.name, known)}"
         f" Run that campaign first, or name another. Campaigns with results: {', '.join(known) or 'none'}."
     )
-
-
-def _read_columns(measurements: Path) -> pd.DataFrame:
-    """Return columns of measurements.csv. Raises UserError if it lacks one that is needed."""
-    with measurements.open() as file:
-        present = file.readline().rstrip("\n").split(",")
-    names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
-    return read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,6 @@ class CampaignsCompared:
 
     base: CampaignResults
     test: CampaignResults
-    margin: float
     comparisons: pd.DataFrame
     unmatched: dict[str, pd.DataFrame]
     environment: list[Difference]
@@ -121,7 +113,11 @@ class CampaignsCompared:
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    campaign, table = read_frozen(frozen), _read_columns(measurements)
+    campaign = read_frozen(frozen)
+    with measurements.open() as file:
+        present = file.readline().rstrip("\n").split(",")
+    names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
+    table = read_csv(measurements, {name: MEASUREMENTS[name] for name in names})
     advice = f"Rebuild it from the store: python workflow/scripts/rebuild_report.py {folder}"
     for name in {"p50_s", *PRIMARY_TIMES} & set(table):
         is_time = table[name].fillna(1.0).between(0, sys.float_info.max, inclusive="right")
@@ -141,72 +137,70 @@ def read_campaign(folder: Path) -> CampaignResults:
 
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
     """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
-    columns = primary_columns(base.measurements, test.measurements)
-    times = times_by_cell(base.measurements, columns), times_by_cell(test.measurements, columns)
-    pairs, unmatched = matched_cells(base.campaign, test.campaign, times)
+    pairs, unmatched = matched_cells((base.campaign, base.measurements), (test.campaign, test.measurements))
     fields = single_differences(*([cell["spec"] for cell in unmatched.get(side, ())] for side in (BASE, TEST)))
     if not pairs and unmatched.keys() <= {BASE, TEST}:
-        more = f"; and {len(fields) - MOST_FIELDS} more" if len(fields) > MOST_FIELDS else ""
-        differences = f"Cells differ in {'; '.join(fields[:MOST_FIELDS])}{more}. " if fields else ""
+        differences = f"Cells differ in {joined(fields)}. " if fields else ""
         raise UserError(
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
             f" backend, device and stack name. {differences}Compare campaigns that share cells."
         )
-    rows, sides = [], []
-    for cell, other in pairs:
-        compared = {"reference": cell["id"], "axis": "campaign"}
-        compared |= {"value": test.campaign["name"], "reference_value": base.campaign["name"]}
-        rows.append(cell_row(other) | compared | {"num_planned": other.get("repeats", test.campaign["repeats"])})
-        pair = times[0][cell["id"]], times[1][other["id"]]
-        sides.append(sides_of(*pair, other["spec"]["benchmark"], is_same_campaign=False))
+    names = {"axis": "campaign", "value": test.campaign["name"], "reference_value": base.campaign["name"]}
+    repeats, sides = test.campaign["repeats"], [sides for *_, sides in pairs]
+    rows = [
+        cell_row(other) | names | {"reference": cell["id"], "num_planned": other.get("repeats", repeats)}
+        for cell, other, _ in pairs
+    ]
     comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
     comparisons = with_hosts(comparisons, test.campaign["cells"])
-    schema = {"cell": TEXT, **CELL}
     tables = {
-        reason: with_hosts(make_table([cell_row(cell) for cell in found], schema), found)
+        reason: with_hosts(make_table([cell_row(cell) for cell in found], {"cell": TEXT, **CELL}), found)
         for reason, found in unmatched.items()
     }
-    environment = by_stack(dict(stack_sides(base, test)))
     fallback = fallback_text(base.measurements, test.measurements)
-    return CampaignsCompared(base, test, margin, comparisons, tables, environment, fields, fallback)
+    return CampaignsCompared(base, test, comparisons, tables, by_stack(dict(stack_sides(base, test))), fields, fallback)
 
 
 def matched_cells(
-    base: dict, test: dict, times: tuple[dict[str, Times], dict[str, Times]]
-) -> tuple[list[tuple[dict, dict]], dict[str, list[dict]]]:
-    """Return the pairs of cells of two campaigns that measure the same, and the cells without a pair by the reason."""
-    cells, others = ({match_key(cell["spec"]): cell for cell in side["cells"]} for side in (base, test))
+    *campaigns: tuple[dict, pd.DataFrame],
+) -> tuple[list[tuple[dict, dict, Compared]], dict[str, list[dict]]]:
+    """Return the pairs of cells of two campaigns that measure the same, and the cells without a pair by the reason.
+
+    campaigns: each with its measurements.
+    """
+    columns = primary_columns(*(table for _, table in campaigns))
+    times = [times_by_cell(table, columns) for _, table in campaigns]
+    cells, others = ({match_key(cell["spec"]): cell for cell in side["cells"]} for side, _ in campaigns)
     pairs, unmatched = [], {BASE: [cell for key, cell in cells.items() if key not in others]}
     for key, other in others.items():
-        versions = [side[key]["spec"]["version"] for side in (cells, others) if key in side]
-        if key not in cells:
+        cell, benchmark, version = cells.get(key), other["spec"]["benchmark"], other["spec"]["version"]
+        if cell is None:
             reason = TEST
-        elif versions[0] != versions[1]:
-            benchmark = other["spec"]["benchmark"]
-            reason = f"not compared, measured by version {versions[0]} of {benchmark} in base and {versions[1]} in test"
-        elif cells[key]["id"] not in times[0] or other["id"] not in times[1]:
-            reason = f"not compared, no ok launch in {'test' if cells[key]['id'] in times[0] else 'base'}"
+        elif (old := cell["spec"]["version"]) != version:
+            reason = f"not compared, measured by version {old} of {benchmark} in base and {version} in test"
+        elif cell["id"] not in times[0] or other["id"] not in times[1]:
+            reason = f"not compared, no ok launch in {'test' if cell['id'] in times[0] else 'base'}"
         else:
-            pairs.append((cells[key], other))
+            sides = sides_of(times[0][cell["id"]], times[1][other["id"]], benchmark, is_same_campaign=False)
+            pairs.append((cell, other, sides))
             continue
         unmatched.setdefault(reason, []).append(other)
     return pairs, {reason: cells for reason, cells in unmatched.items() if cells}
 
 
-def stack_sides(base: CampaignResults, test: CampaignResults) -> Iterator[tuple[str, tuple[Side, Side]]]:
+def stack_sides(*campaigns: CampaignResults) -> Iterator[tuple[str, tuple[Side, ...]]]:
     """Yield each stack that both campaigns name, with its two sides."""
-    for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in base.campaign["cells"]):
-        sides = _side(base, stack), _side(test, stack)
+    for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in campaigns[0].campaign["cells"]):
+        sides = tuple(
+            Side(
+                [header for header in results.headers if header["stack"] == stack],
+                [cell["spec"] for cell in results.campaign["cells"] if cell["spec"]["stack"]["name"] == stack],
+                results.nccl.get(stack),
+            )
+            for results in campaigns
+        )
         if all(side.specs for side in sides):
             yield stack, sides
-
-
-def _side(results: CampaignResults, stack: str) -> Side:
-    return Side(
-        [header for header in results.headers if header["stack"] == stack],
-        [cell["spec"] for cell in results.campaign["cells"] if cell["spec"]["stack"]["name"] == stack],
-        results.nccl.get(stack),
-    )
 
 
 def read_imported(path: Path, stack: str | None, options: Options, scratch: Path) -> CampaignResults:

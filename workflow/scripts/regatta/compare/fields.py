@@ -1,7 +1,6 @@
 """Name the fields in which unmatched cells of two campaigns differ."""
 
-import json
-from collections import Counter, defaultdict
+from collections import Counter
 
 from regatta.campaign.matrix import canonical_json
 from regatta.core.benchmarks import axes_of, benchmark_names, load_benchmark
@@ -26,22 +25,19 @@ def single_differences(base: list[dict], test: list[dict]) -> list[str]:
     Excluded are fields with a value in common, because the campaigns then cover different parts of one matrix, and
     those with which the name of a cell begins, such as the model.
     """
-    values: dict[str, list[dict[tuple, object]]] = defaultdict(lambda: [{}, {}])
-    for side, specs in enumerate((base, test)):
-        for spec in specs:
-            fields = fields_of(spec)
-            texts = {name: canonical_json(value) for name, value in fields.items()}
-            key = frozenset(texts.items())
-            for name, value in fields.items():
-                values[name][side][key - {(name, texts[name])}] = value
     pairs: Counter = Counter()
-    for name, (of_base, of_test) in values.items():
-        if {*map(canonical_json, of_base.values())} & {*map(canonical_json, of_test.values())}:
+    sides = [[fields_of(spec) for spec in specs] for specs in (base, test)]
+    for name in dict.fromkeys(name for fields in sides[0] for name in fields):
+        known = [[fields for fields in side if name in fields] for side in sides]
+        of_base, of_test = ({canonical_json(fields[name]) for fields in side} for side in known)
+        if of_base & of_test:
             continue
-        for key in of_base.keys() & of_test.keys():
-            benchmark = next((json.loads(value) for field, value in key if field == "benchmark"), "")
+        by_rest = [{canonical_json(fields | {name: None}): fields for fields in side} for side in known]
+        for key in by_rest[0].keys() & by_rest[1].keys():
+            fields, other = (side[key] for side in by_rest)
+            benchmark = fields["benchmark"]
             if benchmark in benchmark_names() and f"{{{name}}}" not in load_benchmark(benchmark).subject:
-                pairs[_text(name, of_base[key], of_test[key], benchmark)] += 1
+                pairs[_text(name, fields[name], other[name], benchmark)] += 1
     ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     return [f"{text} ({plural(num, 'cell')})" for text, num in ordered]
 

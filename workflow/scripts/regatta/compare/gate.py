@@ -8,7 +8,6 @@ import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,16 +17,43 @@ import pandas as pd
 
 from regatta.compare.campaigns import matched_cells
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.text import natural, nodes_text, percent, plural, status_text, three
+from regatta.core.text import natural, nodes_text, one_line, percent, status_text, three
 from regatta.core.verdicts import Compared, Verdict, judge_all
-from regatta.kit.findings import filled
-from regatta.topics.base import fallback_text, grouped, plain_rows, primary_columns
-from regatta.topics.comparison.tables import sides_of, times_by_cell, verdict_values
-from regatta.topics.comparison.texts import KIND_OF, row_text
+from regatta.kit.findings import NOTE, SUMMARY, Kind, filled
+from regatta.topics.base import fallback_text, grouped, plain_rows
+from regatta.topics.comparison.tables import verdict_values
+from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
 ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
+COMPARED = "of {num_compared} compared with '{baseline}' ({margins})"
+KINDS = (
+    Kind(
+        *("gate", SUMMARY),
+        lead="gate: {result}",
+        parts=(
+            "{problems}",
+            ("{num_not_ok:cell/cells} not ok", "{num_ok:cell/cells} ok"),
+            ("{num_slower:regression/regressions} " + COMPARED, "no regression " + COMPARED),
+        ),
+    ),
+    Kind(
+        *("not_settled", NOTE),
+        lead="not settled: {num_open:cell/cells} (do not fail the gate); largest ratio: {largest}",
+    ),
+    Kind(
+        *("allocations_excluded", NOTE),
+        lead="note: variation between allocations is not in the intervals of {num_excluded:cell/cells}: slower and"
+        " faster only beyond {limit} % (margin and allocation_variation)",
+    ),
+    Kind(
+        *("screened", NOTE),
+        lead="note: {num_screened} of {num_compared:compared cell/compared cells} only screened (fewer than"
+        f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every earlier one by"
+        " more than the margin; expected by chance: at most {most_by_chance} of {num_screened:cell/cells}",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +61,7 @@ class JudgedCell:
     """One cell. skipped: why it is not measured. failures: a dict of FAILURE for each repeat that is not ok.
 
     pair, comparison: the launches of the baseline campaign and this one, and the verdict. Without p, as one side has
-    too few launches for a test, the cell is screened.
+    too few launches for a test, the cell is screened. margin: the ratio beyond which it is slower or faster.
     """
 
     id: str
@@ -46,6 +72,7 @@ class JudgedCell:
     failures: tuple[dict, ...] = ()
     pair: Compared | None = None
     comparison: Verdict | None = None
+    margin: float = 0.0
 
     @property
     def verdict(self) -> str | None:
@@ -82,18 +109,32 @@ class Gate:
         found = [cell for cell in self.cells if cell.comparison]
         return sorted(found, key=lambda cell: -cell.comparison.ratio.mean)
 
-    @property
-    def with_allowance(self) -> list[JudgedCell]:
-        """Return the compared cells that must exceed allocation_variation in addition to the margin."""
-        return [cell for cell in self.compared if self.allocation_variation and not cell.pair.is_by_allocation]
-
-    def margin_of(self, cell: JudgedCell) -> float:
-        """Return the ratio beyond which a compared cell is slower or faster."""
-        allowance = 0.0 if cell.pair.is_by_allocation else self.allocation_variation
-        return self.margin + (1 + self.margin) * allowance
-
     def with_verdict(self, verdict: str) -> list[JudgedCell]:
         return [cell for cell in self.compared if cell.verdict == verdict]
+
+    @property
+    def values(self) -> dict[str, object]:
+        """Return what the kinds of the gate's text name."""
+        excluded, open_cells = [c for c in self.compared if c.margin > self.margin], self.with_verdict("inconclusive")
+        screened = [cell.pair for cell in self.compared if cell.comparison.p_adjusted is None]
+        margins = [f"margin {percent(self.margin)} %"]
+        margins += [f"allocations {percent(self.allocation_variation)} %"] if excluded else []
+        return {
+            "result": "passed" if self.is_passed else "failed",
+            "problems": self.problems,
+            "num_not_ok": len(self.not_ok),
+            "num_ok": sum(cell.skipped is None for cell in self.cells),
+            "num_slower": len(self.with_verdict("slower")),
+            "num_compared": len(self.compared),
+            "baseline": self.baseline_campaign,
+            "margins": margins,
+            "num_open": len(open_cells),
+            "largest": f"{open_cells[0].id}: {_verdict(open_cells[0])}" if open_cells else "",
+            "num_excluded": len(excluded),
+            "limit": percent(excluded[0].margin) if excluded else "",
+            "num_screened": len(screened),
+            "most_by_chance": three(by_chance(screened)),
+        }
 
 
 def judge(
@@ -110,7 +151,11 @@ def judge(
     """
     pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
     verdicts = compare_all(list(pairs.values()), margin, allocation_variation)
-    compared = dict(zip(pairs, zip(pairs.values(), verdicts, strict=True), strict=True))
+    wide = margin + (1 + margin) * allocation_variation
+    compared = {
+        cell: (pair, verdict, margin if pair.is_by_allocation else wide)
+        for (cell, pair), verdict in zip(pairs.items(), verdicts, strict=True)
+    }
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     repeats = campaign["repeats"]
     cells = [
@@ -138,14 +183,13 @@ def compare_all(pairs: list[Compared], margin: float, allocation_variation: floa
     return [verdict if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair, verdict in both]
 
 
-def chance_alone(gate: Gate) -> tuple[int, float]:
-    """Return how many cells are screened, and how many of them at most should be called slower by chance.
+def by_chance(screened: list[Compared]) -> float:
+    """Return how many of the screened cells at most should be called slower by chance.
 
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
     the worst case, where the margin is negligible against between-launch variation.
     """
-    screened = [cell.pair for cell in gate.compared if cell.comparison.p_adjusted is None]
-    return len(screened), sum(1 / math.comb(len(pair.test + pair.base), len(pair.test)) for pair in screened)
+    return sum(1 / math.comb(len(pair.test + pair.base), len(pair.test)) for pair in screened)
 
 
 def _screened(pair: Compared, limit: float) -> Verdict:
@@ -156,25 +200,17 @@ def _screened(pair: Compared, limit: float) -> Verdict:
 
 def _pairs(campaign: dict, measurements: pd.DataFrame, before: tuple) -> tuple[dict[str, Compared], list[str]]:
     """Return each cell with launches on both sides, and notes on the others and on a different cluster."""
-    tables = before[1], measurements
-    columns, clusters = primary_columns(*tables), [nodes_text(of["cluster"]) for of in (before[0], campaign)]
-    times = tuple(times_by_cell(table, columns) for table in tables)
-    pairs, unmatched = matched_cells(before[0], campaign, times)
-    found = {
-        cell["id"]: sides_of(
-            times[0][old["id"]], times[1][cell["id"]], cell["spec"]["benchmark"], is_same_campaign=False
-        )
-        for old, cell in pairs
-    }
+    clusters = [nodes_text(of["cluster"]) for of in (before[0], campaign)]
+    pairs, unmatched = matched_cells(before, (campaign, measurements))
     others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in unmatched.items()]
     notes = [f"not compared: {', '.join(others)}"] if others else []
-    notes += filter(None, [fallback_text(*tables)])
+    notes += filter(None, [fallback_text(before[1], measurements)])
     if clusters[0] != clusters[1]:
         notes.append(f"'{before[0]['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
-    return found, notes
+    return {cell["id"]: sides for _, cell, sides in pairs}, notes
 
 
-def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Verdict) -> JudgedCell:
+def _judged(cell: dict, rows: list[dict], repeats: int, *compared: object) -> JudgedCell:
     failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
@@ -186,62 +222,31 @@ def _judged(cell: dict, rows: list[dict], repeats: int, *compared: Compared | Ve
 
 # A short text for the terminal, and a JUnit file for systems that show test results.
 
-SHOWN = 4  # cells of a kind, so that the whole text stays within 20 lines
-SHOWN_FASTER = 2
+SHOWN = 3  # cells of a kind, so that the whole text stays within 20 lines
 CAUSE_LENGTH = 160
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
 def gate_text(gate: Gate, results: Path) -> str:
     """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is."""
-    lines, unclear = [headline(gate)], gate.with_verdict("inconclusive")
-    lines += _some("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok], SHOWN)
-    for word, cells, num in (
-        ("slower", gate.with_verdict("slower"), SHOWN),
-        ("faster", gate.with_verdict("faster")[::-1], SHOWN_FASTER),
+    (headline, *kinds), values = KINDS, gate.values
+    lines = []
+    for word, cells in (
+        ("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok]),
+        ("slower", [f"{cell.id}: {_verdict(cell)}" for cell in gate.with_verdict("slower")]),
+        ("faster", [f"{cell.id}: {_verdict(cell)}" for cell in gate.with_verdict("faster")[::-1]]),
     ):
-        lines += _some(word, [f"{cell.id}: {_verdict(gate, cell)}" for cell in cells], num)
-    if unclear:
-        num, slowest = plural(len(unclear), "cell"), f"{unclear[0].id}: {_verdict(gate, unclear[0])}"
-        lines.append(f"  not settled: {num} (do not fail the gate); largest ratio: {slowest}")
-    lines += [f"  note: {note}" for note in gate.notes]
-    if texts := _limits(gate):
-        lines.append(f"  note: {'; '.join(texts)}")
-    lines.append(f"  report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
-    return "\n".join(lines) + "\n"
+        lines += cells[:SHOWN] + ([f"... and {len(cells) - SHOWN} more {word}"] if len(cells) > SHOWN else [])
+    lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in kinds]
+    lines.append(f"report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
+    return "".join(
+        f"{line}\n" for line in [": ".join(headline.words(values)), *(f"  {text}" for text in lines if text)]
+    )
 
 
-def _limits(gate: Gate) -> list[str]:
-    """Return what intervals and verdicts do not include: variation between allocations, and a test."""
-    (num, most), excluded = chance_alone(gate), gate.with_allowance
-    words = {"num": num, "most": three(most), "num_compared": len(gate.compared), "num_excluded": len(excluded)}
-    words["limit"] = percent(gate.margin_of(excluded[0])) if excluded else ""
-    return list(filter(None, (filled(KIND_OF[name].lead, words) for name in ("allocations_excluded", "screened"))))
-
-
-def headline(gate: Gate) -> str:
-    """Return the first line: `gate: passed: …`, or `gate: failed: …` with what failed it."""
-    texts, slower = list(gate.problems), len(gate.with_verdict("slower"))
-    if num := len(gate.not_ok) or sum(cell.skipped is None for cell in gate.cells):
-        texts.append(f"{plural(num, 'cell')} {'not ok' if gate.not_ok else 'ok'}")
-    if gate.compared:
-        margin = f"margin {percent(gate.margin)} %"
-        if gate.with_allowance:
-            margin += f", allocations {percent(gate.allocation_variation)} %"
-        against = f"{len(gate.compared)} compared with '{gate.baseline_campaign}' ({margin})"
-        texts.append(f"{plural(slower, 'regression') if slower else 'no regression'} of {against}")
-    return f"gate: {'passed' if gate.is_passed else 'failed'}: {', '.join(texts)}"
-
-
-def _some(kind: str, items: list[str], num: int) -> Iterator[str]:
-    yield from (f"  {item}" for item in items[:num])
-    if len(items) > num:
-        yield f"  ... and {len(items) - num} more {kind}"
-
-
-def _verdict(gate: Gate, cell: JudgedCell) -> str:
+def _verdict(cell: JudgedCell) -> str:
     nums = {"num_launches": len(cell.pair.test), "num_reference_launches": len(cell.pair.base)}
-    row = SimpleNamespace(margin_ratio=gate.margin_of(cell), **nums, **verdict_values(cell.comparison))
+    row = SimpleNamespace(margin_ratio=cell.margin, **nums, **verdict_values(cell.comparison))
     return row_text(row) + (", screened" if row.p_adjusted is None else "")
 
 
@@ -250,8 +255,7 @@ def _cause(cell: JudgedCell) -> str:
     statuses = Counter(failure["status"] for failure in cell.failures)
     cause = Counter(failure["cause"] or "unknown cause" for failure in cell.failures).most_common(1)[0][0]
     counts = ", ".join(f"{num} of {cell.repeats} {status_text(status)}" for status, num in statuses.items())
-    shown = cause if len(cause) <= CAUSE_LENGTH else f"{cause[: CAUSE_LENGTH - 3]}..."
-    return f"{counts}: {shown}"
+    return f"{counts}: {one_line(cause, CAUSE_LENGTH)}"
 
 
 def junit(gate: Gate) -> str:
@@ -262,7 +266,7 @@ def junit(gate: Gate) -> str:
     root = ET.Element("testsuites", name="regatta")
     suite = ET.SubElement(root, "testsuite", name=gate.campaign)
     for cell in gate.cells:
-        _add_testcase(suite, gate, cell)
+        _add_testcase(suite, cell)
     for problem in gate.problems:
         case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.gate", name=problem)
         ET.SubElement(case, "failure", type="problem", message=problem)
@@ -276,13 +280,13 @@ def junit(gate: Gate) -> str:
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
 
 
-def _add_testcase(suite: ET.Element, gate: Gate, cell: JudgedCell) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"{gate.campaign}.{cell.spec['benchmark']}", name=cell.id)
+def _add_testcase(suite: ET.Element, cell: JudgedCell) -> None:
+    case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.spec['benchmark']}", name=cell.id)
     if cell.elapsed_s is not None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = _verdict(gate, cell) if cell.comparison else ""
+    compared = _verdict(cell) if cell.comparison else ""
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details

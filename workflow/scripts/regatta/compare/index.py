@@ -13,7 +13,7 @@ from pathlib import Path
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
 from regatta.core.files import is_results_folder
-from regatta.core.text import UNKNOWN, one_line, plural, status_text
+from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
@@ -23,8 +23,7 @@ COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded
 MOST_NAME, MOST_TEXT = 80, 300  # characters; a campaign's name has at most 64
 MOST_LINES = 12
-# Each index that Regatta wrote contains one of these; current versions write the first.
-MARKERS = (b'<meta name="generator" content="Regatta">', b'<a class="skip" href="#campaigns">Skip to Campaigns</a>')
+MARKER = b'<meta name="generator" content="Regatta">'  # in each page that Regatta wrote
 OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "launches")
 
 
@@ -76,15 +75,14 @@ class Entry:
 
     @property
     def status(self) -> list[tuple[str, str]]:
-        """Return (text, CSS class): complete, or how many measurements failed or have no record."""
+        """Return (text, CSS class): complete, or how many measurements failed, or are missing (incomplete)."""
         if self.answer is None:
             return [(f"answer.json damaged: {self.problem}", "bad") if self.problem else ("no report yet", "quiet")]
         planned, counts = self.answer["num_planned"], self.answer["num_by_status"]
         num_missing = sum(counts.get(status, 0) for status in NO_RECORD)
         num_failed = sum(counts.values()) - counts.get("ok", 0) - num_missing
-        missing = " or ".join(status_text(status) for status in NO_RECORD if counts.get(status))
-        found = [(f"partial: {num_missing:,} of {planned:,} {missing}", "bad")] if num_missing else []
-        found += [(f"failed: {num_failed:,} of {planned:,}", "bad")] if num_failed else []
+        numbers = {"incomplete": num_missing, "failed": num_failed}
+        found = [(f"{word}: {number:,} of {planned:,}", "bad") for word, number in numbers.items() if number]
         return found or ([("complete", "good")] if planned else [("nothing planned", "quiet")])
 
     @property
@@ -180,10 +178,8 @@ def write_index(results: Path) -> Path:
             f"{results}: contains no results folder. Run a campaign first, or specify a folder that contains results"
             " folders, such as results. Nothing was written."
         )
-    if os.path.isdir(path):
-        raise UserError(f"{path}: is a folder, but the index needs this name. Rename the folder. Nothing was written.")
-    if os.path.exists(path) and not any(marker in read_file(path) for marker in MARKERS):
-        raise UserError(f"{path}: was not written by Regatta. Rename or delete the file. Nothing was written.")
+    if os.path.isdir(path) or (os.path.exists(path) and MARKER not in read_file(path)):
+        raise UserError(f"{path}: was not written by Regatta. Rename or delete it. Nothing was written.")
     write_text(path, index_page(results))
     return path
 
@@ -193,8 +189,6 @@ def index_page(results: Path) -> str:
     entries, others = read_entries(results)
     trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
-    if any(entry.folder.name == COMPARISONS for entry in entries):  # from earlier versions, which allowed this name
-        files = []
     pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(

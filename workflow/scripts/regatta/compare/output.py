@@ -8,7 +8,7 @@ from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.core.text import UNKNOWN, duration, plural
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
-from regatta.report.panels import Section, Table, full_names
+from regatta.report.panels import full_names
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
@@ -19,14 +19,12 @@ HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
 
-Part = tuple[Section, tuple[tuple[str, Table], ...]]  # a section, and its folded tables by their summary
-
 
 def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     """Return the text on two campaigns. shows_all: no row folded, no list cut."""
     rows, is_within = found.comparisons, is_within_margin(found.comparisons)
-    names = _names_of_all(found)
-    rows = rows.assign(full_name=names[COMPARED])
+    names, lists = names_and_lists(found)
+    rows = rows.assign(full_name=names)
     listed = rows if shows_all else rows[~is_within]
     lines = [f"{name}: {_fact(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
     lines += [f"{lead}{f'; {text}' if text else ''}" for _, lead, text in statements(found)]
@@ -41,8 +39,6 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
         num = plural(folded.sum(), "row")
         lines += ["", f"Not shown: {num} with a ratio within the margin ({words}). --all shows them."]
-    lists = {"Not compared, because they differ in one field:": found.fields} if found.fields else {}
-    lists |= {f"{reason}: {plural(len(names[reason]), 'cell')}": names[reason] for reason in found.unmatched}
     for title, items in lists.items():
         most = len(items) if shows_all else SHOWN
         lines += ["", title, *(f"  {item}" for item in items[:most])]
@@ -50,16 +46,16 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-COMPARED = "compared"
-
-
-def _names_of_all(found: CampaignsCompared) -> dict[str, list[str]]:
-    """Return the names of the compared and of the unmatched cells, by reason: distinct among all of them."""
-    tables = {COMPARED: found.comparisons, **found.unmatched}
-    rows = pd.concat([table.astype(object) for table in tables.values()])
+def names_and_lists(found: CampaignsCompared) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the names of the compared cells, distinct from all others, and lists of what is not compared by title."""
+    rows = pd.concat([table.astype(object) for table in (found.comparisons, *found.unmatched.values())])
     devices = [f" · {device}" if rows["device"].nunique() > 1 else "" for device in rows["device"]]
     names = iter(map("".join, zip(full_names(rows), devices, strict=True)))
-    return {reason: list(itertools.islice(names, len(table))) for reason, table in tables.items()}
+    compared = list(itertools.islice(names, len(found.comparisons)))
+    lists = {"Not compared, because they differ in one field": found.fields} if found.fields else {}
+    for reason, table in found.unmatched.items():
+        lists[f"{reason}: {plural(len(table), 'cell')}"] = list(itertools.islice(names, len(table)))
+    return compared, lists
 
 
 def aligned(rows: list[tuple[str, ...]]) -> list[str]:
@@ -98,13 +94,20 @@ def _texts(row) -> tuple[str, ...]:
 
 def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: summary, differences of environment, ratios, and unmatched cells."""
-    facts = [(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))]
-    title = f"{found.test.campaign['name']} vs. {found.base.campaign['name']}"
-    parts = [_environment_part(found), _comparisons_part(found), _unmatched_part(found)]
-    csv = "comparisons.csv", to_csv(found.comparisons)
-    contents = [(section.id, section.title) for section, _ in parts]
-    words = {"title": title, "lead": texts.COMPARED, "facts": facts, "contents": contents}
-    return load_template("compare.html.j2").render(words, summary=statements(found), csv=csv, parts=parts)
+    judged = texts.judged_rows(found.comparisons)
+    order = {cell["id"]: place for place, cell in enumerate(found.test.campaign["cells"])}
+    planned = found.comparisons.sort_values("cell", key=lambda cells: cells.map(order))
+    return load_template("compare.html.j2").render(
+        title=f"{found.test.campaign['name']} vs. {found.base.campaign['name']}",
+        lead=texts.COMPARED,
+        facts=[(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))],
+        contents=[("environment", "Environment"), ("comparisons", "Comparisons"), ("unmatched", "Not compared")],
+        summary=statements(found),
+        environment=environment_table("Environment differences", found.environment, "base", "test"),
+        content=shown(judged, planned, {}, is_report=False) if len(judged) else None,
+        lists=names_and_lists(found)[1],
+        csv=("comparisons.csv", to_csv(found.comparisons)),
+    )
 
 
 def _fact(side: CampaignResults) -> str:
@@ -112,30 +115,3 @@ def _fact(side: CampaignResults) -> str:
     size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)
     return f"{side.folder} ({size}, first record {side.first_time_utc or UNKNOWN}){notes}"
-
-
-def _environment_part(found: CampaignsCompared) -> Part:
-    table = environment_table("Environment differences", found.environment, "base", "test")
-    empty = next(lead for anchor, lead, _ in statements(found) if anchor == "environment")
-    return Section("environment", "Environment", f"{empty}.", tables=(table,) if table else ()), ()
-
-
-def _comparisons_part(found: CampaignsCompared) -> Part:
-    judged = texts.judged_rows(found.comparisons)
-    if not len(judged):
-        return Section("comparisons", "Comparisons", "No cell has ok launches on both sides."), ()
-    order = {cell["id"]: place for place, cell in enumerate(found.test.campaign["cells"])}
-    planned = found.comparisons.sort_values("cell", key=lambda cells: cells.map(order))
-    content = shown(judged, planned, {}, is_report=False)
-    return Section("comparisons", "Comparisons", template="comparisons.html.j2", content=content), ()
-
-
-def _unmatched_part(found: CampaignsCompared) -> Part:
-    names = _names_of_all(found)
-    fields = tuple((text,) for text in found.fields)
-    folded = (("Cells that differ in one field", Table("fields", ("difference",), fields)),) if fields else ()
-    folded += tuple(
-        (f"{reason}: {plural(len(table), 'cell')}", Table(reason, ("cell",), tuple((name,) for name in names[reason])))
-        for reason, table in found.unmatched.items()
-    )
-    return Section("unmatched", "Not compared", "All cells are in both campaigns."), folded

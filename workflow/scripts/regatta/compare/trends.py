@@ -3,7 +3,8 @@
 import contextlib
 import itertools
 import json
-import math
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +16,11 @@ from regatta.compare.campaigns import CampaignResults, match_key, read_campaign,
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.statistics import interval_values
-from regatta.core.text import UNKNOWN, is_unknown, one_line, ratio_text
+from regatta.core.text import UNKNOWN, one_line, ratio_text
 from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.report.panels import full_names
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, interval_columns, make_table, read_csv
+from regatta.store.csv_files import CELL, make_table, read_csv
 from regatta.store.launch_files import read_file
 from regatta.topics.bandwidth import BUSBW, COLLECTIVES
 from regatta.topics.base import launch_means, primary_columns, with_primary
@@ -35,21 +36,16 @@ Keys = dict[str, str]  # what a cell measures, with its version and cluster -> i
 
 
 @dataclass(frozen=True)
-class Value:
-    """A number of one campaign. bar_percent: its length relative to the largest of the column."""
-
-    number: float
-    text: str
-    bar_percent: float = 0.0
-
-
-@dataclass(frozen=True)
 class KeyFigure:
-    """One key figure. cell: name of the cell that it is measured on. values: one per campaign, None if unknown."""
+    """One key figure. cell: name of its cell. found: number and text by the place of the campaign."""
 
     title: str
     cell: str
-    values: list[Value | None]
+    found: dict[int, tuple[float, str]]
+
+    def bar_percent(self, place: int) -> float:
+        """Return the length of a bar, relative to the largest."""
+        return 100 * self.found[place][0] / (max(number for number, _ in self.found.values()) or 1.0)
 
 
 @dataclass(frozen=True)
@@ -97,19 +93,16 @@ def connected(keys: dict[Path, Keys]) -> list[list[Path]]:
 
     keys: newest campaign first, as the groups and their members.
     """
-    group_of: dict[Path, list[Path]] = {}
-    first_with: dict[str, Path] = {}
+    groups: list[tuple[set[str], list[Path]]] = []
     for folder, cells in keys.items():
-        group_of[folder] = [folder]
-        for key in cells:
-            known, group = group_of[first_with.setdefault(key, folder)], group_of[folder]
-            if known is not group:
-                small, large = sorted((known, group), key=len)
-                large += small
-                group_of |= dict.fromkeys(small, large)
-    order = {folder: place for place, folder in enumerate(keys)}
-    groups = {id(group): sorted(group, key=order.get) for group in group_of.values() if len(group) > 1}
-    return sorted(groups.values(), key=lambda group: order[group[0]])
+        near, far = [], []
+        for group in groups:
+            (far if group[0].isdisjoint(cells) else near).append(group)
+        members = [member for _, of_group in near for member in of_group]
+        groups = [*far, (set(cells).union(*(of_group for of_group, _ in near)), [*members, folder])]
+    places = {folder: place for place, folder in enumerate(keys)}
+    found = [sorted(members, key=places.get) for _, members in groups if len(members) > 1]
+    return sorted(found, key=lambda members: places[members[0]])
 
 
 def read_trends(keys: dict[Path, Keys]) -> Trends:
@@ -198,14 +191,10 @@ def _text(column: Column, row) -> str:
     return f"{text}, n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{row.num_launches}"
 
 
-# The columns that tables of earlier versions have too, where busbw_gb_per_s is that of blocking calls.
-BANDWIDTH = replace(BUSBW, name="pipelined_busbw_gb_per_s", interval="interval")
-OF_ALL = ("cell", "world_size", "num_launches", "interval")
-# Table, its schema, the columns read besides OF_ALL, and the column of the key figure.
 FIGURES = (
-    ("scaling", SCALING, (*EFFICIENCY.names, EFFICIENCY.interval), replace(EFFICIENCY, applies=None)),
-    ("scaling", SCALING, THROUGHPUT.names, THROUGHPUT),
-    ("collectives", COLLECTIVES, (BANDWIDTH.name, *interval_columns("pipelined", "s")), BANDWIDTH),
+    ("scaling", SCALING, replace(EFFICIENCY, applies=None)),
+    ("scaling", SCALING, THROUGHPUT),
+    ("collectives", COLLECTIVES, BUSBW),
 )
 
 
@@ -214,56 +203,36 @@ def _columns(campaigns: list[CampaignResults], times: pd.DataFrame, keys: list[K
     cells = times.drop_duplicates("cell")
     names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
     name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
-    device = times["device"].iloc[0]
-    for table, schema, names_of_columns, column in FIGURES:
-        columns = {name: schema[name] for name in (*OF_ALL, *names_of_columns)}
-        found: dict[str, dict[int, tuple[int, float, str]]] = {}  # key -> place -> world size, number, text
-        for place, campaign in enumerate(campaigns):
-            key_of = {cell: key for key, cell in keys[place].items()}
-            for row in _rows(campaign.folder / "tables" / f"{table}.csv", columns):
-                key = key_of.get(row.cell)
-                if key in name_of and not is_unknown(row.world_size) and (value := _known(column, row)):
-                    found.setdefault(key, {})[place] = (row.world_size, *value)
-        often = {key: values for key, values in found.items() if len(values) > 1}
-        if often:
-            key = max(often, key=lambda key: (*_priority(often[key]), key))
-            values = {place: value[1:] for place, value in often[key].items()}
-            yield _column(column.heading(device), name_of[key], values, len(keys))
+    for table, schema, column in FIGURES:
+        found: dict[str, dict[int, tuple[float, str]]] = defaultdict(dict)  # key -> place -> number, text
+        sizes = {}
+        for place, (campaign, of_campaign) in enumerate(zip(campaigns, keys, strict=True)):
+            key_of = {cell: key for key, cell in of_campaign.items() if key in name_of}
+            for row in _rows(campaign.folder / "tables" / f"{table}.csv", schema, column):
+                if row.cell in key_of:
+                    found[key_of[row.cell]][place] = getattr(row, column.name), _text(column, row)
+                    sizes[key_of[row.cell]] = row.world_size
+        # The highest cell of the latest campaign would seem to rise, by selection alone.
+        ranks = {
+            key: (max(values), sizes[key], len(values), min(number for number, _ in values.values()), key)
+            for key, values in found.items()
+            if len(values) > 1
+        }
+        if ranks:
+            key = max(ranks, key=ranks.get)
+            yield KeyFigure(column.heading(times["device"].iloc[0]), name_of[key], found[key])
     for cell in most_moved(times)[:MOST_MOVED]:
         rows = times[times["cell"] == cell]
         texts = [f"{_text(TIME, row)}, ratio to first {ratio_text(row.ratio_to_first)}" for row in rows.itertuples()]
-        values = dict(zip(rows["place"], zip(rows["time_s"], texts, strict=True), strict=True))
-        yield _column("Change in time", names[cell], values, len(keys))
+        values = zip(rows["time_s"], texts, strict=True)
+        yield KeyFigure("Change in time", names[cell], dict(zip(rows["place"], values, strict=True)))
 
 
-def _rows(path: Path, columns: dict[str, str]) -> Iterator:
-    """Yield the rows of a table; none if it is missing, a pipe or damaged."""
+def _rows(path: Path, schema: Columns, column: Column) -> Iterator:
+    """Yield the rows of a table that have a possible value; none if it is missing, a pipe or damaged."""
     with contextlib.suppress(UserError):
         if path.is_file():
-            table = read_csv(path, columns)
-            if BANDWIDTH.name in columns:  # its range or interval is that of its time
-                for end, time in zip(BANDWIDTH.names[1:], ("pipelined_high_s", "pipelined_low_s"), strict=True):
-                    table[end] = table[BANDWIDTH.name] * table["pipelined_s"] / table[time]
-            yield from table.itertuples()
-
-
-def _known(column: Column, row) -> tuple[float, str] | None:
-    try:
-        number, text = getattr(row, column.name), _text(column, row)
-        return (float(number), text) if not is_unknown(number) and math.isfinite(number) and number >= 0 else None
-    except (TypeError, ValueError, ZeroDivisionError):  # unknown, or not a possible value
-        return None
-
-
-def _priority(values: dict[int, tuple[int, float, str]]) -> tuple[int, int, int, float]:
-    """Return latest campaign, largest shape, number of campaigns and lowest number of a cell. values: by campaign.
-
-    Cells with the highest number in the latest campaign would seem to rise, by selection alone.
-    """
-    return max(values), values[max(values)][0], len(values), min(number for _, number, _ in values.values())
-
-
-def _column(title: str, cell: str, found: dict[int, tuple[float, str]], num: int) -> KeyFigure:
-    largest = max(number for number, _ in found.values()) or 1.0
-    values = {place: Value(number, text, 100 * number / largest) for place, (number, text) in found.items()}
-    return KeyFigure(title, cell, [values.get(place) for place in range(num)])
+            names = ("cell", "world_size", "num_launches", *column.names, column.interval)
+            rows = read_csv(path, {name: schema[name] for name in names})
+            is_known = rows["world_size"].notna() & rows[column.name].between(0, sys.float_info.max)
+            yield from rows[is_known.fillna(False)].itertuples()

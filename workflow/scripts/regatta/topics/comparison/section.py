@@ -12,20 +12,17 @@ from regatta.launchers import STACK_KEYS
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
-from regatta.report.rows import table_rows
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import heatmap, tables, texts
 
-MAX_ALIKE = 10  # rows of identical stacks; the others are closer to 1
-OF_STACK = ("kind", "image_id", "wrapper_sha256", "runtime", "runtime_options", "binds", "python")
-OF_STACK += (*STACK_KEYS, "scripts")
+MOST_ROWS = 40  # of a table; comparisons.csv has all
+OF_STACK = "kind image_id wrapper_sha256 runtime runtime_options binds python".split()
+OF_STACK += [*STACK_KEYS, "scripts"]
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
 MOST_VALUES = 3
-NOT_LOADED, NOT_SET, NONE = "not loaded", "not set", "none"
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
-ABSENT_IS_NONE = tuple(name.replace("_", " ") for name in OF_STACK if name != "kind")
 
 
 @dataclass(frozen=True)
@@ -48,13 +45,12 @@ class Side:
 
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
-    versus = tables.versus_of(data.campaign)["axis"]
-    axis = texts.axis_label(versus)
-    empty = f"No two cells differ only in {axis}, the axis selected by versus in the campaign file."
-    if num := int((comparisons["axis"] == versus).sum()):
-        empty = f"None of the {num} pairs of cells that differ only in {axis} has valid launches on both sides."
-    environments, alike = tuple(_environments(data)), alike_table(comparisons)
-    found = (*environments, alike) if alike else environments
+    axis = texts.axis_label(tables.versus_of(data.campaign)["axis"])
+    empty = f"No two cells that differ only in {axis}, the axis set by versus, have valid launches on both sides."
+    alike = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
+    environments = found = tuple(_environments(data))
+    if len(alike):
+        found += (pairs_table(alike, f"{texts.pair_text(alike)}: identical stacks (A/A), no verdict"),)
     lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
     lead += " Further differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
@@ -69,9 +65,7 @@ def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str]
     """Return the content of comparisons.html.j2. names: those of cells by id. is_report: else a page of compare.py."""
     return {
         "matrices": heatmap.ratio_matrices(comparisons, names),
-        "histogram": heatmap.ratio_histogram(judged),
-        "histogram_label": f"Ratios of {plural(len(judged), 'pair')}",
-        "table": largest_first(judged),
+        "table": pairs_table(judged, "Comparisons, largest effect first"),
         "is_report": is_report,
     }
 
@@ -86,18 +80,17 @@ def findings(data: ReportData) -> list[Finding]:
     found = texts.compared_findings(judged, (_rows(largest_first),))
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
     alike, num_alike, expected = tables.alike_that_differ(comparisons)
-    if len(alike):
-        values = {"num": len(alike), "num_pairs": num_alike, "expected": expected}
-        found.append(Finding("alike_differ", values, (_rows(alike),), tuple(alike["cell"]), "warnings"))
-    if len(blocks):
-        values = {"num": len(blocks), "num_pairs": int(comparisons["verdict"].notna().sum())}
-        words = {"axis": texts.axis_label(blocks["axis"].iloc[0])}
-        words["stacks"] = "Stacks" if "stack" in set(blocks["axis"]) else ""
-        found.append(Finding("not_interleaved", values, (_rows(blocks),), (), "warnings", words))
-    if len(undecided := judged[judged["verdict"] == "inconclusive"]):
-        values = {"num": len(undecided), "num_pairs": len(judged)}
-        values["repeats"] = texts.repeats_needed(undecided, data.campaign["repeats"])
-        found.append(Finding("open_pairs", values, (_rows(undecided),), (), "warnings"))
+    undecided = judged[judged["verdict"] == "inconclusive"]
+    repeats = texts.repeats_needed(undecided, data.campaign["repeats"]) if len(undecided) else None
+    axes = {"axis": ", ".join(map(texts.axis_label, blocks["axis"].unique()))}
+    num_compared = int(comparisons["verdict"].notna().sum())
+    for kind, rows, cells, values, words in (
+        ("alike_differ", alike, tuple(alike["cell"]), {"num_pairs": num_alike, "expected": expected}, {}),
+        ("not_interleaved", blocks, (), {"num_pairs": num_compared}, axes),
+        ("open_pairs", undecided, (), {"num_pairs": len(judged), "repeats": repeats}, {}),
+    ):
+        if len(rows):
+            found.append(Finding(kind, {"num": len(rows)} | values, (_rows(rows),), cells, "warnings", words))
     return found
 
 
@@ -114,29 +107,13 @@ def in_blocks(data: ReportData) -> pd.DataFrame:
 
     Launches without a recorded start, such as imported ones, are left out.
     """
-    launches, ok = data.tables["launches"].dropna(subset="start_utc"), data.ok
-    starts = dict(zip(launches["launch"], launches["start_utc"], strict=True))
-    of_cells: dict[str, list[str]] = {}
-    for cell, launch in zip(ok["cell"], ok["launch"], strict=True):
-        if launch in starts:
-            of_cells.setdefault(cell, []).append(starts[launch])
-    ends = {cell: (min(of), max(of)) for cell, of in of_cells.items() if len(of) >= MIN_LAUNCHES_ORDER}
+    known = data.tables["launches"][["launch", "start_utc"]].dropna()
+    starts = data.ok.merge(known, on="launch").groupby("cell")["start_utc"].agg(["min", "max", "count"])
+    starts = starts[starts["count"] >= MIN_LAUNCHES_ORDER]
     rows = data.tables["comparisons"]
-    rows = rows[rows["verdict"].notna() & rows["cell"].isin(ends) & rows["reference"].isin(ends)]
-    sides = [(ends[row.cell], ends[row.reference]) for row in table_rows(rows)]
-    is_apart = [one[1] < other[0] or other[1] < one[0] for one, other in sides]
-    return rows[pd.Series(is_apart, rows.index, dtype=bool)]
-
-
-def alike_table(comparisons: pd.DataFrame) -> Table | None:
-    """Return the rows of stacks that differ only in their names (A/A), those furthest from 1; None if none exist."""
-    rows = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
-    if not len(rows):
-        return None
-    largest = tables.by_effect(texts.with_labels(rows)).head(MAX_ALIKE)
-    num = f"{len(rows)}" if len(largest) == len(rows) else f"largest {len(largest)} of {len(rows)}"
-    title = f"{texts.pair_text(rows)}: identical stacks (A/A), no verdict ({num})"
-    return comparison_table(title, largest, ("comparisons",), has_verdict=False)
+    rows = rows[rows["verdict"].notna() & rows["cell"].isin(starts.index) & rows["reference"].isin(starts.index)]
+    one, other = (starts.loc[rows[side]].set_index(rows.index) for side in ("cell", "reference"))
+    return rows[(one["max"] < other["min"]) | (other["max"] < one["min"])]
 
 
 LABEL = Column("label", "cell", TEXT)
@@ -144,25 +121,13 @@ VERDICT = Column("verdict", "verdict", TEXT, text=texts.verdict_text)
 LAUNCHES = Column("num_launches", "n", WHOLE, text=texts.launches_text)
 
 
-def comparison_table(
-    title: str, labeled: pd.DataFrame, sources: tuple[str, ...] = (), has_verdict: bool = True
-) -> Table:
-    """Return rows as a table, the verdict early so that a narrow screen shows it. labeled: of `with_labels`."""
-    words = dict(zip(("reference", "other"), texts.sides_text(labeled), strict=True))
-    columns = (LABEL, *((VERDICT,) if has_verdict else ()), *tables.COMPARISONS.of_table("pairs"), LAUNCHES)
-    return Table.of_columns(title, columns, labeled, labeled["device"].iloc[0], sources, **words)
-
-
-MOST_ROWS = 40  # of the table; the others are in comparisons.csv
-
-
-def largest_first(judged: pd.DataFrame) -> Table:
-    """Return the rows with the largest effects. judged: of `judged_rows`."""
-    shown = tables.by_effect(texts.with_labels(judged)).head(MOST_ROWS)
-    title = "Comparisons, largest effect first"
-    if len(shown) < len(judged):
-        title += f" ({len(shown)} of {len(judged)}; all: comparisons.csv)"
-    return comparison_table(title, shown, ("comparisons",))
+def pairs_table(rows: pd.DataFrame, title: str) -> Table:
+    """Return the rows with the largest effects, the verdict early so that a narrow screen shows it."""
+    largest = tables.by_effect(texts.with_labels(rows)).head(MOST_ROWS)
+    words = dict(zip(("reference", "other"), texts.sides_text(largest), strict=True))
+    columns = LABEL, VERDICT, *tables.COMPARISONS.of_table("pairs"), LAUNCHES
+    title += f" ({len(largest)} of {len(rows)}; all: comparisons.csv)" if len(largest) < len(rows) else ""
+    return Table.of_columns(title, columns, largest, largest["device"].iloc[0], ("comparisons",), **words)
 
 
 def _environments(data: ReportData) -> Iterator[Table]:
@@ -200,7 +165,7 @@ def differences(reference: Side, other: Side) -> list[Difference]:
     A fact known on one side only is no difference; the last entry names it on the other side.
     """
     facts = _facts(reference), _facts(other)
-    names = dict.fromkeys([*ORDER, *sorted(facts[0].keys() | facts[1].keys())])
+    names = [name for name in {**facts[0], **facts[1]} if facts[0].get(name) or facts[1].get(name)]
     values = {name: (_known_values(name, reference, facts[0]), _known_values(name, other, facts[1])) for name in names}
     found = [
         Difference(name, _values_text(name, pair[0]), _values_text(name, pair[1]))
@@ -234,67 +199,49 @@ def environment_table(title: str, found: list[Difference], reference: str, other
 
 
 def _facts(side: Side) -> dict[str, set[str]]:
-    """Return all values of each fact, over all launches of a side."""
+    """Return all values of each fact, over all launches of a side; none of what is absent or unknown."""
     facts: dict[str, set[str]] = {}
-
-    def add(name: str, value: object) -> None:
-        if value is not None and value != [] and value != "":
+    for name, value in _all_facts(side):
+        values = facts.setdefault(name, set())
+        if value not in (None, [], ""):
             value = [f"{key}={of_key}" for key, of_key in value.items()] if isinstance(value, dict) else value
-            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-            facts.setdefault(name, set()).add(one_line(text))
-
-    for spec in side.specs:
-        add("cluster", spec.get("cluster"))
-        for name in OF_STACK:
-            add(name.replace("_", " "), spec["stack"].get(name))
-    for name in OF_NCCL:
-        add(f"NCCL {name}", (side.nccl or {}).get(name))
-    for header in side.headers:
-        git = header.get("git") or {}
-        add("commit", git.get("commit") and git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else ""))
-        _add_environment(header.get("environment") or {}, add)
+            values.add(one_line(" ".join(map(str, value)) if isinstance(value, list) else value))
     return facts
 
 
-def _add_environment(environment: dict, add) -> None:
-    for name in VERSIONS:
-        add("python version" if name == "python" else name, environment.get(name))
-    for host in environment.get("hosts", []):
-        add("hosts", host["host"])
-        add("CPU", host.get("cpu_model"))
-        add("cores per host", host.get("num_cores"))
-    for gpu in environment.get("gpus") or []:
-        add("GPU", gpu.get("name") if isinstance(gpu, dict) else None)
-    add("threads per rank", environment.get("threads_per_rank"))
-    for path in environment.get("libraries") or []:
-        add(family_of(Path(path).name) or "other libraries", path)
-    for name, value in (environment.get("settings") or {}).items():
-        add(f"setting {name}", value)
-    for name, value in (environment.get("variables") or {}).items():
-        if not name.startswith(NEW_EACH_LAUNCH):
-            add(f"variable {name}", value)
-
-
-ORDER = (
-    *("cluster", *(name.replace("_", " ") for name in OF_STACK), "commit", "torch", "cuda", "nccl"),
-    *(f"NCCL {name}" for name in OF_NCCL),
-    *("cudnn", "driver", "torchvision", "python version", "kernel", *COMMUNICATION, "other libraries"),
-    *("GPU", "CPU", "cores per host", "threads per rank", "hosts"),
-)
+def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
+    """Yield names and values in the order of the table: stack, versions, network, libraries, machine, settings."""
+    for spec in side.specs:
+        yield "cluster", spec.get("cluster")
+        yield from ((name.replace("_", " "), spec["stack"].get(name)) for name in OF_STACK)
+    yield from ((f"NCCL {name}", (side.nccl or {}).get(name)) for name in OF_NCCL)
+    for header in side.headers:
+        git, environment = header.get("git") or {}, header.get("environment") or {}
+        yield "commit", git.get("commit") and git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "")
+        yield from (("python version" if name == "python" else name, environment.get(name)) for name in VERSIONS)
+        for path in environment.get("libraries") or []:
+            yield family_of(Path(path).name) or "other libraries", path
+        yield from (("GPU", gpu.get("name")) for gpu in environment.get("gpus") or [] if isinstance(gpu, dict))
+        yield "threads per rank", environment.get("threads_per_rank")
+        for host in environment.get("hosts", []):
+            names = {"CPU": "cpu_model", "cores per host": "num_cores", "hosts": "host"}
+            yield from ((name, host.get(key)) for name, key in names.items())
+        for kind in ("setting", "variable"):
+            values = (environment.get(f"{kind}s") or {}).items()
+            yield from ((f"{kind} {name}", value) for name, value in values if not name.startswith(NEW_EACH_LAUNCH))
 
 
 def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]:
     """Return the values of a fact. Absent: "not set" or "none" if it would have been recorded, else unknown."""
-    if name in facts:
+    if facts.get(name):
         return facts[name]
     environments = [h["environment"] for h in side.headers if h.get("environment") and not h.get("imported")]
     if name.startswith("variable "):
-        return {NOT_SET} if any(environment.get("variables") is not None for environment in environments) else set()
+        return {"not set"} if any(environment.get("variables") is not None for environment in environments) else set()
     if name in COMMUNICATION:
-        return {NOT_LOADED} if any(environment.get("libraries") for environment in environments) else set()
-    if name.startswith("NCCL "):
-        return {NONE} if side.nccl else set()
-    return {NONE} if name in ABSENT_IS_NONE and side.specs else set()
+        return {"not loaded"} if any(environment.get("libraries") for environment in environments) else set()
+    is_recorded = side.nccl if name.startswith("NCCL ") else side.specs and name.replace(" ", "_") in OF_STACK[1:]
+    return {"none"} if is_recorded else set()
 
 
 def _kinds(names: Iterable[str]) -> list[str]:

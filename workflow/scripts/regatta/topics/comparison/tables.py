@@ -48,15 +48,14 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
     versus = versus_of(campaign)
     axis, wanted = versus["axis"], versus["reference"]
     cells = [cell for cell in campaign["cells"] if field_value(cell["spec"], axis) is not None]
+    place = {cell["id"]: index for index, cell in enumerate(cells)}
     values = list(dict.fromkeys(_value(cell, axis) for cell in cells))
     found = []
     for group in _groups(cells, axis):
-        present = {_value(cell, axis) for cell in group}
-        first = min(present, key=values.index) if wanted is None else canonical_json(wanted)
-        references = [cell for cell in group if _value(cell, axis) == first]
-        others = [cell for cell in group if _value(cell, axis) != first]
-        found += [CellPair(a, b) for b in others for a in references if _is_alike(_flat(a, axis), _flat(b, axis))]
-    place = {cell["id"]: index for index, cell in enumerate(cells)}
+        first = min((value for _, value, _ in group), key=values.index) if wanted is None else canonical_json(wanted)
+        references = [(cell, fields) for cell, value, fields in group if value == first]
+        others = [(cell, fields) for cell, value, fields in group if value != first]
+        found += [CellPair(a, b) for b, of_b in others for a, of_a in references if _is_alike(of_a, of_b)]
     return sorted(found, key=lambda pair: (place[pair.other["id"]], place[pair.reference["id"]]))
 
 
@@ -67,17 +66,12 @@ def alike_stacks(campaign: dict) -> list[CellPair]:
     """
     versus = versus_of(campaign)
     first = versus["reference"] if versus["axis"] == "stack" else None
-    names, stacks = defaultdict(set), {}
-    for cell in campaign["cells"]:
-        stack = {name: value for name, value in cell["spec"]["stack"].items() if name != "name"}
-        stacks[cell["id"]] = canonical_json(stack)
-        names[stacks[cell["id"]]].add(cell["spec"]["stack"]["name"])
     groups = defaultdict(list)
     for cell in campaign["cells"]:
-        if len(names[stacks[cell["id"]]]) > 1:
-            groups[canonical_json(cell["spec"] | {"stack": stacks[cell["id"]]})].append(cell)
+        stack = {name: value for name, value in cell["spec"]["stack"].items() if name != "name"}
+        groups[canonical_json(cell["spec"] | {"stack": stack})].append(cell)
     found = []
-    for group in groups.values():
+    for group in (group for group in groups.values() if len(group) > 1):
         reference = next((cell for cell in group if cell["spec"]["stack"]["name"] == first), group[0])
         found += [CellPair(reference, cell) for cell in group if cell is not reference]
     return found
@@ -88,16 +82,19 @@ def _value(cell: dict, axis: str) -> str:
     return canonical_json(field_value(cell["spec"], axis))
 
 
-def _groups(cells: list[dict], axis: str) -> Iterator[list[dict]]:
-    """Yield cells that agree in every field that is null in no cell of their benchmark: the candidates for pairs."""
+def _groups(cells: list[dict], axis: str) -> Iterator[list[tuple[dict, str, dict]]]:
+    """Yield cells that agree in every field that is null in no cell of their benchmark: the candidates for pairs.
+
+    Each with its value of the axis and its other fields.
+    """
     by_benchmark = defaultdict(list)
     for cell in cells:
-        by_benchmark[cell["spec"]["benchmark"]].append((cell, _flat(cell, axis)))
+        by_benchmark[cell["spec"]["benchmark"]].append((cell, _value(cell, axis), _flat(cell, axis)))
     for members in by_benchmark.values():
-        known = [name for name in members[0][1] if all(flat.get(name) is not None for _, flat in members)]
+        known = [name for name in members[0][2] if all(fields.get(name) is not None for *_, fields in members)]
         groups = defaultdict(list)
-        for cell, flat in members:
-            groups[canonical_json([flat[name] for name in known])].append(cell)
+        for member in members:
+            groups[canonical_json([member[2][name] for name in known])].append(member)
         yield from groups.values()
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+from collections.abc import Iterator
 from functools import partial
 
 import pandas as pd
@@ -12,7 +13,7 @@ from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.text import is_unknown, plural, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
-from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind
+from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled
 from regatta.report.findings import Finding, Source, percent_number
 from regatta.topics.comparison.tables import ALIKE, MARGIN, RATIO, by_effect
 
@@ -21,24 +22,35 @@ UNSETTLED = "slower or faster with the margin not settled"
 NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
-# The statement on the pairs of two values. With `axis` it names the value to use, as the report's summary does.
-LINE = "comparison"
-OF_MARGIN = (
-    "{num_beyond} by more than the {margin} margin",
-    "{num_open} may or may not exceed the {margin} margin",
-    "none by more than the {limit} margin",
-    "{few:cell/cells} with too few launches for a verdict",
-)
+# What the pairs of two values have in common. If they name a value to use, it is `chosen`.
+OUTCOMES = {
+    "slower": (
+        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly, the other way round in"
+        " {opposite})",
+        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly)",
+    ),
+    "equal": "{value} and {reference} are equal within {within} % ({num:cell/cells})",
+    "both_ways": "{value} is slower in {slower}, {reference} in {faster} of {num:cell/cells}",
+    "uncertain": (
+        "{value} is {span}, significantly slower in {slower} of {num:cell/cells}",
+        "{value} is {span}, significantly faster in {faster} of {num:cell/cells}",
+        "{value} is {span} ({num:cell/cells})",
+    ),
+    "undecided": "{value} vs. {reference}: median difference {median} %",
+}
+CHOICES = {"equal": "any", "both_ways": "depends on the cell", "uncertain": "uncertain", "undecided": "undecided"}
 KINDS = (
     Kind(
-        *("one_is_slower", SUMMARY),
-        lead=("{axis}: {chosen}", "{value} is {word} in {significant} of {num:cell/cells}, by {size} (median)"),
+        *("compared", SUMMARY),
+        lead=("{axis}: {choice}", "{outcomes}"),
         parts=(
-            "{other} is {excess} slower (median of {num:cell/cells}, {significant} significantly)",
-            "the other way round in {opposite}",
-            *OF_MARGIN,
+            "{of_axis}",
+            "{num_beyond} by more than the {margin} margin",
+            "{num_open} may or may not exceed the {margin} margin",
+            "none by more than the {limit} margin",
+            "{few:cell/cells} with too few launches for a verdict",
         ),
-        line=LINE,
+        line="comparison",
         term="Comparisons",
         help="Ratio of the geometric means of primary times over launches; above 1 is slower. From"
         f" {MIN_LAUNCHES} launches per side, it has a 95 % t interval of logarithms, moderated by the variance of all"
@@ -46,42 +58,10 @@ KINDS = (
         " several allocations, their means are the unit. Slower, faster: the interval lies beyond the margin, and"
         f" p ≤ {FALSE_DISCOVERIES:g}, corrected over all rows (Benjamini-Hochberg). Equivalent: it lies within the"
         " margin. Significant: it excludes 1 with the same p, regardless of the margin. Inconclusive: all others. No"
-        " test combines pairs, as cells of one launch are not independent. Margin: the campaign's"
+        " test combines pairs, as cells of one launch are not independent. Benchmarks are summarized separately if the"
+        " medians of their intervals do not overlap. Margin: the campaign's"
         f" (default {100 * MARGIN:g} %), and at least the noise floor of {MIN_NOISE_PAIRS} or more pairs of identical"
         " stacks (A/A), which get no verdict.",
-    ),
-    Kind(
-        *("equal", SUMMARY),
-        lead=("{axis}: either, equal within {within}", "{value} and {reference} are equal within {within}"),
-        parts=("{num:cell/cells}",),
-        line=LINE,
-    ),
-    Kind(
-        *("both_ways", SUMMARY),
-        lead=(
-            "{axis}: depends on the cell",
-            "{value} is slower in {slower}, {reference} in {faster} of {num:cell/cells}",
-        ),
-        parts=("{other} is slower in {slower}, {reference} in {faster} of {num:cell/cells}", *OF_MARGIN),
-        line=LINE,
-    ),
-    Kind(
-        *("uncertain", SUMMARY),
-        lead=("{axis}: uncertain, {value} is {span}", "{value} is {span}"),
-        parts=("significantly slower in {slower} of {num}", "significantly faster in {faster} of {num}", *OF_MARGIN),
-        line=LINE,
-    ),
-    Kind(
-        *("too_few_launches", SUMMARY),
-        lead=("{axis}: too few launches for a verdict", "{value}: too few launches for a verdict"),
-        parts=(("{value} vs. {reference}: median difference {median}", "median difference {median}"),),
-        line=LINE,
-    ),
-    Kind(
-        *("several_values", SUMMARY),
-        lead=("{axis}: {chosen}", "{axis}: any, equal within {within}", "{axis}: compared with {reference}"),
-        parts=("{pairs}",),
-        line=LINE,
     ),
     Kind(
         *("verdicts", RESULT),
@@ -99,7 +79,7 @@ KINDS = (
     ),
     Kind(
         *("alike_differ", LOW),
-        lead="Identical stacks differ: the 95 % CI excludes 1 in {num} of {num_pairs:pair/pairs}.",
+        lead="Pairs of identical stacks differ: the 95 % CI excludes 1 in {num} of {num_pairs:pair/pairs}.",
         parts=("{expected:.1f} are expected by chance.",),
         advice="Differences between other stacks can have the same cause. Look for other load, shared hosts and drift,"
         " and measure again.",
@@ -109,20 +89,16 @@ KINDS = (
         *("not_interleaved", FAIR),
         lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs}, all launches of one side started"
         " before all of the other ({axis}).",
-        advice=(
-            "A change of the machine over time can look like a difference between the two sides. {stacks} of one"
-            " campaign alternate within a batch, unless launches were measured later.",
-            "A change of the machine over time can look like a difference between the two sides.",
-        ),
+        advice="A change of the machine over time can look like a difference between the two sides.",
     ),
     Kind(
         *("open_pairs", NOTE),
-        lead="Undecided: {num} of {num_pairs:compared pair/compared pairs}.",
+        lead="Inconclusive: {num} of {num_pairs:compared pair/compared pairs}.",
         advice=(
             "More launches settle most of them: `repeats: {repeats}`.",
             "Most need more than 100 more launches per side: noise hides differences as large as the margin.",
         ),
-        next_step="settle open comparisons: `repeats: {repeats}`",
+        next_step="settle inconclusive comparisons: `repeats: {repeats}`",
     ),
     Kind(
         *("environment", RESULT),
@@ -131,17 +107,6 @@ KINDS = (
             "Environments unknown: {unknown}",
             "No environment difference was recorded",
         ),
-    ),
-    Kind(
-        *("allocations_excluded", NOTE),
-        lead="variation between allocations is not in the intervals of {num_excluded:cell/cells}: slower and faster"
-        " only beyond {limit} % (margin and allocation_variation)",
-    ),
-    Kind(
-        *("screened", NOTE),
-        lead="{num} of {num_compared:compared cell/compared cells} only screened (fewer than"
-        f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every earlier one by"
-        " more than the margin; expected by chance: at most {most} of {num:cell/cells}",
     ),
 )
 
@@ -185,25 +150,6 @@ def judged_rows(comparisons: pd.DataFrame) -> pd.DataFrame:
     return comparisons[(comparisons["verdict"].notna() & (comparisons["verdict"] != ALIKE)).fillna(False)]
 
 
-def is_one_pair(rows: pd.DataFrame) -> bool:
-    """Return whether all rows compare the same two values of the axis."""
-    return len(rows[["value", "reference_value"]].drop_duplicates()) <= 1
-
-
-def direction(judged: pd.DataFrame) -> dict | None:
-    """Return which side takes longer, where most pairs differ significantly and nearly all ratios agree."""
-    ratios = judged["time_ratio"].astype(float)
-    if not is_one_pair(judged):
-        return None
-    is_slower = ratios.median() > 1
-    num = num_significant(judged)["slower" if is_slower else "faster"]
-    if 2 * num <= len(ratios) or ((ratios > 1) if is_slower else (ratios < 1)).mean() < NEARLY_ALL:
-        return None
-    found = {"value": sides_text(judged)[1], "is_slower": bool(is_slower), "num": num, "num_pairs": len(ratios)}
-    most = float(ratios.max() if is_slower else ratios.min())
-    return found | {"median_ratio": float(ratios.median()), "most_ratio": most}
-
-
 def num_significant(judged: pd.DataFrame) -> dict[str, int]:
     """Return how many pairs are significantly slower and faster, each by its own launches, regardless of the margin.
 
@@ -211,10 +157,6 @@ def num_significant(judged: pd.DataFrame) -> dict[str, int]:
     """
     words = [direction_of(row) for row in judged.itertuples()]
     return {word: words.count(word) for word in ("slower", "faster")}
-
-
-def by_verdict(judged: pd.DataFrame) -> dict[str, int]:
-    return {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
 
 
 def half_widths(judged: pd.DataFrame) -> dict | None:
@@ -234,90 +176,105 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     """Return the statement on compared pairs, and the verdicts behind it. judged: of `judged_rows`, with `label`."""
     if judged.empty:
         return []
-    counts, fewest = by_verdict(judged), judged[["num_launches", "num_reference_launches"]].min(axis=1)
-    unsettled = sum(is_unsettled(row) for row in judged.itertuples())
-    half, is_campaign = half_widths(judged), judged["axis"] == "campaign"
+    counts = {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
+    num_unsettled = sum(is_unsettled(row) for row in judged.itertuples())
+    found, half, decided = list(map(outcome, summarized(judged))), half_widths(judged), largest_effect(judged)
+    parts, text = [part for part, _ in found], "; ".join(text for _, text in found)
+    directions, few = [part["direction"] for part in parts if part["direction"]], int(judged["p_adjusted"].isna().sum())
     values = {
         "pair": pair_text(judged),
         "num": len(judged),
         "by_verdict": counts,
-        "num_unsettled": unsettled,
-        "num_undecidable": int((fewest < MIN_LAUNCHES).fillna(True).sum()),
+        "num_unsettled": num_unsettled,
+        "num_undecidable": few,
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
         "num_significant": num_significant(judged),
-        "direction": direction(judged),
-        "median_ratio": float(judged["time_ratio"].median()) if is_one_pair(judged) else None,
+        "parts": parts,
+        "direction": max(directions, key=lambda of: abs(math.log(of["median_ratio"])), default=None),
+        "median_ratio": parts[0]["median_ratio"] if len(parts) == 1 else None,
         "half_widths": half,
     }
-    shown = counts | {"inconclusive": counts["inconclusive"] - unsettled, UNSETTLED: unsettled}
+    shown = counts | {"inconclusive": counts["inconclusive"] - num_unsettled, UNSETTLED: num_unsettled}
     words = {
+        "outcomes": text,
+        "num_beyond": counts["slower"] + counts["faster"],
+        "num_open": counts["inconclusive"] - few,
+        "few": few,
+        "margin": margins_text(judged["margin_ratio"].unique()),
         "of_margin": margin_text(judged),
         "verdicts": ", ".join(f"{num} {word}" for word, num in shown.items() if num),
         "half_width": half and f"{percent_number(half['median_ratio'])} %",
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
         "correlations": correlations(judged),
-        "num_without": int((is_campaign & ~judged["test"].str.endswith("of allocations")).sum()),
+        "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),
     }
-    decided = largest_effect(judged)
+    words["limit"] = "" if words["num_beyond"] or words["num_open"] or few else words["margin"]
+    if (axis := judged["axis"].iloc[0]) != "campaign":
+        label = axis_label(axis)
+        words |= {"axis": f"{label[:1].upper()}{label[1:]}", "choice": choice(parts), "of_axis": text}
     for row in decided.itertuples():
         values |= {"largest": row.label, "largest_ratio": float(row.time_ratio)}
         words["largest_text"] = interval_text(row)
-    rest = sources, tuple(decided["cell"]), "comparisons"
-    kind, of_statement = statement(judged)
-    is_decidable = values["num_undecidable"] < values["num"]
-    return [
-        Finding(kind, values, *rest, of_statement),
-        *([Finding("verdicts", values, *rest, words)] if is_decidable else []),
-    ]
+    kinds = ("compared",) if few == len(judged) else ("compared", "verdicts")
+    return [Finding(kind, values, sources, tuple(decided["cell"]), "comparisons", words) for kind in kinds]
 
 
-def statement(judged: pd.DataFrame) -> tuple[str, dict]:
-    """Return the kind of the statement on compared pairs, and its words: in a report, it names the value to use."""
-    pairs, axis = [part for _, part in judged.groupby(["reference_value", "value"], sort=False)], judged["axis"].iloc[0]
-    label = axis_label(axis)
-    words = {"other": ""} if axis == "campaign" else {"axis": f"{label[:1].upper()}{label[1:]}"}
-    if len(pairs) == 1:
-        kind, of_pair = _of_pair(judged)
-        return kind, of_pair | words
-    found = [_of_pair(part) for part in pairs]
-    reference = " and ".join(axis_text(axis, value) for value in judged["reference_value"].unique())
-    words |= {"reference": reference, "pairs": "; ".join(KIND_OF[kind].words(of)[0] for kind, of in found)}
-    if all(kind == "equal" for kind, _ in found):
-        words["within"] = within_text(judged)
-    if all(kind == "one_is_slower" and of["word"] == "slower" for kind, of in found):
-        words["chosen"] = reference
-    return "several_values", words
+def summarized(judged: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the pairs that one outcome summarizes: those of two values, by benchmark if their sizes differ.
+
+    They differ if the medians of their intervals do not overlap. Column `part` then names the benchmark.
+    """
+    for _, rows in judged.groupby(["reference_value", "value"], sort=False):
+        known = rows[(rows["interval"] == "interval").fillna(False)].astype(dict.fromkeys(RATIO.names, float))
+        ends = known.groupby("benchmark")[list(RATIO.names)].median()
+        if ends["time_low_ratio"].max() > ends["time_high_ratio"].min():
+            by_benchmark = rows.groupby("benchmark", sort=False)
+            yield from (part.assign(part=f"{name.replace('_', ' ')}s: ") for name, part in by_benchmark)
+        else:
+            yield rows.assign(part="")
 
 
-def _of_pair(rows: pd.DataFrame) -> tuple[str, dict]:
-    """Return kind and words of the statement on the pairs of two values."""
-    (reference, value), found = sides_text(rows), direction(rows)
-    counts, significant = by_verdict(rows), num_significant(rows)
-    few = int(rows["p_adjusted"].isna().sum())
-    margin, num_open = margins_text(rows["margin_ratio"].unique()), counts["inconclusive"] - few
-    num_beyond = counts["slower"] + counts["faster"]
-    words = {"reference": reference, "value": value, "num": len(rows), "margin": margin, **significant}
-    words |= {"num_beyond": num_beyond, "num_open": num_open, "few": few, "other": value}
-    words["limit"] = "" if num_beyond or num_open else margin
-    if few == len(rows):
-        return "too_few_launches", words | {"median": f"{difference_text(rows['time_ratio'].median())} %"}
-    if found:
-        sides, ratio = (reference, value), found["median_ratio"]
-        (chosen, other), word = (sides, "slower") if found["is_slower"] else (sides[::-1], "faster")
-        words |= {"word": word, "size": f"{percent_number(abs(ratio - 1))} %", "chosen": chosen, "other": other}
-        words |= {"excess": f"{percent_number(max(ratio, 1 / ratio) - 1)} %", "significant": found["num"]}
-        return "one_is_slower", words | {"opposite": sum(significant.values()) - found["num"]}
-    if counts["equivalent"] == len(rows):
-        return "equal", words | {"within": within_text(rows)}
-    if all(significant.values()):
-        return "both_ways", words
-    known = rows[rows["interval"] == "interval"]
-    return "uncertain", words | {"span": span_text(known["time_low_ratio"].min(), known["time_high_ratio"].max())}
+def outcome(rows: pd.DataFrame) -> tuple[dict, str]:
+    """Return the outcome on pairs of two values as numbers, and in words.
+
+    direction: which side takes longer, where most pairs differ significantly and nearly all ratios agree.
+    """
+    sides, significant = sides_text(rows), num_significant(rows)
+    ratios, known = rows["time_ratio"].astype(float), rows[(rows["interval"] == "interval").fillna(False)]
+    low, high, median = known["time_low_ratio"].min(), known["time_high_ratio"].max(), float(ratios.median())
+    is_slower = median > 1
+    chosen, other = sides if is_slower else sides[::-1]
+    num = significant["slower" if is_slower else "faster"]
+    is_one_sided = ((ratios > 1) if is_slower else (ratios < 1)).mean() >= NEARLY_ALL and 2 * num > len(rows)
+    name = "uncertain"
+    if rows["p_adjusted"].isna().all():
+        name = "undecided"
+    elif is_one_sided:
+        name = "slower"
+    elif (rows["verdict"] == "equivalent").all():
+        name = "equal"
+    elif all(significant.values()):
+        name = "both_ways"
+    part = {"reference": sides[0], "value": sides[1], "benchmarks": rows["benchmark"].unique().tolist()}
+    part |= {"outcome": name, "num": len(rows), "median_ratio": median, "direction": None, "chosen": None}
+    words = part | significant | {"other": other, "significant": num, "opposite": sum(significant.values()) - num}
+    words |= {"excess": percent_number(max(median, 1 / median) - 1), "median": difference_text(median)}
+    words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)} if len(known) else {}
+    if name == "slower":
+        most = float(ratios.max() if is_slower else ratios.min())
+        shift = {"value": sides[1], "is_slower": is_slower, "num": num, "num_pairs": len(rows)}
+        part |= {"chosen": chosen, "direction": shift | {"median_ratio": median, "most_ratio": most}}
+    return part, rows["part"].iloc[0] + filled(OUTCOMES[name], words)
 
 
-def within_text(rows: pd.DataFrame) -> str:
-    """Return the largest end of the intervals, up or down."""
-    return f"{percent_number(max(rows['time_high_ratio'].max(), 1 / rows['time_low_ratio'].min()) - 1)} %"
+def choice(parts: list[dict]) -> str:
+    """Return the value to use: the one that is faster wherever two differ."""
+    outcomes, chosen = {part["outcome"] for part in parts}, {part["chosen"] for part in parts} - {None}
+    if outcomes <= {"slower", "equal"} and len(chosen) == 1:
+        return chosen.pop()
+    if len(outcomes) == 1 and not chosen:
+        return CHOICES[outcomes.pop()]
+    return f"compared with {' and '.join(dict.fromkeys(part['reference'] for part in parts))}"
 
 
 def repeats_needed(undecided: pd.DataFrame, repeats: int) -> int | None:
@@ -363,7 +320,7 @@ def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
     axis = rows["axis"].iloc[0]
     if axis == "campaign":
         return "base", "test"
-    if not is_one_pair(rows):
+    if len(rows[["value", "reference_value"]].drop_duplicates()) > 1:
         return "reference", "compared"
     return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
 
@@ -379,12 +336,11 @@ def axis_text(axis: str, value: str) -> str:
     known = all_axes().get(axis)
     if known is None or value == "None":
         return value
-    typed = value if known.type == "string" else json.loads(value)
-    if known.unit is None:
-        return value_text(known, typed)
     if known.unit == "bytes":
-        return size(typed)
-    return f"{f'{typed:g}' if isinstance(typed, float) else typed} {known.unit}"
+        return size(int(value))
+    if known.unit:
+        return f"{value.removesuffix('.0')} {known.unit}"
+    return value_text(known, value if known.type == "string" else json.loads(value))
 
 
 def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
