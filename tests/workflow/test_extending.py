@@ -94,7 +94,7 @@ def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerat
     outdated = pytest_of(tree, "tests/unit/test_config_readme.py", "-k", "tables")
     wording.lines(outdated.stdout, "config/README.md is out")
     check(run(tree, "publish_schemas.py"))
-    assert "## Parameters of `dataloader`" in readme.read_text()
+    assert "of `dataloader`\n" in readme.read_text()
     check(pytest_of(tree, *(f"tests/unit/test_{name}" for name in ENUMERATING)))
     for path, text in texts.items():
         path.write_text(text)
@@ -142,7 +142,7 @@ def test_a_declared_number_is_everywhere(number, finished, wording):
     metrics = number / "docs" / "metrics.md"
     assert "speedup" not in metrics.read_text()
     check(run(number, "publish_schemas.py"))
-    assert "| `speedup_ratio` | X(n) / X₀: relative to the baseline |" in metrics.read_text()
+    assert "| `speedup_ratio` |" in metrics.read_text()
 
 
 @pytest.fixture(scope="module")
