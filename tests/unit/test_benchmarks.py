@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_every_axis_and_result_has_its_column(name):
         assert len(result.label.split()) <= 4, result.name
         if result.column:
             assert result.column in COLLECTED[result.table], f"{name}: {result.group}.{result.name}"
+
+
+def test_what_several_benchmarks_declare_is_identical():
+    """It is one column: of an axis with one definition and words per benchmark, of a result in each of its tables."""
+    shared = {}
+    for name in benchmark_names():
+        for axis in axes_of(name).values():
+            declared = replace(axis, words="", help="")
+            assert shared.setdefault(axis.name, declared) == declared, f"{load_benchmark(name).file}: {axis.name}"
+        for result in results_of(name).values():
+            key = (result.group, result.table, result.column)
+            assert shared.setdefault(key, result) == result or not result.column, f"{name}: {result.name}"
 
 
 @pytest.mark.parametrize("name", benchmark_names())

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -112,6 +114,14 @@ def record_lines(results: Path) -> list[dict]:
 
 def slots(results: Path) -> list[tuple[str, int]]:
     return sorted((record["cell"], record["repeat"]) for record in record_lines(results))
+
+
+def wait_until(condition: Callable[[], object], what: str = "end of the wait", seconds: float = 200.0) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {seconds:g} s"
+        time.sleep(0.05)
 
 
 def processes_naming(text: str) -> list[int]:

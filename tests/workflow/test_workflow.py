@@ -21,6 +21,7 @@ from campaigns import (
     snakemake,
     snakemake_line,
     start_snakemake,
+    wait_until,
     write_campaign,
 )
 
@@ -494,10 +495,3 @@ def test_a_full_disk_stops_with_a_message_leaves_the_store_readable_and_resumes(
         assert set(kept) <= set(slots(results / "small"))
     finally:
         subprocess.run(["umount", "-l", str(results)], check=True)
-
-
-def wait_until(condition, seconds: float = 200.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)

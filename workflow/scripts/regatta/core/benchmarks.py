@@ -6,7 +6,7 @@ reads their `VERSION = 1` from the source text.
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -132,13 +132,8 @@ def axes_of(name: str) -> dict[str, Axis]:
 
 @cache
 def all_axes() -> dict[str, Axis]:
-    """Return the axes of all benchmarks. One that several share must be identical in all: it is one column."""
-    found: dict[str, Axis] = {}
-    for name in benchmark_names():
-        for axis in axes_of(name).values():
-            if replace(found.setdefault(axis.name, axis), words=axis.words, help=axis.help) != axis:
-                raise ValueError(f"{load_benchmark(name).file}: {axis.name} is declared differently in another schema")
-    return found
+    """Return the axes of all benchmarks. One that several share is one column: a test requires them to be identical."""
+    return {name: axis for benchmark in reversed(benchmark_names()) for name, axis in axes_of(benchmark).items()}
 
 
 @cache
@@ -156,14 +151,8 @@ def results_of(name: str) -> dict[tuple[str, str], Result]:
 @cache
 def result_columns(group: str, table: str = "measurements") -> dict[str, Result]:
     """Return the results of any benchmark that have a column in a table, by its name."""
-    found: dict[str, Result] = {}
-    for name in benchmark_names():
-        for result in results_of(name).values():
-            if result.group != group or result.table != table or result.column is None:
-                continue
-            if found.setdefault(result.column, result) != result:
-                raise ValueError(f"{load_benchmark(name).file}: column {result.column} is also used by another result")
-    return found
+    results = [result for name in benchmark_names() for result in results_of(name).values()]
+    return {of.column: of for of in results if of.column and (of.group, of.table) == (group, table)}
 
 
 def undeclared(record: dict) -> list[str]:
@@ -239,4 +228,4 @@ def _meets(value: object, wanted: object, fields: dict) -> bool:
         return False
     if rule == "not_multiple_of":
         return value % math.prod(fields[name] for name in limit) != 0
-    return {"above": value > limit, "below": value < limit}[rule]
+    return value > limit if rule == "above" else value < limit
