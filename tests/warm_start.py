@@ -9,6 +9,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import signal
 import socket
@@ -190,6 +191,11 @@ def _answer(client: socket.socket) -> int:
         os._exit(_status(lambda: _run(words, cwd, variables, tuple(files), None)))
     client.sendall(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
     return 0
+
+
+def was_idle(done: subprocess.CompletedProcess) -> bool:
+    """Return whether Snakemake had nothing to do but to check that the campaign is complete, by its table of jobs."""
+    return re.search(r"^all +1\ntotal +1$", done.stdout + done.stderr, re.MULTILINE) is not None
 
 
 def _status(function: Callable) -> int:

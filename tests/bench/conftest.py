@@ -35,6 +35,16 @@ def fork_server(tmp_path_factory):
     server.close()
 
 
+@pytest.fixture
+def single_rank():
+    """A process group of this process alone."""
+    from torch import distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
 @pytest.fixture(scope="session")
 def run_ranks(fork_server):
     """A function that runs `num_ranks` ranks of a program and returns the completed process, output as text."""

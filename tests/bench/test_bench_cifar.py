@@ -141,7 +141,7 @@ def test_a_cut_python_file_is_refused(tmp_path, share, protocol, wording):
     write_python(tmp_path, protocol)
     path = tmp_path / "cifar-100-python" / "train"
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(ValueError, match=r"is not a CIFAR-100") as refusal:
+    with pytest.raises(ValueError, match="CIFAR-100") as refusal:
         cifar.load(str(tmp_path), seed=1)
     wording(re.sub("Error: .*[.] Download", "Error: <of pickle>. Download", str(refusal.value)))
 

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-import torch.distributed as dist
 
 from algorithms import allreduce
 from algorithms.allreduce import ALGORITHMS
@@ -95,14 +94,6 @@ def test_halving_and_doubling_of_three_folds_rank_2_into_rank_0(found):
     name = "ones 3 halving_doubling"
     assert [one["messages"][name][0] for one in found[:3]] == [3, 2, 1]
     assert [one["extra_bytes"][name] for one in found[:3]] == [300, 38 * 4, 0]
-
-
-@pytest.fixture
-def single_rank():
-    """A process group of this process alone."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -11,7 +11,6 @@ pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 import torch
-import torch.distributed as dist
 from own_strategies_contenders import OWN, contenders, families
 
 from algorithms import gradient_buckets, gradient_synchronization
@@ -67,14 +66,6 @@ def test_the_same_on_gpus_with_nccl(outcomes):
         require_ok(rows, case)
 
 
-@pytest.fixture
-def alone():
-    """A process group of this process only."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 def weights(*sizes: int, dtype=torch.float32) -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.zeros(size, dtype=dtype)) for size in sizes]
 
@@ -105,7 +96,7 @@ def test_a_bucket_holds_one_dtype_and_buckets_are_in_the_order_in_which_they_get
     assert sizes_of(gradient_buckets.group_parameters(mixed, 0)) == [[5], [4], [3], [2], [1]]
 
 
-def test_no_parameters_give_no_buckets(alone):
+def test_no_parameters_give_no_buckets(single_rank):
     assert gradient_buckets.group_parameters([], 100) == []
     sync = gradient_synchronization.make("bucketed", torch.nn.ReLU(), 25)
     sync.finish()
@@ -123,7 +114,7 @@ def test_no_parameters_give_no_buckets(alone):
         ("bucketed", 2 / 1024, 2, 4 * (9 + 72 + 8)),
     ],
 )
-def test_calls_and_bytes_by_hand(alone, strategy, cap, num_calls, extra_bytes):
+def test_calls_and_bytes_by_hand(single_rank, strategy, cap, num_calls, extra_bytes):
     model = torch.nn.Sequential(torch.nn.Linear(500, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 9))
     model[1].requires_grad_(False)
     sync = gradient_synchronization.make(strategy, model, cap)
@@ -132,7 +123,7 @@ def test_calls_and_bytes_by_hand(alone, strategy, cap, num_calls, extra_bytes):
 
 
 @pytest.mark.parametrize("strategy", gradient_synchronization.STRATEGIES)
-def test_without_zero_grad_gradients_go_on_growing(alone, strategy):
+def test_without_zero_grad_gradients_go_on_growing(single_rank, strategy):
     model = torch.nn.Linear(2, 1, bias=False)
     sync = gradient_synchronization.make(strategy, model, 1 if strategy == "bucketed" else None)
     for step in (1, 2, 3):

@@ -101,8 +101,8 @@ def test_a_backend_that_does_not_work_is_told_with_the_libraries_and_fails(
     gloo, nccl = seen()["backends"]
     assert gloo["ok"]
     assert (nccl["backend"], nccl["ok"]) == ("nccl", False)
-    assert nccl["cause"].startswith("rank 0 on host ")
-    assert "must be an accelerator" in nccl["cause"]
+    assert nccl["cause"].startswith("rank 0 on ")
+    assert "an accelerator" in nccl["cause"]
     assert seen()["ranks"][1]["libraries"] != []
     reports = [json.loads(path.read_text()) for path in sorted((tmp_path / "errors").glob("rank-*.json"))]
     assert {report["phase"] for report in reports} == {"init"}

@@ -28,14 +28,6 @@ class FakeEvent:
 
 
 @pytest.fixture
-def alone():
-    """A process group of this process only."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.fixture
 def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
 
@@ -68,7 +60,7 @@ def train(model: torch.nn.Module, sync: gradient_synchronization.GradientSync) -
     sync.finish()
 
 
-def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(alone, model, log):
+def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(single_rank, model, log):
     sync = gradient_synchronization.make("bucketed", model, 80 / 2**20)  # 80 bytes: a layer
     streams = stream_times.SyncStreams(sync, lambda: FakeEvent(iter([10.0])))
     streams.run(lambda: train(model, sync))
@@ -76,14 +68,16 @@ def test_overlapped_calls_are_marked_before_the_first_and_around_the_wait(alone,
 
 
 @pytest.mark.parametrize(("strategy", "num_calls"), [("flat", 1), ("naive", 4)])
-def test_calls_after_backward_are_marked_before_the_first_and_after_the_last(alone, model, log, strategy, num_calls):
+def test_calls_after_backward_are_marked_before_the_first_and_after_the_last(
+    single_rank, model, log, strategy, num_calls
+):
     sync = gradient_synchronization.make(strategy, model, None)
     streams = stream_times.SyncStreams(sync, lambda: FakeEvent(iter([10.0])))
     streams.run(lambda: train(model, sync))
     assert log == ["first_call", "all_reduce"] * num_calls + ["reduced"]
 
 
-def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(alone, model):
+def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(single_rank, model):
     """Milliseconds of the events: the first call at 2, the last gradient at 7.5, the last result at 9.25."""
     clock = iter([2.0, 7.5, 9.25])
     sync = gradient_synchronization.make("overlap", model, None)
@@ -92,7 +86,7 @@ def test_exposed_is_what_of_the_exchange_lies_after_the_last_gradient(alone, mod
     assert streams.read() == (7_250_000, 1_750_000)
 
 
-def test_all_of_an_exchange_after_backward_is_exposed(alone, model):
+def test_all_of_an_exchange_after_backward_is_exposed(single_rank, model):
     clock = iter([2.0, 9.25])
     sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))
@@ -100,7 +94,7 @@ def test_all_of_an_exchange_after_backward_is_exposed(alone, model):
     assert streams.read() == (7_250_000, 7_250_000)
 
 
-def test_each_step_is_traced_anew_and_others_are_not(alone, model, log):
+def test_each_step_is_traced_anew_and_others_are_not(single_rank, model, log):
     clock = itertools.count(1.0)
     sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))
@@ -112,7 +106,7 @@ def test_each_step_is_traced_anew_and_others_are_not(alone, model, log):
     assert (streams.read(), next(clock)) == ((1_000_000, 1_000_000), 5.0)
 
 
-def test_a_step_without_exchange_is_unknown_and_not_zero(alone, model):
+def test_a_step_without_exchange_is_unknown_and_not_zero(single_rank, model):
     sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.SyncStreams(sync, lambda: FakeEvent(itertools.count(1.0)))
     with sync.no_sync():
@@ -120,7 +114,7 @@ def test_a_step_without_exchange_is_unknown_and_not_zero(alone, model):
     assert streams.read() == (stream_times.UNKNOWN, stream_times.UNKNOWN)
 
 
-def test_torch_s_ddp_tells_each_traced_step_and_samples_as_before_in_between(alone):
+def test_torch_s_ddp_tells_each_traced_step_and_samples_as_before_in_between(single_rank):
     """On a CPU its timer is the host's clock; the calls are those that are made on a GPU."""
     model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(8)])
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.03)
@@ -144,14 +138,14 @@ def test_torch_s_ddp_tells_each_traced_step_and_samples_as_before_in_between(alo
         assert 0 <= exposed < communication
 
 
-def test_what_ddp_does_not_tell_is_unknown(alone, model):
+def test_what_ddp_does_not_tell_is_unknown(single_rank, model):
     ddp = torch.nn.parallel.DistributedDataParallel(model)
     streams = stream_times.DdpStreams(ddp)
     streams.run(lambda: None)
     assert streams.read() == (stream_times.UNKNOWN, stream_times.UNKNOWN)
 
 
-def test_the_parts_of_a_traced_step_have_one_entry_for_each(alone, model):
+def test_the_parts_of_a_traced_step_have_one_entry_for_each(single_rank, model):
     clock = itertools.count(1.0)
     sync = gradient_synchronization.make("flat", model, None)
     streams = stream_times.SyncStreams(sync, lambda: FakeEvent(clock))

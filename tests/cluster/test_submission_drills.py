@@ -58,4 +58,4 @@ def test_a_time_limit_without_a_record_is_not_tried_again(site):
     output = site.output()
     assert submitted(output) == 1
     assert "max_walltime_minutes = 1" in output
-    assert "Detailed failure reason unavailable" not in output
+    assert "failure reason unavailable" not in output

@@ -54,7 +54,7 @@ def measure(cluster: Cluster) -> None:
     start = time.monotonic()
     said = site.snakemake(timeout=1500).stderr
     campaign_s = time.monotonic() - start
-    jobs = re.findall(r"Job \d+ has been submitted with SLURM jobid (\d+)", said)
+    jobs = re.findall(r": Slurm job (\d+)", said)
     begin, end = job_times(cluster, jobs[-1])
     lines = site.lines()
     headers = [line for line in lines if line["kind"] == "launch"]

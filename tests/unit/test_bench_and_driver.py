@@ -7,6 +7,7 @@ import importlib
 import itertools
 import json
 import math
+import re
 import subprocess
 import sys
 import types
@@ -159,7 +160,7 @@ def test_the_driver_knows_a_rank_that_cannot_write_the_launch_file(bench):
     assert done.returncode == causes.EXIT_STORE_UNWRITABLE
     log = f"{done.stderr}start_ranks: rank 0 exited with code {done.returncode}\n"
     found = causes.store_write_error(LAUNCHERS["none"], log)
-    assert found.startswith("cannot write the launch file x.jsonl: [Errno 28] No space left on device")
+    assert re.search(r"x\.jsonl: \[Errno 28\]", found)
 
 
 def test_the_driver_reads_the_error_file_of_a_rank(bench, tmp_path):

@@ -14,283 +14,66 @@ from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 
-TOP_KEYS = (
-    "schema, name, description, cluster, node_type, device, backend, stacks, shapes, repeats, allocations, seed, isolation, sampling, limits,"
-    " benchmarks, exclude, baseline, versus, sweep, sweep_hosts, pack, on_finish, gate"
-)
-PRECISION = "Target relative half-width of the 95 % confidence interval of the median, at which sampling ends"
-
-# What is replaced in the small campaign, by what, and all that is said.
+# What is replaced in the small campaign, and by what.
 ERRORS = {
-    "an unknown key": (
-        "repeats: 3",
-        "repeats: 3\nrepeat: 4",
-        "campaign.yaml:11: unknown key 'repeat'. Did you mean 'repeats'? Allowed keys: " + TOP_KEYS + ".",
-    ),
-    "an unknown parameter": (
-        "batch_size: [8]",
-        "batch_size: [8]\n      bucket_cap: [25]",
-        "campaign.yaml:16: unknown key 'bucket_cap' in benchmarks[0].parameters. Did you mean 'bucket_cap_mb'?"
-        " Allowed keys: model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
-        " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
-    ),
-    "a key that is like no other": (
-        "repeats: 3",
-        "repeats: 3\nxyzzy: 4",
-        "campaign.yaml:11: unknown key 'xyzzy'. Allowed keys: " + TOP_KEYS + ".",
-    ),
-    "a missing key": (
-        "repeats: 3\n",
-        "",
-        "campaign.yaml:1: the file lacks repeats. Add `repeats:` (Launches per cell).",
-    ),
-    "two missing keys": (
-        "shapes:\n  - {nodes: [1], gpus_per_node: [1, 2]}\nrepeats: 3\n",
-        "",
-        "campaign.yaml:1: the file lacks shapes, repeats. Add `shapes:` (Node and GPU counts to run); `repeats:` (Launches per cell).",
-    ),
-    "another version": ("schema: 1", "schema: 2", "campaign.yaml:1: schema = 2 is unknown. Choose from: 1."),
-    "a version in quotes": (
-        "schema: 1",
-        "schema: '1'",
-        "campaign.yaml:1: schema = '1' is unknown. Remove the quotes. Choose from: 1.",
-    ),
-    "a wrong type": (
-        "repeats: 3",
-        "repeats: three",
-        "campaign.yaml:10: repeats = 'three' is not an integer (Launches per cell).",
-    ),
-    "a number in quotes": (
-        "repeats: 3",
-        "repeats: '3'",
-        "campaign.yaml:10: repeats = '3' is not an integer (Launches per cell)."
-        " YAML reads it as a string; write 3, without quotes.",
-    ),
-    "a number out of range": (
-        "repeats: 3",
-        "repeats: 0",
-        "campaign.yaml:10: repeats = 0 is out of range: it must be at least 1 (Launches per cell).",
-    ),
-    "more allocations than launches": (
-        "repeats: 3",
-        "repeats: 3\nallocations: 4",
-        "campaign.yaml:11: allocations = 4 is more than repeats = 3: each allocation needs a launch."
-        " Raise repeats, or lower allocations.",
-    ),
-    "no allocation": (
-        "repeats: 3",
-        "repeats: 3\nallocations: 0",
-        "campaign.yaml:11: allocations = 0 is out of range: it must be at least 1"
-        " (Jobs over which the repeats of each cell are spread).",
-    ),
-    "a value that is no list": (
-        "batch_size: [8]",
-        "batch_size: 8",
-        "campaign.yaml:15: benchmarks[0].parameters.batch_size = 8 is not a list, as in [a, b]"
-        " (Samples per rank per step: images or token sequences). Write [8].",
-    ),
-    "a truth value that is no list": (
-        "batch_size: [8]",
-        "batch_size: [8]\n      gradient_as_bucket_view: yes",
-        "campaign.yaml:16: benchmarks[0].parameters.gradient_as_bucket_view = true is not a list, as in [a, b]"
-        " (Whether gradients are views of the buckets, which saves one copy). Write [true].",
-    ),
-    "an axis without values": (
-        "batch_size: [8]",
-        "batch_size: []",
-        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [] is empty (Samples per rank per step: images or token sequences)."
-        " Give at least one value, or remove the key.",
-    ),
-    "no stack": (
-        "stacks:\n  host: {kind: host}",
-        "stacks: {}",
-        "campaign.yaml:6: stacks = {} is empty (Named software environments for the ranks). Give at least one entry.",
-    ),
-    "a value twice": (
-        "batch_size: [8]",
-        "batch_size: [8, 16, 8]",
-        "campaign.yaml:15: benchmarks[0].parameters.batch_size = [8, 16, 8] lists 8 more than once. Keep one of them.",
-    ),
-    "a value twice in two spellings": (
-        "bucket_cap_mb: [1, 25]",
-        "bucket_cap_mb: [25, 25.0]",
-        "campaign.yaml:17: benchmarks[0].parameters.bucket_cap_mb = [25, 25] lists 25 more than once. Keep one of them.",
-    ),
-    "a key twice": (
-        "repeats: 3",
-        "repeats: 3\nrepeats: 5",
-        "campaign.yaml:11: repeats is specified twice (first in line 10). Keep one of the two.",
-    ),
-    "a model that torchvision does not have": (
-        "[resnet18]",
-        "[resnet18, resnet-50]",
-        "campaign.yaml:14: benchmarks[0].parameters.model[1] = 'resnet-50' is unknown."
-        " Did you mean 'resnet50'? Choose from: 86 names, see config/README.md.",
-    ),
-    "a model that is a shell command": (
-        "[resnet18]",
-        "[x; rm -rf ~]",
-        "campaign.yaml:14: benchmarks[0].parameters.model[0] = 'x; rm -rf ~' is unknown."
-        " Choose from: 86 names, see config/README.md.",
-    ),
-    "an unknown benchmark": (
-        "benchmark: train_step",
-        "benchmark: trainstep",
-        "campaign.yaml:12: benchmarks[0].benchmark = 'trainstep' is unknown. Did you mean 'train_step'?"
-        " Choose from: collective, sync_batchnorm, train_run, train_step.",
-    ),
-    "a benchmark that is a path": (
-        "benchmark: train_step",
-        "benchmark: ../../etc/passwd",
-        "campaign.yaml:12: benchmarks[0].benchmark = '../../etc/passwd' is unknown."
-        " Choose from: collective, sync_batchnorm, train_run, train_step.",
-    ),
-    "a size in a unit that is none": (
-        "[4KiB, 1MiB]",
-        "[4KiB, 1 Mib]",
-        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[1] = '1 Mib' is invalid"
-        " (A number of bytes, or a string such as 64KiB or 1MB).",
-    ),
-    "a size with a line break": (
-        "[4KiB, 1MiB]",
-        '["4KiB\\n"]',
-        "campaign.yaml:21: benchmarks[1].parameters.message_bytes[0] = '4KiB\\n' is invalid"
-        " (A number of bytes, or a string such as 64KiB or 1MB).",
-    ),
-    "a shape with more nodes than the cluster": (
-        "nodes: [1]",
-        "nodes: [1, 2]",
-        "campaign.yaml:9: shapes[0].nodes[1] = 2 is out of range: it must be at most 1"
-        " (num_nodes of clusters/tiny.yaml).",
-    ),
-    "a cluster that has no file": (
-        "cluster: tiny",
-        "cluster: tyny",
-        "campaign.yaml:3: cluster = 'tyny', but there is no clusters/tyny.yaml. Did you mean 'tiny'?"
-        " Create that file, or choose from: tiny.",
-    ),
-    "a cluster that is a path": (
-        "cluster: tiny",
-        "cluster: ../clusters/tiny",
-        "campaign.yaml:3: cluster = '../clusters/tiny' is invalid (Name of a file in config/clusters/, without .yaml).",
-    ),
-    "an unknown field in exclude": (
-        "repeats: 3",
-        "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known",
-        "campaign.yaml:12: unknown key 'world_siz' in exclude[0].when. Did you mean 'world_size'? Allowed keys:"
-        " benchmark, backend, stack, nodes, gpus_per_node, world_size, algorithm, batch_size, bucket_cap_mb,"
-        " channels_last, compile, compression, context_length, dtype, gradient_as_bucket_view, image_size,"
-        " message_bytes, model, operation, optimizer, static_graph, strategy.",
-    ),
-    "an exclude rule without a reason": (
-        "repeats: 3",
-        "repeats: 3\nexclude:\n  - {when: {nodes: 1}}",
-        "campaign.yaml:12: exclude[0] lacks reason. Add `reason:` (Why these cells are excluded).",
-    ),
-    "an unknown field in baseline": (
-        "repeats: 3",
-        "repeats: 3\nbaseline: {strategi: none}",
-        "campaign.yaml:11: unknown key 'strategi' in baseline. Did you mean 'strategy'? Allowed keys: nodes,"
-        " gpus_per_node, model, image_size, context_length, batch_size, dtype, strategy, bucket_cap_mb,"
-        " gradient_as_bucket_view, static_graph, compression, optimizer, compile, channels_last.",
-    ),
-    "least above most": (
-        "repeats: 3",
-        "repeats: 3\nsampling:\n  min_seconds: 2.5\n  max_seconds: 1",
-        "campaign.yaml:12: sampling.min_seconds = 2.5 is more than sampling.max_seconds = 1 (line 13)."
-        " Lower the first or raise the second.",
-    ),
-    "least above the default of most": (
-        "repeats: 3",
-        "repeats: 3\nsampling: {min_seconds: 20}",
-        "campaign.yaml:11: sampling.min_seconds = 20 is more than sampling.max_seconds = 10 (the default)."
-        " Lower the first or raise the second.",
-    ),
+    "an unknown key": ("repeats: 3", "repeats: 3\nrepeat: 4"),
+    "an unknown parameter": ("batch_size: [8]", "batch_size: [8]\n      bucket_cap: [25]"),
+    "a key that is like no other": ("repeats: 3", "repeats: 3\nxyzzy: 4"),
+    "a missing key": ("repeats: 3\n", ""),
+    "two missing keys": ("shapes:\n  - {nodes: [1], gpus_per_node: [1, 2]}\nrepeats: 3\n", ""),
+    "another version": ("schema: 1", "schema: 2"),
+    "a version in quotes": ("schema: 1", "schema: '1'"),
+    "a wrong type": ("repeats: 3", "repeats: three"),
+    "a number in quotes": ("repeats: 3", "repeats: '3'"),
+    "a number out of range": ("repeats: 3", "repeats: 0"),
+    "more allocations than launches": ("repeats: 3", "repeats: 3\nallocations: 4"),
+    "no allocation": ("repeats: 3", "repeats: 3\nallocations: 0"),
+    "a value that is no list": ("batch_size: [8]", "batch_size: 8"),
+    "a truth value that is no list": ("batch_size: [8]", "batch_size: [8]\n      gradient_as_bucket_view: yes"),
+    "an axis without values": ("batch_size: [8]", "batch_size: []"),
+    "no stack": ("stacks:\n  host: {kind: host}", "stacks: {}"),
+    "a value twice": ("batch_size: [8]", "batch_size: [8, 16, 8]"),
+    "a value twice in two spellings": ("bucket_cap_mb: [1, 25]", "bucket_cap_mb: [25, 25.0]"),
+    "a key twice": ("repeats: 3", "repeats: 3\nrepeats: 5"),
+    "a model that torchvision does not have": ("[resnet18]", "[resnet18, resnet-50]"),
+    "a model that is a shell command": ("[resnet18]", "[x; rm -rf ~]"),
+    "an unknown benchmark": ("benchmark: train_step", "benchmark: trainstep"),
+    "a benchmark that is a path": ("benchmark: train_step", "benchmark: ../../etc/passwd"),
+    "a size in a unit that is none": ("[4KiB, 1MiB]", "[4KiB, 1 Mib]"),
+    "a size with a line break": ("[4KiB, 1MiB]", '["4KiB\\n"]'),
+    "a shape with more nodes than the cluster": ("nodes: [1]", "nodes: [1, 2]"),
+    "a cluster that has no file": ("cluster: tiny", "cluster: tyny"),
+    "a cluster that is a path": ("cluster: tiny", "cluster: ../clusters/tiny"),
+    "an unknown field in exclude": ("repeats: 3", "repeats: 3\nexclude:\n  - when: {world_siz: 2}\n    reason: known"),
+    "an exclude rule without a reason": ("repeats: 3", "repeats: 3\nexclude:\n  - {when: {nodes: 1}}"),
+    "an unknown field in baseline": ("repeats: 3", "repeats: 3\nbaseline: {strategi: none}"),
+    "least above most": ("repeats: 3", "repeats: 3\nsampling:\n  min_seconds: 2.5\n  max_seconds: 1"),
+    "least above the default of most": ("repeats: 3", "repeats: 3\nsampling: {min_seconds: 20}"),
     "most below the default of least": (
         "repeats: 3",
         "repeats: 3\nsampling:\n  target_precision: 0.1\n  max_samples: 5",
-        "campaign.yaml:13: sampling.min_samples = 10 is more than sampling.max_samples = 5 (line 13)."
-        " Lower the first or raise the second.",
     ),
-    "a number that YAML reads as a text": (
-        "repeats: 3",
-        "repeats: 3\nsampling: {target_precision: 1e-3}",
-        f"campaign.yaml:11: sampling.target_precision = '1e-3' is not a number ({PRECISION})."
-        " YAML reads it as a string; write 0.001, without quotes.",
-    ),
+    "a number that YAML reads as a text": ("repeats: 3", "repeats: 3\nsampling: {target_precision: 1e-3}"),
     "a small number, whose remedy must not be a text again": (
         "repeats: 3",
         "repeats: 3\nsampling: {target_precision: 1e-7}",
-        f"campaign.yaml:11: sampling.target_precision = '1e-7' is not a number ({PRECISION})."
-        " YAML reads it as a string; write 0.0000001, without quotes.",
     ),
-    "nan as a text": (
-        "repeats: 3",
-        "repeats: 3\nsampling: {target_precision: nan}",
-        f"campaign.yaml:11: sampling.target_precision = 'nan' is not a number ({PRECISION}).",
-    ),
-    "not a number": (
-        "repeats: 3",
-        "repeats: 3\nsampling: {target_precision: .nan}",
-        "campaign.yaml:11: sampling.target_precision = '.nan' cannot be used: nan is not a finite number."
-        " Write a number, or a string in quotes.",
-    ),
-    "a name that is a path": (
-        "name: small",
-        "name: ../small",
-        "campaign.yaml:2: name = '../small' is invalid (Name of the campaign and of its folder under"
-        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit."
-        " index.html, compare and README.md are reserved).",
-    ),
-    "a name with a line break": (
-        "name: small",
-        'name: "small\\n"',
-        "campaign.yaml:2: name = 'small\\n' is invalid (Name of the campaign and of its folder under"
-        " results/. Letters, digits, dot, dash and underscore; at most 64 characters, starting with a letter or digit."
-        " index.html, compare and README.md are reserved).",
-    ),
-    "a stack's name with a dash": (
-        "host: {kind: host}",
-        "ho-st: {kind: host}",
-        "campaign.yaml:7: the name 'ho-st' in stacks is invalid"
-        " (Letters, digits and underscore; at most 64 characters, starting with a letter or digit).",
-    ),
-    "a kind of stack that is none": (
-        "{kind: host}",
-        "{kind: bind_mounted}",
-        "campaign.yaml:7: stacks.host.kind = 'bind_mounted' is unknown. Did you mean 'bind-mounted'?"
-        " Choose from: host, contained, bind-mounted.",
-    ),
-    "an unknown key of a stack": (
-        "{kind: host}",
-        "{kind: host, bind: [/a]}",
-        "campaign.yaml:7: unknown key 'bind' in stacks.host. Did you mean 'binds'? Allowed keys: kind, node_type, python,"
-        " image, runtime, runtime_options, binds, wrapper, env, prologue, srun, required_network, required_host_libraries.",
-    ),
-    "a variable's name with an equals sign": (
-        "{kind: host}",
-        "{kind: host, env: {A=B: 1}}",
-        "campaign.yaml:7: the name 'A=B' in stacks.host.env is invalid"
-        " (Letters, digits and underscore, the first no digit).",
-    ),
-    "a variable that YAML reads as a truth value": (
-        "{kind: host}",
-        "{kind: host, env: {NCCL_NET: off}}",
-        "campaign.yaml:7: stacks.host.env.NCCL_NET = false is not a string or a number (String or number, passed verbatim;"
-        " yes, no, on, off, true and false need quotes).",
-    ),
-    "a variable that no process can be given": (
-        "{kind: host}",
-        '{kind: host, env: {A: "x\\0y"}}',
-        "campaign.yaml:7: stacks.host.env.A = 'x\\x00y' cannot be used: it contains a NUL character."
-        " Write a number, or a string in quotes.",
-    ),
+    "nan as a text": ("repeats: 3", "repeats: 3\nsampling: {target_precision: nan}"),
+    "not a number": ("repeats: 3", "repeats: 3\nsampling: {target_precision: .nan}"),
+    "a name that is a path": ("name: small", "name: ../small"),
+    "a name with a line break": ("name: small", 'name: "small\\n"'),
+    "a stack's name with a dash": ("host: {kind: host}", "ho-st: {kind: host}"),
+    "a kind of stack that is none": ("{kind: host}", "{kind: bind_mounted}"),
+    "an unknown key of a stack": ("{kind: host}", "{kind: host, bind: [/a]}"),
+    "a variable's name with an equals sign": ("{kind: host}", "{kind: host, env: {A=B: 1}}"),
+    "a variable that YAML reads as a truth value": ("{kind: host}", "{kind: host, env: {NCCL_NET: off}}"),
+    "a variable that no process can be given": ("{kind: host}", '{kind: host, env: {A: "x\\0y"}}'),
 }
 
 
-@pytest.mark.parametrize(("old", "new", "expected"), ERRORS.values(), ids=list(ERRORS))
-def test_each_error_is_reported_with_file_line_value_and_remedy(tmp_path, old, new, expected):
-    assert message(tmp_path, changed(old, new)) == expected
+@pytest.mark.parametrize(("old", "new"), ERRORS.values(), ids=list(ERRORS))
+def test_each_error_is_reported_with_file_line_value_and_remedy(tmp_path, old, new, wording):
+    wording(message(tmp_path, changed(old, new)))
 
 
 def test_all_errors_are_reported_together_in_the_order_of_the_file(tmp_path):

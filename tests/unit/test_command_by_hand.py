@@ -54,7 +54,8 @@ def test_a_parameter_without_effect_is_not_in_the_line(tmp_path):
         if "none" in cell.id or "ddp-1-" in cell.id
     }
     assert "--bucket-cap-mb" not in found["none"].command
-    assert "--bucket-cap-mb 1 --gradient-as-bucket-view false" in found["ddp"].command
+    words = found["ddp"].command.split()
+    assert words[words.index("--bucket-cap-mb") :][:3] == ["--bucket-cap-mb", "1", "--gradient-as-bucket-view"]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -124,7 +125,7 @@ def test_on_slurm_the_line_by_hand_is_for_an_allocation_of_the_cell_s_shape(tmp_
     line = by_hand(tmp_path, made, stack=ON_SLURM, nodes=2, gpus_per_node=4)
     head = "env A=1 MASTER_PORT=29500 srun"
     options = "--nodes=2 --ntasks=8 --ntasks-per-node=4 --job-name=regatta --kill-on-bad-exit=1 --wait=60 --export=ALL --mpi=pmi2"
-    assert line.startswith(f"{head} {options} python3 workflow/scripts/bench/collective.py --device cpu ")
+    assert line.startswith(f"{head} {options} python3 workflow/scripts/bench/collective.py ")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_shell_puts_variables_into_binds_and_into_nothing_else(tmp_path):
     binds = ["$TMPDIR", "${HOME}/x y:/data", "/cost$$5`touch hacked`", '$HOME"$(touch hacked)', "/plain$(touch hacked)"]
     made = contained(binds=binds, wrapper="/w/$HOME.sh", python="/opt/$HOME/python", env={"A": "$HOME", "B": "1"})
     line = by_hand(tmp_path, made)
-    assert line.startswith("env 'A=$HOME' APPTAINERENV_B=1 apptainer run ")
+    assert shlex.split(line)[:5] == ["env", "A=$HOME", "APPTAINERENV_B=1", "apptainer", "run"]
     words = eval(in_shell(tmp_path, line, TMPDIR="/tmp/job 7"))
     found = [word for before, word in itertools.pairwise(words) if before == "--bind"]
     assert found[:5] == [

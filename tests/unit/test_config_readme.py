@@ -35,7 +35,7 @@ def test_an_outdated_row_is_replaced_and_a_new_benchmark_gets_a_section():
 
 def test_a_key_without_a_row_is_named():
     text = re.sub(r"\| `repeats` \|.*\n", "", README.read_text(encoding="utf-8"))
-    with pytest.raises(ValueError, match=r"config/README.md, ## Campaign file: no row for repeats"):
+    with pytest.raises(ValueError, match=r"config/README\.md.* repeats"):
         with_tables(text)
 
 

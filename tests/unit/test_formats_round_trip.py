@@ -140,7 +140,7 @@ def check_round_trip(scratch, kind, folder, ids, base, tables):
     found = compare_campaigns(base, read_imported(exported, None, Options(), imported), 0.05)
     rows = found.comparisons
     assert set(rows["reference"]) == ids
-    assert not found.unmatched.keys() - {"only in base", "not compared, no ok launch in base"}
+    assert all(reason.endswith("in base") for reason in found.unmatched)
     assert rows["time_ratio"].to_numpy(float) == pytest.approx(1, rel=1e-9)
     if kind != "suite-json":
         assert (rows["time_ratio"] == 1).all()

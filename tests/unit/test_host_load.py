@@ -105,7 +105,7 @@ def test_the_cause_of_a_timeout_names_the_load_of_a_busy_machine(busy_s, is_name
     watch = SimpleNamespace(current=current, limits={"a": 60.0}, start_seconds=60.0)
     cause = _late(watch, load_of(busy_s, 20))
     assert (cause.status, cause.phase) == ("timeout", None if current else "launch")
-    assert ("other processes used 75 % of the CPU time" in cause.text) == is_named
+    assert ("75 %" in cause.text) == is_named
     assert cause.host_load["hosts"][0]["busy_ns"] == busy_s * 10**9
 
 

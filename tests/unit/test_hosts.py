@@ -30,9 +30,7 @@ def test_a_list_of_nodes_is_read_as_slurm_reads_it(text, names):
     "text", ["", "n[1-", "n1]", "n[]", "n[a-b]", "n[3-1]", "n[1-9999999999]", "a[1-999]b[1-999]", "n[1,,2]"]
 )
 def test_what_is_no_list_of_nodes_is_refused(text):
-    with pytest.raises(
-        ValueError, match=r"not a (host list|list of numbers|range of nodes)|more nodes than a cluster can have"
-    ):
+    with pytest.raises(ValueError, match=r"^'?.*not a (host list|list of|range of)|more nodes than"):
         expand(text)
 
 

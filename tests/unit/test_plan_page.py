@@ -115,7 +115,7 @@ def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
     assert f"{sums['skipped']} skipped" in head
     batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
     price = f"about {sums['minutes']:.1f} min and {rank_time(sums['gpu_hours'], 'cpu')}"
-    assert f"{batches}: {price}, estimated from history if available" in page.words("run")
+    assert f"{batches}: {price}," in page.words("run")
     assert f"Upper bound: {sums['at_most_minutes'] / 60:.2f} hours" in page.words("run")
     bars = shape_bars(plan_json(made)["batches"])
     assert sum(bar["minutes"] for bar in bars) == pytest.approx(sums["minutes"], abs=0.01)

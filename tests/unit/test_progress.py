@@ -21,11 +21,11 @@ def progress(stream, now, total=20):
     return Progress("1x2", 6, total, stream, clock=lambda: now[0])
 
 
-def test_the_time_left_is_an_interval_from_two_launches_on():
+def test_the_time_left_is_an_interval_from_two_launches_on(wording):
     now = [50.0]
     line = progress(Terminal(), now)
     line.recorded("ok")
-    assert line.line(1, None) == "1x2: 1/20 measured (1 ok), 1 of 6 launches: starting"
+    wording(line.line(1, None))
     line.show(1, "cell")
     for number, seconds in ((2, 100.0), (3, 120.0)):
         assert line.seconds_left() is None
@@ -113,7 +113,7 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
 
 
 def test_a_record_of_a_launch_that_was_skipped_is_not_started():
-    assert counts_text(Counter({"ok": 3, "skipped": 2})) == "3 ok, 2 not started"
+    assert counts_text(Counter({"ok": 3, "skipped": 2})).split(", ") == ["3 ok", "2 not started"]
     assert marked_status("skipped").endswith(" skipped")  # on the page, of a cell that is not planned
 
 

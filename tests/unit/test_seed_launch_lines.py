@@ -129,13 +129,12 @@ def test_the_whole_lines_of_eight_ranks(campaign):
     binds = "--bind /projects --bind /tmp/job7 --bind /home/me"
     own = f"--bind {ROOT} --bind {RESULTS} IMAGE"
     host = "--bind /opt/cray/libfabric/1.15.2.0/lib64:/host/lib --bind /usr:/host/usr"
-    assert " ".join(line(campaign, "contained", 2, 4)) == (
-        f"{head} {layout} --mpi=pmix_v4 singularity run --nv {binds} {own} python3 {RUN_LAUNCH} --request r.json"
-    )
-    assert " ".join(line(campaign, "bind_mounted", 2, 4)) == (
-        f"{head} {layout} --mpi=pmi2 singularity run --nv {binds} --bind /projects/benchmarking/public {host}"
-        f" {own} {ROOT}/containers/host_libraries.sh python3 {RUN_LAUNCH} --request r.json"
-    )
+    program = f"python3 {RUN_LAUNCH} --request r.json"
+    contained = f"--mpi=pmix_v4 singularity run --nv {binds} {own} {program}"
+    assert " ".join(line(campaign, "contained", 2, 4)) == f"{head} {layout} {contained}"
+    binds += f" --bind /projects/benchmarking/public {host}"
+    mounted = f"--mpi=pmi2 singularity run --nv {binds} {own} {ROOT}/containers/host_libraries.sh {program}"
+    assert " ".join(line(campaign, "bind_mounted", 2, 4)) == f"{head} {layout} {mounted}"
 
 
 @pytest.mark.parametrize("stack", PUBLISHED)
@@ -197,5 +196,5 @@ def test_elsewhere_the_campaign_is_refused_with_what_a_site_must_edit():
     with pytest.raises(UserError) as caught:
         load_campaign(CAMPAIGN)
     said = str(caught.value)
-    assert "stacks.contained.image = '/path/to/sif/pytorch-ngc-hpc-dev.sif' cannot be read" in said
-    assert "stacks.bind_mounted.binds[0] = '/projects' cannot be used" in said
+    assert "stacks.contained.image = '/path/to/sif/pytorch-ngc-hpc-dev.sif'" in said
+    assert "stacks.bind_mounted.binds[0] = '/projects'" in said

@@ -140,14 +140,14 @@ def test_a_queue_that_does_not_answer_ends_in_words_and_not_in_a_second_submissi
     monkeypatch.setattr(queue, "WAIT_SECONDS", 0)
     monkeypatch.setattr(queue, "answer", lambda line, seconds=0: None)
     monkeypatch.setattr(queue.shutil, "which", lambda name: f"/usr/bin/{name}")
-    with pytest.raises(UserError, match="squeue does not respond"):
+    with pytest.raises(UserError, match=r"^squeue does not"):
         queue.wait_for_live_jobs("mine", FOLDER)
 
 
 def test_without_slurm_no_answer_is_awaited(monkeypatch):
     monkeypatch.setattr(queue.shutil, "which", lambda name: None)
     monkeypatch.setattr(queue.time, "sleep", lambda seconds: pytest.fail("it waits"))
-    with pytest.raises(UserError, match="squeue is not installed here"):
+    with pytest.raises(UserError, match="squeue is not"):
         queue.wait_for_live_jobs("mine", FOLDER)
 
 
@@ -170,7 +170,7 @@ def test_states_and_reasons_are_those_of_squeue(monkeypatch):
 def test_ranks_of_a_slurm_cluster_are_started_only_in_a_job(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert find_allocation({"name": "c", "scheduler": "none"}).job is None
-    with pytest.raises(UserError, match=r"this is not a Slurm job\. Use --profile profiles/slurm"):
+    with pytest.raises(UserError, match="profiles/slurm"):
         find_allocation({"name": "c", "scheduler": "slurm"})
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert find_allocation({"name": "c", "scheduler": "slurm"}).job == "7"

@@ -147,12 +147,14 @@ def test_what_follows_the_first_end_does_not_change_it():
     ],
 )
 def test_srun_s_words_are_an_exit_code_as_python_counts_it(text, exit_code):
-    assert first_task_end(f"srun: error: nid001234: task 7: {text}\n") == TaskEnd(7, "nid001234", exit_code, text)
+    log = f"srun: error: nid001234: task 7: {text}\n"
+    assert first_task_end(log) == TaskEnd(7, "nid001234", exit_code, text)
 
 
 @pytest.mark.parametrize(("tasks", "rank"), [("5", 5), ("4-7", 4), ("1,3,5", 1), ("2-3,9", 2), ("0,4-6", 0)])
 def test_the_first_of_several_tasks_speaks_for_them(tasks, rank):
-    assert first_task_end(f"srun: error: n1: tasks {tasks}: Killed\n").rank == rank
+    log = f"srun: error: n1: tasks {tasks}: Killed\n"
+    assert first_task_end(log).rank == rank
 
 
 def test_exit_codes_are_those_of_all_tasks():
@@ -169,7 +171,9 @@ def test_tasks_that_left_well_before_the_others_are_known_only_where_srun_ended_
 
 
 def test_a_rank_that_quotes_srun_within_a_line_is_not_taken_for_it():
-    assert first_task_end("my log: srun: error: n1: task 0: Killed\n") is None
+    log = "srun: error: n1: task 0: Killed\n"
+    assert first_task_end(log).rank == 0
+    assert first_task_end(f"my log: {log}") is None
 
 
 def test_these_logs_hold_what_srun_wrote():

@@ -198,8 +198,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_half_a_character_does_not_stop_a_file_from_being_written(tmp_path):
-    write_json(tmp_path / "x.json", {"cause": "no such file: /data/\udcfc"})
-    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"cause": "no such file: /data/?"}
+    write_json(tmp_path / "x.json", {"cause": "/data/\udcfc"})
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {"cause": "/data/?"}
     write_text(tmp_path / "x.txt", "see x\udce9.jsonl")
     assert (tmp_path / "x.txt").read_text(encoding="utf-8") == "see x?.jsonl"
 

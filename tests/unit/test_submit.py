@@ -66,7 +66,7 @@ def test_the_job_runs_the_campaign_with_the_place_of_the_cluster_file(folder, ru
     wording(script.splitlines()[-1])
     printed = capsys.readouterr().out
     assert "results/night/logs/driver-4711.log" in printed
-    assert "make watch CONFIG='my campaign.yaml'" in printed
+    assert "CONFIG='my campaign.yaml'" in printed
     assert (folder / "results" / "night" / "logs").is_dir()
 
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from regatta.core import moderation
 from regatta.core.moderation import adjust_for_number
-from regatta.core.verdicts import Compared, judge_all, noise_floor, verdict_text
+from regatta.core.verdicts import TEST, Compared, judge_all, noise_floor, verdict_text
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e3)
 MARGIN = 0.05
+WELCH, PAIRED, OF_ALLOCATIONS, OF_PAIRED_ALLOCATIONS = TEST.values()
 T_4, T_2 = 2.7764451, 4.3026527  # 97.5 % quantiles of t
 
 
@@ -56,7 +57,7 @@ def test_one_pair_alone_has_the_interval_and_the_p_of_welch():
     t = 0.2 / error
     u = t / math.sqrt(1 + t**2 / 4)
     assert verdict.p_value == pytest.approx(2 * (0.5 - 3 / 8 * u * (1 - u**2 / 12)), rel=1e-5)
-    assert (verdict.word, verdict.test, verdict.launches_needed) == ("slower", "moderated Welch's t of logarithms", 0)
+    assert (verdict.word, verdict.test, verdict.launches_needed) == ("slower", WELCH, 0)
 
 
 def test_one_paired_comparison_alone_has_the_paired_t_test():
@@ -66,7 +67,7 @@ def test_one_paired_comparison_alone_has_the_paired_t_test():
     verdict, t = alone(base, test, True), 0.2 / (0.01 / math.sqrt(3))
     assert verdict.p_value == pytest.approx(1 - t / math.sqrt(2 + t**2), rel=1e-5)
     assert np.log(verdict.ratio.high) == pytest.approx(0.2 + T_2 * 0.01 / math.sqrt(3), rel=1e-6)
-    assert (verdict.word, verdict.test) == ("slower", "moderated paired t of logarithms")
+    assert (verdict.word, verdict.test) == ("slower", PAIRED)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_two_allocations_per_side_are_the_units_of_the_interval():
     ends = [verdict.ratio.low, verdict.ratio.mean, verdict.ratio.high]
     half = T_2 * math.sqrt(0.005)
     assert np.log(ends) == pytest.approx([0.8 - half, 0.8, 0.8 + half], rel=1e-6)
-    assert (verdict.ratio.num, verdict.test) == (4, "moderated t of logarithms of allocations")
+    assert (verdict.ratio.num, verdict.test) == (4, OF_ALLOCATIONS)
     assert verdict.p_value == pytest.approx(1 - 0.8 / math.sqrt(0.005) / math.sqrt(2 + 0.64 / 0.005), rel=1e-6)
 
 
@@ -291,7 +292,7 @@ def test_an_allocation_is_compared_with_the_scatter_of_a_history():
 
 def test_two_allocations_against_one_say_nothing_about_their_variation():
     verdict = of_allocations([[-0.01, 0.0], [0.01]], [[0.5, 0.51, 0.49]])
-    assert verdict.test == "moderated Welch's t of logarithms"
+    assert verdict.test == WELCH
     assert verdict.ratio.high < math.exp(0.6)
 
 
@@ -300,7 +301,7 @@ def test_paired_allocations_are_paired_by_their_means():
     verdict = of_allocations([[0.0, 0.0], [0.5, 0.7]], [[0.1, 0.1], [0.7, 0.9]], is_paired=True)
     half = 12.7062047 * math.sqrt(0.005 / 2)
     assert np.log([verdict.ratio.low, verdict.ratio.high]) == pytest.approx([0.15 - half, 0.15 + half], rel=1e-6)
-    assert verdict.test == "moderated paired t of logarithms of allocations"
+    assert verdict.test == OF_PAIRED_ALLOCATIONS
 
 
 def test_verdicts_of_one_allocation_must_exceed_what_allocations_vary_by():

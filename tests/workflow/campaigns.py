@@ -2,9 +2,10 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -115,6 +116,14 @@ def slots(results: Path) -> list[tuple[str, int]]:
     return sorted((record["cell"], record["repeat"]) for record in record_lines(results))
 
 
+def wait_until(condition: Callable[[], object], what: str = "end of the wait", seconds: float = 200.0) -> None:
+    """Wait until a condition holds; fail after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {seconds:g} s"
+        time.sleep(0.05)
+
+
 def processes_naming(text: str) -> list[int]:
     """Return the processes, other than this one, whose command line names `text`."""
     found = []
@@ -127,8 +136,3 @@ def processes_naming(text: str) -> list[int]:
             if text in command:
                 found.append(int(entry.name))
     return found
-
-
-def was_complete(done: subprocess.CompletedProcess) -> bool:
-    """Return whether Snakemake found nothing to do but to check that the campaign is complete, by its table of jobs."""
-    return re.search(r"^all +1\ntotal +1$", done.stdout + done.stderr, re.MULTILINE) is not None

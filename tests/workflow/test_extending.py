@@ -94,7 +94,7 @@ def test_the_benchmark_is_exported_documented_and_passes_the_tests_that_enumerat
     outdated = pytest_of(tree, "tests/unit/test_config_readme.py", "-k", "tables")
     wording.lines(outdated.stdout, "config/README.md is out")
     check(run(tree, "publish_schemas.py"))
-    assert "## Parameters of `dataloader`" in readme.read_text()
+    assert "of `dataloader`\n" in readme.read_text()
     check(pytest_of(tree, *(f"tests/unit/test_{name}" for name in ENUMERATING)))
     for path, text in texts.items():
         path.write_text(text)
@@ -142,7 +142,7 @@ def test_a_declared_number_is_everywhere(number, finished, wording):
     metrics = number / "docs" / "metrics.md"
     assert "speedup" not in metrics.read_text()
     check(run(number, "publish_schemas.py"))
-    assert "| `speedup_ratio` | X(n) / X₀: relative to the baseline |" in metrics.read_text()
+    assert "| `speedup_ratio` |" in metrics.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -313,9 +313,14 @@ X_LABEL = r"    x-label: Workers per rank"
         (PROGRAM, replaced("num-batches", "batches"), DECLARED, f"{PROGRAM}: no option for ['num_batches']"),
         (SCHEMA, without(X_LABEL), ANALYSE, f"{SCHEMA}: properties.num_workers lacks x-label"),
         (SCHEMA, without("    description: Proc"), ANALYSE, f"{SCHEMA}: properties.num_workers lacks description"),
-        (SCHEMA, without("x-subject"), ANALYSE, f"{SCHEMA} lacks x-subject"),
-        (SCHEMA, replaced("label: First batch, ", ""), ANALYSE, "x-results.parts_ns.first_batch: lacks label"),
-        (SCHEMA, replaced("{label: Samples", "{title: Samples"), ANALYSE, "every_sample_is_right: unknown key title"),
+        (SCHEMA, without("x-subject"), ANALYSE, f"{SCHEMA}: the file lacks x-subject"),
+        (SCHEMA, replaced("label: First batch, ", ""), ANALYSE, "x-results.parts_ns.first_batch lacks label"),
+        (
+            SCHEMA,
+            replaced("{label: Samples", "{title: Samples"),
+            ANALYSE,
+            "unknown key 'title' in x-results.checks.every_sample_is_right",
+        ),
         (SCHEMA, replaced("    epoch_bytes:", "    epoch_size:"), DECLARED, "x-results declares ['epoch_size']"),
         (TOPIC, None, ANALYSE, "cannot import name 'dataloader' from 'regatta.topics'"),
         (CATALOG, without(r"    dataloader\.TOPIC,"), ANALYSE, f"{TOPIC}: TOPIC is not listed"),

@@ -11,7 +11,17 @@ import time
 import campaigns
 import psutil
 import pytest
-from campaigns import FAKE, QUICK_REPORT, SCRIPTS, fake_campaign, record_lines, slots, snakemake_line, write_campaign
+from campaigns import (
+    FAKE,
+    QUICK_REPORT,
+    SCRIPTS,
+    fake_campaign,
+    record_lines,
+    slots,
+    snakemake_line,
+    wait_until,
+    write_campaign,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
 
@@ -123,10 +133,3 @@ def is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def wait_until(condition, what, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"no {what} within {seconds:g} s"
-        time.sleep(0.05)

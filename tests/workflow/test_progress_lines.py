@@ -26,6 +26,6 @@ def test_a_run_without_a_terminal_prints_how_far_it_is(tmp_path):
     assert len(lines) > 3
     assert done == sorted(done)
     assert {line[1] for line in lines} == {"14"}
-    assert any(line[3] == "1" and re.fullmatch(r", about .* left", line[5]) for line in lines)
+    assert any(line[3] == "1" and line[5].startswith(", about ") for line in lines)
     assert any("1 failed" in line[2] for line in lines)
     assert "Traceback" not in output

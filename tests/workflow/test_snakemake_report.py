@@ -20,7 +20,7 @@ def test_a_run_leaves_a_log_of_each_rule_and_snakemakes_report_holds_plan_and_re
         assert text.startswith(f"{batch}: ")
         assert text in done.stdout
     page = (tmp_path / "snakemake.html").read_text()
-    assert "Regatta benchmarks distributed PyTorch" in page
+    assert "distributed PyTorch" in page
     for name, caption in (
         ("report.html", "Regatta's report of the campaign"),
         ("plan.html", "The campaign's latest plan"),

@@ -5,11 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import campaigns
 import pytest
-from campaigns import fake_campaign, frozen_batches, lines, record_lines, script, slots
+from campaigns import fake_campaign, frozen_batches, lines, record_lines, script, slots, wait_until
 
 from regatta.core.files import hold
 
@@ -329,13 +328,6 @@ def test_without_a_terminal_only_the_result_is_printed(tmp_path):
     done = script(tmp_path, "measure.py", "--batch", str(batch))
     assert done.stdout == f"{batch.name}: 6 ok\n"
     assert done.stderr == ""
-
-
-def wait_until(condition, seconds: float = 100.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def with_prologue(folder, text, **changes):

@@ -18,11 +18,11 @@ from campaigns import (
     slots,
     snakemake,
     snakemake_line,
-    was_complete,
     write_campaign,
 )
 
 import warm_start
+from warm_start import was_idle
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def test_nothing_ok_is_4_each_time_and_the_terminal_says_so(tmp_path):
     path = write_campaign(tmp_path, fake_campaign(FAILED, repeats=1))
     first, again = snakemake(tmp_path, path), snakemake(tmp_path, path)
     assert (first.returncode, again.returncode) == (4, 4)
-    assert was_complete(again)
+    assert was_idle(again)
     for done in (first, again):
         assert re.search(r"\b7\b.*: [1-7] failed", done.stderr)
         ended = "nothing was measured: all of 7 measurements have a record, and none is ok"
@@ -133,11 +133,11 @@ def test_what_cannot_be_written_is_2(tmp_path):
     path = write_campaign(tmp_path, fake_campaign())
     (tmp_path / "results" / "small" / ".lock").mkdir(parents=True)
     done = snakemake(tmp_path, path)
-    assert (done.returncode, done.stderr.count("results/small/.lock: Is a directory.")) == (2, 1)
+    assert (done.returncode, done.stderr.count("results/small/.lock: ")) == (2, 1)
     (tmp_path / "results" / "small" / ".lock").rmdir()
     (tmp_path / "results" / "small" / "plan.json").mkdir()
     done = snakemake(tmp_path, path, "plan")
-    assert (done.returncode, done.stderr.count("plan.json: Is a directory.")) == (2, 1)
+    assert (done.returncode, done.stderr.count("plan.json: ")) == (2, 1)
 
 
 def test_help_is_0_and_no_campaign_is_2(tmp_path, wording):

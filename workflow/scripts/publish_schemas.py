@@ -18,7 +18,7 @@ from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
-from regatta.core.text import hours_word, rank_word, ranks_word
+from regatta.core.text import device_words
 from regatta.store.csv_files import COLLECTED
 from regatta.store.launch_files import write_text
 from regatta.topics.catalog import TABLES
@@ -133,12 +133,11 @@ def with_columns(text: str) -> str:
     `<!-- columns: TABLE without OTHER OTHER -->`: those that other tables do not define.
     """
     declared = COLLECTED | {name: spec.columns for name, spec in TABLES.items()}
-    words = {"rank": rank_word("cuda"), "ranks": ranks_word("cuda"), "hours": hours_word("cuda")}
 
     def table(found: re.Match) -> str:
         known = [definition for other in (found[3] or "").split() for definition in declared[other].definitions]
         lines = [f"| {' | '.join(row)} |" for row in declared[found[2]].definitions if row not in known]
-        return found[1] + "\n".join(["| column | definition |", "|---|---|", *lines, ""]).format(**words)
+        return found[1] + "\n".join(["| column | definition |", "|---|---|", *lines, ""]).format(**device_words("cuda"))
 
     return COLUMNS.sub(table, text)
 

@@ -6,7 +6,7 @@ reads their `VERSION = 1` from the source text.
 
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -16,9 +16,9 @@ SCHEMAS = schemas.SCHEMAS / "benchmarks"
 SCHEMAS_FOLDER = "workflow/schemas/benchmarks"  # shown in messages
 PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
-TYPES = ("string", "integer", "number", "boolean")
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SAMPLES, SAMPLES_LABEL = "p50_s", "median iteration"  # the time of a launch that every record has
+FLAGS = {"x-sampled": True, "x-has-windows": False, "x-has-baseline": False}  # with their defaults
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 
@@ -60,61 +60,57 @@ class Result:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark's name, its version (results of two versions are not comparable), and its parameters' schema."""
+    """A benchmark's name, its version (results of two versions are not comparable), and its parameters' schema.
+
+    subject: the first part of its cells' names, such as {model}. primary_time: column and label of the time of a launch
+    by which its cells are judged. is_sampled: the campaign's sampling sets the number of iterations; else a parameter
+    does (epochs). has_windows: iterations are also timed back to back, in windows (sampling.windows_ratio).
+    has_baseline: efficiency against the campaign's baseline is computed for it.
+    """
 
     name: str
     version: int
     schema: dict
+    subject: str
+    primary_time: dict[str, str]
+    is_sampled: bool
+    has_windows: bool
+    has_baseline: bool
 
     @property
     def parameters(self) -> dict[str, dict]:
         return self.schema["properties"]
 
     @property
-    def is_sampled(self) -> bool:
-        """Return whether the campaign's sampling sets the number of iterations; else a parameter does (epochs)."""
-        return self.schema.get("x-sampled", True)
-
-    @property
-    def has_windows(self) -> bool:
-        """Return whether iterations are also timed back to back, in windows (sampling.windows_ratio)."""
-        return self.schema.get("x-has-windows", False)
-
-    @property
-    def has_baseline(self) -> bool:
-        """Return whether efficiency against the campaign's baseline is computed for it."""
-        return self.schema.get("x-has-baseline", False)
-
-    @property
-    def primary_time(self) -> dict[str, str]:
-        """Return column and label of the time of a launch by which its cells are judged."""
-        return self.schema.get("x-primary-time", {"column": SAMPLES, "label": SAMPLES_LABEL})
-
-    @property
-    def subject(self) -> str:
-        """Return the first part of its cells' names, such as {model}."""
-        return self.schema["x-subject"]
-
-    @property
     def file(self) -> str:
         return f"{SCHEMAS_FOLDER}/{self.name}.yaml"
 
 
-def benchmark_names() -> tuple[str, ...]:
-    return _names_in(SCHEMAS)
-
-
 @cache
-def _names_in(schemas: Path) -> tuple[str, ...]:
-    return tuple(sorted(path.stem for path in schemas.glob("*.yaml")))
+def benchmark_names() -> tuple[str, ...]:
+    """Return the names of all schemas. Raises ValueError for a program without one."""
+    names = tuple(sorted(path.stem for path in SCHEMAS.glob("*.yaml")))
+    for program in sorted(PROGRAMS.glob("*.py")):
+        if program.stem not in names and "\ndef build(" in program.read_text(encoding="utf-8"):
+            file = f"{program.stem}.yaml in {SCHEMAS_FOLDER}"
+            raise ValueError(f"workflow/scripts/bench/{program.name} has no schema {file}")
+    return names
 
 
 @cache
 def load_benchmark(name: str) -> Benchmark:
-    program = PROGRAMS / f"{name}.py"
+    """Return a benchmark. Raises ValueError for one that is not declared in full."""
+    program, schema = PROGRAMS / f"{name}.py", schemas.read_schema(SCHEMAS / f"{name}.yaml")
     if not program.is_file():
-        raise ValueError(f"workflow/schemas/benchmarks/{name}.yaml has no program {name}.py in workflow/scripts/bench")
-    return Benchmark(name, program_version(program), schemas.read_schema(SCHEMAS / f"{name}.yaml"))
+        raise ValueError(f"{SCHEMAS_FOLDER}/{name}.yaml has no program {name}.py in workflow/scripts/bench")
+    version = re.search(r"^VERSION = (\d+)\b", program.read_text(encoding="utf-8"), re.MULTILINE)
+    if version is None:
+        raise ValueError(f"workflow/scripts/bench/{program.name} assigns no VERSION")
+    if problem := schemas.first_violation(schema, schemas.load_schema("benchmark")):
+        raise ValueError(f"{SCHEMAS_FOLDER}/{name}.yaml: {problem}")
+    time = schema.get("x-primary-time", {"column": SAMPLES, "label": SAMPLES_LABEL})
+    flags = (schema.get(key, default) for key, default in FLAGS.items())
+    return Benchmark(name, int(version[1]), schema, schema["x-subject"], time, *flags)
 
 
 def baseline_parameters() -> dict[str, dict]:
@@ -123,64 +119,40 @@ def baseline_parameters() -> dict[str, dict]:
     return {axis: rule for benchmark in known if benchmark.has_baseline for axis, rule in benchmark.parameters.items()}
 
 
-def program_version(program: Path) -> int:
-    """Return the number that a rank's program assigns to VERSION. Raises ValueError if it assigns none."""
-    if found := re.search(r"^VERSION = (\d+)\b", program.read_text(encoding="utf-8"), re.MULTILINE):
-        return int(found[1])
-    raise ValueError(f"workflow/scripts/bench/{program.name} assigns no VERSION")
-
-
 @cache
 def axes_of(name: str) -> dict[str, Axis]:
-    """Return the declared axes of a benchmark by name. Raises ValueError for one that is not declared in full."""
-    benchmark, axes = load_benchmark(name), {}
-    if missing := [key for key in ("x-subject", "properties") if key not in benchmark.schema]:
-        raise ValueError(f"{benchmark.file} lacks {', '.join(missing)}")
-    for axis, rule in benchmark.parameters.items():
-        where = f"{benchmark.file}: properties.{axis}"
-        if missing := [key for key in ("x-label", "items", "description") if key not in rule]:
-            raise ValueError(f"{where} lacks {', '.join(missing)}")
+    """Return the axes of a benchmark by name."""
+    found = {}
+    for axis, rule in load_benchmark(name).parameters.items():
         words, is_series = rule.get("x-words", "{}"), rule.get("x-series", False)
-        kind = _column_type(rule["items"], where)
-        axes[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series, rule["description"])
-    return axes
+        kind = _column_type(rule["items"])
+        found[axis] = Axis(axis, kind, rule["x-label"], rule.get("x-unit"), words, is_series, rule["description"])
+    return found
 
 
 @cache
 def all_axes() -> dict[str, Axis]:
-    """Return the axes of all benchmarks. One that several share must be identical in all: it is one column."""
-    found: dict[str, Axis] = {}
-    for program in sorted(PROGRAMS.glob("*.py")):
-        if program.stem not in benchmark_names() and "\ndef build(" in program.read_text(encoding="utf-8"):
-            raise ValueError(
-                f"workflow/scripts/bench/{program.name} has no schema {program.stem}.yaml in {SCHEMAS_FOLDER}"
-            )
-    for name in benchmark_names():
-        for axis in axes_of(name).values():
-            if replace(found.setdefault(axis.name, axis), words=axis.words, help=axis.help) != axis:
-                raise ValueError(f"{load_benchmark(name).file}: {axis.name} is declared differently in another schema")
-    return found
+    """Return the axes of all benchmarks. One that several share is one column: a test requires them to be identical."""
+    return {name: axis for benchmark in reversed(benchmark_names()) for name, axis in axes_of(benchmark).items()}
 
 
 @cache
 def results_of(name: str) -> dict[tuple[str, str], Result]:
     """Return the results that a record of a benchmark may contain, by group and field."""
-    common = _results(schemas.load_schema("results"), "workflow/schemas/results.yaml")
-    benchmark = load_benchmark(name)
-    return common | _results(benchmark.schema.get("x-results", {}), f"{benchmark.file}: x-results")
+    declared = schemas.load_schema("results"), load_benchmark(name).schema.get("x-results", {})
+    return {
+        (group, field): Result(group, field, **GROUPS[group] | keys)
+        for groups in declared
+        for group, fields in groups.items()
+        for field, keys in fields.items()
+    }
 
 
 @cache
 def result_columns(group: str, table: str = "measurements") -> dict[str, Result]:
     """Return the results of any benchmark that have a column in a table, by its name."""
-    found: dict[str, Result] = {}
-    for name in benchmark_names():
-        for result in results_of(name).values():
-            if result.group != group or result.table != table or result.column is None:
-                continue
-            if found.setdefault(result.column, result) != result:
-                raise ValueError(f"{load_benchmark(name).file}: column {result.column} is also used by another result")
-    return found
+    results = [result for name in benchmark_names() for result in results_of(name).values()]
+    return {of.column: of for of in results if of.column and (of.group, of.table) == (group, table)}
 
 
 def undeclared(record: dict) -> list[str]:
@@ -199,37 +171,10 @@ def undeclared(record: dict) -> list[str]:
     ]
 
 
-def _results(groups: dict, where: str) -> dict[tuple[str, str], Result]:
-    found = {}
-    for group, fields in groups.items():
-        if group not in GROUPS:
-            raise ValueError(f"{where}.{group}: unknown group. Choose from: {', '.join(GROUPS)}")
-        for name, declared in (fields or {}).items():
-            keys = GROUPS[group] | declared
-            if unknown := keys.keys() - Result.__dataclass_fields__.keys():
-                raise ValueError(f"{where}.{group}.{name}: unknown key {', '.join(sorted(unknown))}")
-            if missing := [key for key in ("type", "label") if key not in keys]:
-                raise ValueError(f"{where}.{group}.{name}: lacks {', '.join(missing)}")
-            result = Result(group, name, **keys)
-            if result.type not in TYPES or result.better not in (None, "smaller", "larger"):
-                raise ValueError(f"{where}.{group}.{name}: unknown type {result.type!r} or better {result.better!r}")
-            is_measurement = group == "values" and result.column and result.table == "measurements"
-            if is_measurement and (result.per or result.type not in ("integer", "number")):
-                raise ValueError(f"{where}.{group}.{name}: a column of measurements.csv needs one number per record")
-            found[group, name] = result
-    return found
-
-
-def _column_type(rule: dict, where: str) -> str:
+def _column_type(rule: dict) -> str:
     """Return the type of a column that holds all values of a rule. A size in bytes may be written as text."""
-    if "anyOf" in rule:
-        return _column_type(rule["anyOf"][0], where)
-    if "enum" in rule:
-        return "string"
-    types = [rule["type"]] if isinstance(rule["type"], str) else [name for name in rule["type"] if name != "null"]
-    if len(types) != 1 or types[0] not in TYPES:
-        raise ValueError(f"{where} has type {types}: one of {', '.join(TYPES)} makes a column")
-    return types[0]
+    kind = rule.get("anyOf", [rule])[0].get("type", "string")  # without a type: names
+    return kind if isinstance(kind, str) else kind[0]  # a string or null
 
 
 # A cell's parameters as they are hashed, and the combinations that a schema declares impossible.
@@ -283,4 +228,4 @@ def _meets(value: object, wanted: object, fields: dict) -> bool:
         return False
     if rule == "not_multiple_of":
         return value % math.prod(fields[name] for name in limit) != 0
-    return {"above": value > limit, "below": value < limit}[rule]
+    return value > limit if rule == "above" else value < limit

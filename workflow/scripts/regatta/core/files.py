@@ -101,17 +101,14 @@ def git_state() -> dict:
 
     Dirty: a tracked file that affects the numbers was edited. Campaign and cluster files are stored with the results.
     """
-    commit = _git("rev-parse", "HEAD")
-    changes = _git("status", "--porcelain", "--untracked-files=no", "--", "workflow", "Snakefile", "requirements")
-    return {"commit": commit or None, "is_dirty": None if changes is None else bool(changes)}
-
-
-def _git(*arguments: str) -> str | None:
+    line = ["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--"]
+    line += ["workflow", "Snakefile", "requirements"]
     try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+        return {"commit": None, "is_dirty": None}
+    head, *others = done.stdout.splitlines()  # "# branch.oid COMMIT", other headers, changes
+    return {"commit": head.split()[2], "is_dirty": any(not line.startswith("#") for line in others)}
 
 
 def check_cache_folder() -> None:

@@ -1,9 +1,9 @@
 """Validate values against `workflow/schemas/`: one message for each violation, with place, value and remedy."""
 
-import math
+import contextlib
 import re
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -167,16 +167,10 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
 def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> str:
     if wanted == "array" and not isinstance(value, dict | None):
         return f" Write [{value if isinstance(value, str) and value.isprintable() else show(value)}]."
-    if wanted in ("number", "integer") and isinstance(value, str) and _is_number(value):
-        # Print no exponent: Python would write 1e-05, which YAML reads as a string.
-        return f" YAML reads it as a string; write {Decimal(value):f}, without quotes."
+    if wanted in ("number", "integer") and isinstance(value, str):
+        with contextlib.suppress(InvalidOperation):
+            if (number := Decimal(value)).is_finite():  # without an exponent: YAML reads 1e-05 as a string
+                return f" YAML reads it as a string; write {number:f}, without quotes."
     if "string" in wanted and not is_described and isinstance(value, int | float) and not isinstance(value, bool):
         return f" Put it in quotes: '{show(value)}'."
     return ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

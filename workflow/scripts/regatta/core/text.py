@@ -162,9 +162,9 @@ def ranks_word(device: str) -> str:
     return "processes" if device == "cpu" else "GPUs"
 
 
-def hours_word(device: str) -> str:
-    """Return the unit of ranks × hours."""
-    return f"{rank_word(device)} hours"
+def device_words(device: str) -> dict[str, str]:
+    """Return the words for a rank, several ranks, and ranks × hours: {rank}, {ranks} and {hours} in a text."""
+    return {"rank": rank_word(device), "ranks": ranks_word(device), "hours": f"{rank_word(device)} hours"}
 
 
 def rank_time(hours: float, device: str, beside_hours: float = 0) -> str:

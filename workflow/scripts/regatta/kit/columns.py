@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from regatta.core import text as texts
-from regatta.core.text import NOT_PLANNED, UNKNOWN, hours_word, is_unknown, rank_word, ranks_word, ratio_text
+from regatta.core.text import NOT_PLANNED, UNKNOWN, device_words, is_unknown, ratio_text
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 INTERVAL_ENDS = ("", "_low", "_high")  # in the name of a number with its range or interval
@@ -120,14 +120,14 @@ class Column:
 
     def heading(self, device: str, **words: str) -> str:
         """Return the label with its unit, unless `text` says it: Step time (ms). Also for axes."""
-        words |= {"rank": rank_word(device), "ranks": ranks_word(device), "hours": hours_word(device)}
+        words |= device_words(device)
         unit = "" if self.text or self.shown_as == EACH else self.unit_text.format(**words)
         text = self.label.format(**words)
         text = text[:1].upper() + text[1:] if len(text) > 1 else text
         return (f"{text} ({unit})" if text else unit) if unit else text
 
     def helps(self, device: str) -> str:
-        return self.help.format(rank=rank_word(device), ranks=ranks_word(device), hours=hours_word(device))
+        return self.help.format(**device_words(device))
 
     def shown(self, value: float | None) -> float | None:
         """Return a value of the file in the unit that people read; None if unknown."""

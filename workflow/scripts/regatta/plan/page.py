@@ -10,7 +10,7 @@ from pathlib import Path
 from regatta.campaign.matrix import Cell
 from regatta.core.names import CellName, campaign_names
 from regatta.core.text import (
-    hours_word,
+    device_words,
     long_duration,
     natural,
     nodes_text,
@@ -97,7 +97,7 @@ def missing_lines(plan: Plan) -> list[str]:
 
 
 def _batches(plan: Plan) -> str:
-    rows, gpu_hours = [], hours_word(plan.campaign.data["device"])
+    rows, gpu_hours = [], device_words(plan.campaign.data["device"])["hours"]
     for b in plan.batch_prices:
         num_cells = sum(launch["num_cells"] for launch in b["launches"])
         row = [b["batch"], f"{b['nodes']}x{b['gpus_per_node']}", len(b["launches"]), num_cells]
@@ -334,7 +334,7 @@ def _context(plan: Plan) -> dict:
         "cluster": nodes_text(plan.campaign.cluster),
         "text": plan.campaign.file.text,
         "gpu": rank_word(plan.campaign.data["device"]),
-        "gpu_hours": hours_word(plan.campaign.data["device"]),
+        "gpu_hours": device_words(plan.campaign.data["device"])["hours"],
         "estimate": ESTIMATE_FROM.get(saved["totals"]["estimate_from"]),
         "launcher": launcher_of(plan.campaign.cluster),
         "states": STATES,
