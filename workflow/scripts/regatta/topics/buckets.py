@@ -214,6 +214,7 @@ def _square(
     if not is_best and best["num_buckets"] > 1:
         note += f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
         note += "; undecided" if setting.low is None else f" ({cost_of(setting):ends})"
+    note += "; fastest" if is_best else "; within noise" if is_near else ""
     states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
     text = "0" if ratio == 0 else percent_number(ratio)
     return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)

@@ -110,12 +110,11 @@ def _sample_text(row) -> str:
 def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
     """Return the peaks that MFU is relative to, with their sources; empty if there is no MFU."""
     used = {(row.peak_dtype, row.peak_tflop_per_s) for row in scaling[scaling["mfu_ratio"].notna()].itertuples()}
-    by_source: dict[tuple[str, str], list[str]] = {}
-    for peak in campaign["cluster"].get("peaks") or []:
-        if (peak["dtype"], float(peak["tflop_per_s"])) in used:
-            rates = by_source.setdefault((peak["device"], peak["source"]), [])
-            rates.append(f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']})")
-    texts = [f"{' or '.join(rates)} of {device}, by {source}" for (device, source), rates in by_source.items()]
+    texts = [
+        f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']}) of {peak['device']}, by {peak['source']}"
+        for peak in campaign["cluster"].get("peaks") or []
+        if (peak["dtype"], float(peak["tflop_per_s"])) in used
+    ]
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
 
 
