@@ -115,14 +115,13 @@ def test_what_failed_what_was_not_measured_and_what_lacks_launches_are_marked(tm
     assert "3 timed out" in squares["ResNet-18", "1×2", "1 MiB"].note
 
 
-def test_a_skipped_size_is_marked_and_has_its_reason(tmp_path):
+def test_a_skipped_size_is_marked(tmp_path):
     cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 25)]
     gone = train_cell("resnet18", 1, 2, "ddp", 100) | {"reason": "excluded by exclude[0]"}
     campaign = make_campaign(cells, [gone])
     data = analyse(write_results(tmp_path / "r", campaign, LAPTOP))
     square = squares_of(data)["ResNet-18", "1×2", "100 MiB"]
     assert (square.text, square.state, square.cells) == ("\N{EN DASH}", "skipped", (gone["id"],))
-    assert square.note.endswith("skipped: excluded by exclude[0]")
     assert squares_of(data)["ResNet-18", "1×2", "1 MiB"].level is not None
 
 
@@ -170,7 +169,7 @@ def test_the_most_different_tables_come_first_and_many_are_folded(tmp_path):
     assert len(levels) == MOST_MATRICES_SHOWN + 2
     page = make_report(tmp_path / "r").read_text()
     assert page.count('<table class="matrix above">') == len(levels)
-    assert page.partition("Show all 14 tables")[0].count('<table class="matrix above">') == MOST_MATRICES_SHOWN
+    assert page.partition("<summary>Show all")[0].count('<table class="matrix above">') == MOST_MATRICES_SHOWN
 
 
 def test_squares_carry_their_cells_and_hostile_names_stay_text(tmp_path):

@@ -8,7 +8,7 @@ from test_frozen_tables import import_published
 
 from regatta.report.page import facts, machine_line
 from regatta.topics.base import unreliable_cells
-from regatta.topics.fits.section import communication_table
+from regatta.topics.fits.section import model_table
 from regatta.topics.quality import findings
 from regatta.topics.summary import answer_json
 
@@ -27,7 +27,7 @@ def test_single_imported_values_are_warned_of(imported):
 def test_an_operation_without_a_bus_factor_has_a_table_without_bus_bandwidth(tmp_path, file):
     run_import(tmp_path / "osu", file)
     models = analyse_store(tmp_path / "osu").tables["communication_models"]
-    table = communication_table(models)
+    table = model_table("communication_models", models)
     assert table is None or "B as bus bandwidth (GB/s)" not in table.columns
     assert file != "osu-put-bw.txt" or table is not None
 

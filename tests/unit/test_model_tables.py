@@ -24,8 +24,7 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.catalog import read_tables
 from regatta.topics.fits import section as fits
 from regatta.topics.fits.scaling import scaling_models_table
-from regatta.topics.fits.section import communication_table
-from regatta.topics.fits.section import scaling_table as scaling_laws_table
+from regatta.topics.fits.section import model_table
 from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.summary import summary
 
@@ -39,8 +38,13 @@ def cluster(tmp_path_factory):
 
 def amdahl_rows(failed_shapes=(), repeats=3):
     """Return the lines of the table of scaling laws, as heading -> text."""
-    table = scaling_laws_table(amdahl_tables(failed_shapes, repeats)[3])
+    table = model_table("scaling_models", amdahl_tables(failed_shapes, repeats)[3])
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def text_of(row, head):
+    """Return the text below the first heading that contains some words."""
+    return next(text for name, text in row.items() if head in name)
 
 
 def amdahl_tables(failed_shapes=(), repeats=3):
@@ -74,7 +78,7 @@ def test_the_scaling_law_of_the_first_curve_is_a_finding():
     campaign, measurements, scaling, models = amdahl_tables()
     (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
     values = finding.values
-    assert finding.words["name"] == "ResNet-18 · bucket 1 MiB"
+    assert finding.words["name"].endswith("bucket 1 MiB")
     assert (values["law"], values["num_ranks"]) == ("amdahl", 32)
     assert values["sigma_ratio"].estimate == pytest.approx(0.02, rel=0.01)
     assert values["samples_per_s"].estimate == pytest.approx(40 * 32 / 1.62, rel=0.01)
@@ -87,7 +91,7 @@ def test_a_law_without_a_prediction_keeps_its_row_and_its_finding():
     (finding,) = fits.findings(report_data(campaign, measurements, scaling=scaling, scaling_models=models))
     assert finding.kind == "scaling_law"
     assert "samples_per_s" not in finding.values
-    table = scaling_laws_table(models)
+    table = model_table("scaling_models", models)
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert "Contention σ (%)" in row
     assert not any("predict" in head.lower() for head in row)
@@ -99,7 +103,7 @@ def test_each_accepted_law_is_a_row_the_highest_throughput_first():
     assert len(rows) == 4
     assert rates == sorted(rates, reverse=True)
     first = rows[0]
-    assert first["Configuration"] == "ResNet-18 · bucket 25 MiB"
+    assert first["Configuration"].endswith("bucket 25 MiB")
     assert (first["Law"], first["Fitted processes"], first["n"], first["Predicted processes"]) == (
         "Amdahl",
         "1 to 16",
@@ -113,18 +117,17 @@ def test_each_accepted_law_is_a_row_the_highest_throughput_first():
 def test_a_law_of_single_launches_has_an_interval_of_residuals():
     [row, *_] = amdahl_rows(repeats=1)
     assert row["n"] == "1"
-    assert row["95 % interval of contention σ"].endswith("] (residuals)")
-    assert row["95 % interval of prediction"].endswith("]")
+    assert sum(text.endswith("(residuals)") for text in row.values()) == 1
 
 
 def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
-    table = communication_table(cluster["communication_models"])
+    table = model_table("communication_models", cluster["communication_models"])
     rows = {row[0]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     # The machine of these results: 9 us for each of 32 ranks, then 31/32 of the message at 95 GB/s; bound is
     # 2.1 % slower, and noise only ever adds.
     row = rows["all-gather · 8×4 GPUs · bound"]
-    assert float(row["Latency a (µs)"]) == pytest.approx(32 * 9, rel=0.08)
-    assert float(row["Algorithm bandwidth B (GB/s)"]) == pytest.approx(95 * 32 / 31, rel=0.08)
+    assert float(text_of(row, "Latency a")) == pytest.approx(32 * 9, rel=0.08)
+    assert float(text_of(row, "bandwidth B")) == pytest.approx(95 * 32 / 31, rel=0.08)
     assert (row["Sizes"], row["n"]) == ("11", "3")
     # 3 launches would make a range; the residuals of the sizes reach further.
     ends = row["range or 95 % interval of algorithm bandwidth B"]
@@ -132,7 +135,7 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
 
 
 def test_the_largest_deviation_is_that_of_the_table(cluster):
-    table = communication_table(cluster["communication_models"])
+    table = model_table("communication_models", cluster["communication_models"])
     models = cluster["communication_models"].sort_values("world_size", ascending=False, kind="stable")
     models = models[models["refusal"].isna()]
     place = table.columns.index("Largest deviation (%)")
@@ -143,7 +146,7 @@ def test_the_largest_deviation_is_that_of_the_table(cluster):
 
 def test_a_refused_curve_has_no_row_and_is_counted(tmp_path):
     data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
-    assert scaling_laws_table(data.tables["scaling_models"]) is None
+    assert model_table("scaling_models", data.tables["scaling_models"]) is None
     section = fits.section(data)
     [finding] = [finding for finding in fits.findings(data) if finding.kind == "rejected_fits"]
     assert finding.values == {"num": 4, "num_curves": 4, "reasons": {"too few sizes": 4}}
@@ -172,7 +175,7 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
     machine = replace(CLUSTER, noise=1e-4, slowdown={"second": 1.3})
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), machine))
     gather, reduce = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
-    assert reduce.words["name"] == "all-reduce \N{MIDDLE DOT} 2\N{MULTIPLICATION SIGN}4 GPUs"
+    assert (reduce.values["operation"], reduce.values["world_size"]) == ("all_reduce", 8)
     gather, reduce = gather.values, reduce.values
     for values, factor in ((reduce, 2 * 7 / 8), (gather, 7 / 8)):
         size = 8 * CLUSTER.latency_s * CLUSTER.bytes_per_s / factor  # a stack that is slower in all has the same

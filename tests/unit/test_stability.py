@@ -9,13 +9,10 @@ from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, 
 from synthetic_waits import write_waits
 
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.store.csv_files import make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections
 from regatta.topics.quality import LAUNCH_RANGES
-from regatta.topics.scaling.figures import cost_figures
-from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.stability.figures import (
     ecdf,
     ecdf_figures,
@@ -206,42 +203,6 @@ def test_a_hostile_stack_is_text_in_the_legend_alone(drawing):
     assert "script" not in figure.svg
     assert "aaaa" not in figure.svg
     assert evil in [entry.label for entry in figure.legend]
-
-
-def scaling_of(cells_and_steps):
-    cells = [cell for cell, _ in cells_and_steps]
-    rows = [
-        cell_row(cell) | {"repeat": repeat, "status": "ok", "window_step_s": step}
-        for cell, steps in cells_and_steps
-        for repeat, step in enumerate(steps)
-    ]
-    table = scaling_table(make_campaign(cells, repeats=3), make_table(rows, MEASUREMENTS))
-    return table, {cell["id"]: steps for cell, steps in cells_and_steps}
-
-
-def test_a_million_samples_cost_ranks_times_seconds_of_their_steps():
-    # 8 ranks × 0.36 s per step / (8 × 32 samples) × 10⁶ / 3600 = 3.125 hours.
-    cell = train_cell("resnet50", 2, 4, "ddp", 25, batch_size=32, device="cuda")
-    table, steps = scaling_of([(cell, [0.18, 0.72])])
-    assert table["cost_hours_per_million_samples"][0] == pytest.approx(3.125)
-    [figure] = cost_figures(table, steps, "cuda")
-    assert figure.table.columns[2:] == ("Cost (GPU hours per million samples)", "range")
-    assert figure.table.rows[0][2:] == ("3.1", "(1.6 to 6.2)")  # half of the range is 2.3: two digits
-
-
-def test_tokens_are_the_unit_of_a_language_model_and_process_hours_that_of_cpus():
-    cell = train_cell("lm_small", 1, 1, "none", batch_size=2)
-    cell["spec"]["parameters"] |= {"context_length": 500, "image_size": None}
-    [figure] = cost_figures(*scaling_of([(cell, [3.6])]), "cpu")
-    assert figure.table.columns[2] == "Cost (process hours per million tokens)"
-    assert figure.table.rows[0][2] == "1.00"  # 3.6 s for 1000 tokens
-
-
-def test_the_cost_is_that_of_the_best_bucket_alone():
-    cells = [(train_cell("resnet18", 1, 2, "ddp", bucket), [step]) for bucket, step in ((1, 0.3), (25, 0.2))]
-    [figure] = cost_figures(*scaling_of(cells), "cuda")
-    assert [row[0] for row in figure.table.rows] == ["1×2 · ddp · bucket 25 MiB"]
-    assert cost_figures(*scaling_of([(cells[0][0], [])]), "cuda") == []
 
 
 def test_ticks_keep_digits_that_tell_them_apart(drawing):

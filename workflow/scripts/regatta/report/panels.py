@@ -17,7 +17,6 @@ from regatta.core.text import (
     ranks_word,
     shape,
     size,
-    three,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
@@ -273,13 +272,6 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(columns, kind="stable", na_position="first")
 
 
-def baseline_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in order, those that are a baseline before the others."""
-    rows = in_order(rows)
-    is_baseline = (rows["cell"] == rows["baseline"]).fillna(False)
-    return pd.concat([rows[is_baseline], rows[~is_baseline]])
-
-
 def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, reported: Callable) -> tuple[Series, ...]:
     """Return a series for each label. values: row -> one value per launch, in the unit of the axis.
 
@@ -318,18 +310,6 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
 
-def baseline_of(rows: pd.DataFrame, scaling: pd.DataFrame) -> str:
-    """Return name and throughput of the rows' baseline, or of all of them if they have several."""
-    measured = [
-        table[table["cell"].isin(set(rows["baseline"].dropna())) & table["step_s"].notna()] for table in (rows, scaling)
-    ]
-    found = measured[0] if len(measured[0]) else measured[1]
-    names, rates = sorted(set(found["full_name"])), sorted(found["throughput_samples_per_s"])
-    if len(names) == 1:
-        return f"the baseline {names[0]} ({three(rates[0])} samples/s)"
-    return f"each cell's baseline ({', '.join(names)}; {three(rates[0])} to {three(rates[-1])} samples/s)"
-
-
 def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str) -> Figure:
     """Return a figure of a panel with its numbers."""
 
@@ -339,13 +319,10 @@ def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: 
     return Figure(figure_id, title, image, table, source, legend(panel))
 
 
-def divided(figures: list[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+def divided(figures: Sequence[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
     """Return the figures whose id begins with a kind, and the others."""
-    is_kind = [figure.id.startswith(kind) for figure in figures]
-    return tuple(
-        tuple(figure for figure, is_one in zip(figures, is_kind, strict=True) if is_one == wanted)
-        for wanted in (True, False)
-    )
+    found = tuple(figure for figure in figures if figure.id.startswith(kind))
+    return found, tuple(figure for figure in figures if figure not in found)
 
 
 def size_text(num_bytes: float | None) -> str:

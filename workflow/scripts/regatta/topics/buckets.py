@@ -3,29 +3,26 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.text import UNKNOWN, interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
+from regatta.core.text import interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
-from regatta.report.page import MARKS
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, interval_columns, make_table
-from regatta.store.records import one_line
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows, unreliable
 from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
-from regatta.topics.percentiles import bucket_tables
 from regatta.topics.scaling.tables import STEP
 from regatta.topics.settings import (
     EQUAL_RATIO,
@@ -40,6 +37,7 @@ from regatta.topics.settings import (
 )
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
+UNDECIDED = Setting(1)
 MIN_BUCKETS = 3  # minimum for fitting a line
 MAX_RESIDUAL = 0.25
 WORST_TINT = 0.5  # slowdown with the full color
@@ -70,15 +68,6 @@ BUCKETS = Columns(
 )
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Cost of gradient synchronization: bytes/s and seconds per call, each with the ends of its interval."""
-
-    source: str
-    bandwidth: tuple[float | None, ...]
-    call_s: tuple[float | None, ...]
-
-
 def best_bucket_bytes(gradient_bytes: float, bytes_per_s: float, call_s: float) -> float:
     """Return b = sqrt(s w o), which minimizes (s/b) o + b/w; at most s, one bucket for all."""
     return min(math.sqrt(gradient_bytes * bytes_per_s * call_s), gradient_bytes)
@@ -92,27 +81,20 @@ def buckets_table(
     models: as `communication_models_table` makes it. settings: as `settings_table` does.
     """
     by_cell = settings_of(settings, "bucket_cap_mb")
+    gradients = dict(zip(strategies["cell"], strategies["gradient_bytes"].astype(object), strict=True))
+    place = (*WORKLOAD, *SHAPE_COLUMNS)
+    bucketed = strategies[strategies["strategy"] == "bucketed"]
+    lines = grouped(plain_rows(bucketed, (*place, "num_calls", "communication_s")), place)
+    is_used = (models["operation"] == "all_reduce") & (models["algorithm"] == LIBRARY) & (models["dtype"] == "fp32")
+    all_reduces = grouped(plain_rows(models[is_used], tuple(models)), SHAPE_COLUMNS)
     is_synchronized = scaling["bucket_cap_mb"].notna() & (scaling["world_size"] > 1)
-    gradients = dict(zip(strategies["cell"], strategies["gradient_bytes"], strict=True))
-    is_bucketed = strategies["strategy"] == "bucketed"
-    lines = grouped(
-        plain_rows(strategies[is_bucketed], (*WORKLOAD, *SHAPE_COLUMNS, "num_calls", "communication_s")),
-        (*WORKLOAD, *SHAPE_COLUMNS),
-    )
-    is_all_reduce = (
-        (models["operation"] == "all_reduce") & (models["algorithm"] == LIBRARY) & (models["dtype"] == "fp32")
-    )
-    all_reduces = grouped(plain_rows(models[is_all_reduce], tuple(models)), SHAPE_COLUMNS)
     rows = []
     for key, cells in grouped(plain_rows(scaling[is_synchronized], CELLS), GROUP).items():
-        row = dict(zip(GROUP, key, strict=True))
-        found = [gradients[cell["cell"]] for cell in cells if not is_unknown(gradients[cell["cell"]])]
-        num_bytes = max(found, default=None) or None
-        place = tuple(row[name] for name in SHAPE_COLUMNS)
-        bucketed = lines.get((*(row[name] for name in WORKLOAD), *place), [])
-        cost = _cost(row, num_bytes, all_reduces.get(place, []), bucketed)
-        row |= _best(cells, by_cell) | {"gradient_bytes": num_bytes}
-        rows.append(row | _prediction(num_bytes, cost, row["best_bucket_cap_mb"]))
+        row = dict(zip(GROUP, key, strict=True)) | _best(cells, by_cell)
+        num_bytes = max((n for cell in cells if not is_unknown(n := gradients[cell["cell"]])), default=None) or None
+        models_here = all_reduces.get(tuple(row[name] for name in SHAPE_COLUMNS), [])
+        cost = _cost(row, num_bytes, models_here, lines.get(tuple(row[name] for name in place), []))
+        rows.append(row | {"gradient_bytes": num_bytes} | cost)
     return make_table(rows, BUCKETS)
 
 
@@ -122,32 +104,39 @@ def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
     row = {"num_buckets": len({cell["bucket_cap_mb"] for cell in measured}), "best_bucket_cap_mb": None}
     if row["num_buckets"] < 2:
         return row
-    may_be_best = {cell["cell"]: (settings.get(cell["cell"]) or Setting(1)).may_be_best for cell in measured}
     best, *others = sorted(measured, key=lambda cell: cell["step_s"])
     row |= {"best_bucket_cap_mb": best["bucket_cap_mb"], "best_step_s": best["step_s"]}
-    if may_be_best[best["cell"]] is None:
+    if settings.get(best["cell"], UNDECIDED).may_be_best is None:
         return row
-    near = sorted({cell["bucket_cap_mb"] for cell in others if may_be_best[cell["cell"]]})
-    return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in near) or "none"}
+    near = {cell["bucket_cap_mb"] for cell in others if settings.get(cell["cell"], UNDECIDED).may_be_best}
+    return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in sorted(near)) or "none"}
 
 
-def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: list[dict]) -> Cost | str:
-    """Return the cost from all-reduces measured at the same place, else from strategy bucketed; else why it is unknown.
+def _cost(row: dict, num_bytes: int | None, all_reduces: list[dict], bucketed: list[dict]) -> dict:
+    """Return the cost of gradient synchronization and the best bucket, or why they are unknown.
 
-    Gradients are fp32 with any data type of the forward pass (autocast).
+    From all-reduces measured at the same place, else from strategy bucketed. Gradients are fp32 with any data type of
+    the forward pass (autocast).
     """
     if num_bytes is None:
-        return "gradient size unknown"
+        return {"reason": "gradient size unknown"}
     if row["compression"] not in (None, "none"):
-        return f"gradients are compressed to {row['compression']}, so messages are smaller than buckets"
-    measured = _from_all_reduces(all_reduces)
-    if isinstance(measured, Cost):
-        return measured
-    fitted = _from_buckets(num_bytes, bucketed)
-    return fitted if isinstance(fitted, Cost) else f"{measured}; {fitted}"
+        return {"reason": f"gradients are compressed to {row['compression']}, so messages are smaller than buckets"}
+    source, found = "all_reduce", _from_all_reduces(all_reduces)
+    if isinstance(found, str):
+        reason, source, found = found, "bucketed", _from_buckets(num_bytes, bucketed)
+        if isinstance(found, str):
+            return {"reason": f"{reason}; {found}"}
+    mib = [None if None in pair else best_bucket_bytes(num_bytes, *pair) / MIB for pair in found]
+    ratio = row["best_bucket_cap_mb"] and mib[0] / row["best_bucket_cap_mb"]
+    values = {"source": source, "bandwidth_w_gb_per_s": found[0][0] / BYTES_PER_GB, "call_o_s": found[0][1]}
+    return values | dict(zip(PREDICTED, mib, strict=True)) | {"predicted_to_best_ratio": ratio}
 
 
-def _from_all_reduces(models: list[dict]) -> Cost | str:
+Costs = list[tuple[float | None, float | None]]  # bytes/s and seconds per call, each with the ends of its interval
+
+
+def _from_all_reduces(models: list[dict]) -> Costs | str:
     """Return a as the cost of a call and B as the bandwidth. models: those of one place, so at most one."""
     if not models:
         return "no fp32 all_reduce was measured on this shape and stack"
@@ -156,40 +145,24 @@ def _from_all_reduces(models: list[dict]) -> Cost | str:
         return f"no all_reduce model ({model['refusal']})"
     if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
         return f"the all_reduce model is incomplete ({model['left_out']})"
-    bandwidth = (model[name] * BYTES_PER_GB for name in interval_columns("bandwidth_b", "gb_per_s"))
-    return Cost("all_reduce", tuple(bandwidth), tuple(model[name] for name in interval_columns("latency_a", "s")))
+    names = zip(interval_columns("bandwidth_b", "gb_per_s"), interval_columns("latency_a", "s"), strict=True)
+    return [(model[bandwidth] * BYTES_PER_GB, model[call]) for bandwidth, call in names]
 
 
-def _from_buckets(num_bytes: int, bucketed: list[dict]) -> Cost | str:
+def _from_buckets(num_bytes: int, bucketed: list[dict]) -> Costs | str:
     """Return the slope and, as s/w, the intercept of the line `communication_s` = o x calls + s/w over bucket sizes."""
     pairs = [(row["num_calls"], row["communication_s"]) for row in bucketed]
     calls, seconds = np.array([pair for pair in pairs if None not in pair], float).reshape(-1, 2).T
-    num = len(set(calls))
+    num, failed = len(set(calls)), "a linear fit to the synchronization times of strategy bucketed"
     if num < MIN_BUCKETS:
         return f"strategy bucketed was measured with {plural(num, 'bucket size')}; a fit needs {MIN_BUCKETS}"
-    import scipy.stats
-
-    line = scipy.stats.linregress(calls, seconds)
-    if line.slope <= 0 or line.intercept <= 0:
-        return "a linear fit to the synchronization times of strategy bucketed has a slope or intercept of 0 or less"
-    away = float(abs((line.intercept + line.slope * calls) / seconds - 1).max())
+    slope, intercept = np.polyfit(calls, seconds, 1).tolist()
+    if slope <= 0 or intercept <= 0:
+        return f"{failed} has a slope or intercept of 0 or less"
+    away = float(abs((intercept + slope * calls) / seconds - 1).max())
     if away > MAX_RESIDUAL:
-        return f"a linear fit to the synchronization times of strategy bucketed is off by up to {percent(away)} %"
-    return Cost("bucketed", (num_bytes / line.intercept, None, None), (line.slope, None, None))
-
-
-def _prediction(num_bytes: int | None, cost: Cost | str, best_mb: float | None) -> dict:
-    if isinstance(cost, str):
-        return {"reason": cost}
-    pairs = zip(cost.bandwidth, cost.call_s, strict=True)
-    mib = [None if None in pair else best_bucket_bytes(num_bytes, *pair) / MIB for pair in pairs]
-    return {
-        "bandwidth_w_gb_per_s": cost.bandwidth[0] / BYTES_PER_GB,
-        "call_o_s": cost.call_s[0],
-        "source": cost.source,
-        **dict(zip(PREDICTED, mib, strict=True)),
-        "predicted_to_best_ratio": None if best_mb is None else mib[0] / best_mb,
-    }
+        return f"{failed} is off by up to {percent(away)} %"
+    return [(num_bytes / intercept, slope), (None, None), (None, None)]
 
 
 # The section: a small matrix for each workload and stack.
@@ -199,20 +172,27 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     """Return a matrix for each workload and stack, the most different bucket sizes first: shapes down, sizes across.
 
     A shape with one planned size has no row; a workload without a shape with two measured sizes has no matrix.
-    Skipped sizes have a square with the reason.
     """
-    names, statuses = data.cell_names, statuses_by_cell(data.measurements)
-    settings = settings_of(data.tables["settings"], "bucket_cap_mb")
+    statuses, settings = statuses_by_cell(data.measurements), settings_of(data.tables["settings"], "bucket_cap_mb")
     cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
-    cells += _skipped_cells(data.campaign)
+    skipped = map(cell_row, data.campaign["skipped"])
+    cells += [{name: row.get(name) for name in (*CELLS, *SHOWN)} for row in skipped if row.get("bucket_cap_mb")]
     found = []
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():
         rows = sorted(rows, key=lambda row: (row["world_size"], row["nodes"]))
-        by_shape = {shape(*key): group for key, group in grouped(rows, SHAPE[:2]).items()}
-        several = {place: cells for place, cells in by_shape.items() if len(grouped(cells, ("bucket_cap_mb",))) > 1}
-        if any(_best(cells, settings)["best_bucket_cap_mb"] is not None for cells in several.values()):
-            name = names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
-            found.append(_matrix(name.say(*name.parts, always=("subject",)), several, statuses, settings))
+        by_shape = {shape(*key): grouped(group, ("bucket_cap_mb",)) for key, group in grouped(rows, SHAPE[:2]).items()}
+        by_shape = {place: by_size for place, by_size in by_shape.items() if len(by_size) > 1}
+        sizes = sorted({size for by_size in by_shape.values() for (size,) in by_size})
+        lines, is_known = [], False
+        for place, by_size in by_shape.items():
+            best = _best([cell for group in by_size.values() for cell in group], settings)
+            is_known |= best["num_buckets"] > 1
+            squares = (_square(place, by_size.get((size,)), best, statuses, settings) for size in sizes)
+            lines.append(Row(place, tuple(squares)))
+        if is_known:
+            name = data.cell_names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
+            title = name.say(*name.parts, always=("subject",))
+            found.append(Matrix(title, tuple(f"{size:g} MiB" for size in sizes), (Group(title, tuple(lines)),)))
 
     def largest_level(matrix: Matrix) -> float:
         return max(square.level or 0 for row in matrix.groups[0].rows for square in row.squares if square)
@@ -220,70 +200,38 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     return tuple(sorted(found, key=lambda matrix: (-largest_level(matrix), natural(matrix.caption))))
 
 
-def _skipped_cells(campaign: dict) -> list[dict]:
-    """Return rows of the skipped cells with a bucket size: without numbers, with the reason."""
-    skipped = [cell for cell in campaign["skipped"] if cell["spec"]["parameters"].get("bucket_cap_mb") is not None]
-    nothing = dict.fromkeys((*STEP.names, *SHOWN))
-    return [
-        {name: cell_row(cell).get(name) for name in CELLS} | nothing | {"reason": cell["reason"]} for cell in skipped
-    ]
-
-
-def _matrix(
-    title: str, by_shape: dict[str, list[dict]], statuses: dict[str, Counter], settings: dict[str, Setting]
-) -> Matrix:
-    sizes = sorted({cell["bucket_cap_mb"] for cells in by_shape.values() for cell in cells})
-    rows = []
-    for place, cells in by_shape.items():
-        best, by_size = _best(cells, settings), grouped(cells, ("bucket_cap_mb",))
-        squares = [
-            _square(place, by_size[size,], best, statuses, settings) if (size,) in by_size else None for size in sizes
-        ]
-        rows.append(Row(place, tuple(squares)))
-    return Matrix(title, tuple(f"{size:g} MiB" for size in sizes), (Group(title, tuple(rows)),))
-
-
 def _square(
-    place: str, cells: list[dict], best: dict, statuses: dict[str, Counter], settings: dict[str, Setting]
-) -> Square:
-    """Return the square of one bucket size of one shape. best: of `_best` for this shape."""
+    place: str, cells: list[dict] | None, best: dict, statuses: dict[str, Counter], settings: dict[str, Setting]
+) -> Square | None:
+    """Return the square of one bucket size of one shape, None where it was not planned. best: of `_best`."""
+    if cells is None:
+        return None
     ids, size = tuple(cell["cell"] for cell in cells), cells[0]["bucket_cap_mb"]
-    counts, name = sum((statuses[cell] for cell in ids), Counter()), f"{place}, bucket {size:g} MiB"
+    counts, note = sum((statuses[cell] for cell in ids), Counter()), f"{place}, bucket {size:g} MiB"
     measured = [cell for cell in cells if cell["step_s"] is not None]
-    if reasons := [one_line(cell["reason"], 200) for cell in cells if cell.get("reason")]:
-        return Square(MARKS["skipped"], None, "skipped", ids, f"{name}: skipped: {'; '.join(reasons)}")
     if not measured:
-        is_ok = counts["ok"] > 0
-        unknown = Square(UNKNOWN, None, "missing", ids, f"{name}: step time unknown")
-        return unknown if is_ok else square_without_value(name, ids, counts)
+        return square_without_value(note, ids, counts)
     cell = min(measured, key=lambda cell: cell["step_s"])
     ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
-    setting = settings.get(cell["cell"], Setting(1))
-    cost = "" if setting.low is None else f" ({cost_of(setting):ends})"
-    near = best.get("indistinguishable_mb")
-    is_best, is_near = size == best["best_bucket_cap_mb"], f"{size:g}" in (near or "").split(", ")
-    row = SimpleNamespace(**cell)
-    note = f"{name}: {STEP.label} {STEP.cell(row)} ms, {interval_heading([cell['interval']])} {STEP.ends(row)},"
+    setting, row = settings.get(cell["cell"], UNDECIDED), SimpleNamespace(**cell)
+    is_best, is_near = size == best["best_bucket_cap_mb"], setting.may_be_best is True
+    note += f": {STEP.label} {STEP.cell(row)} ms, {interval_heading([cell['interval']])} {STEP.ends(row)},"
     note += f" n = {cell['num_launches']}/{cell['num_planned']}"
-    if best["num_buckets"] < 2:
-        note += "; no other size measured"
-    else:
-        above = f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB{cost}"
-        note += "; fastest" if is_best else above
-        is_undecided = near is None or setting.may_be_best is None
-        note += "; noise unknown" if is_undecided else "; within noise" if is_near and not is_best else ""
+    if not is_best and best["num_buckets"] > 1:
+        note += f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
+        note += "; undecided" if setting.low is None else f" ({cost_of(setting):ends})"
+    note += "; fastest" if is_best else "; within noise" if is_near else ""
     states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
     text = "0" if ratio == 0 else percent_number(ratio)
     return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)
 
 
 def section(data: ReportData) -> Section | None:
-    matrices, tables = bucket_matrices(data), bucket_tables(data.tables["percentiles"], data.device)
-    if not matrices and not tables:
+    matrices = bucket_matrices(data)
+    if not matrices:
         return None
-    content = {"matrices": matrices, "most_shown": MOST_MATRICES_SHOWN, "tables": tables}
-    content["ranks"] = ranks_word(data.device)
-    state = (plural(len(matrices) or len(tables), "table"), "quiet")
+    content = {"matrices": matrices, "most_shown": MOST_MATRICES_SHOWN, "ranks": ranks_word(data.device)}
+    state = (plural(len(matrices), "table"), "quiet")
     return Section("bucket", "Bucket size", template="settings.html.j2", content=content, state=state)
 
 
@@ -293,27 +241,28 @@ KINDS = (
         lead=(
             "Bucket size: equal within {equal}",
             "Bucket size: uncertain, up to {upper} slower",
-            "Bucket size: {best:g} MiB is best",
-            "Bucket size: best is one of {near:g} MiB",
-            "Bucket size: uncertain, one launch per cell",
+            "Bucket size: best is {best}",
+            "Bucket size: undecided, one launch per cell",
         ),
         parts=(
             "fastest: {fastest:g} MiB",
-            ("these are equal within {near_equal}", "these differ by up to {near_upper}"),
-            "for {num_agreeing} of {num} workloads",
-            "unknown for {num_untested} of {num_workloads:workload}: one launch",
-            "undecided: {undecided_mb:g} MiB (one launch)",
+            ("equal within {near_equal}", "uncertain, up to {near_upper} slower"),
+            "in {num_agreeing} of {num} workloads",
+            "undecided in {num_untested} of {num_workloads:workload}",
+            "undecided: {undecided_mb:g} MiB",
             (
-                "highest mean cost of {num_several} workloads: {worst_cost_ratio:number} ({worst_bucket_cap_mb:g} MiB)",
-                "{worst_bucket_cap_mb:g} MiB costs {worst_cost_ratio:number} ({worst_cost_ratio:ends})",
+                "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower, the highest mean of {num_several}"
+                " workloads",
+                "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower ({worst_cost_ratio:ends})",
             ),
             UNRELIABLE,
         ),
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
-        f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Predicted (cell drawer): √(s w o),"
-        " for s bytes of gradients, bandwidth w and overhead o per all-reduce. All calls then cost as much as the last"
-        " bucket, which cannot overlap with computation. The range covers the uncertainty of w and o alone.",
+        f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Undecided: one launch. Predicted"
+        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce. All calls then"
+        " cost as much as the last bucket, which cannot overlap with computation. The range covers the uncertainty of w"
+        " and o alone.",
     ),
     Kind(
         *("bucket_cost", RESULT),
@@ -328,7 +277,7 @@ KINDS = (
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the bucket sizes that may be best at the largest shape, and the highest cost if another shape has it."""
-    settings = defaultdict(lambda: Setting(1), settings_of(data.tables["settings"], "bucket_cap_mb"))
+    settings = defaultdict(lambda: UNDECIDED, settings_of(data.tables["settings"], "bucket_cap_mb"))
     rows = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), CELLS)
     groups = [sorted(cells, key=lambda cell: cell["step_s"]) for cells in grouped(rows, GROUP).values()]
     groups = [cells for cells in groups if len(cells) > 1]
@@ -339,15 +288,23 @@ def findings(data: ReportData) -> list[Finding]:
         chosen = headline_rows(data, chosen, lambda cells: {cell["cell"] for cell in cells})
         summary = _summary(chosen, settings)
         found.append(replace(summary, values=summary.values | unreliable(data, summary.cells)))
-    # Significant over all rows; the interval is of one, so that the highest of several cannot claim it.
-    costly = [(best, cell) for best, *others in groups for cell in others if is_costly(settings[cell["cell"]])]
-    best, worst = max(costly, key=lambda pair: settings[pair[1]["cell"]].cost, default=(None, None))
+    worst = _most_costly([cell for cells in groups for cell in cells], settings)
     if worst and worst["world_size"] != largest:
+        best = next(cells[0] for cells in groups if worst in cells)
         cells = (worst["cell"], best["cell"])
         values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": cost_of(settings[worst["cell"]])}
         words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
         found.append(Finding("bucket_cost", values, (of_cells("scaling", cells),), cells, "bucket", words))
     return found
+
+
+def _most_costly(cells: list[dict], settings: dict[str, Setting]) -> dict | None:
+    """Return the cell with the highest cost that is significant over all rows.
+
+    Its interval is of one row, so that the highest of several cannot claim it.
+    """
+    costly = [cell for cell in cells if is_costly(settings[cell["cell"]])]
+    return max(costly, key=lambda cell: settings[cell["cell"]].cost, default=None)
 
 
 def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
@@ -366,16 +323,15 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
     near = [[cell for cell in cells if not is_costly(settings[cell["cell"]])] for cells in tested]
     near = near or [cells[:1] for cells in groups]
     counts = Counter(size for cells in near for size in sizes(cells))
-    chosen = sorted(size for size, num in counts.items() if num == max(counts.values()))
+    num_best, every = max(counts.values()), [cell for cells in groups for cell in cells]
+    chosen = sorted(size for size, num in counts.items() if num == num_best)
     undecided = sizes(cell for cells in tested for cell in cells if is_undecided(cell))
     values = {"world_size": groups[0][0]["world_size"], "bucket_cap_mb": chosen}
-    values |= {"num_best": max(counts.values()), "num": len(near), "undecided_mb": undecided}
-    others = [cell for cells in groups for cell in cells if cell["bucket_cap_mb"] not in chosen]
-    costly = [cell for cell in others if is_costly(settings[cell["cell"]])]
-    if worst := max(costly, key=lambda cell: settings[cell["cell"]].cost, default=None):
+    values |= {"num_best": num_best, "num": len(near), "undecided_mb": undecided}
+    if worst := _most_costly([cell for cell in every if cell["bucket_cap_mb"] not in chosen], settings):
         values |= {"worst_bucket_cap_mb": worst["bucket_cap_mb"], "worst_cost_ratio": cost_of(settings[worst["cell"]])}
     words = {
-        "num_agreeing": values["num_best"] if values["num_best"] < len(near) else None,
+        "num_agreeing": num_best if num_best < len(near) else None,
         "num_several": len(near) if len(near) > 1 else None,
         "num_untested": len(groups) - len(tested) if tested else None,
         "num_workloads": len(groups),
@@ -385,11 +341,10 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
         words["fastest"] = chosen
     elif near == tested and not undecided:
         words |= cost
-    elif len(chosen) == 1:
-        words["best"] = chosen[0]
     else:
-        words |= {"near": chosen} | {f"near_{name}": text for name, text in cost.items()}
-    cells = tuple(cell["cell"] for group in groups for cell in group)
+        words["best"] = " or ".join(f"{size:g}" for size in chosen) + " MiB"
+        words |= {f"near_{name}": text for name, text in cost.items()} if len(chosen) > 1 else {}
+    cells = tuple(cell["cell"] for cell in every)
     return Finding("bucket", values, (of_cells("scaling", cells),), cells, "bucket", words)
 
 

@@ -19,8 +19,7 @@ from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import BUSBW, CALL
 from regatta.topics.base import ReportData, Topic
-from regatta.topics.scaling.figures import is_wide
-from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT
+from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT, is_wide
 
 NO_RECORD = ("not_measured", "not_started")
 
@@ -70,7 +69,7 @@ def square_without_value(name: str, cells: list[str], counts: Counter) -> Square
     bad = Counter({status: num for status, num in counts.items() if status != "skipped"})
     if not bad:
         return Square(MARKS["skipped"], None, "skipped", tuple(cells), "skipped")
-    is_missing = set(bad) <= set(NO_RECORD)
+    is_missing = set(bad) <= {"ok", *NO_RECORD}  # ok: without the value
     mark, state = (MARKS["not_measured"], "missing") if is_missing else (BAD_MARK, "failed")
     return Square(mark, None, state, tuple(cells), f"{name}: {_status_counts(bad)}")
 
@@ -96,7 +95,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
         rows = [measured[benchmark][cell] for cell in cells if cell in measured.get(benchmark, ())]
         text, level, what = f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements"
         if rows:
-            text, level, what = VALUES[benchmark][2](rows, data.names)
+            text, level, what = _value(rows, VALUES[benchmark][2], data.names)
         note = f"{subject}: {what}"
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
@@ -105,40 +104,30 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
     return square
 
 
-def _training(rows: list, names: dict[str, str]) -> SquareValue:
-    """Return the highest mean efficiency of the cells, else the highest throughput. rows: of scaling.csv.
+def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> SquareValue:
+    """Return the best value of the first column that is known. Cells with all their launches precede others.
 
-    Cells with all their launches precede others, as in the findings on scaling.
+    Findings on scaling and communication select alike.
     """
     rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
-    known = [row for row in rows if not is_unknown(row.efficiency_ratio)]
-    if not known:
-        best, note = _best(rows, THROUGHPUT, names)
-        return three(best.throughput_samples_per_s), None, f"{note}, without a baseline"
-    best, note = _best([row for row in known if row.cell != row.baseline] or known, EFFICIENCY, names)
-    ratio = float(best.efficiency_ratio)
+    column = next(one for one in columns if any(not is_unknown(getattr(row, one.name)) for row in rows))
+    rows = [row for row in rows if not is_unknown(getattr(row, column.name))]
+    if column is EFFICIENCY:
+        rows = [row for row in rows if row.cell != row.baseline] or rows
+    is_rate = column.better == "larger"
+    best = (max if is_rate else min)(rows, key=lambda row: getattr(row, column.name))
+    of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
+    note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
+    if column is not EFFICIENCY:
+        return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note
     if is_wide(best):
-        return f"{100 * ratio:.0f}?", None, f"uncertain efficiency {note}"
-    return f"{100 * ratio:.0f}", ratio, f"efficiency {note}"
+        return f"{shown:.0f}?", None, f"uncertain {note}"
+    return f"{shown:.0f}", float(best.efficiency_ratio), note
 
 
-def _collective(rows: list, names: dict[str, str]) -> SquareValue:
-    """Return the highest bus bandwidth, else the lowest time per call, as the summary. rows: of collectives.csv."""
-    rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
-    if known := [row for row in rows if not is_unknown(row.busbw_gb_per_s)]:
-        best, note = _best(known, BUSBW, names)
-        return f"{three(best.busbw_gb_per_s)} GB/s", None, f"bus bandwidth {note}"
-    best, note = _best(rows, CALL, names, min)
-    return f"{three(1e6 * best.time_s)} µs", None, f"time per call {note}"
-
-
-def _best(rows: list, column: Column, names: dict[str, str], pick: Callable = max) -> tuple:
-    """Return the row with the best value, and this value with its cell, and of how many cells it is the best."""
-    best = pick(rows, key=lambda row: getattr(row, column.name))
-    of_several = f"{'highest' if pick is max else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
-    return best, f"{Value.of(best, column)}, {of_several}{names[best.cell]}"
-
-
-# By benchmark: table, its time, and the value of some of its rows.
-VALUES = {"train_step": ("scaling", "step_s", _training), "collective": ("collectives", "time_s", _collective)}
+# By benchmark: table, its time, and the numbers of which the first known one counts.
+VALUES = {
+    "train_step": ("scaling", "step_s", (EFFICIENCY, THROUGHPUT)),
+    "collective": ("collectives", "time_s", (BUSBW, CALL)),
+}
 TOPIC = Topic("matrix", "Status and efficiency", section=section)

@@ -20,10 +20,9 @@ from regatta.topics.fits.least_squares import (
     LogFit,
     fit_sum,
     half_widths,
+    interval,
     interval_kind,
-    percentile_ends,
     refit,
-    wider,
 )
 
 MIN_SIZES = 5
@@ -34,6 +33,7 @@ MAX_EXTRAPOLATION = 2
 LATENCY, SQRT, BANDWIDTH = 0, 1, 2  # terms
 WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
 
+Numbers = float | pd.Series
 LIBRARY = "torch"  # the algorithm of the communication library; imported tools have none
 MODEL = ("operation", "algorithm", "dtype", *SHAPE_COLUMNS)
 PARAMETER = {
@@ -116,9 +116,7 @@ def _curve(cells: list[dict], launches: LaunchValues) -> Curve:
         pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
         by_repeat.append({int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)})
     repeats = sorted(set.intersection(*map(set, by_repeat))) if by_repeat else []
-    whole = np.array([[values[repeat] for values in by_repeat] for repeat in repeats]).reshape(
-        len(repeats), len(by_repeat)
-    )
+    whole = np.array([[values[repeat] for values in by_repeat] for repeat in repeats])
     sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
     return Curve(sizes, seconds, whole)
 
@@ -134,26 +132,29 @@ def _model(curve: Curve) -> dict:
     if distinct[-1] < MIN_RANGE * distinct[0]:
         factor = three(distinct[-1] / distinct[0])
         return row | {"refusal": f"largest / smallest size is {factor}; a fit needs at least {MIN_RANGE}"}
-    form, fit, (*intervals, kind), left_out = _best_form(curve)
+    form, fit, (low, high, kind), left_out = _best_form(curve)
     if refusal := _misses(curve, fit):
         return row | {"refusal": refusal}
-    values, low, high = ({term: column[i] for i, term in enumerate(form)} for column in (fit.parameters, *intervals))
-    problems = {term: _unknown(term, curve, values[term], low[term], high[term]) for term in WITHOUT_SQRT}
+    ends = dict(zip(form, np.transpose([fit.parameters, low, high]), strict=True))
+    problems = {term: _unknown(term, curve, *ends[term]) for term in WITHOUT_SQRT}
     left_out += [problem for problem in problems.values() if problem]
     if all(problems.values()):
         return row | {"refusal": "latency and bandwidth are not identifiable: " + "; ".join(problems.values())}
     row |= {"interval": kind, "left_out": "; ".join(left_out) or None}
     row |= {"max_residual_ratio": fit.max_ratio, "rms_log_residual": fit.rms}
-    for term, columns in _columns(values, low, high).items():
-        row |= {} if problems.get(term) else columns
+    for term, numbers in ends.items():
+        if term == BANDWIDTH:  # the parameter is seconds per byte, so its ends swap
+            numbers = [1 / (seconds * BYTES_PER_GB) if seconds else None for seconds in numbers[[0, 2, 1]]]
+        row |= {} if problems.get(term) else dict(zip(PARAMETERS[term].names, numbers, strict=True))
     if not any(problems.values()):
-        row["half_bandwidth_bytes"] = half_bandwidth(values[LATENCY], values.get(SQRT, 0.0), 1 / values[BANDWIDTH])
+        sqrt_c = ends[SQRT][0] if SQRT in ends else 0.0
+        row["half_bandwidth_bytes"] = half_bandwidth(ends[LATENCY][0], sqrt_c, 1 / ends[BANDWIDTH][0])
     return row
 
 
-def half_bandwidth(latency_a: float, sqrt_c: float, bytes_per_s: float) -> float:
+def half_bandwidth(latency_a: Numbers, sqrt_c: Numbers, bytes_per_s: Numbers) -> Numbers:
     """Return the S with S/T(S) = B/2, where S/B = a + c sqrt(S). It rises with each parameter; without c it is a B."""
-    root = (sqrt_c + math.sqrt(sqrt_c**2 + 4 * latency_a / bytes_per_s)) / 2
+    root = (sqrt_c + np.sqrt(sqrt_c**2 + 4 * latency_a / bytes_per_s)) / 2
     return (bytes_per_s * root) ** 2
 
 
@@ -174,23 +175,17 @@ def _best_form(curve: Curve) -> tuple[tuple[int, ...], LogFit, tuple[np.ndarray,
 
 
 def _intervals(curve: Curve, form: tuple[int, ...], fit: LogFit) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return the ends of the wider interval, over launches or from the residuals, and which it is."""
-    terms = curve.terms[:, form]
+    """Return the ends of the wider interval, over launches or from the residuals, and which it is.
+
+    Resampled: launches that measured all sizes, or the launches if they are few.
+    """
+    terms, others = curve.terms[:, form], curve.launches
+    if interval_kind([len(others)]) == "interval":
+        draws = np.random.default_rng(BOOTSTRAP_SEED).integers(len(others), size=(NUM_RESAMPLES, len(others)))
+        others = np.exp(np.mean(np.log(others[draws]), axis=1))
+    found = refit(fit, terms, curve.seconds, others) if len(others) > 1 else fit.parameters[None]
     reach = half_widths(fit, terms, curve.seconds, np.eye(len(form)))
-    residuals, kind = (fit.parameters - reach, fit.parameters + reach), interval_kind([len(curve.launches)])
-    if len(curve.launches) < 2:
-        return wider((fit.parameters, fit.parameters), residuals, kind)
-    found = refit(fit, terms, curve.seconds, _resampled(curve.launches))
-    return wider(percentile_ends(found, kind), residuals, kind)
-
-
-def _resampled(launches: np.ndarray) -> np.ndarray:
-    """Return resampled launches, (resamples, sizes), or the launches if few. A launch measures all sizes."""
-    if interval_kind([len(launches)]) != "interval":
-        return launches
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    draws = launches[rng.integers(len(launches), size=(NUM_RESAMPLES, len(launches)))]
-    return np.exp(np.mean(np.log(draws), axis=1))
+    return interval(fit.parameters, reach, found, [len(curve.launches)])
 
 
 def _misses(curve: Curve, fit: LogFit) -> str | None:
@@ -216,20 +211,10 @@ def _unknown(term: int, curve: Curve, value: float, low: float, high: float) -> 
     share = value * curve.terms[at, term] / curve.seconds[at]
     if share * MAX_EXTRAPOLATION < 1:
         return f"{name}: not identifiable, only {percent(float(share))} % of the time at {size(int(curve.sizes[at]))}"
-    if high > MAX_FACTOR * low:
-        return f"{name}: {_why_unknown(low, high)}"
-    return None
+    return f"{name}: {_why_unknown(low, high)}" if high > MAX_FACTOR * low else None
 
 
 def _why_unknown(low: float, high: float) -> str:
     if low <= 0 or math.isinf(high):
         return "not identifiable from these sizes"
     return f"interval spans a factor of {three(high / low)}"
-
-
-def _columns(values: dict, low: dict, high: dict) -> dict[int, dict]:
-    """Return the columns of each term. The third parameter is seconds per byte, so its ends swap."""
-    numbers = {term: [found[term] for found in (values, low, high)] for term in values}
-    seconds_per_gb = [found[BANDWIDTH] * BYTES_PER_GB for found in (values, high, low)]
-    numbers[BANDWIDTH] = [1 / seconds if seconds else None for seconds in seconds_per_gb]
-    return {term: dict(zip(PARAMETERS[term].names, numbers[term], strict=True)) for term in numbers}

@@ -1,4 +1,4 @@
-"""Fit a time as a sum of non-negative terms: what the communication model and the scaling models have in common.
+"""Fit a time as a sum of non-negative terms: what latency-bandwidth and scaling models have in common.
 
 Both are linear in their parameters: a + c sqrt(S) + S/B, and T(1) (1 + sigma (n-1) + kappa n (n-1)). Residuals are
 logarithms of model over value, so that a microsecond counts as much as a second; the loss is robust against outliers.
@@ -6,6 +6,7 @@ Arrays: terms (points, parameters), values (points,).
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,15 +117,20 @@ def interval_kind(num_launches: list[int]) -> str:
     return "interval" if min(num_launches) >= MIN_LAUNCHES_BOOTSTRAP else "range"
 
 
-def percentile_ends(values: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 95 % interval of resampled quantities, (resamples, quantities), or the range of few launches."""
+def interval(
+    values: np.ndarray, reach: np.ndarray, resampled: np.ndarray, num_launches: list[int]
+) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return the ends of the wider interval, over launches or from the residuals, and which it is.
+
+    reach: half widths of that from the residuals. resampled: (resamples, quantities); few launches give a range.
+    """
+    kind = interval_kind(num_launches)
     tail = 100 * (1 - CONFIDENCE) / 2 if kind == "interval" else 0
-    low, high = np.percentile(values, [tail, 100 - tail], axis=0)
-    return low, high
+    return wider(np.percentile(resampled, [tail, 100 - tail], axis=0), (values - reach, values + reach), kind)
 
 
 def wider(
-    launches: tuple[np.ndarray, np.ndarray], residuals: tuple[np.ndarray, np.ndarray], kind: str
+    launches: Sequence[np.ndarray], residuals: Sequence[np.ndarray], kind: str
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Return the outer ends of both intervals, at least 0, and which they are.
 

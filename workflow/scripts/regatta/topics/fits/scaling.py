@@ -22,11 +22,10 @@ from regatta.topics.fits.least_squares import (
     LogFit,
     fit_sum,
     half_widths,
+    interval,
     interval_kind,
     lack_of_fit,
-    percentile_ends,
     refit,
-    wider,
 )
 
 NUM_TERMS = {"amdahl": 2, "usl": 3}
@@ -143,7 +142,7 @@ def _model(points: Points) -> dict:
     models = [model for model in NUM_TERMS if num >= MIN_SIZES[model]]
     fits = {model: fit_sum(_terms(points.sizes, model), points.seconds) for model in models}
     lacks = {model: lack_of_fit(_terms(points.sizes, model), points.launches) for model in models}
-    problems = {m: _problem(m, points, fits[m]) or _misfit(m, points, fits[m], lacks[m]) for m in models}
+    problems = {model: _problem(model, points, fits[model], lacks[model]) for model in models}
     fitting = [model for model in models if problems[model] is None]
     if not fitting:
         return row | {"refusal": "; ".join(problems.values())}
@@ -169,8 +168,11 @@ def _super_linear(points: Points) -> str | None:
     )
 
 
-def _problem(model: str, points: Points, fit: LogFit) -> str | None:
-    """Return why a model does not fit; None if it is within NOISE or within the launches at every size."""
+def _problem(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
+    """Return why a model does not fit; None if it is within NOISE or within the launches at every size.
+
+    Its residuals must not be systematic, which needs two launches of a size.
+    """
     name, shares = NAMES[model], fit.parameters / fit.parameters[0] if fit.parameters[0] else np.array([1, np.inf])
     if shares[1] > 1:
         return f"{name} implies a serial fraction of {three(float(shares[1]))}, above 1"
@@ -178,22 +180,16 @@ def _problem(model: str, points: Points, fit: LogFit) -> str | None:
         return f"{name} reduces to Amdahl's law (kappa = 0)"
     away = np.exp(np.abs(fit.log_residuals)) - 1
     predicted = points.seconds * np.exp(fit.log_residuals)
-    is_inside = (away <= NOISE) | ((predicted >= points.low) & (predicted <= points.high))
-    if is_inside.all():
-        return None
-    at = int(np.where(is_inside, 0, away).argmax())
-    where = plural(int(points.sizes[at]), "rank")
-    return f"{name} deviates by {percent(float(away[at]))} % at {where}, beyond noise"
-
-
-def _misfit(model: str, points: Points, fit: LogFit, lack: LackOfFit | None) -> str | None:
-    """Return why the residuals of a model are systematic; None if they are not, or without two launches of any size."""
+    away[(away <= NOISE) | ((predicted >= points.low) & (predicted <= points.high))] = 0
+    if away.any():
+        where = plural(int(points.sizes[away.argmax()]), "rank")
+        return f"{name} deviates by {percent(float(away.max()))} % at {where}, beyond noise"
     if lack is None or lack.p_value >= LACK_P or fit.max_ratio <= LEAST_MISFIT:
         return None
     signs = " ".join("+" if residual > 0 else "-" for residual in fit.log_residuals)
     sizes = ", ".join(str(int(n)) for n in points.sizes)
     return (
-        f"{NAMES[model]} has systematic residuals (lack of fit, p < {LACK_P:g}): {signs} at {sizes} ranks, up to"
+        f"{name} has systematic residuals (lack of fit, p < {LACK_P:g}): {signs} at {sizes} ranks, up to"
         f" {percent(fit.max_ratio)} %; launches vary by {percent(lack.scatter)} %"
     )
 
@@ -240,8 +236,7 @@ def _intervals(model: str, points: Points, fit: LogFit, beyond: int) -> tuple[np
     values, gradients = _derived(fit.parameters[None], model, beyond)
     resampled, _ = _derived(np.vstack([fit.parameters, others[others[:, 0] > 0]]), model, beyond)
     reach = half_widths(fit, terms, points.seconds, gradients)
-    kind = interval_kind([len(values) for values in points.launches])
-    lows, highs, kind = wider(percentile_ends(resampled, kind), (values[0] - reach, values[0] + reach), kind)
+    lows, highs, kind = interval(values[0], reach, resampled, [len(of) for of in points.launches])
     reach = half_widths(fit, terms, points.seconds, gradients, LEAST_MISFIT)[1]
     lows[1], highs[1] = max(min(lows[1], values[0, 1] - reach), 0), max(highs[1], values[0, 1] + reach)
     return values[0], lows, highs, kind
@@ -277,7 +272,5 @@ def _resampled(launches: list[np.ndarray]) -> np.ndarray:
     if is_range and math.prod(map(len, launches)) <= NUM_RESAMPLES:
         return np.array(list(itertools.product(*launches)))
     rng = np.random.default_rng(BOOTSTRAP_SEED)
-    if is_range:
-        return np.stack([values[rng.integers(len(values), size=NUM_RESAMPLES)] for values in launches], axis=1)
-    draws = [values[rng.integers(len(values), size=(NUM_RESAMPLES, len(values)))] for values in launches]
-    return np.stack([np.exp(np.mean(np.log(draw), axis=1)) for draw in draws], axis=1)
+    draws = [rng.integers(len(of), size=(NUM_RESAMPLES, 1 if is_range else len(of))) for of in launches]
+    return np.exp(np.stack([np.log(of[draw]).mean(axis=1) for of, draw in zip(launches, draws, strict=True)], axis=1))

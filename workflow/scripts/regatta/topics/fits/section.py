@@ -4,7 +4,6 @@ The page has the parameters of accepted models; the cell drawer states why a cur
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 import pandas as pd
 
@@ -14,44 +13,32 @@ from regatta.kit.columns import TEXT, Column
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names, size_text
-from regatta.topics.bandwidth import BUS_FACTOR, BYTES_PER_GB
+from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.fits import collectives, scaling
 
 NAME = Column("name", "configuration", TEXT)
-BUS_BANDWIDTH = Column("busbw_gb_per_s", "B as bus bandwidth", better="larger")
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
+MODELS = {"communication_models": "Latency\N{EN DASH}bandwidth models", "scaling_models": "Scaling models"}
+SHOWN = {  # benchmark, columns and order of each table
+    "scaling_models": (
+        *("train_step", scaling.SCALING_MODELS.of_table("laws")),
+        ["max_world_size", "extrapolated_samples_per_s"],
+    ),
+    "communication_models": ("collective", collectives.COMMUNICATION_MODELS.of_table("models"), ["world_size"]),
+}
 SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
-def scaling_table(models: pd.DataFrame) -> Table | None:
-    """Return the accepted scaling laws, those of most ranks first; None without any."""
-    rows = models[models["scaling_model"].notna()]
-    rows = rows.sort_values(["max_world_size", "extrapolated_samples_per_s"], ascending=False, kind="stable")
-    rows = rows.assign(prediction_interval="interval")
-    columns = scaling.SCALING_MODELS.of_table("laws")
-    return _table("Scaling models", columns, rows, models, "train_step", "scaling_models")
-
-
-def communication_table(models: pd.DataFrame) -> Table | None:
-    """Return the accepted communication models, those of most ranks first; None without any."""
-    rows = models[models["refusal"].isna()].sort_values("world_size", ascending=False, kind="stable")
-    factors = [BUS_FACTOR.get(operation) for operation in rows["operation"]]  # unknown for operations of other tools
-    factors = [factor and factor(n) for factor, n in zip(factors, rows["world_size"], strict=True)]
-    rows = rows.assign(busbw_gb_per_s=rows["bandwidth_b_gb_per_s"] * pd.array(factors, dtype="Float64"))
-    columns = (*collectives.COMMUNICATION_MODELS.of_table("models"), BUS_BANDWIDTH)
-    title = "Latency\N{EN DASH}bandwidth models"
-    return _table(title, columns, rows, models, "collective", "communication_models")
-
-
-def _table(
-    title: str, columns: Sequence[Column], rows: pd.DataFrame, models: pd.DataFrame, benchmark: str, source: str
-) -> Table | None:
+def model_table(table: str, models: pd.DataFrame) -> Table | None:
+    """Return the accepted models of a table, those of most ranks first; None without any."""
+    benchmark, columns, order = SHOWN[table]
+    rows = models[models["max_residual_ratio"].notna()].sort_values(order, ascending=False, kind="stable")
     if rows.empty:
         return None
-    title += f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else ""
-    named = named_rows(rows.head(MOST_ROWS), models, benchmark)
-    return Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (source,))
+    title = MODELS[table] + (f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else "")
+    named = named_rows(rows.head(MOST_ROWS), models, benchmark).assign(prediction_interval="interval")
+    return Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
 
 
 def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd.DataFrame:
@@ -61,14 +48,12 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 
 def section(data: ReportData) -> Section:
-    of_calls, of_steps = data.tables["communication_models"], data.tables["scaling_models"]
-    shown = tuple(filter(None, (scaling_table(of_steps), communication_table(of_calls))))
+    shown = tuple(filter(None, (model_table(name, data.tables[name]) for name in SHOWN)))
     lead = "If a curve has no model or no prediction, the drawer of its cells gives the reason." if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
-MODELS = {"communication_models": "Communication models", "scaling_models": "Scaling models"}
-REASONS = {  # of rejections, by a part of the text in the column `refusal`
+REASONS = {  # why there is no model, by a part of the text in the column `refusal`
     "a fit needs": "too few sizes",
     "super-linear": "super-linear",
     "not identifiable": "parameters not identifiable",
@@ -80,7 +65,7 @@ KINDS = (
     Kind(
         *("crossover_size", RESULT),
         lead="{name}: latency-bound below {size} (fixed cost {latency} per call), bandwidth-bound above.",
-        term="Communication model",
+        term="Latency\N{EN DASH}bandwidth model",
         help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
         " Messages below the size at which algbw is B/2 are latency-bound; its range has the low, then the high ends of"
         " all parameters. Stacks whose ranges overlap share one. Parameters that are not identifiable are omitted."
@@ -101,21 +86,22 @@ KINDS = (
         " reach twice the largest n, and need 4 sizes. Their interval is the union of those of both laws, at most"
         f" {100 * scaling.MAX_PREDICTION_ERROR:g} % away.",
     ),
-    Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves:curve} rejected.", ("Reasons: {listed}.",)),
+    Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves} curves have no model.", ("Reasons: {listed}.",)),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the latency/bandwidth crossover of each operation, the scaling law, and the number of rejected fits."""
-    rejected = {name: data.tables[name][data.tables[name]["max_residual_ratio"].isna()] for name in MODELS}
-    if all(len(rows) == len(data.tables[name]) for name, rows in rejected.items()):
+    """Return the latency/bandwidth crossover of each operation, the scaling law, and how many curves have no model."""
+    tables = {name: data.tables[name] for name in MODELS}
+    rejected = {name: table[table["max_residual_ratio"].isna()] for name, table in tables.items()}
+    if all(len(rejected[name]) == len(table) for name, table in tables.items()):
         return []  # no section
     found = [*crossover_sizes(data), *_scaling_law(data)]
     for name, rows in rejected.items():
+        reasons = Counter(next(REASONS[part] for part in REASONS if part in text) for text in rows["refusal"])
+        values = {"num": len(rows), "num_curves": len(tables[name]), "reasons": dict(reasons)}
+        words = {"what": MODELS[name], "listed": [f"{why} ({num})" for why, num in reasons.items()]}
         if len(rows):
-            reasons = [next(REASONS[part] for part in REASONS if part in text) for text in rows["refusal"]]
-            values = {"num": len(rows), "num_curves": len(data.tables[name]), "reasons": dict(Counter(reasons))}
-            words = {"what": MODELS[name], "listed": [f"{why} ({n})" for why, n in values["reasons"].items()]}
             found.append(Finding("rejected_fits", values, (of_rows(name, rows),), anchor="models", words=words))
     return found
 
@@ -127,20 +113,14 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
     """
     models = data.tables["communication_models"]
     is_library = models["algorithm"].fillna(collectives.LIBRARY) == collectives.LIBRARY
-    known = models[models["half_bandwidth_bytes"].notna() & is_library]
-    found = []
+    known, found = models[models["half_bandwidth_bytes"].notna() & is_library].copy(), []
+    for end, name in ((1, "low_bytes"), (2, "high_bytes")):
+        a, c, rate = (known[column.names[end]].astype(float).fillna(0) for column in collectives.PARAMETERS)
+        known[name] = collectives.half_bandwidth(a, c, rate * BYTES_PER_GB)
     for _, rows in known.groupby("operation", sort=False):
         places = list(zip(rows["world_size"], rows["nodes"], rows["gpus_per_node"], strict=True))
         rows = rows[[place == max(places) for place in places]]
-        ends = [
-            [
-                collectives.half_bandwidth(a, 0.0 if is_unknown(c) else c, rate * BYTES_PER_GB)
-                for a, c, rate in rows[[column.names[end] for column in collectives.PARAMETERS]].itertuples(index=False)
-            ]
-            for end in (1, 2)
-        ]
-        rows = rows.assign(low_bytes=ends[0], high_bytes=ends[1])
-        is_one = max(ends[0]) <= min(ends[1])
+        is_one = rows["low_bytes"].max() <= rows["high_bytes"].min()
         names = cell_names(rows.to_dict("records"), "collective")
         for part, name in zip([rows] if is_one else [rows.loc[[at]] for at in rows.index], names, strict=False):
             found.append(_crossover(part, name, () if is_one else ("dtype", *PLACE)))
@@ -149,8 +129,7 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
 
 def _crossover(rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
     """Return the crossover of some curves, from the lowest to the highest end of all. fields: named, besides shape."""
-    first = rows.iloc[0]
-    values = {"operation": first["operation"], "world_size": int(first["world_size"]), "num": len(rows)}
+    values = {"operation": rows["operation"].iloc[0], "world_size": int(rows["world_size"].iloc[0]), "num": len(rows)}
     values |= {"stacks": sorted(set(rows["stack"]))}
     values |= {"low_bytes": float(rows["low_bytes"].min()), "high_bytes": float(rows["high_bytes"].max())}
     values |= {"low_s": float(rows["latency_a_low_s"].min()), "high_s": float(rows["latency_a_high_s"].max())}

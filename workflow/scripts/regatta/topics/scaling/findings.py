@@ -1,18 +1,30 @@
 """Findings on scaling: the efficiency of each workload and stack at its largest shape, and where the loss goes."""
 
-import pandas as pd
+from dataclasses import replace
 
 from regatta.core.benchmarks import axes_of
+from regatta.core.moderation import CONFIDENCE
 from regatta.core.names import PLACE, SEPARATOR, CellName
-from regatta.core.text import is_unknown, natural, ranks_word
+from regatta.core.text import is_unknown, natural, ranks_word, shape
+from regatta.core.verdicts import Verdict
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
-from regatta.topics.base import UNRELIABLE, ReportData, headline_rows, once_per_report, unreliable
+from regatta.report.rows import Row, table_rows
+from regatta.topics.base import UNRELIABLE, ReportData, cells_of, headline_rows, once_per_report, unreliable
 from regatta.topics.comparison.tables import times_by_cell
-from regatta.topics.scaling.figures import Threads, best_of_largest, candidates, is_wide
-from regatta.topics.scaling.tables import EFFICIENCY, EXCELLENT, GOOD, PARTS, THROUGHPUT, WIDE_RATIO, is_baseline
-from regatta.topics.settings import FASTEST, Setting, compare_settings, fastest_values
+from regatta.topics.scaling.figures import candidates, fastest
+from regatta.topics.scaling.tables import (
+    EFFICIENCY,
+    PARTS,
+    THROUGHPUT,
+    WIDE_RATIO,
+    BaselineLookup,
+    compare_steps,
+    is_baseline,
+    is_wide,
+)
+from regatta.topics.settings import FASTEST, compare_settings, fastest_values
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
@@ -22,14 +34,14 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "Scaling efficiency on {world_size} {ranks}: {lowest_ratio:number} ({lowest}, {lowest_ratio:ends})"
-            " to {highest_ratio:number} ({highest}, {highest_ratio:ends})",
+            "Scaling efficiency on {world_size} {ranks}: {lowest_ratio:number} ({lowest})"
+            " to {highest_ratio:number} ({highest})",
             "Scaling efficiency on {world_size} {ranks}: {lowest_ratio}",
-            "Scaling efficiency on {world_size} {ranks}: uncertain",
+            "Scaling efficiency on {world_size} {ranks}: {unknown}",
         ),
         parts=(
             "losses: {losses} points",
-            "uncertain, more launches are needed: {uncertain}",
+            "more launches are needed: {open}",
             "baseline suspect, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
             "{sharing} share the cores of a host",
@@ -48,11 +60,10 @@ KINDS = (
         parts=("Losses: {losses} points.", *FASTEST),
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell. It is the product of DDP, X(1) / X_none(1),"
-        " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Above"
-        f" {EXCELLENT:.1f} excellent, above {GOOD:.1f} good, else poor. If the range spans a limit, all grades in it"
-        f" are shown; if it is wider than {100 * WIDE_RATIO:g} % of the efficiency, uncertain. No grade with one"
-        " launch, or if the number of threads per rank differs from the baseline's. Points in figures: one launch /"
-        " median of the baseline. Within noise: multiple comparisons with the best do not exclude it (95 %).",
+        " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"
+        " are named if the interval of their factor excludes 1. Uncertain: the interval is wider than"
+        f" {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch / mean of the baseline. Within"
+        " noise: multiple comparisons with the best do not exclude it (95 %).",
     ),
     Kind(
         *("efficiency_uncertain", RESULT),
@@ -86,25 +97,57 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 @once_per_report
-def workloads(data: ReportData) -> list[pd.DataFrame]:
+def workloads(data: ReportData) -> list[list[Row]]:
     """Return the rows of scaling.csv of each workload and stack."""
     groups = data.tables["scaling"].groupby([*WORKLOAD, "stack", "backend"], dropna=False, sort=True)
-    return [rows for _, rows in groups]
+    return [table_rows(rows) for _, rows in groups]
 
 
 @once_per_report
 def efficiency_findings(data: ReportData) -> list[Finding]:
     """Return the efficiency of the fastest cell at the largest shape of each workload and stack that has one.
 
-    near: the cells that may be faster (`compare_settings`). num_undecided: those with too few launches.
+    near: the cells that may be faster (`compare_settings`). num_undecided: those with too few launches. noise: the
+    parts of the loss whose factor may be 1.
     """
-    scaling, threads = data.tables["scaling"], threads_by_shape(data.campaign, data.headers)
-    known = [rows[rows["cell"] != rows["baseline"]].dropna(subset="efficiency_ratio") for rows in workloads(data)]
-    known = [rows for rows in known if len(rows)]
-    cells = [candidates(rows)["cell"].tolist() for rows in known]
-    groups = {cell: "train_step" for of_workload in cells for cell in of_workload}
-    settings = compare_settings(cells, times_by_cell(data.measurements), groups)
-    return [_efficiency(rows, scaling, threads, data, settings) for rows in known]
+    known = [[row for row in rows if _has_efficiency(row)] for rows in workloads(data)]
+    known = [candidates(rows) for rows in known if rows]
+    cells, best = [[row.cell for row in rows] for rows in known], [fastest(rows) for rows in known]
+    times, lookup = times_by_cell(data.measurements), BaselineLookup(cells_of(data.campaign, "train_step"))
+    settings = compare_settings(cells, times, {cell: "train_step" for of in cells for cell in of})
+    parts = [lookup.parts(lookup.specs[row.cell]) for row in best]
+    factors = compare_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
+    found = []
+    for row, compared, pairs in zip(best, cells, parts, strict=True):
+        name, value, losses = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_of(row)
+        noise = [part for part, pair in pairs.items() if pair in factors and _may_be_noise(factors[pair])]
+        values = {
+            "name": SEPARATOR.join((_workload(name), f"{name.parts['shape']} {name.ranks}")),
+            "efficiency": value,
+            "baseline": data.names[row.baseline],
+            "losses_ratio": losses,
+            "noise": noise,
+            **fastest_values(row.cell, compared, settings, data.cell_names),
+            "world_size": int(row.world_size),
+        }
+        kind, is_suspect = "efficiency", (value.low if is_wide(row) else value.estimate) > SUSPECT_RATIO
+        if is_suspect or is_wide(row):
+            kind = "baseline_suspect" if is_suspect else "efficiency_uncertain"
+        words = {"losses": _ranges_of_losses([{part: losses[part] for part in losses if part not in noise}])}
+        sources = (of_cells("scaling", [row.cell, row.baseline, *compared]),)
+        anchor = "warnings" if is_suspect else ""
+        found.append(Finding(kind, values, sources, (row.cell, row.baseline), anchor, words))
+    return found
+
+
+def _has_efficiency(row: Row) -> bool:
+    return not is_baseline(row) and not is_unknown(row.efficiency_ratio)
+
+
+def _may_be_noise(factor: Verdict) -> bool:
+    """Return whether a factor may be 1: its interval has 1, or it is not significant among those of all workloads."""
+    low, high, p = factor.ratio.low, factor.ratio.high, factor.p_adjusted or 0
+    return low is not None and (low <= 1 <= high or p > 1 - CONFIDENCE)
 
 
 def _throughputs(data: ReportData) -> list[Finding]:
@@ -112,42 +155,16 @@ def _throughputs(data: ReportData) -> list[Finding]:
 
     Workloads are not compared.
     """
-    highest = [best_of_largest(rows) for rows in workloads(data) if rows["step_s"].notna().any()]
+    highest = [fastest(rows) for rows in workloads(data) if candidates(rows)]
     most = max((row.world_size for row in highest), default=0)
-    largest = [row for row in highest if row.world_size == most]
-    found = []
-    for row in sorted(highest, key=lambda row: row not in largest)[:MOST_THROUGHPUTS]:
+    num_largest, found = sum(row.world_size == most for row in highest), []
+    for row in sorted(highest, key=lambda row: row.world_size != most)[:MOST_THROUGHPUTS]:
         values = {"world_size": int(row.world_size), THROUGHPUT.name: Value.of(row, THROUGHPUT)}
         words = {"missing": "result besides baselines" if is_baseline(row) else "baseline was measured"}
-        words |= {"name": data.names[row.cell], "num_workloads": len(largest) if len(largest) > 1 else None}
+        words |= {"name": data.names[row.cell], "num_workloads": num_largest if num_largest > 1 else None}
         kind = "throughput" if found else "best_throughput"
         found.append(Finding(kind, values, (of_cells("scaling", [row.cell]),), (row.cell,), words=words))
     return found
-
-
-def _efficiency(
-    rows: pd.DataFrame, scaling: pd.DataFrame, threads: Threads, data: ReportData, settings: dict[str, Setting]
-) -> Finding:
-    best, chosen = best_of_largest(rows), candidates(rows)
-    base = scaling.iloc[(scaling["cell"] == best.baseline).to_numpy().argmax()]
-    places = {(int(row.nodes), int(row.gpus_per_node)) for row in (best, base)}
-    own_threads = {place: tuple(sorted(threads[place])) for place in sorted(places) if place in threads}
-    name, value, losses = data.cell_names[best.cell], Value.of(best, EFFICIENCY), losses_of(best)
-    values = {
-        "name": SEPARATOR.join((_workload(name), f"{name.parts['shape']} {name.ranks}")),
-        "efficiency": value,
-        "baseline": data.names[best.baseline],
-        "losses_ratio": losses,
-        **fastest_values(best.cell, chosen["cell"].tolist(), settings, data.cell_names),
-        "threads": own_threads if len(set(own_threads.values())) > 1 else {},
-        "world_size": int(best.world_size),
-    }
-    words = {"losses": _ranges_of_losses([losses])}
-    sources = (of_cells("scaling", [best.cell, best.baseline, *chosen["cell"]]),)
-    if (value.low if is_wide(best) else value.estimate) > SUSPECT_RATIO:
-        return Finding("baseline_suspect", values, sources, (best.cell, best.baseline), "warnings", words)
-    kind = "efficiency_uncertain" if is_wide(best) else "efficiency"
-    return Finding(kind, values, sources, (best.cell, best.baseline), words=words)
 
 
 def _workload(name: CellName) -> str:
@@ -155,7 +172,7 @@ def _workload(name: CellName) -> str:
     return name.say("subject", *name.settings, *PLACE, always=("subject",))
 
 
-def losses_of(row: object) -> dict[str, float]:
+def losses_of(row: Row) -> dict[str, float]:
     """Return by part the share of the ideal that it loses, without parts that the shape does not have.
 
     With the factors f1 (DDP), f2 (intra-node) and f3 (inter-node): 1 - f1, f1 (1 - f2), f1 f2 (1 - f3).
@@ -189,35 +206,54 @@ def loss_rows(data: ReportData) -> list[dict]:
 def _summary(data: ReportData) -> Finding:
     """Return the ends of the efficiencies at the largest size, and where most is lost.
 
-    An end has an interval or range: one launch cannot say how far it is off. A suspect baseline makes no end.
+    An end has an interval or range: one launch cannot say how far it is off. Ends of several are stated without it,
+    since it ignores that they were selected. A suspect baseline makes no end. Losses that may be noise are left out.
     """
     found = headline_rows(data, efficiency_findings(data), lambda finding: finding.cells)
     largest = max(finding.values["world_size"] for finding in found)
-    found = sorted(
-        (finding for finding in found if finding.values["world_size"] == largest),
-        key=lambda finding: finding.values["efficiency"].estimate,
-    )
+    found = [finding for finding in found if finding.values["world_size"] == largest]
+    found.sort(key=lambda finding: finding.values["efficiency"].estimate)
     names = {finding.cells[0]: _workload(data.cell_names[finding.cells[0]]) for finding in found}
-    ends = [f for f in found if f.kind == "efficiency" and f.values["efficiency"].low is not None]
-    known = {row["cell"]: {part: loss for part, loss in row["losses"] if loss is not None} for row in loss_rows(data)}
-    known = {f.cells[0]: known[f.cells[0]] for f in ends if f.cells[0] in known}
+    groups = {name: [one for one in found if _certainty(one) == name] for name in map(_certainty, found)}
+    ends, summed, known = groups.get("certain", []), {row["cell"] for row in loss_rows(data)}, {}
+    for end in (one for one in ends if one.cells[0] in summed):
+        losses, noise = end.values["losses_ratio"], end.values["noise"]
+        known[end.cells[0]] = {part: loss for part, loss in losses.items() if part not in noise}
     lost = {cell: max(losses, key=losses.get) for cell, losses in known.items() if max(losses.values(), default=0) > 0}
     missing, ranks = _without_result(data, largest), ranks_word(data.device)
     values = {"world_size": largest, "num_workloads": len(found), "without_result": missing}
     values |= {"largest_losses": lost, "largest_losses_ratio": {cell: known[cell][part] for cell, part in lost.items()}}
+    still_open = [*groups.get("uncertain", ()), *groups.get("undecided", ())]
+    values["num_uncertain"] = len(still_open)
     words = {"ranks": ranks, "losses": _ranges_of_losses(list(known.values()))}
     for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
-        values[f"{name}_ratio"] = end.values["efficiency"]
+        value = end.values["efficiency"]
+        values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value
         words[name] = names[end.cells[0]] if len(ends) > 1 else ""
-    others = [finding for finding in found if finding not in ends and finding.kind != "baseline_suspect"]
-    values["num_uncertain"] = len(others)
-    words["uncertain"] = [f"{names[f.cells[0]]} {f.values['efficiency']}" for f in others]
-    words["suspect"] = [names[finding.cells[0]] for finding in found if finding.kind == "baseline_suspect"]
+    for name, listed in (("open", still_open), ("suspect", groups.get("suspect", ()))):
+        words[name] = [f"{names[one.cells[0]]} {one.values['efficiency']}" for one in listed]
+    words["unknown"] = "uncertain" if "uncertain" in groups else "undecided"
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
-    words |= {"missing_size": max(missing.values(), default=None), "sharing": found[0].values["threads"] and ranks}
+    words |= {"missing_size": max(missing.values(), default=None), "sharing": threads_text(data) and ranks}
     cells = tuple(finding.cells[0] for finding in found)
     values |= unreliable(data, [cell for finding in found for cell in finding.cells])
     return Finding("scaling", values, (of_cells("scaling", cells),), cells, words=words)
+
+
+def _certainty(finding: Finding) -> str:
+    if finding.kind == "efficiency":
+        return "undecided" if finding.values["efficiency"].low is None else "certain"
+    return "suspect" if finding.kind == "baseline_suspect" else "uncertain"
+
+
+@once_per_report
+def threads_text(data: ReportData) -> str:
+    """Return how many threads each rank had, by shape (on CPUs); empty if nothing differs."""
+    threads = threads_by_shape(data.campaign, data.headers)
+    if len(set(map(frozenset, threads.values()))) < 2:
+        return ""
+    listed = [f"{'/'.join(map(str, sorted(nums)))} at {shape(*place)}" for place, nums in sorted(threads.items())]
+    return f"The {ranks_word(data.device)} share the cores of a host (threads per rank: {', '.join(listed)})."
 
 
 def _without_result(data: ReportData, largest: int) -> dict[str, int]:
@@ -227,10 +263,11 @@ def _without_result(data: ReportData, largest: int) -> dict[str, int]:
     """
     found = {}
     for rows in workloads(data):
-        planned = rows[rows["baseline"].notna() & (rows["cell"] != rows["baseline"])]
-        planned = planned[planned["world_size"] == planned["world_size"].max()]
-        if len(planned) and planned["world_size"].iloc[0] >= largest and planned["efficiency_ratio"].isna().all():
-            found[planned["cell"].iloc[0]] = int(planned["world_size"].iloc[0])
+        planned = [row for row in rows if not is_unknown(row.baseline) and not is_baseline(row)]
+        size = max((row.world_size for row in planned), default=0)
+        planned = [row for row in planned if row.world_size == size]
+        if size >= largest and not any(map(_has_efficiency, planned)):
+            found[planned[0].cell] = int(size)
     return found
 
 

@@ -3,14 +3,13 @@
 Rates are never averaged: times per step are averaged over launches, and rates are derived from the mean.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pandas as pd
 
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import is_unknown
-from regatta.core.verdicts import judge_all
+from regatta.core.verdicts import Verdict, judge_all
 from regatta.kit.columns import PIPELINED, TEXT, WHOLE, Column, Columns
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table
@@ -18,6 +17,7 @@ from regatta.topics.base import cells_of, launch_means, values_of_cells, with_pr
 from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
 from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
+Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with
 STEP = Column(
     *("step_s", "step time"),
     shown_as="ms",
@@ -116,85 +116,85 @@ SCALING = Columns(
     ),
     Column(
         *("grade", "", TEXT),
-        help="above 0.9 excellent, above 0.8 good, else poor. Empty for the baseline and in three cases, which the"
-        " report names: no interval (`one launch`); an interval that includes 0.9 or 0.8 (`good or poor`); an interval"
-        " wider than 20 % of the efficiency (`uncertain`). On CPUs, the report (not this column) also omits the grade"
-        " if threads per rank differ from the baseline's",
+        help="above 0.9 excellent, above 0.8 good, else poor. Empty for the baseline, without an interval, and if the"
+        " interval includes 0.9 or 0.8 or is wider than 20 % of the efficiency",
     ),
     *PARTS,
 )
-NEVER_NULL = ("model", "strategy", "nodes", "gpus_per_node")  # never null in a train_step cell; they narrow the search
-
-
-class BaselineLookup:
-    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no DDP."""
-
-    def __init__(self, cells: list[dict]) -> None:
-        self.specs = {cell["id"]: cell["spec"] for cell in cells}
-        self._flat = {cell: _flat(spec) for cell, spec in self.specs.items()}
-        values: dict[str, set] = {}
-        for name, value in (item for spec in self.specs.values() for item in spec["parameters"].items()):
-            values.setdefault(name, set()).add(value)
-        self._varied_first = sorted(values, key=lambda name: -len(values[name]))
-        self._like: dict[tuple, list[str]] = {}
-        for cell, flat in self._flat.items():
-            self._like.setdefault(_key(flat), []).append(cell)
-
-    def find(self, spec: dict, changes: dict) -> str | None:
-        """Return the one cell that equals `spec` but for `changes` (to shape or parameters), or None.
-
-        A parameter that is null in the found cell has no effect there, so it need not be equal.
-        """
-        wanted = _flat(spec) | changes
-        names = [*(name for name in self._varied_first if name in wanted), *wanted]  # most differ in the first
-
-        def is_like(found: dict) -> bool:
-            return wanted.keys() == found.keys() and all(
-                found[name] == wanted[name] or (found[name] is None and name not in changes) for name in names
-            )
-
-        matches = [cell for cell in self._like.get(_key(wanted), []) if is_like(self._flat[cell])]
-        return matches[0] if len(matches) == 1 else None
-
-
-def _key(flat: dict) -> tuple:
-    return flat["stack"]["name"], *(flat.get(name) for name in NEVER_NULL)
-
-
-def _flat(spec: dict) -> dict:
-    return {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
-
-
 EXCELLENT, GOOD = 0.9, 0.8  # efficiency above which the words are given
 WIDE_RATIO = 0.2  # an efficiency whose range is wider than this share of it is uncertain
 ONE_RANK = {"nodes": 1, "gpus_per_node": 1}
 NO_DDP = ONE_RANK | {"strategy": "none"}
 
 
+class BaselineLookup:
+    """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no DDP.
+
+    A parameter that is null in the found cell has no effect there, so it need not be equal.
+    """
+
+    def __init__(self, cells: list[dict]) -> None:
+        self.specs = {cell["id"]: cell["spec"] for cell in cells}
+        self._cells: dict[tuple, list[str]] = {}  # by the names and values of what is not null
+        for cell, spec in self.specs.items():
+            known = {name: value for name, value in _flat(spec).items() if value is not None}
+            self._cells.setdefault((tuple(known), *known.values()), []).append(cell)
+        self._names = {names for names, *_ in self._cells}
+
+    def find(self, spec: dict, changes: dict) -> str | None:
+        """Return the one cell that equals `spec` but for `changes` (to shape or parameters), or None."""
+        wanted, changed = _flat(spec) | changes, {name for name, value in changes.items() if value is not None}
+        keys = [(names, *map(wanted.get, names)) for names in self._names if changed <= set(names)]
+        matches = [cell for key in keys for cell in self._cells.get(key, ())]
+        return matches[0] if len(matches) == 1 else None
+
+    def parts(self, spec: dict) -> dict[str, Pair]:
+        """Return by part of the loss the cells whose times it compares: with the part, and without.
+
+        A part that this shape does not have (no second GPU or node) is left out.
+        """
+        places = (NO_DDP, ONE_RANK, {"nodes": 1}, {})
+        unwrapped, one_gpu, one_node, all_nodes = (self.find(spec, changes) for changes in places)
+        found = {DDP.name: (one_gpu, unwrapped)} if spec["parameters"]["strategy"] != "none" else {}
+        found |= {INTRA_NODE.name: (one_node, one_gpu)} if spec["gpus_per_node"] > 1 else {}
+        return found | ({INTER_NODE.name: (all_nodes, one_node)} if spec["nodes"] > 1 else {})
+
+
+def _flat(spec: dict) -> dict:
+    flat = {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
+    return {name: str(value) if isinstance(value, dict | list) else value for name, value in flat.items()}
+
+
 def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    cells, steps, rows = cells_of(campaign, "train_step"), StepTimes(measurements), []
+    cells, rows = cells_of(campaign, "train_step"), []
+    means, times = step_means(measurements), times_by_cell(measurements)
     lookup = BaselineLookup(cells)
-    baselines = {cell["id"]: lookup.find(cell["spec"], campaign["baseline"]) for cell in cells}
-    pairs = [(lookup.specs[cell], lookup.specs.get(of), cell, of) for cell, of in baselines.items()]
-    ratios = efficiencies(pairs, steps)
+    pairs = [(cell["id"], lookup.find(cell["spec"], campaign["baseline"])) for cell in cells]
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = {name: values_of_cells(ok, name) for name in UTILIZATION_COLUMNS}
-    for cell, ratio in zip(cells, ratios, strict=True):
-        row = {"num_planned": campaign["repeats"]} | cell_row(cell)
-        row |= _rates(cell, steps) | _efficiency_columns(baselines[cell["id"]], cell["id"], ratio, lookup, steps)
-        row |= _parts(cell["spec"], lookup, steps)
-        of_cell = {name: values.get(cell["id"], []) for name, values in launches.items()}
-        rows.append(row | utilization(campaign, cell["spec"], of_cell, row["step_s"]))
+    for cell, (name, baseline), ratio in zip(cells, pairs, efficiencies(pairs, lookup, times), strict=True):
+        spec, step = cell["spec"], means[name]
+        row = {"num_planned": campaign["repeats"]} | cell_row(cell) | _rates(spec, step)
+        row["step_median_s"] = fast_median([s for _, s in times[name].values()]) if step.num else None
+        row["baseline"] = baseline
+        if baseline is not None:
+            row["baseline_samples_per_s"] = _rate(_samples(lookup.specs[baseline]), means[baseline]).mean
+            row |= interval_values("efficiency", "ratio", ratio) | {"efficiency_interval": ratio.kind}
+            row["grade"] = None if ratio.mean is None else grade(ratio.mean, ratio.low, ratio.high)
+        if baseline == name:  # without range and grade
+            row |= {"efficiency_ratio": None if step.mean is None else 1.0, "efficiency_interval": None}
+        for part, pair in lookup.parts(spec).items():
+            slow, fast = (None if of is None else means[of].mean for of in pair)
+            row[part] = None if slow is None or fast is None else fast / slow
+        of_cell = {column: values.get(name, []) for column, values in launches.items()}
+        rows.append(row | utilization(campaign, spec, of_cell, step.mean))
     return make_table(rows, SCALING)
 
 
-class StepTimes:
-    """The primary times of all cells. means: over launches, by cell. launches: repeat -> (batch, seconds), by cell."""
-
-    def __init__(self, measurements: pd.DataFrame) -> None:
-        self.means = launch_means(with_primary(measurements), "primary_s")
-        self.launches: dict[str, Times] = times_by_cell(measurements)
+def step_means(measurements: pd.DataFrame) -> dict[str, Estimate]:
+    """Return the mean over launches of the primary time of each cell."""
+    return launch_means(with_primary(measurements), "primary_s")
 
 
 def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
@@ -202,108 +202,63 @@ def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) 
     return not (is_unknown(low) or is_unknown(high)) and high - low > WIDE_RATIO * efficiency_ratio
 
 
+def is_wide(row: object) -> bool:
+    return is_too_wide(row.efficiency_ratio, row.efficiency_low_ratio, row.efficiency_high_ratio)
+
+
 def grade(efficiency_ratio: float, low: float | None = None, high: float | None = None) -> str | None:
     """Return the word for an efficiency, or None if its range is unknown, too wide or crosses a limit."""
     if low is None or high is None:
         return None  # otherwise one launch would get a firmer statement than six
-    is_on_both_sides = any(low <= limit < high for limit in (EXCELLENT, GOOD))
-    return None if is_on_both_sides or is_too_wide(efficiency_ratio, low, high) else _word(efficiency_ratio)
+    if is_too_wide(efficiency_ratio, low, high) or any(low <= limit < high for limit in (EXCELLENT, GOOD)):
+        return None
+    return "excellent" if efficiency_ratio > EXCELLENT else "good" if efficiency_ratio > GOOD else "poor"
 
 
-def grades_within(low: float, high: float) -> list[str]:
-    """Return the words that a range covers, the best first."""
-    words = ["excellent", "good", "poor"]
-    return words[words.index(_word(high)) : words.index(_word(low)) + 1]
+def _samples(spec: dict) -> int:
+    """Return the samples of one step on all ranks."""
+    return spec["nodes"] * spec["gpus_per_node"] * spec["parameters"]["batch_size"]
 
 
-def _word(efficiency_ratio: float) -> str:
-    if efficiency_ratio > EXCELLENT:
-        return "excellent"
-    return "good" if efficiency_ratio > GOOD else "poor"
+def _rate(work: float, step: Estimate) -> Estimate:
+    """Return work per second: its low end is from the high end of the time."""
+    ends = (end and work / end for end in (step.mean, step.high, step.low))
+    return Estimate(step.num, *ends, step.kind)
 
 
-def _rates(cell: dict, steps: StepTimes) -> dict:
-    spec, step = cell["spec"], steps.means[cell["id"]]
-    batch, world_size = spec["parameters"]["batch_size"], spec["nodes"] * spec["gpus_per_node"]
-    seconds = [seconds for _, seconds in steps.launches[cell["id"]].values()]
-    return {
-        "num_launches": step.num,
-        "interval": step.kind,
-        **interval_values("step", "s", step),
-        "step_median_s": fast_median(seconds) if seconds else None,
-        "throughput_samples_per_s": _rate(world_size * batch, step.mean),
-        "throughput_low_samples_per_s": _rate(world_size * batch, step.high),
-        "throughput_high_samples_per_s": _rate(world_size * batch, step.low),
-        "throughput_per_gpu_samples_per_s": _rate(batch, step.mean),
-        **_costs(step, batch, spec["parameters"].get("context_length")),
-    }
-
-
-def _costs(step: Estimate, batch: int, context_length: int | None) -> dict:
-    """Return ranks × hours per million samples, and per million tokens of a language model, with their intervals."""
+def _rates(spec: dict, step: Estimate) -> dict:
+    """Return step time, throughput, and ranks × hours per million samples, or tokens of a language model."""
+    batch, context_length = spec["parameters"]["batch_size"], spec["parameters"].get("context_length")
     hours = step.times(10**6 / 3600 / batch)
-    costs = interval_values("cost", "hours_per_million_samples", hours)
+    row = {"num_launches": step.num, "interval": step.kind} | interval_values("step", "s", step)
+    row |= interval_values("throughput", "samples_per_s", _rate(_samples(spec), step))
+    row |= {PER_RANK.name: _rate(batch, step).mean} | interval_values("cost", "hours_per_million_samples", hours)
     if context_length is None:
-        return costs
-    return costs | interval_values("cost", "hours_per_million_tokens", hours.times(1 / context_length))
+        return row
+    return row | interval_values("cost", "hours_per_million_tokens", hours.times(1 / context_length))
 
 
-def efficiencies(pairs: list[tuple[dict, dict | None, str, str | None]], steps: StepTimes) -> list[Estimate]:
+def compare_steps(pairs: list[Pair], times: dict[str, Times], margin: float | None = None) -> dict[Pair, Verdict]:
+    """Return the verdicts on the step time of the second cell over that of the first. Others than pairs are left out.
+
+    The interval of a ratio is that of a moderated contrast (verdicts.py). margin: as in `judge_all`.
+    """
+    known = [pair for pair in pairs if None not in pair and pair[0] != pair[1]]
+    sides = [replace(sides_of(*(times[cell] for cell in pair)), allocations=((), ())) for pair in known]
+    return dict(zip(known, judge_all(sides, [margin] * len(sides)), strict=True))
+
+
+def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Times]) -> list[Estimate]:
     """Return throughput per GPU relative to the baseline's, (b/T) / (b0/T0), of all pairs of one table.
 
-    pairs: specs of cell and baseline, and their ids; without a baseline None. With weak scaling b = b0: T0/T. With
-    strong scaling b = b0/n on n ranks: T(1) / (n T(n)). The interval is that of a moderated contrast (verdicts.py).
+    pairs: cell and baseline. With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
     """
-    known = [i for i, (*_, cell, baseline) in enumerate(pairs) if baseline not in (None, cell)]
-    compared = [sides_of(*(steps.launches[name] for name in pairs[i][2:])) for i in known]
-    compared = [replace(pair, allocations=((), ())) for pair in compared]
-    found = [Estimate(0) for _ in pairs]
-    for i, verdict in zip(known, judge_all(compared, [None] * len(compared)), strict=True):
-        batch, batch_0 = (spec["parameters"]["batch_size"] for spec in pairs[i][:2])
-        found[i] = verdict.ratio.times(batch / batch_0)
-    return found
-
-
-def _efficiency_columns(
-    baseline: str | None, cell: str, ratio: Estimate, lookup: BaselineLookup, steps: StepTimes
-) -> dict:
-    """Return the columns of the baseline. A baseline itself has efficiency 1, without range and grade."""
-    if baseline is None:
-        return {"baseline": None}
-    spec, base = lookup.specs[baseline], steps.means[baseline]
-    work = spec["nodes"] * spec["gpus_per_node"] * spec["parameters"]["batch_size"]
-    row = {"baseline": baseline, "baseline_samples_per_s": _rate(work, base.mean)}
-    if baseline == cell:
-        return row | {"efficiency_ratio": None if base.mean is None else 1.0}
-    word = None if ratio.mean is None else grade(ratio.mean, ratio.low, ratio.high)
-    return row | interval_values("efficiency", "ratio", ratio) | {"efficiency_interval": ratio.kind, "grade": word}
-
-
-def _parts(spec: dict, lookup: BaselineLookup, steps: StepTimes) -> dict:
-    """Return where efficiency is lost: DDP X(1)/X_none(1), intra-node X(g)/(g X(1)), inter-node X(kg)/(k X(g)).
-
-    A part that this shape does not have (no second GPU or node) and one with a missing cell are both unknown.
-    """
-
-    def step_s(changes: dict) -> float | None:
-        cell = lookup.find(spec, changes)
-        return None if cell is None else steps.means[cell].mean
-
-    unwrapped, one_gpu, one_node, all_nodes = map(step_s, (NO_DDP, ONE_RANK, {"nodes": 1}, {}))
-    is_wrapped = spec["parameters"]["strategy"] != "none"
-    return {
-        "ddp_ratio": _ratio(unwrapped, one_gpu) if is_wrapped else None,
-        "intra_node_ratio": _ratio(one_gpu, one_node) if spec["gpus_per_node"] > 1 else None,
-        "inter_node_ratio": _ratio(one_node, all_nodes) if spec["nodes"] > 1 else None,
-    }
-
-
-def _rate(work: float, seconds: float | None) -> float | None:
-    return None if seconds is None else work / seconds
-
-
-def _ratio(above: float | None, below: float | None) -> float | None:
-    return None if above is None or below is None else above / below
+    found = compare_steps(pairs, times)
+    batch = {cell: spec["parameters"]["batch_size"] for cell, spec in lookup.specs.items()}
+    return [
+        found[cell, base].ratio.times(batch[cell] / batch[base]) if (cell, base) in found else Estimate(0)
+        for cell, base in pairs
+    ]
 
 
 WEAK, STRONG = "weak", "strong"
@@ -324,33 +279,31 @@ EFFICIENCIES = Columns(
 
 def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
-    cells, steps, rows, pairs = cells_of(campaign, "train_step"), StepTimes(measurements), [], []
-    lookup = BaselineLookup(cells)
+    cells, rows, pairs = cells_of(campaign, "train_step"), [], []
+    means, lookup = step_means(measurements), BaselineLookup(cells)
     for cell in cells:
         for scaling, against, changes in baselines_of(cell["spec"]):
             if (baseline := lookup.find(cell["spec"], changes)) is None:
                 continue
-            base, pair = steps.means[baseline], (cell["spec"], lookup.specs[baseline], cell["id"], baseline)
+            base = means[baseline]
             row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
-            row |= {"num_launches": steps.means[cell["id"]].num, "num_baseline_launches": base.num}
+            row |= {"num_launches": means[cell["id"]].num, "num_baseline_launches": base.num}
             rows.append(cell_row(cell) | row | {"baseline_step_s": base.mean})
-            pairs.append(pair)
-    for row, ratio in zip(rows, efficiencies(pairs, steps), strict=True):
+            pairs.append((cell["id"], baseline))
+    for row, ratio in zip(rows, efficiencies(pairs, lookup, times_by_cell(measurements)), strict=True):
         row |= interval_values("efficiency", "ratio", ratio) | {"interval": ratio.kind}
     return make_table(rows, EFFICIENCIES)
 
 
-def baselines_of(spec: dict) -> Iterator[tuple[str, str, dict]]:
-    """Yield (weak or strong, its name, what differs from the cell) for each baseline of a cell; none of one rank."""
-    n, parameters = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]
+def baselines_of(spec: dict) -> list[tuple[str, str, dict]]:
+    """Return (weak or strong, its name, what differs from the cell) for each baseline of a cell; none of one rank."""
+    n, strategy = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["strategy"]
     if n == 1:
-        return
-    strategy, same_work = parameters["strategy"], {"batch_size": parameters["batch_size"] * n}
+        return []
+    one_rank = [(f"{strategy}, 1 rank", ONE_RANK)]
     if strategy != "none":
-        yield WEAK, "none, 1 rank", NO_DDP
-    yield WEAK, f"{strategy}, 1 rank", ONE_RANK
-    if spec["nodes"] > 1:
-        yield WEAK, f"{strategy}, 1 node", {"nodes": 1}
-    if strategy != "none":
-        yield STRONG, "none, 1 rank", NO_DDP | same_work
-    yield STRONG, f"{strategy}, 1 rank", ONE_RANK | same_work
+        one_rank.insert(0, ("none, 1 rank", NO_DDP))
+    one_node = [(f"{strategy}, 1 node", {"nodes": 1})] if spec["nodes"] > 1 else []
+    same_work = {"batch_size": spec["parameters"]["batch_size"] * n}
+    strong = [(STRONG, name, changes | same_work) for name, changes in one_rank]
+    return [(WEAK, *baseline) for baseline in one_rank + one_node] + strong
