@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time, ranks_word
+from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import LOW, NOTE, RESULT, Kind
 from regatta.report.findings import Finding, of_rows, percent_number
@@ -18,7 +18,7 @@ from regatta.report.panels import Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table
 from regatta.store.launch_times import utc_seconds
 from regatta.topics import gantt
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows
 from regatta.topics.gantt import elapsed_text, hosts_of
 
 CLOCK_TOLERANCE_S = 5  # whole seconds, of clocks on different hosts: a launch may seem to start before its job
@@ -172,36 +172,25 @@ def _allocation(job: dict) -> dict:
 # Parts of the allocated time, as in a sentence.
 PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and checks"}
 PARTS |= {"launch_start": "launch startup", "idle": "idle"}
-SHARES = (
-    *LAUNCHES.named("nodes"),
-    Column("num", "allocations", WHOLE),
-    Column("total_gpu_hours", "allocated"),
-    *(Column(f"{part}_ratio", label, shown_as="%") for part, label in PARTS.items()),
-    Column("idle_gpu_hours", "idle"),
-)
 
 
 def section(data: ReportData) -> Section:
-    """Return the chart of launches by host, and the shares of the allocated time by shape."""
+    """Return the chart of launches by host, and their table."""
     timeline, known = data.tables["timeline"], _known_allocations(data)
     if timeline.empty:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
-    allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
-    rows = gantt.bars_of(launches, allocations)
+    rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
     shown = gantt.shown_rows(rows) if rows else []
     content = {"svg": gantt.draw({name: rows[name] for name in shown}) if rows else ""}
     content["note"] = f"Shown: {len(shown)} of {len(rows)} rows, most failures first." if len(shown) < len(rows) else ""
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    tables, state = (replace(table, is_words=True),), plural(len(timeline), "launch", "launches")
-    if known:
-        hours = allocated_hours(known)
-        tables = (_shares_table(known, data.device), *tables)
-        state = f"{percent_number(hours['idle'] / hours['total'])} % idle"
-    return Section(
-        "timeline", "Timeline", template="timeline.html.j2", content=content, tables=tables, state=(state, "quiet")
-    )
+    hours = allocated_hours(known)
+    idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if known else ""
+    state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
+    more = {"template": "timeline.html.j2", "content": content, "tables": tables, "state": (state, "quiet")}
+    return Section("timeline", "Timeline", **more)
 
 
 def _known_allocations(data: ReportData) -> list[dict]:
@@ -222,17 +211,6 @@ def allocated_hours(allocations: list[dict]) -> dict[str, float]:
         found["launch_start"] += hours * row["launch_start_s"]
         found["idle"] += row["idle_gpu_hours"]
     return found
-
-
-def _shares_table(allocations: list[dict], device: str) -> Table:
-    rows = []
-    for (nodes, gpus), of in sorted(grouped(allocations, ("nodes", "gpus_per_node")).items()):
-        hours = allocated_hours(of)
-        row = {"nodes": nodes, "gpus_per_node": gpus, "num": len(of), "total_gpu_hours": hours["total"]}
-        row |= {f"{part}_ratio": hours[part] / hours["total"] if hours["total"] else None for part in PARTS}
-        rows.append(row | {"idle_gpu_hours": hours["idle"]})
-    caption = f"Allocated time by shape (nodes \N{MULTIPLICATION SIGN} {ranks_word(device)} per node)"
-    return Table.of_columns(caption, SHARES, pd.DataFrame(rows), device, ("allocations",))
 
 
 KINDS = (
