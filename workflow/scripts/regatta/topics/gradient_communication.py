@@ -1,11 +1,10 @@
 """Time that a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
-from collections import defaultdict
 from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.statistics import Estimate, interval_values
+from regatta.core.statistics import Estimate
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
@@ -22,9 +21,8 @@ from regatta.report.panels import (
     panels,
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, launch_means, plain_rows, values_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
 
 STEP = {"shown_as": "ms", "table": "steps", "better": "smaller", "note": SYNCHRONIZED}
 STEP |= {"help": "medians over launches of `p50_s`, `mean_s`, `std_s`"}
@@ -85,13 +83,8 @@ def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame
     launches = ok.assign(**shares).groupby("cell")
     found = launches[list(MEDIANS)].median().rename(columns=MEDIANS).assign(num_launches=launches.size())
     found = found.join([launches[SHARES].mean(), launches[LARGEST].max()])
-    of_cells = {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
-    rows, exposed = [], _exposed(ok)
-    for cell in cells_of(campaign, "train_step"):
-        row, mean = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": 0}, exposed[cell["id"]]
-        row |= of_cells.get(cell["id"], {}) | {"interval": mean.kind} | interval_values("exposed", "s", mean)
-        rows += [row] if row["world_size"] > 1 else []
-    return make_table(rows, STRATEGIES)
+    rows = rows_of_cells(campaign, "train_step", {("exposed", "s"): _exposed(ok)}, found)
+    return make_table([row for row in rows if row["world_size"] > 1], STRATEGIES)
 
 
 def _exposed(ok: pd.DataFrame) -> dict[str, Estimate]:
@@ -103,7 +96,7 @@ def _exposed(ok: pd.DataFrame) -> dict[str, Estimate]:
     step_s = ok.groupby("cell")["whole_step_s"].mean().astype(float)
     shares = ok.assign(exposed=(ok["whole_step_s"] - ok["no_sync_s"]) / ok["cell"].map(step_s).astype(float))
     found = launch_means(shares, "exposed", is_log=False)
-    return defaultdict(lambda: Estimate(0), {cell: mean.times(step_s[cell]) for cell, mean in found.items()})
+    return found | {cell: mean.times(step_s[cell]) for cell, mean in found.items()}
 
 
 MOST = 3  # cells in a panel, so that their names fit

@@ -58,7 +58,7 @@ KINDS = (
         advice="Differences in time may come from this. Bring the nodes to the same state and measure again.",
     ),
     Kind(
-        *("unknown_versions", NOTE, "Unknown versions: {names}, in up to {most} of {num_launches:launch/launches}."),
+        *("unknown_versions", NOTE, "Unknown versions, number of launches: {num}, of {num_launches}."),
         advice="Their changes cannot be detected; MFU and peak bandwidth need the GPU's name. Check what torch.cuda"
         " returns in this stack, and whether nvidia-smi or /proc/driver/nvidia/version is visible to the ranks.",
     ),
@@ -141,16 +141,15 @@ def _mixed(data: ReportData) -> list[Finding]:
         for fact, value in facts.items():
             if value is not None:
                 launches[fact][str(value)].add(header["launch"])
-    mixed = defaultdict(list)  # kind -> (text, launches)
+    texts, differing = defaultdict(list), defaultdict(set)
     for (kind, name, group), values in sorted(launches.items()):
         if len(values) > 1:
-            listed = " | ".join(value or "none" for value in sorted(values))
-            mixed[kind].append((f"{name} of {group}: {listed}", set().union(*values.values())))
-    found = []
-    for kind in filter(mixed.get, (kind.name for kind in KINDS)):
-        texts, groups = zip(*mixed[kind], strict=True)
-        cells = data.ok.loc[data.ok["launch"].isin(set().union(*groups)), "cell"].unique()
-        found += _warning(kind, {}, cells=cells, mixed=texts)
+            texts[kind].append(f"{name} of {group}: {' | '.join(value or 'none' for value in sorted(values))}")
+            differing[kind].update(*values.values())
+    ok, found = data.ok, []
+    for kind, mixed in texts.items():
+        cells = ok.loc[ok["launch"].isin(differing[kind]), "cell"].unique()
+        found += _warning(kind, {}, cells=cells, mixed=mixed)
     return found
 
 
@@ -203,8 +202,7 @@ def _unknown(data: ReportData) -> list[Finding]:
     gpus = [of.get("gpus") or [{}] for of in launches]
     unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)
     values = {"num": {name: num for name, num in unknown.items() if num}, "num_launches": len(launches)}
-    words = {"names": ", ".join(values["num"]), "most": max(values["num"].values(), default=0)}
-    found = _warning("unknown_versions", values, **words) if words["names"] else []
+    found = _warning("unknown_versions", values) if values["num"] else []
     num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in data.headers)
     return found + (_warning("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
 

@@ -5,15 +5,13 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
-from regatta.core.statistics import interval_values
 from regatta.core.text import ratio_text
 from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means, with_primary
+from regatta.topics.base import ReportData, TableSpec, Topic, largest_values, launch_means, rows_of_cells, with_primary
 
 TIME = {"shown_as": MICROSECONDS, "table": "layers", "interval": "interval", "note": SYNCHRONIZED}
 BOTH_PASSES = Column(
@@ -40,19 +38,11 @@ BATCH_NORMS = Columns(*described(axes_of("sync_batchnorm")), BOTH_PASSES, *PASSE
 
 def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
-    largest, rows = [column.name for column in LARGEST], []
-    launches = LaunchValues(measurements, largest)
     ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
-    means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
-    means |= {column.stem: launch_means(ok, column.name) for column in PASSES}
-    for cell in cells_of(campaign, "sync_batchnorm"):
-        times = {name: of_cells[cell["id"]] for name, of_cells in means.items()}
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": launches.num_launches(cell["id"])}
-        row |= {"interval": times["time"].kind} | {name: launches.largest(cell["id"], name) for name in largest}
-        for name, found in times.items():
-            row |= interval_values(name, "s", found)
-        rows.append(row)
-    return make_table(rows, BATCH_NORMS)
+    means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
+    means |= {(column.stem, "s"): launch_means(ok, column.name) for column in PASSES}
+    largest = largest_values(measurements, [column.name for column in LARGEST])
+    return make_table(rows_of_cells(campaign, "sync_batchnorm", means, largest), BATCH_NORMS)
 
 
 MOST_FINDINGS = 2

@@ -26,10 +26,9 @@ from regatta.report.panels import (
     panels,
 )
 from regatta.report.plotting import DOT, Axis, Panel, size_ticks
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, launch_means
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, largest_values, launch_means, rows_of_cells
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import FASTEST, compare_settings, fastest_values
@@ -92,25 +91,16 @@ TRAINING_RANKS = Columns(
 
 def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_run cell, measured or not."""
-    memory, means, rows = LaunchValues(measurements, MEMORY_BYTES), _means(epochs), []
-    for cell in cells_of(campaign, BENCHMARK):
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": 0, "interval": "none"}
-        of_cell = epochs[epochs["cell"] == cell["id"]]
-        if len(of_cell):
-            row |= _outcome(of_cell) | {name: memory.largest(cell["id"], name) for name in MEMORY_BYTES}
-            for name, unit in OUTCOMES:
-                row |= interval_values(name, unit, means[f"{name}_{unit}"][cell["id"]])
-            row |= {"interval": means["total_s"][cell["id"]].kind}
-        rows.append(row)
-    return make_table(rows, TRAINING_RUNS)
+    found = largest_values(measurements, MEMORY_BYTES).join(_outcomes(epochs), how="right")
+    return make_table(rows_of_cells(campaign, BENCHMARK, _means(epochs), found), TRAINING_RUNS)
 
 
-def _means(epochs: pd.DataFrame) -> dict[str, dict[str, Estimate]]:
+def _means(epochs: pd.DataFrame) -> dict[tuple[str, str], dict[str, Estimate]]:
     """Return total time, losses and accuracy by column and cell; losses and accuracy are those of the last epoch."""
     launches = epochs.groupby(["cell", "repeat"], sort=False)
     last = launches.tail(1).merge(launches["epoch_s"].sum().rename("total_s").reset_index())
     last = last.assign(benchmark=BENCHMARK)
-    return {f"{name}_{unit}": launch_means(last, f"{name}_{unit}", name == "total") for name, unit in OUTCOMES}
+    return {(name, unit): launch_means(last, f"{name}_{unit}", name == "total") for name, unit in OUTCOMES}
 
 
 def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -126,15 +116,15 @@ def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
     return make_table(rows, TRAINING_RANKS)
 
 
-def _outcome(epochs: pd.DataFrame) -> dict:
-    """Return the columns of one cell without intervals. epochs: by launch, in order."""
-    launches = epochs.astype(dict.fromkeys(("train_s", "test_s", "train_samples"), float)).groupby("repeat")
-    row = {f"epoch_{name}": launches[name].median().median() for name in ("train_s", "test_s")}
-    num_images, train_s = launches["train_samples"].first().iloc[0], row["epoch_train_s"]
+def _outcomes(epochs: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns without intervals by cell. epochs: by launch, in order."""
+    seconds = epochs.groupby(["cell", "repeat"])[["train_s", "test_s"]].median().groupby("cell")
+    found = seconds.median().add_prefix("epoch_").assign(num_launches=seconds.size())
+    found["throughput_samples_per_s"] = epochs.groupby("cell")["train_samples"].first() / found["epoch_train_s"]
     # To the last digit; unknown for a single launch.
-    is_same = (epochs.groupby("epoch")[["train_loss", "test_loss"]].nunique(dropna=False) == 1).all(axis=None)
-    row |= {"num_launches": len(launches), "has_same_losses": is_same if len(launches) > 1 else None}
-    return row | {"throughput_samples_per_s": num_images / train_s if train_s else None}
+    losses = epochs.groupby(["cell", "epoch"])[["train_loss", "test_loss"]].nunique(dropna=False)
+    is_same = (losses == 1).all(axis=1).groupby("cell").all().astype("boolean")
+    return found.assign(has_same_losses=is_same.where(found["num_launches"] > 1))
 
 
 # Tables and figures of the report.
