@@ -328,12 +328,6 @@ def test_launches_that_overlap_on_a_host_are_a_warning():
     assert TOPIC.kind_of(finding).rank == LOW
 
 
-@pytest.mark.parametrize(("begin", "num"), [(40, 0), (35, 0), (34, 2)])
-def test_launches_that_follow_each_other_may_overlap_by_the_tolerance_of_clocks(begin, num):
-    """Hosts n1 and n2."""
-    assert len(overlaps(data_of([launch(0, 0, 40), launch(1, begin, 80)], []).tables["timeline"])) == num
-
-
 def test_overlaps_are_those_of_all_pairs():
     """A launch is in a pair if and only if it overlaps with any other on a host."""
     rng = random.Random(1)
