@@ -110,7 +110,7 @@ def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report
 def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, report):
     browser.open(report, 1280)
     bars = browser.evaluate(
-        "new Set([...document.querySelectorAll('.gantt [title]')].map(b => b.title.split(',')[0])).size"
+        "new Set([...document.querySelectorAll('#timeline svg title')].map(t => t.textContent.split(',')[0])).size"
     )
     listed = (
         "[...document.querySelectorAll('#timeline table')].find(t => t.caption?.textContent.startsWith('Launches ('))"

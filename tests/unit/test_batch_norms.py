@@ -3,14 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
-from synthetic import make_campaign, make_report
+from synthetic import make_campaign
 from synthetic_training import norm_cell, norm_record
-from test_training_runs import T, tables_of, write_store
+from test_training_runs import T, tables_of
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import problem_of
-from regatta.topics.sync_batchnorm import batch_norm_figures, batch_norms_table, findings
+from regatta.topics.sync_batchnorm import batch_norms_table, findings, section
 
 OWN, TORCH = (norm_cell(name, 32, 128, device="cuda", backend="nccl") for name in ("own", "torch"))
 
@@ -25,13 +25,6 @@ def findings_of(folder, cells_and_times):
     tables, _, _ = results_of(folder, cells_and_times)
     names = {cell["id"]: cell["id"] for cell, _ in cells_and_times}
     return findings(SimpleNamespace(tables=tables, names=names))
-
-
-def figures_of(folder, cells_and_times):
-    tables, collected, _ = results_of(folder, cells_and_times)
-    ok = collected["measurements"][collected["measurements"]["status"] == "ok"]
-    medians = {cell: own["p50_s"].tolist() for cell, own in ok.groupby("cell")}
-    return batch_norm_figures(tables["batch_norms"], medians)
 
 
 def test_each_pass_has_a_mean_over_launches_of_its_own(tmp_path):
@@ -67,35 +60,20 @@ def test_what_was_not_measured_has_a_row_and_what_is_unknown_is_empty():
 @pytest.mark.parametrize("value", ["large", [1e-7], True, float("inf")])
 def test_an_error_that_is_no_number_makes_the_record_invalid(value):
     record = norm_record(OWN, 0, T, 400, values={"largest_output_error": value})
-    assert problem_of(record) == f"values.largest_output_error = {value!r}: is not a number"
+    assert problem_of(record).startswith(f"values.largest_output_error = {value!r}")
     failed = record | {"status": "failed", "phase": "check", "cause": "check failed"}
     assert problem_of(failed) == problem_of(record)
 
 
-def test_two_implementations_are_compared_on_the_same_input(tmp_path):
-    other = [norm_cell(name, 64, 1024, device="cuda", backend="nccl") for name in ("own", "torch")]
-    cells = [(OWN, [370, 390]), (TORCH, [500, 530]), (other[0], [400] * 2), (other[1], [480] * 2)]
-    [figure] = figures_of(tmp_path, cells)
-    row = dict(zip(figure.table.columns, figure.table.rows[0], strict=True))
-    assert list(row.items())[:5] == [
-        ("Layer", "custom · batch 32"),
-        ("Features", "128"),
-        ("n", "2/3"),
-        ("Forward and backward (µs)", "380"),
-        ("range of forward and backward", "(370 to 390)"),
-    ]
+def test_layers_are_in_a_table_by_implementation(tmp_path):
+    tables, _, _ = results_of(tmp_path, [(OWN, [370, 390]), (TORCH, [500, 530])])
+    [table] = section(SimpleNamespace(tables=tables, device="cuda")).tables
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["Layer"], row["Features"], row["n"]) == ("1×2 · custom", "128", "2/3")
+    assert (row["Forward and backward (µs)"], row["range of forward and backward"]) == ("380", "(370 to 390)")
     assert (row["Forward pass (µs)"], row["Backward pass (µs)"]) == ("95", "285")
     assert (row["Peak allocated (KiB)"], row["Weights (KiB)"]) == ("48.5", "1.00")
     assert (row["Largest output error"], row["Largest gradient error"]) == ("8.0e-07", "4.0e-07")
-
-
-def test_one_implementation_shows_its_range_and_each_shape_has_a_panel(tmp_path):
-    cells = [
-        (norm_cell("own", 32, hidden, gpus=gpus), [gpus * hidden] * 2) for gpus in (1, 2) for hidden in (128, 1024)
-    ]
-    figures = figures_of(tmp_path, cells)
-    assert [figure.title for figure in figures] == ["Batch norm: 1×1", "Batch norm: 1×2"]
-    assert [row[3:5] for row in figures[1].table.rows] == [("256", "(256 to 256)"), ("2,050", "(2,050 to 2,050)")]
 
 
 def test_implementations_are_compared_on_the_same_input_alone(tmp_path):
@@ -109,7 +87,6 @@ def test_implementations_are_compared_on_the_same_input_alone(tmp_path):
     assert findings_of(tmp_path / "apart", [(OWN, [400]), (apart, [500])]) == []
 
 
-def test_nothing_measured_is_no_figure_and_no_section(tmp_path):
-    assert batch_norm_figures(batch_norms_table(make_campaign([OWN]), make_table([], MEASUREMENTS)), {}) == []
-    write_store(tmp_path, [OWN], [])
-    assert 'id="batch-norms"' not in make_report(tmp_path).read_text(encoding="utf-8")
+def test_nothing_measured_is_no_section():
+    table = batch_norms_table(make_campaign([OWN]), make_table([], MEASUREMENTS))
+    assert not section(SimpleNamespace(tables={"batch_norms": table})).has_content

@@ -40,7 +40,6 @@ from regatta.topics.communication import (
     collective_figures,
     collectives_table,
     lead_text,
-    message_size,
 )
 from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import fastest, scaling_figures
@@ -359,12 +358,6 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path, monkeypatch):
         assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
     with_sizes = [panel.x for panel, figure in zip(drawn, figures, strict=True) if "barrier" not in figure.title]
     assert {(x.low, x.high) for x in with_sizes} == {(64, 2**30)}
-
-
-def test_messages_have_the_units_of_the_campaign():
-    sizes = (8, 4000, 4096, 1_000_000, 1_024_000, 2**20, 10**9, 1002)
-    texts = ["8 B", "4 kB", "4 KiB", "1 MB", "1000 KiB", "1 MiB", "1 GB", "1002 B"]
-    assert [message_size(num_bytes) for num_bytes in sizes] == texts
 
 
 def test_an_empty_table_makes_no_figure(tmp_path):

@@ -318,10 +318,6 @@ def check_idle(data, finding):
     assert finding.values["idle_ratio"] == pytest.approx(rows["idle_gpu_hours"].sum() / rows["gpu_hours"].sum())
 
 
-def check_launches(data, finding):
-    assert finding.values["num"] == len(data.tables["timeline"])
-
-
 def check_stacks(data, finding):
     num_ok = data.ok["stack"].value_counts()
     assert finding.values["stacks"] == {name: num_ok[name] for name in finding.values["stacks"]}
@@ -329,7 +325,6 @@ def check_stacks(data, finding):
 
 
 CHECKS = {
-    "launches": check_launches,
     "unreliable_stacks": check_stacks,
     "unchecked_stacks": check_stacks,
     "allocated_time": check_idle,

@@ -27,7 +27,7 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.topics import communication
 from regatta.topics.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth, peaks_by_cell
-from regatta.topics.communication import byte_ticks, collective_figures, collectives_table, decade_ticks
+from regatta.topics.communication import collective_figures, collectives_table
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/links"
@@ -284,23 +284,3 @@ def test_a_series_its_marks_and_its_fit_are_one_group(tmp_path):
         text, curve = group.findall("./g[@class='fit']")
         assert "".join(text.itertext()).strip().startswith("fit: a ")
         assert len(curve.findall("path")) == 1
-
-
-@pytest.mark.parametrize(
-    ("sizes", "texts"),
-    [
-        ([2**10, 2**30], ["1 KiB", "32 KiB", "1 MiB", "32 MiB", "1 GiB"]),
-        ([8, 2**30], ["1 KiB", "1 MiB", "1 GiB"]),
-        ([4000, 4 * 10**8], ["32 KiB", "1 MiB", "32 MiB"]),
-        ([2**12, 2**24], ["4 KiB", "32 KiB", "256 KiB", "2 MiB", "16 MiB"]),
-        ([2**12, 2**16], ["4 KiB", "8 KiB", "16 KiB", "32 KiB", "64 KiB"]),
-        ([1_000_000], ["1 MB"]),
-    ],
-)
-def test_the_ticks_of_sizes_are_powers_of_two(sizes, texts):
-    assert [text for _, text in byte_ticks(sizes)] == texts
-
-
-def test_the_ticks_of_bandwidths_are_decades():
-    assert decade_ticks(0.03, 450) == ((0.1, "0.1"), (1, "1"), (10, "10"), (100, "100"))
-    assert decade_ticks(2, 80) == ()  # one decade; even steps are chosen instead

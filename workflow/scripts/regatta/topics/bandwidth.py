@@ -2,11 +2,10 @@
 
 import pandas as pd
 
-from regatta.core.statistics import Estimate, interval_values
+from regatta.core.statistics import Estimate
 from regatta.kit.columns import MICROSECONDS, PIPELINED, SYNCHRONIZED, Column, Columns
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import LaunchValues, cells_of, launch_means, with_primary
+from regatta.topics.base import cells_of, largest_values, launch_means, rows_of_cells, with_primary
 
 BYTES_PER_GB = 10**9
 
@@ -165,22 +164,17 @@ def links_of(campaign: dict) -> list[dict]:
 
 def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each collective cell of the campaign, measured or not."""
-    launches, peaks, rows = LaunchValues(measurements, COSTS), peaks_by_cell(campaign, measurements), []
-    means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
+    means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
     calls = measurements[(measurements["benchmark"] == "collective") & (measurements["status"] == "ok")]
-    means |= {name: launch_means(calls, column) for name, column in CALLS.items()}
-    for cell in cells_of(campaign, "collective"):
-        found = {name: of_cells[cell["id"]] for name, of_cells in means.items()}
-        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
-        row |= {"num_launches": found["time"].num, "interval": found["time"].kind}
-        for name, mean in found.items():
-            row |= interval_values(name, "s", mean)
-        row |= _bandwidths(row, found["time"]) | {"peak_gb_per_s": peaks.get(cell["id"])}
+    means |= {(name, "s"): launch_means(calls, column) for name, column in CALLS.items()}
+    rows = rows_of_cells(campaign, "collective", means, largest_values(measurements, COSTS))
+    peaks = peaks_by_cell(campaign, measurements)
+    for row in rows:
+        row |= _bandwidths(row, means["time", "s"][row["cell"]]) | {"peak_gb_per_s": peaks.get(row["cell"])}
         if row.get("busbw_gb_per_s") and row["peak_gb_per_s"]:
             row["peak_ratio"] = row["busbw_gb_per_s"] / row["peak_gb_per_s"]
-        pipelined = _bandwidths(row, found["pipelined"])
+        pipelined = _bandwidths(row, means["pipelined", "s"][row["cell"]])
         row |= {f"pipelined_{name}": pipelined.get(name) for name in (ALGBW.name, BUSBW.name)}
-        rows.append(row | {name: launches.largest(cell["id"], name) for name in COSTS})
     return make_table(rows, COLLECTIVES)
 
 

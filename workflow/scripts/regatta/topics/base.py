@@ -17,12 +17,13 @@ import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
 from regatta.core.names import CellName, campaign_names
-from regatta.core.statistics import Estimate, over_launches
+from regatta.core.statistics import Estimate, interval_values, over_launches
 from regatta.core.text import natural
 from regatta.kit.columns import Columns
 from regatta.kit.findings import FAIR, LOW, Kind
 from regatta.report.findings import Finding
 from regatta.report.panels import Section
+from regatta.store.collect import cell_row
 
 Tables = Mapping[str, pd.DataFrame]
 Result, Row = TypeVar("Result"), TypeVar("Row")
@@ -126,6 +127,30 @@ def launch_means(launches: pd.DataFrame, column: str, is_log: bool = True) -> di
         cells.setdefault(cell, {})[repeat], groups[cell] = value, benchmark
     found = over_launches(list(cells.values()), list(groups.values()), is_log)
     return defaultdict(lambda: Estimate(0), zip(cells, found, strict=True))
+
+
+def largest_values(measurements: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:
+    """Return the largest known value over the ok launches of each cell."""
+    return measurements[measurements["status"] == "ok"].groupby("cell")[list(columns)].max()
+
+
+def rows_of_cells(
+    campaign: dict, benchmark: str, means: dict[tuple[str, str], dict[str, Estimate]], found: pd.DataFrame
+) -> list[dict]:
+    """Return a row for each cell of a benchmark, measured or not.
+
+    means: by name and unit of their column, and by cell; the first one's launches and kind of interval are the row's.
+    found: other columns, by cell.
+    """
+    known = {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
+    first, rows = next(iter(means.values())), []
+    for cell in cells_of(campaign, benchmark):
+        mean = first[cell["id"]]
+        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": mean.num, "interval": mean.kind}
+        for (name, unit), of_cells in means.items():
+            row |= interval_values(name, unit, of_cells[cell["id"]])
+        rows.append(row | known.get(cell["id"], {}))
+    return rows
 
 
 def primary_text(benchmarks: Iterable[str], columns: dict[str, str]) -> str:

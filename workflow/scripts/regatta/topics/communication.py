@@ -1,6 +1,6 @@
 """Latency and bandwidth of collectives: tables/collectives.csv. Definitions: docs/metrics.md."""
 
-import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
@@ -24,7 +24,7 @@ from regatta.report.panels import (
     panels,
     ranks_axis,
 )
-from regatta.report.plotting import Axis, Panel, Series, Ticks, size_ticks
+from regatta.report.plotting import Axis, Panel, Series, size_ticks
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import (
     BUSBW,
@@ -48,13 +48,14 @@ from regatta.topics.base import (
 )
 from regatta.topics.fits.collectives import MODEL, communication_curve
 from regatta.topics.fits.section import crossover_sizes
-from regatta.topics.settings import ALGORITHM, is_costly, settings_of
+from regatta.topics.settings import is_costly, settings_of
 
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
+Launches = Callable[[object], list[float]]  # row -> its value in each launch, in the unit of the axis
 
 
 def collective_figures(
@@ -68,42 +69,49 @@ def collective_figures(
     medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they are
     others. fits: rows of tables/communication_models.csv by their MODEL.
     """
-    fits, times = fits or {}, times or medians
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
         return []
+
+    def rates(row) -> list[float]:
+        return [row.busbw_gb_per_s * row.time_s / seconds for seconds in (times or medians).get(row.cell, [])]
+
+    def latencies(row) -> list[float]:
+        return [LATENCY.shown(seconds) for seconds in medians.get(row.cell, [])]
+
     sizes = sorted(set(measured["message_bytes"].dropna()))
-    x = Axis("message size", True, min(sizes, default=None), max(sizes, default=None), byte_ticks(sizes))
-    all_times = [LATENCY.shown(t) for cell in measured["cell"] for t in medians[cell]]
-    device = collectives["device"].iloc[0]
-    y_time = Axis(LATENCY.heading(device), True, min(all_times), max(all_times), show=thousands)
-    known = measured[["cell", "busbw_gb_per_s", "time_s"]].dropna().to_numpy()
-    rates = [rate * t / launch for cell, rate, t in known for launch in times[cell]]
-    highest = [*rates, *(LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna())]
-    low, high = min(rates, default=None), max(highest, default=None)
-    y_rate = Axis(BUSBW.heading(device), True, low, high, decade_ticks(low, high) if rates else ())
-    figures = []
+    x = Axis("message size", True, sizes[0], sizes[-1], size_ticks(sizes, size, MOST_SIZE_TICKS)) if sizes else None
+    peaks = [LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna()]
+    rate_axis, figures = _axis(BUSBW, measured[measured["busbw_gb_per_s"].notna()], rates, peaks), []
+    time_axis = replace(_axis(LATENCY, measured, latencies), show=thousands)
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
-            figures.append(_bandwidth(f"bandwidth-{number}", title, rows, times, x, y_rate))
-        figures.append(_latency(f"latency-{number}", title, rows, medians, x, y_time, fits))
+            several = rows[rows["world_size"] > 1]
+            panel = Panel(x, rate_axis, _series(BUSBW, several, rates), limits=_peak_lines(several))
+            figures.append(_figure("bandwidth", number, BUSBW, title, several, panel))
+        series = _with_fits(_series(LATENCY, rows, latencies), rows, fits or {})
+        of_sizes = x if rows["message_bytes"].notna().any() else ranks_axis(rows[rows["latency_s"].notna()])
+        figures.append(_figure("latency", number, LATENCY, title, rows, Panel(of_sizes, time_axis, series)))
     return figures
 
 
-def byte_ticks(sizes: list[int]) -> Ticks:
-    """Return a few evenly spaced powers of two within the sizes; measured sizes if there are fewer than two."""
-    first, last = (math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1]))) if sizes else (0, -1)
-    for step in (1, 2, 3, 5, 10):
-        powers = [power for power in range(first, last + 1) if power % step == 0]
-        if 2 <= len(powers) <= MOST_SIZE_TICKS:
-            return tuple((2**power, size(2**power)) for power in powers)
-    return size_ticks(sizes, message_size, most=MOST_SIZE_TICKS) if sizes else ()
+def _axis(column: Column, rows: pd.DataFrame, launches: Launches, more: list[float] | None = None) -> Axis:
+    """Return the axis of all launches. more: other values on it."""
+    values = [value for row in table_rows(rows) for value in launches(row)]
+    heading = column.heading(rows["device"].iloc[0]) if values else ""
+    return Axis(heading, True, min(values, default=None), max([*values, *(more or [])], default=None))
 
 
-def decade_ticks(low: float, high: float) -> Ticks:
-    """Return the powers of ten on a log axis; nothing, for matplotlib's ticks, if there are fewer than two."""
-    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-    return tuple((10.0**power, f"{10.0**power:g}") for power in powers) if len(powers) > 1 else ()
+def _series(column: Column, rows: pd.DataFrame, launches: Launches) -> tuple[Series, ...]:
+    over = "message_bytes" if rows["message_bytes"].notna().any() else "world_size"
+    return make_series(rows, "label", over, launches, lambda row: column.shown(getattr(row, column.name)))
+
+
+def _figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, panel: Panel) -> Figure:
+    line = Column("line", rows["line_word"].iloc[0], TEXT)
+    columns, label = (MESSAGE, line, LAUNCHES, *COLLECTIVES.of_table(table)), column.label.capitalize()
+    numbers = Table.of_columns(f"{label} of {title}", columns, rows, rows["device"].iloc[0])
+    return make_figure(f"{table}-{number}", f"{label}: {title}", panel, numbers, "collectives")
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -113,34 +121,20 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
     """
     rows = in_order(name_rows(collectives, "collective", without=("message_bytes",)))
     is_algorithm = rows.groupby("operation")["algorithm"].transform("nunique") > 1
-    found = []
-    for part, line, further in ((rows[~is_algorithm], "shape", ()), (rows[is_algorithm], "algorithm", ("shape",))):
+    is_barrier, found = rows["message_bytes"].isna(), []
+    for part, word, line, further in (
+        (rows[is_algorithm], "algorithm", "algorithm", ("shape",)),
+        (rows[~is_algorithm & ~is_barrier], "shape", "shape", ()),
+        (rows[is_barrier & ~is_algorithm], "shape", "subject", ()),
+    ):
         label, title = (line, *PLACE), ("subject", "dtype", *further)
         fields = (lambda _, label=label: label, lambda name, title=title: name.say(*title, always=title))
         for text, shown in panels(part, *fields, most=MOST_LINES):
             if shown["latency_s"].notna().any():
-                names = [name.say(*label) for name in shown["cell_name"]]
-                found.append((text, shown.assign(is_algorithm=line == "algorithm", line=names)))
-
-    def place(panel: tuple[str, pd.DataFrame]) -> tuple:
-        text, shown = panel
-        return shown["message_bytes"].isna().all(), shown["operation"].iloc[0] != "all_reduce", text
-
-    return sorted(found, key=place)
-
-
-def _bandwidth(figure_id: str, title: str, rows: pd.DataFrame, times: dict, x: Axis, y: Axis) -> Figure:
-    shown = rows[rows["world_size"] > 1]
-    series = make_series(
-        shown,
-        "label",
-        "message_bytes",
-        lambda row: [row.busbw_gb_per_s * row.time_s / t for t in times.get(row.cell, [])],
-        lambda row: row.busbw_gb_per_s,
-    )
-    table = _table("bandwidth", f"Bandwidth of {title}", shown)
-    panel = Panel(x, y, series, limits=_peak_lines(shown))
-    return make_figure(figure_id, f"Bus bandwidth: {title}", panel, table, "collectives")
+                lines = [name.say(word, *PLACE) for name in shown["cell_name"]]
+                place = (line == "subject", shown["operation"].iloc[0] != "all_reduce", text)
+                found.append((place, text, shown.assign(line_word=word, line=lines)))
+    return [(text, shown) for _, text, shown in sorted(found, key=lambda panel: panel[0])]
 
 
 def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict) -> tuple[Series, ...]:
@@ -159,57 +153,18 @@ def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict) -> tu
 
 def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     """Return label and place of the peaks of the largest shape on one node and on several, the higher first."""
-    known, lines = rows[rows["peak_gb_per_s"].notna()], {}
+    known, lines = rows[rows["peak_gb_per_s"].notna()].sort_values("world_size", kind="stable"), {}
     for part in (known[known["nodes"] == 1], known[known["nodes"] > 1]):
-        if len(part):
-            row = max(table_rows(part), key=lambda row: row.world_size)
+        for row in part.tail(1).itertuples():
             lines.setdefault(float(row.peak_gb_per_s), []).append(shape(row.nodes, row.gpus_per_node))
     return tuple(
         (f"peak {', '.join(lines[place])}: {three(place)} GB/s", place) for place in sorted(lines, reverse=True)
     )
 
 
-def _latency(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis, fits: dict) -> Figure:
-    over = "message_bytes"
-    if rows["message_bytes"].isna().all():
-        over, x = "world_size", ranks_axis(rows[rows["latency_s"].notna()])
-        rows = rows.assign(label=[name.label("subject", *PLACE) for name in rows["cell_name"]])
-    series = make_series(
-        rows,
-        "label",
-        over,
-        lambda row: map(LATENCY.shown, medians.get(row.cell, [])),
-        lambda row: LATENCY.shown(row.latency_s),
-    )
-    panel = Panel(x, y, _with_fits(series, rows, fits))
-    table = _table("latency", f"Time of {title}", rows)
-    return make_figure(figure_id, f"Latency: {title}", panel, table, "collectives")
-
-
-def _within_host(rows: pd.DataFrame) -> str:
-    """Return the sentence on processes of one host, which communicate through memory."""
-    is_within = (rows["device"] == "cpu").all() and (rows["nodes"] == 1).all()
-    return " Single host: no network traffic." if is_within else ""
-
-
-def _table(name: str, caption: str, rows: pd.DataFrame) -> Table:
-    line = Column("line", "algorithm" if rows["is_algorithm"].all() else "shape", TEXT)
-    columns = (MESSAGE, line, LAUNCHES, *COLLECTIVES.of_table(name))
-    return Table.of_columns(caption, columns, rows, rows["device"].iloc[0])
-
-
-def message_size(num_bytes: int) -> str:
-    """Return bytes in decimal units if that is an integer below 1000, such as 4 MB, else 4 MiB."""
-    for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
-        count, rest = divmod(num_bytes, 1000**power)
-        if 0 < count < 1000 and not rest:
-            return f"{count} {unit}"
-    return size(num_bytes)
-
-
 MESSAGE = Column(
     *("message", "message", TEXT),
-    text=lambda row: NOT_PLANNED if is_unknown(row.message_bytes) else message_size(row.message_bytes),
+    text=lambda row: NOT_PLANNED if is_unknown(row.message_bytes) else size(int(row.message_bytes)),
 )
 
 
@@ -235,7 +190,9 @@ def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
     if rows["latency_s"].isna().all():
         return ""
     call = "one call as imported" if is_imported else "one blocking call, slowest rank; bandwidth: pipelined calls"
-    return f"Time of {call}.{_within_host(rows)} {how_to_read(rows, 'latency_s')}"
+    is_within = (rows["device"] == "cpu").all() and (rows["nodes"] == 1).all()
+    within = " Single host: no network traffic." if is_within else ""
+    return f"Time of {call}.{within} {how_to_read(rows, 'latency_s')}"
 
 
 def links_text(data: ReportData) -> str:
@@ -249,7 +206,6 @@ def links_text(data: ReportData) -> str:
     return f"Peaks: upper bounds from link bandwidths in one direction: {'; '.join(texts)}."
 
 
-NEAR = "ithin noise, or undecided: {near}"
 KINDS = (
     Kind(
         *("communication", SUMMARY),
@@ -257,7 +213,7 @@ KINDS = (
             "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
             "Communication: {time_s} per call",
         ),
-        parts=("{name}", "{rank} mean of {compared} cells", f"w{NEAR}", "latency-bound below {crossover}", UNRELIABLE),
+        parts=("{name}", "latency-bound below {crossover}", UNRELIABLE),
         term="Bandwidth",
         help="algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over"
         " ranks). t: pipelined calls, many with a single wait, time per call. Latency: one blocking call. busbw ="
@@ -271,7 +227,7 @@ KINDS = (
             "{name}: {busbw_gb_per_s:number} bus bandwidth, {time} per call.",
             "{name}: {time} per call.",
         ),
-        parts=("The {rank} mean of {compared} cells.", f"W{NEAR}."),
+        parts=("The {rank} mean of {compared} cells.", "Within noise, or undecided: {near}."),
     ),
     Kind(
         *("above_peak", FAIR),
@@ -285,61 +241,55 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return the highest mean bus bandwidth at the largest shape, all-reduce first, and in the summary, with its size.
+    """Return the highest mean bus bandwidth at the largest shape of each operation, all-reduce first, with its size.
 
-    Without any bandwidth, the lowest time per call. Operations and stacks are not compared; of cells that differ in
-    their algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
+    Without any bandwidth, the lowest time per call. Operations are not compared; of cells that differ in their
+    algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
     """
     rows = data.tables["collectives"]
     rows = rows[rows["time_s"].notna()]
     known = rows[rows["busbw_gb_per_s"].notna()]
     settings, found = settings_of(data.tables["settings"], "algorithm"), []
-    for _, group in (known if len(known) else rows).groupby(["operation", "stack"], sort=True):
+    for _, group in (known if len(known) else rows).groupby("operation", sort=True):
         largest = group[group["world_size"] == group["world_size"].max()]
         complete = largest[largest["num_launches"] >= largest["num_planned"]]
         compared = table_rows(complete if len(complete) else largest)
         compared = headline_rows(data, compared, lambda row: (row.cell,))
         best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))
-        values = {"operation": best.operation, "stack": best.stack, "world_size": int(best.world_size)}
-        values |= {"time": Value.of(best, CALL), "num_candidates": len(compared)}
         numbers = (BUSBW, PEAK_SHARE)
-        values |= {one.name: Value.of(best, one) for one in numbers if not is_unknown(getattr(best, one.name))}
-        others = [row.cell for row in table_rows(rows) if row.cell != best.cell and _is_like(row, best)]
-        others = [cell for cell in others if not is_costly(settings.get(cell))]
-        values["near"] = tuple(data.cell_names[cell].unlike(data.cell_names[best.cell]) for cell in others)
-        words = {"name": data.names[best.cell], "rank": "highest" if len(known) else "lowest"}
-        words |= {"message": MESSAGE.text(best), "compared": len(compared) if len(compared) > 1 else None}
-        source = of_cells("collectives", [best.cell])
-        found.append(Finding("bandwidth", values, (source,), (best.cell,), words=words))
+        values = {one.name: Value.of(best, one) for one in numbers if not is_unknown(getattr(best, one.name))}
+        values |= {"time": Value.of(best, CALL), "num_candidates": len(compared)}
+        values |= {"operation": best.operation, "stack": best.stack, "world_size": int(best.world_size)}
+        name = data.cell_names[best.cell]
+        same = [
+            cell for cell in largest["cell"] if _without_algorithm(data, cell) == _without_algorithm(data, best.cell)
+        ]
+        near = [cell for cell in same if cell != best.cell and not is_costly(settings.get(cell))]
+        values["near"] = tuple(data.cell_names[cell].unlike(name) for cell in near)
+        words = {"name": name.full, "rank": "highest" if len(known) else "lowest", "message": MESSAGE.text(best)}
+        words["compared"] = len(compared) if len(compared) > 1 else None
+        found.append(Finding("bandwidth", values, (of_cells("collectives", [best.cell]),), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
-    return [*_summary(data, found), *found[:MOST_FINDINGS], *_above_peak(data)]
+    valid = headline_rows(data, found, lambda one: one.cells)
+    return [*(_summary(data, one) for one in valid[:1]), *found[:MOST_FINDINGS], *_above_peak(data)]
 
 
-def _summary(data: ReportData, found: list[Finding]) -> list[Finding]:
-    """Return the highest bandwidth, else the lowest time, of all stacks of the first operation; none without any."""
-    of_first = [one for one in found if one.values["operation"] == found[0].values["operation"]]
-    if not of_first:
-        return []
-    of_first = headline_rows(data, of_first, lambda one: one.cells)
-    column, sign = (BUSBW.name, 1) if BUSBW.name in found[0].values else ("time", -1)
-    best = max(of_first, key=lambda one: sign * one.values[column].estimate)
-    num, time = sum(one.values["num_candidates"] for one in of_first), best.values["time"]
-    values = {"time_s": time, BUSBW.name: best.values.get(BUSBW.name), "num_launches": time.num_launches}
-    values |= {"latency_bound_below_bytes": None} | unreliable(data, best.cells)
-    words = best.words | {"near": best.values["near"], "compared": num if num > 1 else None}
-    words["name"] = data.cell_names[best.cells[0]].without("message_bytes").full
-    for crossover in crossover_sizes(data):
-        sizes, same = crossover.values, ("operation", "world_size")
-        if all(sizes[name] == best.values[name] for name in same) and best.values["stack"] in sizes["stacks"]:
-            values["latency_bound_below_bytes"] = [sizes["low_bytes"], sizes["high_bytes"]]
-            words["crossover"] = crossover.words["size"]
-    return [Finding("communication", values, best.sources, best.cells, words=words)]
+def _without_algorithm(data: ReportData, cell: str) -> str:
+    return data.cell_names[cell].without("algorithm").full
 
 
-def _is_like(row, best) -> bool:
-    """Return whether two cells differ at most in their algorithm."""
-    pairs = [(getattr(row, name), getattr(best, name)) for name in ALGORITHM]
-    return all(is_unknown(a) and is_unknown(b) if is_unknown(a) or is_unknown(b) else a == b for a, b in pairs)
+def _summary(data: ReportData, best: Finding) -> Finding:
+    """Return the line of the summary: the first operation's number, and its crossover for each stack."""
+    values, same = {"time_s": best.values["time"], BUSBW.name: best.values.get(BUSBW.name)}, ("operation", "world_size")
+    values |= {"num_launches": values["time_s"].num_launches, "latency_bound_below_bytes": None}
+    words = best.words | {"name": data.cell_names[best.cells[0]].without("message_bytes").full}
+    found = [one for one in crossover_sizes(data) if all(one.values[name] == best.values[name] for name in same)]
+    sizes = {"/".join(one.values["stacks"]): one.words["size"] for one in found}
+    words["crossover"] = found[0].words["size"] if len(found) == 1 else sizes
+    for one in found:
+        if best.values["stack"] in one.values["stacks"]:
+            values["latency_bound_below_bytes"] = [one.values["low_bytes"], one.values["high_bytes"]]
+    return Finding("communication", values | unreliable(data, best.cells), best.sources, best.cells, words=words)
 
 
 def _above_peak(data: ReportData) -> list[Finding]:

@@ -1,94 +1,37 @@
-"""The Gantt chart of launches: rows, bars in percent of the time axis, and the axis with its breaks and ticks."""
+"""The Gantt chart of launches: a row for each host or batch; the time axis leaves out long gaps."""
 
 import itertools
+import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 
-from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape, three
+from regatta.core.text import is_unknown, natural, one_line, shape, three
+from regatta.report.plotting import new_canvas, set_ticks
+from regatta.report.svg import GREY, GRID, GROUND, svg_of
 
-MAX_ROWS, MAX_BARS = 30, 1500  # of the chart; the rest is summarized, so that the page stays small
-MAX_BREAKS, BREAK_PERCENT = 10, 2.0
-MAX_TICKS = 5  # of an axis without breaks
-MIN_LABEL_PERCENT = 9.0  # distance of two labels of the axis, whose width is about 8 %
-LAST_LABEL_PERCENT = 90.0  # a label further right ends at its tick
+WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
+MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
+MAX_BREAKS = 10
+LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
+MAX_TICKS = 5
 DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
 NO_HOST = "unknown host"
-STATES = {"ok": "all ok", "some": "some failed (hatched share)", "failed": "all failed", "none": "no records"}
+GOOD, BAD = "#a10021", "#a10022"  # the page has a CSS variable for each
+STATES = {  # key of a bar -> how it is drawn
+    "allocated, idle": {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
+    "ok": {"facecolor": GOOD, "edgecolor": GROUND, "linewidth": 0.4},
+    "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
+    "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
+}
+LAUNCH = "launch:"  # begins the gid of a bar: what a pointer on it shows
 
 
-@dataclass(frozen=True)
-class Run:
-    """A part of the axis without a break. Times in seconds, left and width in percent."""
-
-    start_s: float
-    end_s: float
-    left: float
-    width: float
-
-    def position(self, at_s: float) -> float:
-        length = self.end_s - self.start_s
-        return self.left + (self.width * (at_s - self.start_s) / length if length else 0.0)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The time axis: runs of the campaign, separated by breaks."""
-
-    runs: tuple[Run, ...]
-
-    def span(self, start_s: float, end_s: float) -> tuple[float, float]:
-        """Return left and width of an interval, in percent of the chart. No interval contains a break."""
-        run = next(run for run in reversed(self.runs) if run.start_s <= start_s or run is self.runs[0])
-        left = run.position(start_s)
-        return left, run.position(end_s) - left
-
-    @property
-    def breaks(self) -> list[tuple[float, float, float]]:
-        """Return (left, width, seconds) of each break."""
-        pairs = itertools.pairwise(self.runs)
-        return [(a.left + a.width, b.left - a.left - a.width, b.start_s - a.end_s) for a, b in pairs]
-
-    @property
-    def ticks(self) -> list[tuple[float, str]]:
-        """Return (position, label): the time since the first start, and within later runs since their start."""
-        length = sum(run.end_s - run.start_s for run in self.runs)
-        step = next(step for step in tick_steps() if length / step <= MAX_TICKS - 1)
-        found: list[tuple[float, str]] = []
-        for run in self.runs:
-            since_first = run.start_s - self.runs[0].start_s
-            while len(found) > 1 and run.left - found[-1][0] < MIN_LABEL_PERCENT:
-                found.pop()  # the start of a run is worth more
-            marks = [(run.left, elapsed_text(since_first) if since_first else "0")]
-            for count in range(1, int((run.end_s - run.start_s) / step) + 1):
-                text = elapsed_text(count * step)
-                marks.append((run.position(run.start_s + count * step), f"+{text}" if since_first else text))
-            for left, label in marks:
-                if not found or left - found[-1][0] >= MIN_LABEL_PERCENT:
-                    found.append((left, label))
-        return found
-
-
-def tick_steps() -> Iterator[int]:
-    """Yield seconds between ticks, ascending: 1 s to 12 h, then 1, 2, 5, 10, ... days."""
-    yield from STEPS
-    for power in itertools.count():
-        yield from (DAY * 10**power * n for n in (1, 2, 5))
-
-
-def make_axis(intervals: list[tuple[float, float]]) -> Axis:
-    """Return the axis of some intervals. It is broken at gaps longer than all intervals together."""
+def runs_of(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return start and end of the parts of the axis. It is broken at gaps longer than all intervals together."""
     blocks = _merged(intervals)
     gaps = sorted((later[0] - earlier[1] for earlier, later in itertools.pairwise(blocks)), reverse=True)
-    runs = _merged(blocks, max([sum(end - start for start, end in blocks), *gaps[MAX_BREAKS : MAX_BREAKS + 1]]))
-    length, usable = sum(end - start for start, end in runs), 100 - BREAK_PERCENT * (len(runs) - 1)
-    placed, left = [], 0.0
-    for start, end in runs:
-        width = usable * (end - start) / length if length else usable / len(runs)
-        placed.append(Run(start, end, left, width))
-        left += width + BREAK_PERCENT
-    return Axis(tuple(placed))
+    return _merged(blocks, max([sum(end - start for start, end in blocks), *gaps[MAX_BREAKS : MAX_BREAKS + 1]]))
 
 
 def _merged(intervals: list[tuple[float, float]], gap: float = 0) -> list[tuple[float, float]]:
@@ -101,6 +44,18 @@ def _merged(intervals: list[tuple[float, float]], gap: float = 0) -> list[tuple[
     return found
 
 
+def ticks_of(runs: list[tuple[float, float]]) -> list[list[tuple[float, str]]]:
+    """Return (place, label) of the ticks of each run: at its start the time since the first, then since its start."""
+    length = sum(end - start for start, end in runs)
+    step = next((step for step in STEPS if length / step <= MAX_TICKS - 1), STEPS[-1])
+    first, found = runs[0][0], []
+    for start, end in runs:
+        plus = "+" if start > first else ""
+        found.append([(start, elapsed_text(start - first))])
+        found[-1] += [(start + n, f"{plus}{elapsed_text(n)}") for n in range(step, int(end - start) + 1, step)]
+    return found
+
+
 def elapsed_text(seconds: float) -> str:
     """Return an elapsed time for the axis: 30 s, 10 min, 1.5 h, 7 days."""
     for factor, unit in ((DAY, "days"), (3600, "h"), (60, "min")):
@@ -110,96 +65,78 @@ def elapsed_text(seconds: float) -> str:
     return f"{three(seconds) if seconds % 1 else int(seconds)} s"
 
 
-def chart(launches: list[dict], allocations: list[dict], device: str) -> dict | None:
-    """Return the chart for its template, or None without a launch whose times are known.
+def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tuple]]:
+    """Return (state, start, seconds, text) of the bars of each row: a host, or a batch if the campaign ran on one host.
 
-    launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Rows are hosts, or batches if the
-    campaign ran on one host or hosts are unknown.
+    launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
+    share of measurements that failed is a separate bar.
     """
     launches = [row for row in launches if row["duration_s"] is not None]
-    if not launches:
-        return None
-    allocations = [row for row in allocations if row["allocation_s"] is not None]
-    by_host = len({host for row in launches for host in hosts_of(row)} - {NO_HOST}) > 1
-    labels = batch_labels(launches, device)
-    spans = [(row["start_s"], row["start_s"] + row["allocation_s"]) for row in allocations]
-    axis = make_axis([*spans, *((row["start_s"], row["end_s"]) for row in launches)])
-    rows: dict[str, list[dict]] = defaultdict(list)
-    allocated: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    by_host = len(hosts_of(launches)) > 1
+    labels, rows = batch_labels(launches), defaultdict(list)
     for row in launches:
-        for name in hosts_of(row) if by_host else [labels[row["batch"]]]:
-            rows[name].append(row)
-    for row, span in zip(allocations, spans, strict=True):
-        for name in hosts_of(row) if by_host else [labels.get(row["batch"], "")]:
-            allocated[name].append(axis.span(*span))
-    shown = shown_rows(rows)
-    left_out = {row["launch"]: row for name, of in rows.items() if name not in shown for row in of}
-    noun = "host" if by_host else "batch"
-    return {
-        "noun": noun,
-        "rows": [(name, allocated[name], [_bar(row, axis, device) for row in rows[name]]) for name in shown],
-        "ticks": [(left, label, left > LAST_LABEL_PERCENT) for left, label in axis.ticks],
-        "breaks": [(left, width, elapsed_text(seconds)) for left, width, seconds in axis.breaks],
-        "states": {state: STATES[state] for state in STATES if any(state_of(row) == state for row in launches)},
-        "has_idle": any(row["idle_s"] for row in allocations),
-        "not_shown": _not_shown(len(rows) - len(shown), noun, list(left_out.values())),
-    }
+        num, start, end = row["num_ok"] + row["num_failed"], row["start_s"], row["end_s"]
+        failed_at = end - row["duration_s"] * row["num_failed"] / num if num else end
+        parts = [("ok", row["num_ok"], start, failed_at), ("failed", row["num_failed"], failed_at, end)]
+        parts += [("no records", not num, start, end)]
+        number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
+        counts = f"{elapsed_text(round(row['duration_s']))}, {row['num_ok']} ok, {row['num_failed']} failed"
+        text = f"{row['batch']}{number}, stack {row['stack']}: {counts}"
+        for name in (hosts_of([row]) or {NO_HOST}) if by_host else [labels[row["batch"]]]:
+            rows[name] += [(state, begin, to - begin, text) for state, num, begin, to in parts if num]
+    for row in allocations:
+        for name in hosts_of([row]) if by_host else [labels.get(row["batch"])]:
+            if name in rows and row["allocation_s"] is not None:
+                rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], ""))
+    return rows
 
 
-def hosts_of(row: dict) -> list[str]:
-    return (row["hosts"] or NO_HOST).split(", ")
+def hosts_of(rows: list[dict]) -> set[str]:
+    return {host for row in rows for host in (row["hosts"] or "").split(", ") if host}
 
 
-def batch_labels(launches: list[dict], device: str) -> dict[str, str]:
+def batch_labels(launches: list[dict]) -> dict[str, str]:
     """Return the name of each batch: its shape, numbered by start if several batches have it."""
-    shapes = {row["batch"]: _place_text(row, device) for row in launches}
-    same: dict[str, list[str]] = defaultdict(list)
-    for batch, text in shapes.items():
-        same[text].append(batch)
+    shapes = {row["batch"]: f"batch {shape(row['nodes'], row['gpus_per_node'])}" for row in launches}
+    same = {text: [batch for batch in shapes if shapes[batch] == text] for text in shapes.values()}
     return {
         batch: f"{text}, {same[text].index(batch) + 1}" if len(same[text]) > 1 else text
         for batch, text in shapes.items()
     }
 
 
-def _place_text(row: dict, device: str) -> str:
-    """Return the shape of a launch with the word for its ranks: 1×1 process, 2×4 GPUs."""
-    is_one = row["nodes"] * row["gpus_per_node"] == 1
-    return f"{shape(row['nodes'], row['gpus_per_node'])} {(rank_word if is_one else ranks_word)(device)}"
+def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
+    """Return the names of the rows shown, in natural order; those with the most failed launches are kept."""
+    by_need = sorted(rows, key=lambda name: (-sum(state == "failed" for state, *_ in rows[name]), natural(name)))
+    return sorted(by_need[: max(1, min(MAX_ROWS, MAX_BARS // max(map(len, rows.values()))))], key=natural)
 
 
-def shown_rows(rows: dict[str, list[dict]]) -> list[str]:
-    """Return the names of the rows shown, in natural order; those with the most failed measurements are kept."""
-    by_need = sorted(rows, key=lambda name: (-sum(row["num_failed"] for row in rows[name]), natural(name)))
-    chosen, num_bars = [], 0
-    for name in by_need[:MAX_ROWS]:
-        num_bars += len(rows[name])
-        if chosen and num_bars > MAX_BARS:
-            break
-        chosen.append(name)
-    return sorted(chosen, key=natural)
+def draw(rows: dict[str, list[tuple]]) -> str:
+    """Return the chart of some rows as inline SVG. rows: of `bars_of`, from top to bottom."""
+    from matplotlib.patches import Patch, Rectangle
 
-
-def state_of(row: dict) -> str:
-    """Return whether all, some or none of the records of a launch are ok."""
-    if not row["num_failed"]:
-        return "ok" if row["num_ok"] else "none"
-    return "some" if row["num_ok"] else "failed"
-
-
-def _bar(row: dict, axis: Axis, device: str) -> dict:
-    left, width = axis.span(row["start_s"], row["end_s"])
-    number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
-    where = f"{row['batch']}{number}, stack {row['stack']}, {_place_text(row, device)}"
-    counts = f"{row['num_ok']} ok, {row['num_failed']} failed"
-    text = f"{where}: {elapsed_text(round(row['duration_s']))}, {counts}"
-    failed = 100 * row["num_failed"] / (row["num_ok"] + row["num_failed"]) if state_of(row) == "some" else None
-    return {"left": left, "width": width, "state": state_of(row), "text": text, "failed_percent": failed}
-
-
-def _not_shown(num_rows: int, noun: str, launches: list[dict]) -> str:
-    if not num_rows:
-        return ""
-    num_failed = sum(bool(row["num_failed"]) for row in launches)
-    rows = plural(num_rows, f"more {noun}", f"more {'batches' if noun == 'batch' else 'hosts'}")
-    return f"Not shown: {rows} with {plural(len(launches), 'launch', 'launches')}, {num_failed} of them with failures."
+    runs = runs_of([(start, start + seconds) for bars in rows.values() for _, start, seconds, _ in bars])
+    total = sum(end - start for start, end in runs) or 1
+    names, height = [one_line(name, 24) for name in rows], AROUND_IN + ROW_IN * len(rows)
+    ratios = [max((end - start) / total, LEAST_SHARE) for start, end in runs]
+    place = {"left": (0.1 + LETTER_IN * max(map(len, names))) / WIDTH_IN, "right": 0.98, "wspace": 0.04}
+    place |= {"bottom": 0.3 / height, "top": 1 - 0.3 / height}
+    with new_canvas(WIDTH_IN, height, **{"svg.hashsalt": "gantt", "hatch.linewidth": 1.2}) as figure:
+        grid = figure.subplots(1, len(runs), squeeze=False, sharey=True, gridspec_kw=place | {"width_ratios": ratios})
+        for axes, (start, end), ticks in zip(grid[0], runs, ticks_of(runs), strict=True):
+            axes.set(xlim=(start, end if end > start else start + 1), ylim=(len(rows) - 0.5, -0.5))
+            set_ticks(axes.xaxis, ticks)
+            set_ticks(axes.yaxis, list(enumerate(names)))
+            axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+            for y, bars in enumerate(rows.values()):
+                for state, at, seconds, text in bars:
+                    if start <= at <= end:
+                        width = max(seconds, LEAST_FAILED * total)
+                        gid = f"{LAUNCH}{text}" if text else None
+                        axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, **STATES[state]))
+        states = [state for state in STATES if any(bar[0] == state for bars in rows.values() for bar in bars)]
+        handles = [Patch(label=state, **STATES[state]) for state in states]
+        figure.legend(handles=handles, ncols=len(handles), loc="upper left", fontsize=9, frameon=False)
+        svg = svg_of(figure, "Timeline of launches")
+    svg = re.sub(rf'<g id="{LAUNCH}([^"]*)">', r"<g><title>\1</title>", svg)
+    return svg.replace(GOOD, "var(--good)").replace(BAD, "var(--bad)")

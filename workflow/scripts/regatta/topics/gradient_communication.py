@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 
-from regatta.core.statistics import Estimate, fast_median, interval_values
+from regatta.core.statistics import Estimate
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
@@ -22,9 +21,8 @@ from regatta.report.panels import (
     panels,
 )
 from regatta.report.plotting import Axis, Panel, Point, Series
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of, known, launch_means
+from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
 
 STEP = {"shown_as": "ms", "table": "steps", "better": "smaller", "note": SYNCHRONIZED}
 STEP |= {"help": "medians over launches of `p50_s`, `mean_s`, `std_s`"}
@@ -66,52 +64,39 @@ MAXIMUM = "largest over launches"
 NUM_CALLS = result_column("num_calls", table="steps", help=MAXIMUM)
 MEMORY = tuple(result_column(name, "memory", help=MAXIMUM) for name in ("gradient_bytes", "algorithm_bytes"))
 STRATEGIES = Columns(*described(STEP_COLUMNS), *STEPS, *PARTS, EXPOSED, EXPOSED_SHARE, HIDDEN, NUM_CALLS, *MEMORY)
-LARGEST = tuple(column.name for column in (NUM_CALLS, *MEMORY))
-MEDIANS = {column.name: column.name.removeprefix("step_") for column in (*STEPS, *PARTS)}
+LARGEST = [column.name for column in (NUM_CALLS, *MEMORY)]
+MEDIANS = {column.name.removeprefix("step_"): column.name for column in (*STEPS, *PARTS)}
+SHARES = [EXPOSED_SHARE.name, HIDDEN.name]
 
 
 def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each train_step cell of several ranks, measured or not."""
-    launches, planned = LaunchValues(measurements, [*MEDIANS.values(), *LARGEST]), {"num_planned": campaign["repeats"]}
-    exposed = _exposed(measurements)
-    rows = [cell_row(cell) | planned for cell in cells_of(campaign, "train_step")]
-    rows = [row | _communication(row["cell"], launches, exposed) for row in rows if row["world_size"] > 1]
-    return make_table(rows, STRATEGIES)
+    """Return one row for each train_step cell of several ranks, measured or not.
+
+    Hidden and exposed shares are computed in each launch, then averaged.
+    """
+    ok = measurements[measurements["status"] == "ok"]
+    by_launch = ok["whole_step_s"] - ok["no_sync_s"]
+    shares = {
+        "exposed_share_ratio": by_launch / ok["whole_step_s"],
+        "hidden_ratio": 1 - by_launch / ok["communication_s"],
+    }
+    launches = ok.assign(**shares).groupby("cell")
+    found = launches[list(MEDIANS)].median().rename(columns=MEDIANS).assign(num_launches=launches.size())
+    found = found.join([launches[SHARES].mean(), launches[LARGEST].max()])
+    rows = rows_of_cells(campaign, "train_step", {("exposed", "s"): _exposed(ok)}, found)
+    return make_table([row for row in rows if row["world_size"] > 1], STRATEGIES)
 
 
-def _exposed(measurements: pd.DataFrame) -> dict[str, Estimate]:
+def _exposed(ok: pd.DataFrame) -> dict[str, Estimate]:
     """Return exposed communication by cell, in seconds: the mean over launches of the difference of two steps.
 
     It may be 0 or negative, so its mean is arithmetic. Division by the cell's step gives all cells a common scale.
     """
-    ok = measurements[(measurements["status"] == "ok") & (measurements["whole_step_s"] > 0)]
+    ok = ok[ok["whole_step_s"] > 0]
     step_s = ok.groupby("cell")["whole_step_s"].mean().astype(float)
     shares = ok.assign(exposed=(ok["whole_step_s"] - ok["no_sync_s"]) / ok["cell"].map(step_s).astype(float))
     found = launch_means(shares, "exposed", is_log=False)
-    return {cell: mean.times(step_s[cell]) for cell, mean in found.items()}
-
-
-def _communication(cell: str, launches: LaunchValues, exposed: dict[str, Estimate]) -> dict:
-    """Return the columns of one cell. Hidden and exposed shares are computed in each launch, then averaged."""
-    whole, alone = launches.with_gaps(cell, "whole_step_s"), launches.with_gaps(cell, "communication_s")
-    by_launch, mean = whole - launches.with_gaps(cell, "no_sync_s"), exposed.get(cell, Estimate(0))
-    return {
-        "num_launches": launches.num_launches(cell),
-        "interval": mean.kind,
-        **{name: _median(launches.of(cell, column)) for name, column in MEDIANS.items()},
-        **interval_values("exposed", "s", mean),
-        "exposed_share_ratio": _mean(known(by_launch / whole)),
-        "hidden_ratio": _mean(known(1 - by_launch / alone)),
-        **{name: launches.largest(cell, name) for name in LARGEST},
-    }
-
-
-def _median(values: list[float]) -> float | None:
-    return fast_median(values) if values else None
-
-
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if len(values) else None
+    return found | {cell: mean.times(step_s[cell]) for cell, mean in found.items()}
 
 
 MOST = 3  # cells in a panel, so that their names fit
@@ -123,39 +108,34 @@ STRATEGY = Column("strategy", "strategy", TEXT, text=lambda row: row.cell_name.s
 def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
     """Return exposed communication by strategy, for each workload and shape.
 
-    A strategy without a step to compare with, such as fsdp, is in the last table alone.
+    A strategy without a step to compare with, such as fsdp, has no marks.
     """
-    rows = in_order(name_rows(strategies, "train_step"))
-    rows = rows[rows["step_p50_s"].notna()]
-    ok = measurements[measurements["status"] == "ok"]
-    exposed = rows["exposed_s"].notna()
-    others = dict(panels(rows[~exposed], lambda name: name.series, on_one_shape, (), len(rows)))
-    found = []
-    for title, part in panels(rows[exposed], lambda name: name.series, on_one_shape, most=MOST):
-        rest = others.pop(on_one_shape(part["cell_name"].iloc[0]), part[:0])
-        found.append(_figure(f"strategy-{len(found) + 1}", title, part, rest, ok))
+    rows, found = in_order(name_rows(strategies, "train_step")), []
+    launches = measurements.assign(exposed_s=measurements["whole_step_s"] - measurements["no_sync_s"])
+    values = {label: values_by_cell(launches, column) for label, column in SHOWN.items()}
+    measured = rows[rows["step_p50_s"].notna()]
+    for title, part in panels(measured, lambda name: name.series, on_one_shape, most=MOST):
+        if part["exposed_s"].notna().any():
+            found.append(_figure(f"strategy-{len(found) + 1}", title, part, values))
     return found
 
 
-def _figure(figure_id: str, title: str, rows: pd.DataFrame, rest: pd.DataFrame, ok: pd.DataFrame) -> Figure:
-    """Return one figure. rows: drawn rows. rest: rows only in the table."""
-    by_launch = ok.assign(exposed_s=ok["whole_step_s"] - ok["no_sync_s"]).groupby("cell")
-    rows = rows.assign(num_launches=rows["cell"].map(by_launch["exposed_s"].count()))  # launches with both steps
-    series = []
+def _figure(figure_id: str, title: str, rows: pd.DataFrame, values: dict[str, dict[str, list[float]]]) -> Figure:
+    """Return one figure. values: of each launch, by series and cell."""
+    both = [len(values["exposed"].get(cell, ())) for cell in rows["cell"]]  # launches with both steps
+    rows, series = rows.assign(num_launches=both), []
     for label, column in SHOWN.items():
-        points = []
-        for place, row in enumerate(rows.itertuples()):
-            values = by_launch.get_group(row.cell)[column].dropna()
-            if len(values):
-                dots = tuple(map(EXPOSED.shown, values))
-                points.append(Point(place, dots, EXPOSED.shown(getattr(row, column))))
-        if points:
-            series.append(Series(label, tuple(points), has_line=False))
+        drawn = [(x, row) for x, row in enumerate(rows.itertuples()) if row.cell in values[label]]
+        points = tuple(
+            Point(x, tuple(map(EXPOSED.shown, values[label][row.cell])), EXPOSED.shown(getattr(row, column)))
+            for x, row in drawn
+        )
+        series += [Series(label, points, has_line=False)] if points else []
     ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["label"]))
     x = Axis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
     device, columns = rows["device"].iloc[0], (STRATEGY, LAUNCHES, *STRATEGIES.of_table("steps"))
     panel = Panel(x, Axis(replace(EXPOSED, label="time per step").heading(device)), tuple(series))
-    table = Table.of_columns(f"Step and communication of {title}", columns, pd.concat([rows, rest]), device)
+    table = Table.of_columns(f"Step and communication of {title}", columns, rows, device)
     return make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
 
 

@@ -3,6 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+import pandas as pd
+
 from regatta.core.text import UNKNOWN, natural, shape
 from regatta.kit.findings import LOW, NOTE, Kind, joined
 from regatta.report.findings import HEADERS, PROBLEMS, Finding, Source, of_runs
@@ -37,13 +39,13 @@ KINDS = (
         next_step=AGAIN,
     ),
     Kind(
-        *("mixed_machines", LOW, "Mixed machines: launches that are summarized together differ in {mixed}."),
+        *("mixed_machines", LOW, "Mixed machines: launches that are pooled in one table differ in {mixed}."),
         advice="Their range includes the variation between machines. Use one cluster file and campaign per machine, and"
         " set required environment variables in the stack's env.",
         next_step=AGAIN,
     ),
     Kind(
-        *("mixed_nodes", NOTE, "Several nodes or commits: launches that are summarized together differ in {mixed}."),
+        *("mixed_nodes", NOTE, "Several nodes or commits: launches that are pooled in one table differ in {mixed}."),
         advice="Ranges include the variation between nodes. A commit that affects results has other cells.",
     ),
     Kind(
@@ -56,7 +58,7 @@ KINDS = (
         advice="Differences in time may come from this. Bring the nodes to the same state and measure again.",
     ),
     Kind(
-        *("unknown_versions", NOTE, "Unknown versions: {names}, in up to {most} of {num_launches:launch/launches}."),
+        *("unknown_versions", NOTE, "Unknown versions, number of launches: {num}, of {num_launches}."),
         advice="Their changes cannot be detected; MFU and peak bandwidth need the GPU's name. Check what torch.cuda"
         " returns in this stack, and whether nvidia-smi or /proc/driver/nvidia/version is visible to the ranks.",
     ),
@@ -74,41 +76,38 @@ KINDS = (
 def findings(data: ReportData) -> list[Finding]:
     return [
         *_problems(data.problems),
-        *_shared_hosts(data),
+        *_shared_hosts(data.ok),
         *(_unlike_nodes(data.headers) if data.campaign.get("sweep") else _mixed(data)),
         *_cores(data.headers),
         *_unknown(data),
     ]
 
 
+def _warning(kind: str, values: dict, source: Source = HEADERS, cells: Iterable[str] = (), **words) -> list[Finding]:
+    return [Finding(kind, values, (source,), tuple(cells), "warnings", words)]
+
+
 def _problems(problems: dict) -> list[Finding]:
     """Return the findings on damaged files, and on times in the future."""
     corrupt, num_truncated, found = problems["corrupt"], problems.get("num_truncated", 0), []
     values = {"num_torn": len(corrupt) - num_truncated, "num_invalid": len(problems["invalid"])}
-    sources = (Source(PROBLEMS, what="corrupt"),)
-    if any(values.values()):
-        found.append(Finding("damaged_store", values, sources, (), "warnings", {"damage": corrupt}))
-    if num_truncated:
-        found.append(Finding("truncated_files", {"num": num_truncated}, sources, (), "warnings"))
+    source = Source(PROBLEMS, what="corrupt")
+    found += _warning("damaged_store", values, source, damage=corrupt) if any(values.values()) else []
+    found += _warning("truncated_files", {"num": num_truncated}, source) if num_truncated else []
     if ahead := sorted((launch["time_utc"], launch["launch"]) for launch in problems.get("after_now", [])):
-        values, words = {"num": len(ahead)}, {"latest": "{} ({})".format(*ahead[-1])}
-        found.append(Finding("after_now", values, (Source(PROBLEMS, what="after_now"),), (), "warnings", words))
+        source, latest = Source(PROBLEMS, what="after_now"), "{} ({})".format(*ahead[-1])
+        found += _warning("after_now", {"num": len(ahead)}, source, latest=latest)
     return found
 
 
-def _shared_hosts(data: ReportData) -> list[Finding]:
+def _shared_hosts(ok: pd.DataFrame) -> list[Finding]:
     """Return the finding on measurements that shared a host with ranks of another launch: no status shows it."""
-    ok = data.ok
     shared = ok[(ok["other_ranks"] > 0).fillna(False)]
     if shared.empty:
         return []
     values = {"num": len(shared), "num_ok": len(ok), "most_other_ranks": int(shared["other_ranks"].max())}
-    rows = of_runs("measurements", shared, shared["other_ranks"].idxmax())
-    return [Finding("shared_hosts", values, (rows,), tuple(shared["cell"].unique()), "warnings")]
-
-
-def _of_headers(kind: str, values: dict, cells: Iterable[str] = (), **words) -> list[Finding]:
-    return [Finding(kind, values, (HEADERS,), tuple(cells), "warnings", words)]
+    source = of_runs("measurements", shared, shared["other_ranks"].idxmax())
+    return _warning("shared_hosts", values, source, shared["cell"].unique())
 
 
 def _cores(headers: list[dict]) -> list[Finding]:
@@ -121,7 +120,7 @@ def _cores(headers: list[dict]) -> list[Finding]:
     ]
     num, threads, cores, host = max(loads, key=lambda load: load[0] * load[1] / load[2], default=(0, 0, 1, ""))
     values = {"num_ranks": num, "threads": threads, "num_cores": cores}
-    return _of_headers("oversubscribed", values, host=host) if num * threads > cores else []
+    return _warning("oversubscribed", values, host=host) if num * threads > cores else []
 
 
 def _mixed(data: ReportData) -> list[Finding]:
@@ -142,15 +141,15 @@ def _mixed(data: ReportData) -> list[Finding]:
         for fact, value in facts.items():
             if value is not None:
                 launches[fact][str(value)].add(header["launch"])
-    mixed = defaultdict(list)  # kind -> (text, launches)
+    texts, differing = defaultdict(list), defaultdict(set)
     for (kind, name, group), values in sorted(launches.items()):
         if len(values) > 1:
-            listed = " | ".join(value or "none" for value in sorted(values))
-            mixed[kind].append((f"{name} of {group}: {listed}", set().union(*values.values())))
-    found = []
-    for kind in filter(mixed.get, (kind.name for kind in KINDS)):
-        differing = data.ok["launch"].isin(set().union(*(of for _, of in mixed[kind])))
-        found += _of_headers(kind, {}, data.ok.loc[differing, "cell"].unique(), mixed=[text for text, _ in mixed[kind]])
+            texts[kind].append(f"{name} of {group}: {' | '.join(value or 'none' for value in sorted(values))}")
+            differing[kind].update(*values.values())
+    ok, found = data.ok, []
+    for kind, mixed in texts.items():
+        cells = ok.loc[ok["launch"].isin(differing[kind]), "cell"].unique()
+        found += _warning(kind, {}, cells=cells, mixed=mixed)
     return found
 
 
@@ -189,7 +188,7 @@ def _unlike_nodes(headers: list[dict]) -> list[Finding]:
             found.append(f"{name} {value} on {joined(nodes)}, {usual} on most")
             unlike |= {*nodes}
     values = {"num": len(unlike), "nodes": sorted(unlike, key=natural)}
-    return _of_headers("unlike_nodes", values, facts="; ".join(found)) if found else []
+    return _warning("unlike_nodes", values, facts="; ".join(found)) if found else []
 
 
 def _unknown(data: ReportData) -> list[Finding]:
@@ -203,10 +202,9 @@ def _unknown(data: ReportData) -> list[Finding]:
     gpus = [of.get("gpus") or [{}] for of in launches]
     unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)
     values = {"num": {name: num for name, num in unknown.items() if num}, "num_launches": len(launches)}
-    words = {"names": ", ".join(values["num"]), "most": max(values["num"].values(), default=0)}
-    found = _of_headers("unknown_versions", values, **words) if words["names"] else []
+    found = _warning("unknown_versions", values) if values["num"] else []
     num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in data.headers)
-    return found + (_of_headers("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
+    return found + (_warning("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
 
 
 TOPIC = Topic("machines", "Warnings", findings=findings, is_of_sweeps=True, is_judge=True, kinds=KINDS)

@@ -5,35 +5,13 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
-from regatta.core.statistics import interval_values
-from regatta.core.text import ratio_text, thousands
+from regatta.core.text import ratio_text
 from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import (
-    LAUNCHES,
-    Figure,
-    Section,
-    Table,
-    how_to_read,
-    make_figure,
-    make_series,
-    name_rows,
-    panels,
-)
-from regatta.report.plotting import Axis, Panel, size_ticks
-from regatta.store.collect import cell_row
+from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import (
-    LaunchValues,
-    ReportData,
-    TableSpec,
-    Topic,
-    cells_of,
-    launch_means,
-    steps_by_cell,
-    with_primary,
-)
+from regatta.topics.base import ReportData, TableSpec, Topic, largest_values, launch_means, rows_of_cells, with_primary
 
 TIME = {"shown_as": MICROSECONDS, "table": "layers", "interval": "interval", "note": SYNCHRONIZED}
 BOTH_PASSES = Column(
@@ -60,70 +38,30 @@ BATCH_NORMS = Columns(*described(axes_of("sync_batchnorm")), BOTH_PASSES, *PASSE
 
 def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
-    largest, rows = [column.name for column in LARGEST], []
-    launches = LaunchValues(measurements, largest)
     ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
-    means = {"time": launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
-    means |= {column.stem: launch_means(ok, column.name) for column in PASSES}
-    for cell in cells_of(campaign, "sync_batchnorm"):
-        times = {name: of_cells[cell["id"]] for name, of_cells in means.items()}
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": launches.num_launches(cell["id"])}
-        row |= {"interval": times["time"].kind} | {name: launches.largest(cell["id"], name) for name in largest}
-        for name, found in times.items():
-            row |= interval_values(name, "s", found)
-        rows.append(row)
-    return make_table(rows, BATCH_NORMS)
+    means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
+    means |= {(column.stem, "s"): launch_means(ok, column.name) for column in PASSES}
+    largest = largest_values(measurements, [column.name for column in LARGEST])
+    return make_table(rows_of_cells(campaign, "sync_batchnorm", means, largest), BATCH_NORMS)
 
 
-MOST_FINDINGS = 2
 LAYER = Column(
     *("layer", "layer", TEXT),
-    text=lambda row: row.cell_name.say(*row.cell_name.series, *row.cell_name.settings, *PLACE),
+    text=lambda row: row.cell_name.say("shape", *row.cell_name.series, *row.cell_name.settings, *PLACE),
 )
 FEATURES = Column("hidden", "features", WHOLE)
 
 
-def batch_norm_figures(batch_norms: pd.DataFrame, medians: dict[str, list[float]]) -> list[Figure]:
-    """Return time over features for each shape. medians: seconds of each launch, by cell."""
-    measured = batch_norms[batch_norms["time_s"].notna()]
-    if measured.empty:
-        return []
-    rows = batch_norms.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
-    rows = name_rows(rows, "sync_batchnorm", without=("hidden",))
-    features = sorted(set(measured["hidden"]))
-    device = rows["device"].iloc[0]
-    x = Axis(FEATURES.heading(device), True, min(features), max(features), size_ticks(features, str, most=4))
-    all_times = [BOTH_PASSES.shown(t) for cell in measured["cell"] for t in medians[cell]]
-    y = Axis(BOTH_PASSES.heading(device), True, min(all_times), max(all_times), show=thousands)
-    found = [
-        (title, part)
-        for _, of_shape in rows.groupby(["nodes", "gpus_per_node"], sort=True)
-        for title, part in panels(
-            of_shape, lambda name: (*name.series, *name.settings, *PLACE), lambda name: name.say("shape")
-        )
-        if part["time_s"].notna().any()
-    ]
-    return [_figure(f"batch-norm-{number}", *panel, medians, x, y) for number, panel in enumerate(found, start=1)]
-
-
-def _figure(figure_id: str, title: str, rows: pd.DataFrame, medians: dict, x: Axis, y: Axis) -> Figure:
-    series = make_series(
-        rows,
-        "label",
-        "hidden",
-        lambda row: map(BOTH_PASSES.shown, medians.get(row.cell, [])),
-        lambda row: BOTH_PASSES.shown(row.time_s),
-    )
-    columns = (LAYER, FEATURES, LAUNCHES, *BATCH_NORMS.of_table("layers"))
-    table = Table.of_columns(f"Time, memory and errors of {title}", columns, rows, rows["device"].iloc[0])
-    return make_figure(figure_id, f"Batch norm: {title}", Panel(x, y, series), table, "batch_norms")
-
-
 def section(data: ReportData) -> Section:
-    rows = data.tables["batch_norms"]
-    figures = tuple(batch_norm_figures(rows, steps_by_cell(data.measurements)))
-    lead = f"{ITERATION} {how_to_read(rows, 'time_s')}" if figures else ""
-    return Section("batch-norms", "Synchronized batch norm", lead=lead, figures=figures)
+    """Return a table of the layers, by shape and implementation."""
+    rows, title = data.tables["batch_norms"], "Synchronized batch norm"
+    if rows["time_s"].isna().all():
+        return Section("batch-norms", title)
+    rows = rows.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
+    columns = (LAYER, FEATURES, LAUNCHES, *BATCH_NORMS.of_table("layers"))
+    named = name_rows(rows, "sync_batchnorm", without=("hidden",))
+    table = Table.of_columns("Time, memory and errors of a layer", columns, named, data.device, ("batch_norms",))
+    return Section("batch-norms", title, lead=ITERATION, tables=(table,))
 
 
 ITERATION = (
@@ -141,25 +79,22 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return where the custom layer differs most from torch's on the same input, one for each shape and stack."""
-    rows, found = data.tables["batch_norms"].dropna(subset="time_s"), []
-    by_cell = {row.cell: row for row in rows.itertuples()}
+    """Return where the custom layer differs most from torch's on the same input, shape and stack."""
+    rows = data.tables["batch_norms"].dropna(subset="time_s")
     custom, torch = (rows[rows["implementation"] == name] for name in ("own", "torch"))
-    place, inputs = ["nodes", "gpus_per_node", "stack", "backend"], ["batch_size", "hidden", "dtype"]
-    pairs = custom.merge(torch, on=[*place, *inputs], suffixes=("", "_torch"))
-    pairs["time_ratio"] = (pairs["time_s"] / pairs["time_s_torch"]).astype(float)
-    for _, group in pairs.groupby(place, sort=True):
-        ratios = group["time_ratio"]
-        largest = group.loc[np.log(ratios).abs().idxmax()]
-        cells = (largest["cell"], largest["cell_torch"])
-        values = {"time_ratio": largest["time_ratio"], "least_ratio": ratios.min(), "most_ratio": ratios.max()}
-        time, torch_time = (Value.of(by_cell[cell], BOTH_PASSES) for cell in cells)
-        values |= {"num_inputs": len(group), "time": time, "torch_time": torch_time}
-        least, most = ratio_text(ratios.min()), ratio_text(ratios.max())
-        words = {"name": data.names[cells[0]], "least": least, "most": most if most != least else None}
-        found.append(Finding("batch_norm", values, (of_cells("batch_norms", cells),), cells, "batch-norms", words))
-    found.sort(key=lambda finding: -abs(np.log(finding.values["time_ratio"])))
-    return found[:MOST_FINDINGS]
+    same = ["nodes", "gpus_per_node", "stack", "backend", "batch_size", "hidden", "dtype"]
+    pairs = custom.merge(torch, on=same, suffixes=("", "_torch"))
+    ratios = (pairs["time_s"] / pairs["time_s_torch"]).astype(float)
+    if pairs.empty:
+        return []
+    largest = int(np.log(ratios).abs().idxmax())
+    cells = (pairs.loc[largest, "cell"], pairs.loc[largest, "cell_torch"])
+    time, torch_time = (Value.of(rows[rows["cell"] == cell].iloc[0], BOTH_PASSES) for cell in cells)
+    values = {"time_ratio": ratios[largest], "least_ratio": ratios.min(), "most_ratio": ratios.max()}
+    values |= {"num_inputs": len(pairs), "time": time, "torch_time": torch_time}
+    least, most = ratio_text(ratios.min()), ratio_text(ratios.max())
+    words = {"name": data.names[cells[0]], "least": least, "most": most if most != least else None}
+    return [Finding("batch_norm", values, (of_cells("batch_norms", cells),), cells, "batch-norms", words)]
 
 
 TABLES = {"batch_norms": TableSpec.of(BATCH_NORMS, batch_norms_table, "campaign", "measurements")}

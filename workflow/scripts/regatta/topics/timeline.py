@@ -3,21 +3,23 @@
 Tables timeline.csv and allocations.csv. Definitions: docs/metrics.md.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, long_duration, natural, plural, rank_time, ranks_word
+from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import LOW, NOTE, RESULT, Kind
-from regatta.report.findings import Finding, Source, file_of, of_rows, percent_number
+from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table
 from regatta.store.launch_times import utc_seconds
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
-from regatta.topics.gantt import chart, elapsed_text
+from regatta.topics import gantt
+from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows
+from regatta.topics.gantt import elapsed_text, hosts_of
 
 CLOCK_TOLERANCE_S = 5  # whole seconds, of clocks on different hosts: a launch may seem to start before its job
 _START = "start and end, in seconds since the first launch of the results folder started"
@@ -60,39 +62,38 @@ def timeline_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
 
 def allocations_table(launches: pd.DataFrame, jobs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per job of a batch, by start; launches of a batch without a recorded job share one row."""
-    rows, attempts = _rows(launches, jobs)
-    for row in rows:
-        key = (row["batch"], row["attempt"])
-        attempts.setdefault(key, {"batch": row["batch"]}).setdefault("launches", []).append(row)
-    keys = sorted(attempts, key=lambda key: (_first_start_s(attempts[key]), key[0], key[1] or 0))
-    return make_table([_allocation(attempts[key]) for key in keys], ALLOCATIONS)
+    _, allocations = _rows(launches, jobs)
+    allocations.sort(key=lambda job: (_first_start_s(job), job["batch"]))
+    return make_table([_allocation(job) for job in allocations], ALLOCATIONS)
 
 
-def _first_start_s(attempt: dict) -> float:
-    starts = [row.get("start_s") for row in (attempt, *attempt.get("launches", ()))]
+def _first_start_s(job: dict) -> float:
+    starts = [row.get("start_s") for row in (job, *job["launches"])]
     return min((start for start in starts if start is not None), default=math.inf)
 
 
-def _rows(launches: pd.DataFrame, jobs: pd.DataFrame) -> tuple[list[dict], dict[tuple, dict]]:
-    """Return the launches by start, and the jobs by (batch, number of the job in its batch).
+def _rows(launches: pd.DataFrame, jobs: pd.DataFrame) -> tuple[list[dict], list[dict]]:
+    """Return the launches by start, each with its job, and the jobs of batches, each with its `launches`.
 
-    Both get times relative to the start of the first launch; a launch also the job in which it ran.
+    Times are relative to the start of the first launch. A batch whose launches have no recorded job has one without
+    times.
     """
     rows = plain_rows(launches, tuple(launches.columns))
     begin = min((start for row in rows if (start := utc_seconds(row["start_utc"])) is not None), default=None)
-    attempts: dict[tuple, dict] = {}
+    found: dict[str, list[dict]] = {}
     for job in plain_rows(jobs, tuple(jobs.columns)):
-        number = sum(batch == job["batch"] for batch, _ in attempts)
-        attempts[job["batch"], number] = job | _relative(job, begin)
-        attempts[job["batch"], number] |= _without_clock_step(attempts[job["batch"], number])
+        job |= _relative(job, begin) | {"launches": []}
+        found.setdefault(job["batch"], []).append(job | _without_clock_step(job))
     for row in rows:
         row |= _relative(row, begin)
-        row["attempt"] = _attempt(row, attempts)
-        job = attempts.get((row["batch"], row["attempt"]), {})
-        row |= _durations(row, job.get("elapsed_s"))
-        row["job"] = job.get("job")
     rows.sort(key=lambda row: (row["start_s"] is None, row["start_s"] or 0, natural(row["launch"])))
-    return rows, attempts
+    unrecorded: dict[str, dict] = {}
+    for row in rows:
+        batch = row["batch"]
+        job = _job_of(row, found.get(batch, [])) or unrecorded.setdefault(batch, {"batch": batch, "launches": []})
+        job["launches"].append(row)
+        row |= _durations(row, job.get("elapsed_s")) | {"job": job.get("job")}
+    return rows, [*itertools.chain.from_iterable(found.values()), *unrecorded.values()]
 
 
 def _relative(row: dict, begin: int | None) -> dict:
@@ -125,33 +126,34 @@ def _durations(row: dict, job_s: float | None) -> dict:
     return {"end_s": row["start_s"] + duration_s, "duration_s": duration_s, "overhead_s": duration_s - row["cells_s"]}
 
 
-def _attempt(row: dict, attempts: dict[tuple, dict]) -> int | None:
-    """Return the number of the last job of the batch that started before the launch; None if none is recorded."""
+def _job_of(row: dict, jobs: list[dict]) -> dict | None:
+    """Return the last job of its batch that started before a launch; None if none is recorded."""
     at = row["end_s"] if row["start_s"] is None else row["start_s"]
     if at is None:
         return None
-    jobs = [(number, job["start_s"]) for (batch, number), job in attempts.items() if batch == row["batch"]]
-    started = [number for number, start in jobs if start is not None and start <= at + CLOCK_TOLERANCE_S]
-    set_back = [n for (batch, n), job in attempts.items() if batch == row["batch"] and (job["clock_step_s"] or 0) < 0]
-    return max(started, default=min(set_back, default=None))
+    started = [job for job in jobs if job["start_s"] is not None and job["start_s"] <= at + CLOCK_TOLERANCE_S]
+    set_back = [job for job in jobs if (job["clock_step_s"] or 0) < 0]
+    return (started[-1:] or set_back[:1] or [None])[0]
 
 
-def _allocation(attempt: dict) -> dict:
+def _allocation(job: dict) -> dict:
     """Return the row of allocations.csv of a job with its launches. Without start and end, its times are unknown."""
-    launches = attempt.get("launches", [])
-    place = [attempt, *launches]  # a job that started no launch, or whose batch.json is gone
-    nodes = next((row["nodes"] for row in place if row.get("nodes") is not None), None)
-    gpus = next((row["gpus_per_node"] for row in place if row.get("gpus_per_node") is not None), None)
-    hosts = sorted(_hosts(launches), key=natural)
-    row = {name: attempt.get(name) for name in (*JOBS, "start_s", "end_s", "clock_step_s")}
-    row |= {"hosts": ", ".join(hosts) or None, "nodes": nodes, "gpus_per_node": gpus, "num_launches": len(launches)}
-    shares = [_share(launch, nodes, gpus) for launch in launches]
-    row |= {name: _weighted(launches, shares, name) for name in ("measuring_s", "warmup_s", "cells_s")}
+    launches, row = job["launches"], {name: job.get(name) for name in (*JOBS, "start_s", "end_s", "clock_step_s")}
+    for name in ("nodes", "gpus_per_node"):  # a job that started no launch, or whose batch.json is gone
+        row[name] = next((of[name] for of in (job, *launches) if of.get(name) is not None), None)
+    row |= {"hosts": ", ".join(sorted(hosts_of(launches), key=natural)) or None, "num_launches": len(launches)}
+    # The part of the allocation's ranks that a launch uses: below 1 in a sweep, and in a packed allocation.
+    sizes = [(one["nodes"], one["gpus_per_node"], row["nodes"], row["gpus_per_node"]) for one in launches]
+    shares = [1.0 if None in of else of[0] * of[1] / (of[2] * of[3]) for of in sizes]
+
+    def weighted(name: str) -> float:
+        return sum(share * launch[name] for share, launch in zip(shares, launches, strict=True))
+
+    row |= {name: weighted(name) for name in ("measuring_s", "warmup_s", "cells_s")}
     if any(launch["duration_s"] is None for launch in launches):
         return row
-    launches_s = _weighted(launches, shares, "duration_s")
-    row["launch_start_s"] = _weighted(launches, shares, "overhead_s")
-    if row["start_s"] is None or row["end_s"] is None or nodes is None or gpus is None:
+    launches_s, row["launch_start_s"] = weighted("duration_s"), weighted("overhead_s")
+    if None in (row["start_s"], row["end_s"], row["nodes"], row["gpus_per_node"]):
         return row
     # Launches on the same ranks run one after another, so an allocation is never shorter than all of them.
     row["allocation_s"] = max(row["end_s"] - row["start_s"], launches_s)
@@ -159,24 +161,10 @@ def _allocation(attempt: dict) -> dict:
         row["allocation_s"] = launches_s = max(row["elapsed_s"], row["cells_s"])  # a launch appears longer than it was
         row["launch_start_s"] = launches_s - row["cells_s"]
     row["idle_s"] = row["allocation_s"] - launches_s
-    hours = nodes * gpus / 3600
+    hours = row["nodes"] * row["gpus_per_node"] / 3600
     row |= {"gpu_hours": hours * row["allocation_s"], "idle_gpu_hours": hours * row["idle_s"]}
     row["measuring_ratio"] = row["measuring_s"] / row["allocation_s"] if row["allocation_s"] else None
     return row
-
-
-def _hosts(launches: list[dict]) -> set[str]:
-    return {host for row in launches for host in (row["hosts"] or "").split(", ") if host}
-
-
-def _share(launch: dict, nodes: int | None, gpus_per_node: int | None) -> float:
-    """Return the part of an allocation's ranks that a launch uses: below 1 in a sweep, and in a packed allocation."""
-    sizes = (launch["nodes"], launch["gpus_per_node"], nodes, gpus_per_node)
-    return 1.0 if None in sizes else sizes[0] * sizes[1] / (sizes[2] * sizes[3])
-
-
-def _weighted(launches: list[dict], shares: list[float], name: str) -> float:
-    return sum(share * launch[name] for share, launch in zip(shares, launches, strict=True))
 
 
 # The section.
@@ -184,34 +172,25 @@ def _weighted(launches: list[dict], shares: list[float], name: str) -> float:
 # Parts of the allocated time, as in a sentence.
 PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and checks"}
 PARTS |= {"launch_start": "launch startup", "idle": "idle"}
-SHARES = (
-    *LAUNCHES.named("nodes"),
-    Column("num", "allocations", WHOLE),
-    Column("total_gpu_hours", "allocated"),
-    *(Column(f"{part}_ratio", label, shown_as="%") for part, label in PARTS.items()),
-    Column("idle_gpu_hours", "idle"),
-)
 
 
 def section(data: ReportData) -> Section:
-    """Return the chart of launches by host, and the shares of the allocated time by shape."""
+    """Return the chart of launches by host, and their table."""
     timeline, known = data.tables["timeline"], _known_allocations(data)
     if timeline.empty:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
-    allocations = plain_rows(data.tables["allocations"], tuple(ALLOCATIONS))
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
-    gantt = chart(launches, allocations, data.device)
+    rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
+    shown = gantt.shown_rows(rows) if rows else []
+    content = {"svg": gantt.draw({name: rows[name] for name in shown}) if rows else ""}
+    content["note"] = f"Shown: {len(shown)} of {len(rows)} rows, most failures first." if len(shown) < len(rows) else ""
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    tables, state = (replace(table, is_words=True),), plural(len(timeline), "launch", "launches")
-    if known:
-        hours = allocated_hours(known)
-        tables = (_shares_table(known, data.device), *tables)
-        state = f"{percent_number(hours['idle'] / hours['total'])} % idle"
-    content = {"gantt": gantt}
-    return Section(
-        "timeline", "Timeline", template="timeline.html.j2", content=content, tables=tables, state=(state, "quiet")
-    )
+    hours = allocated_hours(known)
+    idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if known else ""
+    state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
+    more = {"template": "timeline.html.j2", "content": content, "tables": tables, "state": (state, "quiet")}
+    return Section("timeline", "Timeline", **more)
 
 
 def _known_allocations(data: ReportData) -> list[dict]:
@@ -234,27 +213,7 @@ def allocated_hours(allocations: list[dict]) -> dict[str, float]:
     return found
 
 
-def _shares_table(allocations: list[dict], device: str) -> Table:
-    rows = []
-    for (nodes, gpus), of in sorted(grouped(allocations, ("nodes", "gpus_per_node")).items()):
-        hours = allocated_hours(of)
-        row = {"nodes": nodes, "gpus_per_node": gpus, "num": len(of), "total_gpu_hours": hours["total"]}
-        row |= {f"{part}_ratio": hours[part] / hours["total"] if hours["total"] else None for part in PARTS}
-        rows.append(row | {"idle_gpu_hours": hours["idle"]})
-    caption = f"Allocated time by shape (nodes \N{MULTIPLICATION SIGN} {ranks_word(device)} per node)"
-    return Table.of_columns(caption, SHARES, pd.DataFrame(rows), device, ("allocations",))
-
-
 KINDS = (
-    Kind(
-        *("launches", RESULT),
-        lead=(
-            "{num:launch/launches} on {num_hosts:host}: {elapsed} from {first}.",
-            "{num:launch/launches}: {elapsed} from {first}.",
-            "{num:launch/launches}, without recorded times.",
-        ),
-        parts=("Times not recorded: {num_unknown:launch/launches}.",),
-    ),
     Kind(
         *("allocated_time", RESULT),
         lead=(
@@ -286,19 +245,8 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return when launches ran, what allocations were spent on, and what makes these times doubtful."""
-    return [*_launches(data), *_allocated(data), *_clock_steps(data), *_overlapping(data)]
-
-
-def _launches(data: ReportData) -> list[Finding]:
-    rows = plain_rows(data.tables["timeline"], tuple(TIMELINE))
-    known = [row for row in rows if row["duration_s"] is not None]
-    values: dict[str, object] = {"num": len(rows), "num_hosts": len(_hosts(rows))}
-    words = {}
-    if known:
-        values |= {"elapsed_s": max(row["end_s"] for row in known), "num_unknown": len(rows) - len(known)}
-        words = {"first": min(row["start_utc"] for row in known), "elapsed": long_duration(values["elapsed_s"] / 3600)}
-    return [Finding("launches", values, (Source(file_of("timeline"), what="all rows"),), words=words)] if rows else []
+    """Return what allocations were spent on, and what makes these times doubtful."""
+    return [*_allocated(data), *_clock_steps(data), *_overlapping(data)]
 
 
 def _allocated(data: ReportData) -> list[Finding]:
