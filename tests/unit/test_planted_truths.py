@@ -230,8 +230,9 @@ def disturbed(tmp_path_factory) -> Said:
 def test_a_disturbed_launch_leaves_low_confidence_and_wide_intervals(disturbed):
     confidence, bucket = disturbed.lines["confidence"], disturbed.lines["bucket"]
     assert (confidence["word"], confidence["num_varying"], confidence["straggler"]) == ("low", 17, None)
-    [slow] = confidence["slow_launches"]
-    assert (slow["repeat"], slow["num_slow"], slow["num_cells"], slow["other_processes_ratio"]) == (1, 17, 17, 0.4)
+    slow = confidence["slow_launches"]  # one of each shape
+    assert {(one["repeat"], one["other_processes_ratio"]) for one in slow} == {(1, 0.4)}
+    assert sum(one["num_slow"] for one in slow) == sum(one["num_cells"] for one in slow) == 17
     assert "loaded_measurements" not in confidence
     found = [one for one in scaling.TOPIC.findings(disturbed.data) if "efficiency" in one.values]
     assert [one.kind for one in found] == ["efficiency_uncertain"] * 2
@@ -364,7 +365,7 @@ TRUE = [
     ("sweep", lambda said: "n9" in next_steps(said) and "n17" in next_steps(said)),
     ("slow_node", lambda said: "n05" in reasons(said)),
     ("laptop", lambda said: reasons(said) == ""),
-    ("disturbed", lambda said: [one["repeat"] for one in said.lines["confidence"]["slow_launches"]] == [1]),
+    ("disturbed", lambda said: {one["repeat"] for one in said.lines["confidence"]["slow_launches"]} == {1}),
     ("disturbed", lambda said: "launch 2" in next_steps(said)),
     ("disturbed", lambda said: "launch 2" in reasons(said)),
 ]

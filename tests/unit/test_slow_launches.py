@@ -59,8 +59,8 @@ def test_slow_is_beyond_the_margin_in_more_than_half_and_three_cells_and_without
     slow, is_slow
 ):
     cells = "abcdef"[: len(slow)]
-    ones = [1.0] * len(slow)
-    found = table_of({("l0", "n", cells): slow, ("l1", "n", cells): ones, ("l2", "n", cells): ones})
+    others = {(f"l{i}", "n", cells): [1 + scatter] * len(slow) for i, scatter in ((1, 0.01), (2, -0.01))}
+    found = table_of({("l0", "n", cells): slow} | others)
     assert [row["is_slow"] for row in found] == [is_slow, False, False]
 
 

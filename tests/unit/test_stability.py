@@ -135,7 +135,7 @@ def test_without_a_straggler_the_times_by_rank_are_folded(tmp_path):
     assert {row[1] for row in figure.table.rows} == {"node000", "node001"}
     slow = part_of(analyse(write_waits(tmp_path / "slow", (2, 4), {3: 0.06})), "stragglers")
     assert slow.summary == ""
-    assert [figure.id for figure in slow.figures] == ["straggler-strip", "straggler-map"]
+    assert [figure.id for figure in slow.figures] == ["rank-times"]
 
 
 def test_quantiles_by_rank_are_those_of_the_record(tmp_path):

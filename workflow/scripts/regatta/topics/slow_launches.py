@@ -11,7 +11,7 @@ import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, adjust_for_number
 from regatta.core.statistics import fast_median
-from regatta.core.text import natural, shape
+from regatta.core.text import natural, shape, three
 from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import FAIR, LOW, NOTE, Kind, Value
 from regatta.report.findings import Finding, of_rows, of_runs
@@ -147,7 +147,7 @@ def findings(data: ReportData) -> list[Finding]:
             kind, name, is_here = "slow_launch", _name_of(row, by_launch, data), runs["launch"] == row["launch"]
         else:
             continue
-        span = dict.fromkeys(_factor(row[end]) for end in ("low_ratio", "high_ratio"))
+        span = dict.fromkeys(three(row[end], 2) for end in ("low_ratio", "high_ratio"))
         words = _loads(row) | {"span": "\N{EN DASH}".join(span)}
         source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
         found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
@@ -174,11 +174,6 @@ def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str
 def _loads(values: dict) -> dict[str, Value]:
     known = {name: values[name] for name in LOADS if values.get(name) is not None}
     return {name: Value(SHARE, ratio) for name, ratio in known.items() if ratio >= LOADS[name]}
-
-
-def _factor(ratio: float) -> str:
-    """Return a factor with the digits that matter: 1.6, 4, 23."""
-    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.1f}".removesuffix(".0")
 
 
 def _on_busy_machine(kind: str, rows: pd.DataFrame, least: float, values: dict) -> list[Finding]:

@@ -1,22 +1,30 @@
 """The topic of stragglers: ranks and nodes that the others wait for, and outliers among iterations. docs/metrics.md."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.statistics import OUTER_FENCE
+from regatta.core.text import UNKNOWN
 from regatta.kit.columns import Column, Columns
 from regatta.kit.findings import FAIR, RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
-from regatta.report.panels import Section, Table
+from regatta.report.panels import Figure, Section, Table
+from regatta.report.plotting import Axis, Entry
 from regatta.report.same_hosts import HOST
-from regatta.store.csv_files import OUTLIERS
+from regatta.report.strips import Strip, draw_strip
+from regatta.report.svg import COLORS
+from regatta.store.csv_files import OUTLIERS, WAITS
+from regatta.store.launch_files import read_one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.tables import versus_of
-from regatta.topics.stragglers.figures import rank_figures, worst_of
 from regatta.topics.stragglers.tables import (
     LAG,
+    LAST,
     MOST_OF_RECORDS,
     PLACE,
     STRAGGLER_HOSTS,
@@ -26,13 +34,28 @@ from regatta.topics.stragglers.tables import (
     straggler_hosts_table,
     stragglers_table,
 )
-from regatta.topics.stragglers.waits import COMPUTE, HOST_WAIT, IN_COLLECTIVE, LAG_RATIO, SUSPECT_P
+from regatta.topics.stragglers.waits import (
+    COMPUTE,
+    HOST_WAIT,
+    IN_COLLECTIVE,
+    LAG_RATIO,
+    QUANTILES,
+    SUSPECT_P,
+    waiting_times,
+)
 
 MOST_ROWS = 20
 STRIP = (
-    "Strip: one record, median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at"
-    " 0. Diamonds: straggler. Triangles: outliers."
+    "One record, median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at 0."
+    " Diamonds: straggler."
 )
+OTHER, SLOW = Entry("other", COLORS[0], marker="o"), Entry("straggler", COLORS[1], marker="D")
+# The timed quantity, and how a straggler shows in it.
+SHOWS = {
+    IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
+    COMPUTE: ("step without synchronization", "the straggler computes longest"),
+    HOST_WAIT: ("wait for synchronization", "the straggler waits least"),
+}
 COSTLY_RATIO = 0.01  # share of iterations, and of their time, from which a place with outliers is named
 COST = Column("cost_ratio", shown_as="%", figures=2)
 WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronization", HOST_WAIT: "steps"}
@@ -40,13 +63,71 @@ WHAT = {IN_COLLECTIVE: "collective calls", COMPUTE: "steps without synchronizati
 
 def section(data: ReportData) -> Section | None:
     """Return the part on stragglers and outliers, folded without a straggler; None if no record could show any."""
-    stragglers, hosts, waits = (data.tables[name] for name in ("stragglers", "straggler_hosts", "waits"))
+    stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
     if stragglers.empty:
         return None
-    worst = worst_of(stragglers, hosts)
-    figures = rank_figures(worst, waits, data.ok, data.launches, data.names)
+    worst = _worst_of(stragglers, hosts)
+    figures = _rank_times(worst, data)
     tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers and outliers" if worst is None else ""
     return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
+
+
+def _worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
+    """Return the row of the persistent rank with the largest lag, falling back to the host; None without either.
+
+    It has a record with quantiles by rank.
+    """
+    for table in (stragglers, hosts):
+        found = table[table["is_persistent"].fillna(False).astype(bool) & table["line"].notna()]
+        if len(found):
+            return max(found.itertuples(), key=lambda row: row.lag_ratio)
+    return None
+
+
+def _rank_times(worst, data: ReportData) -> tuple[Figure, ...]:
+    """Return the strip of the worst straggler's record, without one that of the first on most ranks.
+
+    Empty if the launch files have no such record any more.
+    """
+    waits, ok = data.tables["waits"], data.ok
+    if worst is None:
+        ok = ok[ok["launch"].isin(waits.loc[waits["world_size"] == waits["world_size"].max(), "launch"])]
+    else:
+        ok = ok[(ok["launch"] == worst.launch) & (ok["line"] == worst.line)]
+    for row in ok.sort_values(["repeat", "launch", "line"], kind="stable").itertuples():
+        try:
+            record = read_one_line(data.launches / f"{row.launch}.jsonl", int(row.line))
+            quantity, times_ns = waiting_times(record, record["spec"])
+        except (KeyError, TypeError, ValueError):  # the file changed since it was collected
+            continue
+        ranks = waits[(waits["launch"] == row.launch) & (waits["quantity"] == quantity)].sort_values("rank")
+        ranks = ranks[ranks["world_size"] == row.world_size]
+        if times_ns is not None and len(ranks) == len(times_ns):
+            quantiles = np.quantile(times_ns, list(QUANTILES.values()), axis=1) * 1e-9
+            ranks = ranks.assign(**dict(zip(QUANTILES, quantiles, strict=True)))
+            name = "rank" if hasattr(worst, "rank") else "host"
+            is_late = ranks[name] == getattr(worst, name, None)
+            return (_strip(ranks, is_late.fillna(False), f"{data.names[row.cell]}, launch {row.repeat + 1}"),)
+    return ()
+
+
+def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
+    """Return the times of all ranks of one record by host. ranks: rows of waits.csv with the record's quantiles."""
+    what, reading = SHOWS[ranks["quantity"].iloc[0]]
+    time = Column("time_s", what).fitted(float(ranks["p95_s"].max()))
+    shown = [replace(one, shown_as=time.shown_as) if one.unit else one for one in WAITS.of_table("strip")]
+    rows = ranks.assign(last_ratio=ranks["num_last"] / ranks["num_iterations"])
+    title = f"{what.capitalize()}, {place_text(next(ranks.itertuples()))}"
+    caption = f"{what.capitalize()} by rank, {record}; {reading}"
+    table = Table.of_columns(caption, (*shown, LAST), rows, ranks["device"].iloc[0])
+    strip = Strip(
+        "rank",
+        Axis(time.heading("")),
+        (time.factor * ranks[["p50_s", "p5_s", "p95_s"]].to_numpy(float)).tolist(),
+        [SLOW if is_slow else OTHER for is_slow in is_late],
+        groups=[(host, len(list(run))) for host, run in groupby(ranks["host"].fillna(UNKNOWN))],
+    )
+    return Figure("rank-times", title, draw_strip(strip, "rank-times", title), table, "waits")
 
 
 LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."

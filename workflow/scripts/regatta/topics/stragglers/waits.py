@@ -74,8 +74,7 @@ def waits_of(record: dict, spec: dict, hosts: list[str | None]) -> Waits | None:
         host_lags_s = np.array(lags_s(last))[place].tolist()
     if rank or host:
         quantiles = (np.quantile(times, list(QUANTILES.values()), axis=1).T * 1e-9).tolist()
-    found = outliers_of(quantity, times, record.get("samples_ns"))
-    outliers = None if found is None else list(found.values())
+    outliers = outliers_of(quantity, times, record.get("samples_ns"))
     lags = lags_s(lateness), host_lags_s, iteration_ns * 1e-9
     return Waits(quantity, times.shape[1], num_last, hosts, *lags, rank, host, quantiles, outliers)
 
@@ -133,12 +132,11 @@ def _suspect(names: Sequence, lateness: np.ndarray, shares: np.ndarray, iteratio
     return (names[most], lag_ratio) if lag_ratio > LAG_RATIO else None
 
 
-def outliers_of(quantity: str, times: np.ndarray, samples_ns: object) -> dict[int, float] | None:
-    """Return the iterations beyond the upper outer fence of their record, each with its excess over the median.
+def outliers_of(quantity: str, times: np.ndarray, samples_ns: object) -> list[float] | None:
+    """Return the excess of each iteration beyond the upper outer fence of its record, relative to the median.
 
-    None if there are too few iterations, or not whole ones. The excess is relative to the median. times: from
-    `waiting_times`. samples_ns: the record's, needed if these are only some of its iterations. Raises ValueError if
-    they break the contract.
+    None if there are too few iterations, or not whole ones. times: from `waiting_times`. samples_ns: the record's,
+    needed if these are only some of its iterations. Raises ValueError if they break the contract.
     """
     slowest = times.max(axis=0)
     if quantity == HOST_WAIT:
@@ -150,7 +148,7 @@ def outliers_of(quantity: str, times: np.ndarray, samples_ns: object) -> dict[in
     if (fences := outer_fences(slowest)) is None:
         return None
     median = float(np.median(slowest))
-    return {at: (float(slowest[at]) - median) / median for at in np.flatnonzero(slowest > fences[1]).tolist()}
+    return ((slowest[slowest > fences[1]] - median) / median).tolist()
 
 
 # The rows of waits.csv: one for each launch, quantity and rank.
