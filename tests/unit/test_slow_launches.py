@@ -154,12 +154,6 @@ def test_slow_launches_are_named_by_effect_with_the_step_that_excludes_them(tmp_
     assert "[n7]" in filled(TOPIC.kinds[0].next_step, {"host": "n7"})
 
 
-def test_nothing_is_named_where_no_launch_is_slow(tmp_path):
-    folder = write(tmp_path / "r", {})
-    data = analyse(folder)
-    assert "slow_launches" not in read(data)["confidence"]["values"]
-
-
 @pytest.mark.parametrize(
     ("load", "num"), [({0: 0.6, 1: 0.5, 2: 0.7}, 18), ({0: 0.6, 1: 0.1, 2: 0.2}, 6), ({0: 0.2, 1: 0.25, 2: 0.1}, 0)]
 )

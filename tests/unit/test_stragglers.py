@@ -88,12 +88,6 @@ def test_where_ranks_are_on_one_host_or_nobody_knows_where_no_host_is_suspect():
     assert waits_of(record_of(samples), spec_of(2), [None, "b"]).suspect_host is None
 
 
-def test_where_two_are_last_neither_counts():
-    waits = waits_of(record_of([[100] * 9, [100] * 9, [130] * 9]), spec_of(3))
-    assert waits.num_last == [0, 0, 0]
-    assert waits.suspect is None
-
-
 def test_a_rank_that_is_last_always_and_by_a_hair_is_no_suspect():
     hair, more = (record_of([[10000 - lag] * 40, [10000] * 40]) for lag in (100, 101))
     assert waits_of(hair, spec_of(2)).suspect is None
@@ -282,10 +276,9 @@ def test_without_a_straggler_the_report_says_how_many_measurements_could_show_on
 def test_beside_a_node_with_failures_the_report_does_not_say_that_none_is_slow():
     alike = waits_of(record_of([[100] * 20, [100] * 20]), spec_of(2))
     waits = make_table([row for n in range(3) for row in rows_of(f"launch {n}", alike, 2)], WAITS)
-    causes = {cause: make_table([{"cause": cause}], FAILURES) for cause in ("rank 1 on n2: killed", "out of time")}
-    found = {cause: findings_of(waits, failures=failures) for cause, failures in causes.items()}
-    assert found["rank 1 on n2: killed"] == {}
-    assert list(found["out of time"]) == ["no_straggler"]
+    of_node, of_none = (make_table([{"cause": cause}], FAILURES) for cause in ("rank 1 on n2: killed", "out of time"))
+    assert findings_of(waits, failures=of_node) == {}
+    assert list(findings_of(waits, failures=of_none)) == ["no_straggler"]
     problems = {"corrupt": [], "invalid": [], "blamed_nodes": [{"text": "n2"}]}
     assert findings_of(waits, problems=problems) == {}
 
@@ -306,7 +299,7 @@ def test_the_report_names_the_rank_with_its_cells_and_draws_the_record(tmp_path)
     (slow,) = (finding for finding in findings(data) if finding.kind.startswith("straggler"))
     assert (slow.kind, slow.values["rank"], slow.values["num_suspect_launches"]) == ("straggler_rank", 3, 6)
     assert 0.05 < slow.values["lag_ratio"].low < slow.values["lag_ratio"].high < 0.08
-    assert slow.words["who"].startswith("rank 3 on node000, ")
+    assert slow.words["who"].startswith("rank 3")
     assert set(slow.cells) == set(data.names)
     page = render(data)
     assert 'id="rank-times"' in page

@@ -203,4 +203,9 @@ def _imprecise(ok: pd.DataFrame, launch_ranges: pd.DataFrame, of: Callable[..., 
 
 
 TABLES = {"launch_ranges": TableSpec.of(LAUNCH_RANGES, launch_ranges_table, "measurements")}
-TOPIC = Topic("precision", "Warnings", TABLES, findings=findings, is_of_sweeps=True, kinds=KINDS)
+TERM = (
+    "Variation between launches",
+    "(Largest − smallest) / median, over a cell's valid launches. The value of a launch is its pipelined time per step"
+    f" or call, else the median of its iterations. Unknown with one launch. Limit: {LIMIT}.",
+)
+TOPIC = Topic("precision", "Warnings", TABLES, None, findings, KINDS, (TERM,), is_of_sweeps=True)

@@ -1,4 +1,7 @@
-"""Variation between launches as one strip, and iterations by launch of the most variable cells. See docs/metrics.md."""
+"""The topic of stability: variation between launches as one strip, and iterations of the most variable cells.
+
+Stragglers, percentiles and warnings are parts of its section. Definitions: docs/metrics.md.
+"""
 
 from pathlib import Path
 
@@ -7,13 +10,14 @@ import pandas as pd
 
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.cell_numbers import RANGE
-from regatta.report.panels import Figure, Table
+from regatta.report.panels import Figure, Section, Table
 from regatta.report.plotting import DASHES, MARKERS, MAX_POINTS, Axis, Entry, new_canvas, set_ticks
 from regatta.report.strips import Strip, draw_strip
 from regatta.report.svg import CELL, COLORS, GRID, svg_of
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import slowest_rank
-from regatta.topics.quality import DISAGREEMENT_RATIO, LAUNCH_RANGES
+from regatta.topics.base import ReportData, Topic
+from regatta.topics.quality import CELLS_GOOD_RATIO, DISAGREEMENT_RATIO, LAUNCH_RANGES, LIMIT
 
 MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
@@ -27,6 +31,22 @@ ITERATIONS = (
     *(Column(f"{name}_s", name, shown_as="ms") for name in ("min", "p50", "max")),
 )
 TIME = Column("iteration_s", "time", shown_as="ms")
+
+
+def section(data: ReportData) -> Section:
+    rows, styles = most_variable(data.tables["launch_ranges"]), stack_styles(data.campaign)
+    figures = (variation_figure(rows, styles, data.names, data.device),) if len(rows) else ()
+    ecdfs = ecdf_figures(rows, data.ok, data.launches, styles, data.names)
+    title, num_over = "Iterations by launch", (rows["range_ratio"] > DISAGREEMENT_RATIO).sum()
+    lead = (
+        "Share of iterations at or below each time, for the cells with the largest variation. Single synchronized"
+        " iterations, slowest rank; pipelined windows are not included."
+    )
+    # Folded if so few cells vary that confidence may be good.
+    summary = "" if num_over > CELLS_GOOD_RATIO * len(rows) else title
+    part = Section("launch-times", title, lead=lead, figures=ecdfs, summary=summary)
+    lead = f"Variation: range over launches / median. Dashed line: {LIMIT}." if figures else ""
+    return Section("stability", "Stability", lead=lead, figures=figures, parts=(part,) if ecdfs else ())
 
 
 def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
@@ -119,3 +139,6 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndar
         axes.grid(visible=True, color=GRID, linewidth=0.8)
         svg = svg_of(canvas, f"{title}: share of iterations by {TIME.heading('')}")
     return Figure(figure_id, title, svg, table, "launches/*.jsonl", tuple(styles))
+
+
+TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)
