@@ -136,18 +136,17 @@ def findings(data: ReportData) -> list[Finding]:
     table = data.tables["slow_launches"]
     slow = table.assign(is_launch=table["host"].isna())[table["is_slow"]]
     slow = slow.sort_values(["is_launch", "median_ratio"], ascending=[True, False], kind="stable")
-    runs = data.ok[["cell", "launch", "hosts"]]
-    hosts_of = runs["hosts"].fillna("").str.split(", ")
-    by_launch, found = dict(zip(runs["launch"], hosts_of, strict=True)), []
+    runs, found, slow_hosts = data.ok[["cell", "launch"]], [], set(slow["host"].dropna())
+    hosts_of = data.ok["hosts"].fillna("").str.split(", ")
     for index, row in zip(slow.index, plain_rows(slow, tuple(table.columns.drop("is_slow"))), strict=True):
-        if row["host"]:
-            kind, name = "slow_node", f"node {row['host']}"
-            is_here = [row["host"] in hosts for hosts in hosts_of]
-        elif set(slow["host"].dropna()).isdisjoint(by_launch.get(row["launch"], ())):
-            kind, name, is_here = "slow_launch", _name_of(row, by_launch, data), runs["launch"] == row["launch"]
-        else:
+        is_here = [row["host"] in hosts for hosts in hosts_of] if row["host"] else runs["launch"] == row["launch"]
+        hosts = hosts_of[is_here].iloc[0]
+        if not row["host"] and slow_hosts.intersection(hosts):
             continue
         span = dict.fromkeys(three(row[end], 2) for end in ("low_ratio", "high_ratio"))
+        kind, name = (
+            ("slow_node", f"node {row['host']}") if row["host"] else ("slow_launch", _name_of(row, hosts, data))
+        )
         words = _loads(row) | {"span": "\N{EN DASH}".join(span)}
         source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
         found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
@@ -159,7 +158,7 @@ def findings(data: ReportData) -> list[Finding]:
     return [*found, *_on_busy_machine("loaded_timeouts", late, 0, {"num_timeouts": len(late)})]
 
 
-def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str:
+def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:
     """Return `launch 1`, with shape, stack and nodes where launches of the campaign differ in them."""
     specs, parts = [cell["spec"] for cell in data.campaign["cells"]], []
     if len({(spec["nodes"], spec["gpus_per_node"]) for spec in specs}) > 1:
@@ -167,7 +166,7 @@ def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str
     if len({spec["stack"]["name"] for spec in specs}) > 1:
         parts.append(f"stack {row['stack']}")
     if data.campaign.get("sweep"):
-        parts.append(f"on {', '.join(hosts_of[row['launch']])}")
+        parts.append(f"on {', '.join(hosts)}")
     return f"launch {row['repeat'] + 1}" + (f" ({', '.join(parts)})" if parts else "")
 
 

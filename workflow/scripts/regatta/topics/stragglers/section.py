@@ -78,7 +78,7 @@ def _worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
     It has a record with quantiles by rank.
     """
     for table in (stragglers, hosts):
-        found = table[table["is_persistent"].fillna(False).astype(bool) & table["line"].notna()]
+        found = table[table["is_persistent"] & table["line"].notna()]
         if len(found):
             return max(found.itertuples(), key=lambda row: row.lag_ratio)
     return None
@@ -178,7 +178,7 @@ KINDS = (
 def findings(data: ReportData) -> list[Finding]:
     """Return slow nodes, slow ranks on other nodes, or that neither was found; then outliers."""
     hosts, stragglers = data.tables["straggler_hosts"], data.tables["stragglers"]
-    slow_hosts, slow_ranks = (table[table["is_persistent"].fillna(False).astype(bool)] for table in (hosts, stragglers))
+    slow_hosts, slow_ranks = (table[table["is_persistent"]] for table in (hosts, stragglers))
     slow_ranks = slow_ranks[~slow_ranks["hosts"].isin(slow_hosts["host"])]
     found = [
         *_late("straggler_host", slow_hosts, "straggler_hosts", ["host"], data),
@@ -235,7 +235,7 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> t
     found = []
     tables = (("Rank", stragglers, STRAGGLERS, "stragglers"), ("Host", hosts, STRAGGLER_HOSTS, "straggler_hosts"))
     for noun, table, columns, name in tables:
-        rows = table[(table["num_suspect_launches"] > 0) | table["is_persistent"].fillna(False).astype(bool)]
+        rows = table[(table["num_suspect_launches"] > 0) | table["is_persistent"]]
         if len(rows):
             rows = rows.sort_values("lag_ratio", ascending=False, kind="stable").assign(interval="interval")
             first = f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else ""
