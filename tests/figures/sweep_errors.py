@@ -10,9 +10,10 @@ import sys
 import coverage
 import numpy as np
 from coverage import tailed
+from scipy.special import bdtrc
 
 from regatta.core import moderation
-from regatta.topics.stragglers.tables import chance_of_so_many, judged_lags
+from regatta.topics.stragglers.tables import judged_lags
 
 MARGIN, NUM_SWEEPS = 0.05, 1000
 # name: nodes, repeats, scatter, scatter of nodes, differences of healthy nodes, slow node, least found, %
@@ -57,9 +58,9 @@ def lags(random: np.random.Generator, ranks: int, launches: int, scatter: float,
 def often_last(found: np.ndarray) -> np.ndarray:
     """Return the ranks that are last by more than 1 % in more launches than chance explains: the old rule."""
     last = np.where(found.max(0) > 0.01, found.argmax(0), -1)
-    shares = [1 / len(found)] * found.shape[1]
-    chances = [chance_of_so_many(int((last == rank).sum()), shares) for rank in range(len(found))]
-    return moderation.adjust_for_number(np.array(chances)) < moderation.FALSE_DISCOVERIES
+    num_last = np.bincount(last[last >= 0], minlength=len(found))
+    chances = bdtrc(num_last - 1, found.shape[1], 1 / len(found))
+    return moderation.adjust_for_number(np.where(num_last, chances, 1)) < moderation.FALSE_DISCOVERIES
 
 
 def stragglers() -> list[str]:
@@ -70,7 +71,7 @@ def stragglers() -> list[str]:
         random, slow = np.random.default_rng(coverage.SEED), []
         for _ in range(NUM_TABLES):
             found = lags(random, *case)
-            rows = judged_lags([{} for _ in found], found.tolist(), ["compute"] * len(found), MARGIN)
+            rows = judged_lags(found, ["compute"] * len(found), MARGIN)
             slow.append([often_last(found), [row["is_persistent"] for row in rows]])
         slow, first = 100 * np.array(slow).swapaxes(0, 1), int(case[-1] > 0)
         right, wrong = slow[:, :, 0].mean(1), slow[:, :, first:].max(-1).mean(1)

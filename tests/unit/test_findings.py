@@ -236,22 +236,13 @@ def check_straggler(data, finding):
 
 
 def check_outliers(data, finding):
-    values = finding.values
-    assert sum(values["by_class"].values()) == values["num"] <= values["num_iterations"]
-
-
-def check_launch_ranges(data, finding):
-    ratios = data.tables["launch_ranges"]["range_ratio"].dropna()
-    assert finding.values["num_over"] == int((ratios > 0.05).sum()) <= finding.values["num_known"] == len(ratios)
+    places = data.tables["stragglers"].drop_duplicates(["nodes", "gpus_per_node", "stack", "quantity"])
+    assert finding.values["num"] == places["num_outliers"].sum() <= finding.values["num_iterations"]
 
 
 def check_no_straggler(data, finding):
     assert not data.tables["stragglers"]["is_persistent"].any()
     assert 0 <= finding.values["num_checked"] <= finding.values["num_ok"] == len(data.ok)
-
-
-def check_outliers_of_one(data, finding):
-    assert 2 * finding.values["num"] > finding.values["num_of_one"]
 
 
 def check_comparisons(data, finding):
@@ -343,10 +334,8 @@ CHECKS = {
     "some_variation": check_noisy,
     "straggler_rank": check_straggler,
     "straggler_host": check_straggler,
-    "launch_ranges": check_launch_ranges,
     "no_straggler": check_no_straggler,
     "outliers": check_outliers,
-    "outliers_of_one": check_outliers_of_one,
     "compared": check_comparisons,
     "verdicts": check_comparisons,
     "training": check_training,
@@ -364,7 +353,7 @@ def test_all_kinds_of_findings_occur_and_are_checked(analyse_campaign):
     kinds = {finding.kind for _, finding in found}
     warnings = {of.kind for topic, of in found if (kind := topic.kind_of(of)) and kind.rank in WARNINGS}
     # Others have the law, and the cost of a bucket size at a smaller shape.
-    elsewhere = {"noisy_machine", "efficiency_uncertain", "scaling_law", "bucket_cost", "outliers_of_one"}
+    elsewhere = {"noisy_machine", "efficiency_uncertain", "scaling_law", "bucket_cost"}
     assert set(CHECKS) - kinds <= elsewhere
     others = {"lowest", "preflight_failed", "throughput", "confidence", "failed", "compared"}
     assert kinds - set(CHECKS) <= others | warnings  # which the tests of their topics have

@@ -1,6 +1,5 @@
 """The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
 
-import itertools
 import json
 import math
 import statistics
@@ -73,16 +72,6 @@ def test_the_ratio_is_the_geometric_mean_over_repeats_of_that_to_the_median_of_a
         (10 / 11, 1)
     )
     assert sweep_pairs_table(campaign, measured(campaign, times)).empty
-
-
-def test_a_node_without_a_result_keeps_its_row_and_is_no_part_of_the_median():
-    campaign = one_cell(["n1", "n2", "n3"])
-    times = {("n1",): [10, 10], ("n2",): [10, None], ("n3",): [None, None]}
-    table = sweep_nodes_table(campaign, measured(campaign, times))
-    assert by_hosts(table, "num_launches") == {"n1": 2, "n2": 1, "n3": 0}
-    assert by_hosts(table, "time_ratio")["n1"] == 1
-    assert table["time_ratio"].isna().tolist() == [False, False, True]
-    assert table["num_places"].tolist()[:2] == [2, 2]
 
 
 def test_a_repeat_with_one_result_is_not_compared(tmp_path):
@@ -198,7 +187,6 @@ def test_that_no_node_is_slow_is_never_said_without_the_failed_ones(tmp_path):
     assert (finding.words["failed"], finding.words["slower"], finding.words["exclude"]) == (["n2"], [], "n2")
     assert (finding.values["num_settled"], finding.values["num_checked"], finding.values["num_planned"]) == (4, 48, 60)
     assert "{failed}" in lead_of(data)
-    assert "{num_checked}" in lead_of(data)
 
 
 def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
@@ -215,7 +203,7 @@ def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
 def test_too_few_launches_are_no_clean_bill_of_health(repeats, faults, tmp_path):
     data = analyse(write_sweep(tmp_path / "sweep", sweep_campaign(["n1", "n2", "n3"], repeats=repeats), {}, faults))
     [line] = [line for line in summary(data) if line.id == "nodes"]
-    assert "{num_checked" not in lead_of(data)
+    assert "{num_settled}" not in lead_of(data)
     assert line.values["nodes"]["equivalent"] == []
 
 
@@ -253,7 +241,7 @@ def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     campaign["skipped"] = [cell | {"reason": "node n2 is drained (bad DIMM)"} for cell in down]
     data = analyse(write_sweep(tmp_path / "sweep", campaign))
     [line] = [line for line in summary(data) if line.id == "nodes"]
-    assert line.values["skipped"] == {"n2": "node n2 is drained (bad DIMM)"}
+    assert line.values["skipped"] == {"n2": campaign["skipped"][0]["reason"]}
     assert line.values["num_nodes"] == 2
 
 
@@ -312,7 +300,6 @@ def test_the_warning_names_nodes_unlike_the_others_and_none_if_all_are_alike(tmp
             write_lines(path, [header, *rest])
     [unlike] = [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
     assert unlike.values == {"num": 1, "nodes": ["n3"]}
-    assert unlike.words["facts"] == "cores 71 on n3, 72 on most"
 
 
 def test_two_sweeps_are_compared_node_by_node(tmp_path):
@@ -328,9 +315,3 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     assert (slower["reference"] == slower["cell"]).all()
     assert sum("n2" in line for line in comparison_text(found).splitlines()) >= 3
     assert len(times_of_cells([read_campaign(before), read_campaign(after)])) == 18
-
-
-def test_rounds_and_names_stay_distinct_for_pairs(of_pairs):
-    names = campaign_names(of_pairs.campaign)
-    hosts = {name.parts["hosts"] for name in names.values()}
-    assert hosts == {", ".join(pair) for pair in itertools.combinations([f"n{i}" for i in range(1, 21)], 2)}

@@ -12,7 +12,7 @@ from regatta.store.records import MEMORY_BYTES
 
 TIMES = ("cells_s", "warmup_s", "measuring_s")  # columns of launches.csv
 RANGE = Column(
-    *("range_ratio", "between-launch range"),
+    *("range_ratio", "variation between launches"),
     shown_as="%",
     better="smaller",
     note="of pipelined times where recorded",
@@ -21,7 +21,7 @@ RANGE = Column(
     is_shown=True,
 )
 BLOCKING_RANGE = Column(
-    *("range_ratio", "between-launch range of latency"),
+    *("range_ratio", "variation of latency between launches"),
     shown_as="%",
     better="smaller",
     help="the same for the latency of blocking calls",
@@ -46,7 +46,7 @@ SETTINGS = (  # of a cell, besides the axes of benchmarks
 
 
 def with_derived(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """Return the tables with three more: memory of all benchmarks, and between-launch ranges by what was timed.
+    """Return the tables with three more: memory of all benchmarks, and variation between launches by what was timed.
 
     launch_ranges.csv has pipelined windows where there are any. The main number of a training run is its total.
     """

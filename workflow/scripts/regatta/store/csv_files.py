@@ -144,20 +144,16 @@ RANKS = Columns(
 _CHECKED = (
     "iterations of records with at least 11 iterations. If no record has that many, numbers of outliers are empty"
 )
-_COUNTS = "outliers in these iterations, in total and by class; equal for all ranks of a launch and quantity"
-_KINDS = {"": "outliers", "_all_ranks": "all ranks", "_one_host": "one host", "_one_rank": "one rank"}
 OUTLIERS = (
     *in_file(WHOLE, _CHECKED, "num_iterations_checked"),
-    *(Column(f"num_outliers{end}", of, WHOLE, help=_COUNTS) for end, of in _KINDS.items()),
-    *in_file(REAL, "sum over outliers of E / record median: cost in iterations", "outlier_cost_iterations"),
+    *in_file(WHOLE, "outliers in these iterations; equal for all ranks of a launch and quantity", "num_outliers"),
+    *in_file(REAL, "sum over outliers of their excess / record median: cost in iterations", "outlier_cost_iterations"),
 )
-OUTLIERS_OF_RANK = Column("num_outliers_of_rank", type=WHOLE, help="outliers of class one rank that this rank caused")
 # Former names of columns, or how these began: tables of an older version are read too.
 RENAMED = {
     "wrapper_ratio": "ddp_ratio",
     "num_fenced": "num_iterations_checked",
     "num_spikes": "num_outliers",
-    "has_most_spikes": "has_most_outliers",
     "spike_cost_iterations": "outlier_cost_iterations",
 }
 QUANTITY = "the times used"
@@ -173,8 +169,6 @@ WAITS = Columns(
     *in_file(WHOLE, "records and iterations examined", "num_records", "num_iterations"),
     *in_file(WHOLE, "iterations in which the rank alone was last", "num_last"),
     *OUTLIERS,
-    OUTLIERS_OF_RANK,
-    *in_file(WHOLE, "outliers of class one host that the rank's host caused", "num_outliers_of_host"),
     *in_file(WHOLE, "records in which the rank was the suspect", "num_suspect"),
     *in_file(REAL, _LAG, "lag_s", "lag_ratio"),
     *in_file(WHOLE, "records in which its host was the suspect", "num_host_suspect"),

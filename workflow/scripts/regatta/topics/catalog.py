@@ -35,6 +35,7 @@ from regatta.topics import (
     preflight,
     quality,
     slow_launches,
+    stability,
     sync_batchnorm,
     timeline,
     training_runs,
@@ -51,7 +52,6 @@ from regatta.topics.base import (
 from regatta.topics.comparison import section as comparison
 from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
-from regatta.topics.stability import section as stability
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.summary import answer_json, summary

@@ -6,17 +6,20 @@ Table slow_launches.csv. A slow launch increases the variation of all its cells,
 from collections import defaultdict
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
 
+from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, adjust_for_number
 from regatta.core.statistics import fast_median
-from regatta.core.text import natural, shape
-from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Columns, in_file
-from regatta.kit.findings import FAIR, LOW, NOTE, Kind
-from regatta.report.findings import Finding, of_rows, of_runs, percent_number
+from regatta.core.text import natural, shape, three
+from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.findings import FAIR, LOW, NOTE, Kind, Value
+from regatta.report.findings import Finding, of_rows, of_runs
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows, with_primary
+from regatta.topics.comparison.tables import MARGIN
 
-SLOW_FACTOR = 1.5  # beyond the median of the cell's other launches; chance: tests/figures/slow_launch_errors.py
+SLOW_FACTOR = 1.35  # slow without a test: 4 standard deviations of 8 %; chance: tests/figures/slow_launch_errors.py
 MIN_CELLS = 3  # slow ones
 MIN_OTHERS = 2  # other launches of a cell; with one, it is unknown which of the two is slow
 MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is reported
@@ -24,58 +27,62 @@ LOADED_RATIO = 0.25  # CPU share of other processes above which a measurement or
 LOADED_LEAST_RATIO = 0.1  # share of such measurements outside slow launches; fewer are not listed
 TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
 LOADS = {"other_processes_ratio": 0, "steal_ratio": TAKEN_RATIO, "throttled_ratio": TAKEN_RATIO}  # least shown
+SHARE = Column("load_ratio", shown_as="%", figures=2)
+PLACE = ("nodes", "gpus_per_node", "stack")
 _RATIOS = "time / median of the cell's other launches: median over cells; smallest and largest of the slow cells"
 SLOW_LAUNCHES = Columns(
     *in_file(TEXT, "the launch; empty for a node", "launch"),
     *in_file(WHOLE, "its repeat", "repeat"),
     *in_file(TEXT, "the node; empty for a launch", "host"),
-    *MEASUREMENTS.named("nodes", "gpus_per_node", "stack"),
-    *in_file(WHOLE, "cells compared, and those in which it was slow", "num_cells", "num_slow"),
+    *MEASUREMENTS.named(*PLACE),
+    *in_file(WHOLE, "cells compared, and those in which it was slower by more than 5 %", "num_cells", "num_slow"),
     *in_file(REAL, _RATIOS, "median_ratio", "low_ratio", "high_ratio"),
-    *in_file(FLAG, "slow in more than half of the cells, and in at least three", "is_slow"),
+    *in_file(REAL, "p of its median against those of the other launches, corrected; empty for a node", "p_adjusted"),
+    *in_file(FLAG, "slower in more than half of the cells and in at least three, and unlike the others", "is_slow"),
     *in_file(REAL, "medians of these loads over the slow cells, over all if none is slow", *LOADS),
 )
-USED = ("cell", "launch", "repeat", "hosts", "nodes", "gpus_per_node", "stack", "loaded_host", "primary_s")
+USED = ("cell", "launch", "repeat", "hosts", *PLACE, "loaded_host", "primary_s")
 
 
 def slow_launches_table(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each launch with comparable cells, then one for each node with such cells."""
-    cells = grouped(plain_rows(with_primary(measurements), (*USED, *LOADS)), ("cell",)).values()
     by_launch: dict[str, list[dict]] = defaultdict(list)
     by_host: dict[str, list[dict]] = defaultdict(list)
-    for rows in cells:
-        for launch, compared in _compared(rows, [(row["launch"],) for row in rows]):
-            by_launch[launch].append(compared)
+    for rows in grouped(plain_rows(with_primary(measurements), (*USED, *LOADS)), ("cell",)).values():
+        _compare(rows, [(row["launch"],) for row in rows], by_launch)
         if len({row["hosts"] for row in rows}) > 1:  # else no launch was elsewhere
-            for host, compared in _compared(rows, [row["hosts"].split(", ") if row["hosts"] else () for row in rows]):
-                by_host[host].append(compared)
-    launches = sorted(by_launch.items(), key=lambda item: (item[1][0]["rows"][0]["repeat"], natural(item[0])))
-    names = [name for name in SLOW_LAUNCHES if name in USED]
-    found = [_row(compared) | {name: compared[0]["rows"][0][name] for name in names} for _, compared in launches]
+            _compare(rows, [row["hosts"].split(", ") if row["hosts"] else () for row in rows], by_host)
+    launches = []
+    for compared in by_launch.values():
+        first = compared[0]["rows"][0]
+        launches.append({name: first[name] for name in ("launch", "repeat", *PLACE)} | _row(compared))
+    launches.sort(key=lambda row: (row["repeat"], natural(row["launch"])))
+    p_adjusted = adjust_for_number(_p_values(launches)).tolist()
+    found = [row | {"p_adjusted": p_value} for row, p_value in zip(launches, p_adjusted, strict=True)]
     for host, compared in sorted(by_host.items(), key=lambda item: natural(item[0])):
         num = len({row["launch"] for one in compared for row in one["rows"]})
-        found += [_row(compared, host) | {"host": host}] if num >= MIN_LAUNCHES_OF_NODE else []
-    return make_table(found, SLOW_LAUNCHES)
+        found += [{"host": host} | _row(compared, host)] if num >= MIN_LAUNCHES_OF_NODE else []
+    return make_table([row | {"is_slow": _is_slow(row)} for row in found], SLOW_LAUNCHES)
 
 
-def _compared(rows: list[dict], places: list[Iterable[str]]) -> Iterable[tuple[str, dict]]:
-    """Yield, for one cell, each launch or host with MIN_OTHERS launches elsewhere, with its rows there and their ratio.
+def _compare(rows: list[dict], places: list[Iterable[str]], found: dict[str, list[dict]]) -> None:
+    """Add for each launch or host with MIN_OTHERS launches elsewhere its rows of one cell, and the ratio to the others.
 
     rows: ok ones of the cell. places: those of each row.
     """
-    found: dict[str, list[int]] = defaultdict(list)
+    here_of: dict[str, list[int]] = defaultdict(list)
     for index, of_row in enumerate(places):
         for place in of_row:
-            found[place].append(index)
+            here_of[place].append(index)
     known: dict[tuple[int, ...], dict] = {}  # hosts of one launch share their rows
-    for place, indices in found.items():
+    for place, indices in here_of.items():
         if len(rows) - len(indices) >= MIN_OTHERS:
             if (key := tuple(indices)) not in known:
                 here = [rows[index] for index in indices]
                 others = [row["primary_s"] for index, row in enumerate(rows) if index not in indices]
                 ratio = fast_median([row["primary_s"] for row in here]) / fast_median(others)
                 known[key] = {"rows": here, "ratio": ratio}
-            yield place, known[key]
+            found[place].append(known[key])
 
 
 def _row(compared: list[dict], host: str | None = None) -> dict:
@@ -84,8 +91,8 @@ def _row(compared: list[dict], host: str | None = None) -> dict:
     Loads of a host are from records in which it was the most loaded one.
     """
     ratios = [one["ratio"] for one in compared]
-    slow = [ratio for ratio in ratios if ratio > SLOW_FACTOR]
-    used = [row for one in compared if not slow or one["ratio"] > SLOW_FACTOR for row in one["rows"]]
+    slow = [ratio for ratio in ratios if ratio > 1 + MARGIN]
+    used = [row for one in compared if not slow or one["ratio"] > 1 + MARGIN for row in one["rows"]]
     used = [row for row in used if host in (None, row["loaded_host"])]
     loads = {name: [row[name] for row in used if row[name] is not None] for name in LOADS}
     return {
@@ -94,9 +101,33 @@ def _row(compared: list[dict], host: str | None = None) -> dict:
         "median_ratio": fast_median(ratios),
         "low_ratio": min(slow, default=None),
         "high_ratio": max(slow, default=None),
-        "is_slow": len(slow) >= MIN_CELLS and 2 * len(slow) > len(ratios),
         **{name: fast_median(values) if values else None for name, values in loads.items()},
     }
+
+
+def _p_values(launches: list[dict]) -> np.ndarray:
+    """Return the p of each launch against the others of its shape and stack; NaN for fewer than MIN_LAUNCHES."""
+    p_values = np.full(len(launches), np.nan)
+    for of_place in grouped([row | {"index": index} for index, row in enumerate(launches)], PLACE).values():
+        if len(of_place) >= MIN_LAUNCHES:
+            logs = np.log([row["median_ratio"] for row in of_place])
+            p_values[[row["index"] for row in of_place]] = p_of_each(logs)
+    return p_values
+
+
+def p_of_each(values: np.ndarray) -> np.ndarray:
+    """Return the two-sided p of each of (..., 3 or more) values against the others: t test of its distance."""
+    from scipy.special import stdtr
+
+    num, apart = values.shape[-1], values - values.mean(-1, keepdims=True)
+    squares = (apart**2).sum(-1, keepdims=True) - num / (num - 1) * apart**2  # of the others
+    scale = np.sqrt(np.maximum(squares, 0) / (num - 2) * (num - 1) / num) + np.finfo(float).tiny
+    return 2 * stdtr(num - 2, -np.abs(apart) / scale)
+
+
+def _is_slow(row: dict) -> bool:
+    is_unlike = row.get("p_adjusted", 1) <= FALSE_DISCOVERIES or row["median_ratio"] > SLOW_FACTOR
+    return is_unlike and row["num_slow"] >= MIN_CELLS and 2 * row["num_slow"] > row["num_cells"]
 
 
 @once_per_report
@@ -105,19 +136,17 @@ def findings(data: ReportData) -> list[Finding]:
     table = data.tables["slow_launches"]
     slow = table.assign(is_launch=table["host"].isna())[table["is_slow"]]
     slow = slow.sort_values(["is_launch", "median_ratio"], ascending=[True, False], kind="stable")
-    runs = data.ok[["cell", "launch", "hosts"]]
-    hosts_of = runs["hosts"].fillna("").str.split(", ")
-    by_launch, found = dict(zip(runs["launch"], hosts_of, strict=True)), []
-    for index, row in zip(slow.index, plain_rows(slow, tuple(table)), strict=True):
-        del row["is_slow"]
-        if row["host"]:
-            kind, name = "slow_node", f"node {row['host']}"
-            is_here = [row["host"] in hosts for hosts in hosts_of]
-        elif set(slow["host"].dropna()).isdisjoint(by_launch.get(row["launch"], ())):
-            kind, name, is_here = "slow_launch", _name_of(row, by_launch, data), runs["launch"] == row["launch"]
-        else:
+    runs, found, slow_hosts = data.ok[["cell", "launch"]], [], set(slow["host"].dropna())
+    hosts_of = data.ok["hosts"].fillna("").str.split(", ")
+    for index, row in zip(slow.index, plain_rows(slow, tuple(table.columns.drop("is_slow"))), strict=True):
+        is_here = [row["host"] in hosts for hosts in hosts_of] if row["host"] else runs["launch"] == row["launch"]
+        hosts = hosts_of[is_here].iloc[0]
+        if not row["host"] and slow_hosts.intersection(hosts):
             continue
-        span = dict.fromkeys(_factor(row[end]) for end in ("low_ratio", "high_ratio"))
+        span = dict.fromkeys(three(row[end], 2) for end in ("low_ratio", "high_ratio"))
+        kind, name = (
+            ("slow_node", f"node {row['host']}") if row["host"] else ("slow_launch", _name_of(row, hosts, data))
+        )
         words = _loads(row) | {"span": "\N{EN DASH}".join(span)}
         source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
         found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
@@ -129,30 +158,21 @@ def findings(data: ReportData) -> list[Finding]:
     return [*found, *_on_busy_machine("loaded_timeouts", late, 0, {"num_timeouts": len(late)})]
 
 
-def _name_of(row: dict, hosts_of: dict[str, list[str]], data: ReportData) -> str:
+def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:
     """Return `launch 1`, with shape, stack and nodes where launches of the campaign differ in them."""
-    specs = [cell["spec"] for cell in data.campaign["cells"]]
-    parts = []
+    specs, parts = [cell["spec"] for cell in data.campaign["cells"]], []
     if len({(spec["nodes"], spec["gpus_per_node"]) for spec in specs}) > 1:
         parts.append(shape(row["nodes"], row["gpus_per_node"]))
     if len({spec["stack"]["name"] for spec in specs}) > 1:
         parts.append(f"stack {row['stack']}")
     if data.campaign.get("sweep"):
-        parts.append(f"on {', '.join(hosts_of[row['launch']])}")
+        parts.append(f"on {', '.join(hosts)}")
     return f"launch {row['repeat'] + 1}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-def _loads(values: dict) -> dict[str, str]:
-    known = {name: values.get(name) for name in LOADS}
-    return {
-        name: "" if ratio is None or ratio < LOADS[name] else f"{percent_number(ratio)} %"
-        for name, ratio in known.items()
-    }
-
-
-def _factor(ratio: float) -> str:
-    """Return a factor with the digits that matter: 1.6, 4, 23."""
-    return f"{ratio:.0f}" if ratio >= 9.95 else f"{ratio:.1f}".removesuffix(".0")
+def _loads(values: dict) -> dict[str, Value]:
+    known = {name: values[name] for name in LOADS if values.get(name) is not None}
+    return {name: Value(SHARE, ratio) for name, ratio in known.items() if ratio >= LOADS[name]}
 
 
 def _on_busy_machine(kind: str, rows: pd.DataFrame, least: float, values: dict) -> list[Finding]:
@@ -166,34 +186,42 @@ def _on_busy_machine(kind: str, rows: pd.DataFrame, least: float, values: dict) 
     return [Finding(kind, values, (source,), tuple(loaded["cell"].unique()), "warnings", _loads(values))]
 
 
-# More than half of the cells of a slow launch or node vary by over 50 %, and by 5 % confidence is low. Load alone may
-# not have changed the times: fair. A timeout leaves no time to compare.
-SLOW = "Slow {name}: {span}\N{MULTIPLICATION SIGN} as long as the other %s in {num_slow} of {num_cells:cell}"
-OTHERS = "other processes used {other_processes_ratio} of the CPU time"
-TAKEN = ("CPU steal: {steal_ratio}.", "CPU throttling (cgroup limit): {throttled_ratio}.")
+# By 5 % in more than half of the cells, confidence is low. Load alone may not have changed the times: fair. A timeout
+# leaves no time to compare.
+SLOW = "Slow {name}: {span}\N{MULTIPLICATION SIGN} as long as the others in {num_slow} of {num_cells:cell}"
+OTHERS = "other processes used {other_processes_ratio:number} of the CPU time"
+TAKEN = ("CPU steal: {steal_ratio:number}.", "CPU throttling (cgroup limit): {throttled_ratio:number}.")
+HELP = (
+    f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
+    f" {100 * MARGIN:g} % longer than the median of the cell's other launches ({MIN_OTHERS} or more), by their primary"
+    " time, and it is unlike the others: its median ratio over cells differs from those of the other launches of this"
+    f" shape and stack (t test, corrected p at most {FALSE_DISCOVERIES:g}), or exceeds {SLOW_FACTOR:g}. Other"
+    " processes: the share of the host's CPU time that processes other than the ranks used. Shown: the median over the"
+    " slow cells, on the most loaded host."
+)
 KINDS = (
-    Kind(
-        *("slow_node", LOW, (f"{SLOW % 'nodes'}; {OTHERS}.", f"{SLOW % 'nodes'}."), TAKEN),
-        advice="Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all nodes"
-        " one by one (sweep: nodes).",
-        next_step="exclude the slow node: `exclude_nodes: [{host}]`",
-    ),
-    Kind(
-        *("slow_launch", LOW, (f"{SLOW % 'launches'}; {OTHERS}.", f"{SLOW % 'launches'}."), TAKEN),
-        advice="Check for other programs, a second campaign, or reduced clocks at that time. A single launch cannot be"
-        " excluded: measure again under a new campaign name.",
-        next_step="{name} is slow: measure again under a new `name`",
-        term="Slow launch",
-        help=f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
-        f" {SLOW_FACTOR:g} times the median of the cell's other launches ({MIN_OTHERS} or more), by their primary time."
-        " Other processes: the share of the host's CPU time that processes other than the ranks used. Shown: the median"
-        " over the slow cells, on the most loaded host.",
+    *(
+        Kind(name, LOW, (f"{SLOW}; {OTHERS}.", f"{SLOW}."), TAKEN, advice, step)
+        for name, advice, step in (
+            (
+                "slow_node",
+                "Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all nodes"
+                " one by one (sweep: nodes).",
+                "exclude the slow node: `exclude_nodes: [{host}]`",
+            ),
+            (
+                "slow_launch",
+                "Check for other programs, a second campaign, or reduced clocks at that time. A single launch cannot be"
+                " excluded: measure again under a new campaign name.",
+                "{name} is slow: measure again under a new `name`",
+            ),
+        )
     ),
     Kind(
         *("loaded_measurements", FAIR, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_ok:measurement}}."),
         parts=("{num_in_slow_launches:more measurement} in slow launches.",),
-        advice="Other programs increase times and between-launch variation. Stop them and measure again under a new"
-        " campaign name.",
+        advice="Other programs increase times and their variation. Stop them and measure again under a new campaign"
+        " name.",
         next_step="stop other programs; measure again under a new `name`",
     ),
     Kind(
@@ -204,4 +232,5 @@ KINDS = (
     ),
 )
 TABLES = {"slow_launches": TableSpec.of(SLOW_LAUNCHES, slow_launches_table, "measurements")}
-TOPIC = Topic(*("slow_launches", "Warnings", TABLES, None, findings), is_of_sweeps=True, is_judge=True, kinds=KINDS)
+TERMS = (("Slow launch", HELP),)
+TOPIC = Topic("slow_launches", "Warnings", TABLES, None, findings, KINDS, TERMS, is_of_sweeps=True, is_judge=True)

@@ -42,7 +42,7 @@ class LogFit:
 
 @dataclass(frozen=True)
 class LackOfFit:
-    """The F test of lack of fit: whether a fit's residuals exceed between-launch variation.
+    """The F test of lack of fit: whether a fit's residuals exceed the variation between launches.
 
     scatter: pooled standard deviation of the logarithms of a point's launches, at least RESOLUTION.
     """

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.names import cell_names
@@ -15,11 +14,11 @@ from regatta.kit.findings import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import WIDTH_IN, Entry, new_canvas
+from regatta.report.plotting import Axis, Entry
 from regatta.report.rows import table_rows
-from regatta.report.svg import COLORS, GREY, GRID, INK, svg_of
-from regatta.report.svg import MARKS as MARKS_ID
-from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
+from regatta.report.strips import Strip, draw_strip
+from regatta.report.svg import COLORS, GREY
+from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.heatmap import SCALE_END
 from regatta.topics.comparison.tables import by_effect
 from regatta.topics.comparison.texts import difference_text
@@ -29,9 +28,6 @@ from regatta.topics.sweep.tables import PLACE, SWEEP, TIME_RATIO, VERDICT, WORDS
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
-MOST_NAMED = 3  # slow nodes named in a figure
-STRIP_IN = 2.4
-LINES = 10  # of names that fit above each other in a figure
 # Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
 GROUPS = {
     "failed": "Failed",
@@ -42,12 +38,15 @@ GROUPS = {
     "equivalent": "Within the margin",
 }
 EN_DASH = "\N{EN DASH}"
-STYLES = {  # verdict -> color, marker
-    "slower": (COLORS[1], "D"),
-    "faster": (COLORS[2], "v"),
-    "inconclusive": (GREY, "o"),
-    "equivalent": (COLORS[0], "o"),
+STYLES = {  # verdict -> legend, color and marker
+    "slower": Entry("slower", COLORS[1], marker="D"),
+    "faster": Entry("faster", COLORS[2], marker="v"),
+    "inconclusive": Entry("inconclusive", GREY, marker="o"),
+    "equivalent": Entry(WORDS["equivalent"], COLORS[0], marker="o"),
 }
+# Values of a finding -> column
+EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
+EFFECT |= {"ratio": "time_ratio", "low": "time_low_ratio", "high": "time_high_ratio"}
 
 
 def tables_of(data: ReportData) -> list[tuple[str, str, pd.DataFrame]]:
@@ -96,18 +95,14 @@ def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
     return groups
 
 
-FOUND = (
-    "{num_slower} of {num_nodes:node} slower than the median node",
-    "no slow node among {num_settled} ({num_checked} of {num_planned:measurement} checked)",
-    "slow nodes: uncertain",
-)
-OUTSIDE = "{name} is {effect} than the median {noun}: {workload}."
 KINDS = (
     Kind(
         *("nodes", SUMMARY),
         lead=(
-            *(f"Failed nodes: {{failed}}; {text}" for text in FOUND),
-            *(text[0].upper() + text[1:] for text in FOUND),
+            "Failed nodes: {failed}",
+            "{num_slower} of {num_nodes:node} slower than the median node",
+            "No slow node found among {num_settled}",
+            "Slow nodes: uncertain",
         ),
         parts=(
             "{slower}",
@@ -115,11 +110,12 @@ KINDS = (
             "without result: {missing}",
             "inconclusive: {uncertain}",
             "skipped: {skipped_names}",
+            "{num_checked} of {num_planned:measurement} checked",
         ),
         next_step="check or exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
     ),
     *(
-        Kind(name, RESULT, OUTSIDE, (part,))
+        Kind(name, RESULT, "{name}: {effect} than the median {noun}, {workload}.", (part,))
         for name, part in (
             ("slower", "Slower in {num} of {several} workloads."),
             ("faster", "Faster in {num} of {several} workloads."),
@@ -141,12 +137,13 @@ def findings(data: ReportData) -> list[Finding]:
     """
     found, known = [], set()
     for table, noun, rows in tables_of(data):
+        judged = rows.dropna(subset="verdict")
         is_outside = [
             _is_outside(row) and known.isdisjoint((host, row.workload, row.verdict) for host in row.hosts.split(", "))
-            for row in table_rows(rows)
+            for row in table_rows(judged)
         ]
         known = set(zip(rows["hosts"], rows["workload"], rows["verdict"], strict=True))
-        parts = [part for _, part in by_effect(rows[is_outside]).groupby("hosts", sort=False)]
+        parts = [part for _, part in by_effect(judged[is_outside]).groupby("hosts", sort=False)]
         num_workloads = rows["workload"].nunique()
         for part in parts[:MOST_FINDINGS]:
             values = effect_of(part) | {"noun": noun, "num_workloads": num_workloads, "num_outside": len(parts)}
@@ -160,19 +157,16 @@ def findings(data: ReportData) -> list[Finding]:
 
 def _is_outside(row) -> bool:
     """Return whether a row is slower or faster, or settled in its direction."""
-    if is_unknown(row.verdict) or row.verdict != "inconclusive":
-        return not is_unknown(row.verdict) and row.verdict != "equivalent"
-    return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is not None
+    if row.verdict == "inconclusive":
+        return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is not None
+    return row.verdict in ("slower", "faster")
 
 
 def effect_of(rows: pd.DataFrame) -> dict:
     """Return the largest slowdown of a node or pair, or its largest effect. rows: the largest effect first."""
-    worst = max(table_rows(rows), key=lambda row: row.verdict == "slower")
-    values = {name: getattr(worst, name) for name in ("hosts", "verdict", "workload", "interval")}
-    for name in ("", "_low", "_high"):
-        ratio = getattr(worst, f"time{name}_ratio")
-        values[name.strip("_") or "ratio"] = None if is_unknown(ratio) else float(ratio)
-    return values | {"num_launches": int(worst.num_launches)}
+    slower = rows[rows["verdict"] == "slower"]
+    [worst] = plain_rows((slower if len(slower) else rows).head(1), tuple(EFFECT.values()))
+    return {name: worst[column] for name, column in EFFECT.items()}
 
 
 def _effect_text(values: dict) -> str:
@@ -187,13 +181,14 @@ def _effect_text(values: dict) -> str:
 def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     """Return how many nodes are slow or failed, and which. outside: findings on nodes and pairs."""
     table, _, rows = tables_of(data)[0]
-    groups, failed, skipped = counts_of(data, rows), failed_hosts(data), data.campaign["skipped"]
+    groups, failed = counts_of(data, rows), failed_hosts(data)
     measured = by_effect(rows[rows["time_ratio"].notna()]).groupby("hosts", sort=False)
     effects = {hosts: effect_of(part) for hosts, part in measured}
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
     pairs = [f for f in outside if (f.kind, f.values["noun"]) == ("slower", "pair")]
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
     hosts_of = {cell["id"]: set(cell["spec"]["hosts"]) for cell in data.campaign["cells"]}
+    skipped = {", ".join(c["spec"]["hosts"]): c["reason"] for c in data.campaign["skipped"] if "hosts" in c["spec"]}
     values = {
         "num_nodes": rows["hosts"].nunique(),
         "num_slower": len(slower),
@@ -201,7 +196,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "num_checked": sum(hosts_of[cell] <= settled for cell in data.ok["cell"]),
         "num_planned": int(data.measurements["repeat"].notna().sum()),
         "nodes": groups,
-        "skipped": {", ".join(c["spec"]["hosts"]): c["reason"] for c in skipped if "hosts" in c["spec"]},
+        "skipped": skipped,
         "largest": [f.values for f in outside if f.values["hosts"] in slower][:1],
         "inconclusive": [effects[hosts] for hosts in groups["inconclusive"] if hosts in effects][:MOST_NAMES],
         "pairs": [pair.values for pair in pairs[:1]],
@@ -213,7 +208,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
         "slow_pairs": [pair.words["name"] for pair in pairs],
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
-        "skipped_names": list(values["skipped"]),
+        "skipped_names": list(skipped),
         "exclude": ", ".join([*groups["failed"], *slower]),
     }
     return Finding("nodes", values, (of_rows(table, rows, ("hosts", "workload")),), words=words)
@@ -234,16 +229,18 @@ def section(data: ReportData) -> Section | None:
     figures = [
         _figure(f"sweep-{noun}-{number}", table, noun, part)
         for table, noun, rows in tables
-        for number, part in enumerate(_by_workload(rows), start=1)
+        for number, part in enumerate(_by_workload(rows[rows["time_ratio"].notna()]), start=1)
     ]
     _, noun, rows = tables[-1]
     num_slower = len(counts_of(data, tables[0][2])["slower"])
-    margins = " or ".join(f"{100 * margin:g} %" for margin in sorted(set(rows["margin_ratio"])))
+    margins = " or ".join(
+        f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in map(_limits, set(rows["margin_ratio"]))
+    )
     return Section(
         "sweep",
         "Nodes" if noun == "node" else "Nodes and pairs",
-        lead=f"Slower and faster: beyond the {margins} margin, and significant.",
-        figures=tuple(figure for figure in figures if figure is not None),
+        lead=f"Slower and faster: beyond {margins} (dashed lines), and significant.",
+        figures=tuple(figures),
         template="sweep.html.j2",
         content={
             "matrices": [_nodes_matrix(data, tables[0][2])],
@@ -258,76 +255,44 @@ def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     return (part for _, part in rows.groupby("workload", sort=False))
 
 
-def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure | None:
-    """Return the ranking of one workload, fastest first, with the interval of each node or pair."""
-    rows = rows[rows["time_ratio"].notna()].sort_values("place", kind="stable")
-    if rows.empty:
-        return None
-    workload = rows["workload"].iloc[0]
-    columns, device = (*SWEEP.of_table("ranking"), LAUNCHES), rows["device"].iloc[0]
-    caption = f"{workload}: {noun}s, slowest first"
-    slowest_first = Table.of_columns(caption, columns, rows[::-1], device, noun=noun)
-    title = f"{noun.capitalize()}s: {workload}"
-    used = [verdict for verdict in STYLES if (rows["verdict"] == verdict).any()]
-    legend = tuple(Entry(WORDS.get(name, name), STYLES[name][0], marker=STYLES[name][1]) for name in used)
-    return Figure(figure_id, title, partial(_draw, figure_id, title, noun, rows), slowest_first, table, legend)
+def _limits(margin: float) -> tuple[float, float]:
+    """Return the differences in percent beyond which a node is slower, and faster."""
+    return 100 * margin, -100 * margin / (1 + margin)
 
 
-def _draw(figure_id: str, title: str, noun: str, rows: pd.DataFrame) -> str:
-    """Draw estimates and intervals by place, with the names of the slowest. Dashed lines: the margin."""
-    percent, low, high = (np.array(of, float) for of in zip(*map(TIME_RATIO.of, table_rows(rows)), strict=True))
-    heading = TIME_RATIO.heading(rows["device"].iloc[0])
-    places, verdicts = np.arange(1, len(rows) + 1), rows["verdict"].to_numpy()
-    names, cells, margin = rows["hosts"].tolist(), [], float(rows["margin_ratio"].iloc[0])
-    width, size = (0.8, 2.5) if len(rows) > 64 else (1.8, 5)
-    with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
-        axes = canvas.add_axes((0.15, 0.19, 0.8, 0.68))
-        for limit in (margin, 1 / (1 + margin) - 1):
-            axes.axhline(100 * limit, color=GREY, dashes=(6, 2), linewidth=1, zorder=1.5)
-        axes.axhline(0, color=GREY, linewidth=0.8, zorder=1.5)
-        for verdict, (color, marker) in STYLES.items():
-            chosen = verdicts == verdict
-            if chosen.any():
-                axes.vlines(places[chosen], low[chosen], high[chosen], color=color, linewidth=width, alpha=0.7)
-                style = {"marker": marker, "markersize": size, "color": color, "linestyle": "none"}
-                axes.plot(places[chosen], percent[chosen], **style)[0].set_gid(f"{MARKS_ID}{len(cells)}")
-                cells.append([cell or "" for cell in rows["cell"].fillna("")[chosen]])
-        for index in _named(percent, verdicts == "slower"):
-            name = {"ha": "right", "va": "center", "fontsize": 8, "color": INK, "parse_math": False}
-            axes.annotate(names[index], (places[index], percent[index]), (-6, 0), textcoords="offset points", **name)
-        axes.set_xlim(0.4, len(rows) + 0.6)
-        axes.set_xlabel(f"{noun}s, fastest first")
-        axes.locator_params(axis="x", nbins=8, integer=True)
-        axes.locator_params(axis="y", nbins=6)
-        axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-        canvas.text(0.01, 0.99, heading, va="top", fontsize=9)
-        return svg_of(canvas, f"{title}: {heading} by place", cells)
+def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure:
+    """Return the ranking of one workload, fastest first, with the interval of each node or pair.
 
-
-def _named(percent: np.ndarray, is_slower: np.ndarray) -> list[int]:
-    """Return the places of the slowest nodes or pairs, without those whose names would overlap."""
-    found, gap = [], np.ptp(percent) / LINES
-    for index in reversed(range(len(percent))):
-        if is_slower[index] and (not found or percent[found[-1]] - percent[index] > gap):
-            found.append(index)
-    return found[:MOST_NAMED]
+    The slowest one is named.
+    """
+    rows = rows.sort_values("place", kind="stable")
+    workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[-1]
+    columns, title = (*SWEEP.of_table("ranking"), LAUNCHES), f"{noun.capitalize()}s: {workload}"
+    slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, rows[::-1], device, noun=noun)
+    strip = Strip(
+        f"{noun}s, fastest first",
+        Axis(TIME_RATIO.heading(device)),
+        [TIME_RATIO.of(row) for row in table_rows(rows)],
+        [STYLES[verdict] for verdict in rows["verdict"]],
+        rows["cell"].fillna("").tolist(),
+        first=1,
+        limits=(0, *_limits(float(last["margin_ratio"]))),
+        names={len(rows) - 1: last["hosts"]} if last["verdict"] == "slower" else {},
+    )
+    used = tuple(style for verdict, style in STYLES.items() if (rows["verdict"] == verdict).any())
+    return Figure(figure_id, title, partial(draw_strip, strip, figure_id, title), slowest_first, table, used)
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     """Return nodes down, in groups, and workloads across."""
     workloads = list(dict.fromkeys(rows["workload"]))
-    by_host: dict[str, dict[str, object]] = {}
-    for row in table_rows(rows):
-        by_host.setdefault(row.hosts, {})[row.workload] = row
+    by_place = {(row.hosts, row.workload): row for row in table_rows(rows)}
     statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
     groups = []
     for name, hosts in counts_of(data, rows).items():
         ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts
         lines = tuple(
-            Row(
-                host,
-                tuple(_square(by_host[host].get(workload), statuses, failed.get(host, 0)) for workload in workloads),
-            )
+            Row(host, tuple(_square(by_place.get((host, name)), statuses, failed.get(host, 0)) for name in workloads))
             for host in ordered
         )
         groups += [Group(f"{GROUPS[name]} ({len(lines)})", lines)] if lines else []

@@ -134,38 +134,27 @@ def _ranked(
     margins = margins_of(campaign, times_by_cell(measurements)) if members else {}
     rows, compared, launches = [], [], []
     for workload, of_workload in members.items():
-        places = []
         num_results = Counter(repeat for cell in cells[workload] for repeat in cell.times)
         repeats = sorted(repeat for repeat, num in num_results.items() if num > 1)
         of_workload = sorted(of_workload, key=lambda member: [natural(host) for host in member.hosts])
-        others = _others(of_workload, repeats)
-        for member, of_others in zip(of_workload, others, strict=True):
+        times = [[member.times.get(repeat, np.nan) for repeat in repeats] for member in of_workload]
+        medians = np.exp(median_of_others(np.log(times).reshape(len(times), len(repeats)))).tolist()
+        ranked = []
+        for member, of_others in zip(of_workload, medians, strict=True):
             margin = margins[member.row["benchmark"]]
             row = member.row | {"hosts": ", ".join(member.hosts), "num_launches": len(member.times)}
-            row |= {"margin_ratio": margin.ratio, "margin_source": margin.source}
-            rows.append(row)
+            rows.append(row | {"margin_ratio": margin.ratio, "margin_source": margin.source})
             launches.append(member.times)
-            if of_others:
-                times = [member.times[repeat] for repeat in of_others]
-                repeats = (tuple(of_others),) * 2
-                found = Compared(list(of_others.values()), times, True, member.row["benchmark"], repeats=repeats)
-                compared.append((row, found))
-                places.append((found.ratio.mean, row))
-        places.sort(key=lambda place: place[0])
-        for place, (_, row) in enumerate(places, start=1):
-            row |= {"place": place, "num_places": len(places)}
+            if others := {repeat: time for repeat, time in zip(repeats, of_others, strict=True) if not np.isnan(time)}:
+                own, known = [member.times[repeat] for repeat in others], (tuple(others),) * 2
+                found = Compared(list(others.values()), own, True, member.row["benchmark"], repeats=known)
+                compared.append((rows[-1], found))
+                ranked.append((found.ratio.mean, rows[-1]))
+        for place, (_, row) in enumerate(sorted(ranked, key=lambda pair: pair[0]), start=1):
+            row |= {"place": place, "num_places": len(ranked)}
     for row, mean in zip(rows, over_launches(launches, [row["benchmark"] for row in rows]), strict=True):
         row |= interval_values("time", "s", mean)
     verdicts = judge_all([found for _, found in compared], [row["margin_ratio"] for row, _ in compared])
     for (row, _), verdict in zip(compared, verdicts, strict=True):
         row |= verdict_values(verdict)
     return make_table(rows, SWEEP)
-
-
-def _others(members: list[Member], repeats: list[int]) -> list[Times]:
-    """Return, for each member, the median time of the others in each repeat in which the member has a time."""
-    logs = np.log([[member.times.get(repeat, np.nan) for repeat in repeats] for member in members])
-    medians = np.exp(median_of_others(logs.reshape(len(members), len(repeats)))).tolist()
-    return [
-        {repeat: time for repeat, time in zip(repeats, times, strict=True) if not np.isnan(time)} for times in medians
-    ]
