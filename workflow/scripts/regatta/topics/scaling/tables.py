@@ -115,7 +115,8 @@ SCALING = Columns(
         help="kind of the efficiency's interval: `interval` only if both cells have 3 launches",
     ),
     Column(
-        *("grade", "", TEXT),
+        *("grade", "grade", TEXT),
+        table="efficiency",
         help="above 0.9 excellent, above 0.8 good, else poor. Empty for the baseline, without an interval, and if the"
         " interval includes 0.9 or 0.8 or is wider than 20 % of the efficiency",
     ),
