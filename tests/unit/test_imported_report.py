@@ -28,7 +28,7 @@ def test_an_operation_without_a_bus_factor_has_a_table_without_bus_bandwidth(tmp
     run_import(tmp_path / "osu", file)
     models = analyse_store(tmp_path / "osu").tables["communication_models"]
     table = communication_table(models)
-    assert table is None or "B as bus bandwidth (GB/s)" not in table.columns
+    assert table is None or not any("bus" in column for column in table.columns)
     assert file != "osu-put-bw.txt" or table is not None
 
 
