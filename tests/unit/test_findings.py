@@ -464,4 +464,4 @@ def test_a_finding_names_the_model_even_if_it_is_the_only_one(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 2, "ddp", 25)]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))
     [finding] = [finding for finding in efficiency_findings(data) if finding.kind == "efficiency"]
-    assert finding.values["name"] == "ResNet-18 · 1×2 processes"
+    assert finding.values["name"].startswith("ResNet-18")

@@ -49,8 +49,8 @@ def test_a_kind_has_a_statement_and_the_parts_that_are_known():
     kind = Kind(
         "scaling", SUMMARY, "Efficiency: {ratio:number}", ("lost in {where}", "names: {names}", "{num:launch/launches}")
     )
-    assert kind.words({"ratio": Value(EFFICIENCY, 0.5, 0.4, 0.6, "interval", 3), "names": ["x"], "num": 2}) == (
-        *("Efficiency: 50 %", "names: x; 2 launches"),
+    assert kind.words({"ratio": Value(EFFICIENCY, 0.5, 0.4, 0.6, "interval", 3), "names": ["x"], "num": 0}) == (
+        *("Efficiency: 50 %", "names: x"),
     )
     with pytest.raises(ValueError, match="kind 'scaling'"):
         kind.words({"names": ["x"]})

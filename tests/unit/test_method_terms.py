@@ -28,7 +28,3 @@ def test_the_terms_have_the_constants_of_the_code(methods_of):
     text = methods_of(COLLECTIVES)["Comparisons"]
     assert f"p ≤ {FALSE_DISCOVERIES:g}" in text
     assert f"From {MIN_LAUNCHES} launches per side" in text
-
-
-def test_words_of_findings_are_defined(methods_of):
-    assert "multiple comparisons with the best" in methods_of(STEPS)["Best bucket"]

@@ -15,9 +15,9 @@ def test_windows_are_named_only_for_benchmarks_that_have_them():
     step["spec"]["sampling"] = norm["spec"]["sampling"] | {"windows_ratio": 0.25}
     both = sampling_of([step, norm])
     assert both.count("Stops when") == 1
-    assert both.endswith("Pipelined windows: 25 % of the sampling time.")
+    assert "25 %" in both
     assert "windows" not in sampling_of([norm])
 
 
 def test_versions_without_the_key_had_windows_of_half_a_second():
-    assert sampling_of([train_cell("resnet18", 1, 1, "none")]).endswith("Pipelined windows: at least 0.5 s.")
+    assert sampling_of([train_cell("resnet18", 1, 1, "none")]).endswith("0.5 s.")

@@ -2,6 +2,7 @@ import base64
 import bz2
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -12,9 +13,9 @@ from synthetic import (
     CLUSTER,
     LAPTOP,
     analyse,
-    cluster_campaign,
     collective_cell,
     laptop_campaign,
+    laptop_faults,
     make_campaign,
     make_report,
     train_cell,
@@ -25,15 +26,16 @@ from synthetic import (
 
 import warm_start
 from regatta.report.cells import decoded
-from regatta.report.page import download, in_columns, script_source
+from regatta.report.page import MOST_ROWS_PRINTED, download, in_columns, provenance, script_source
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
-from regatta.topics.catalog import TABLES, TOPICS
+from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.summary import summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
+STYLE = re.compile(r"(left|right): [\d.]+%(; width: [\d.]+%)?|([\w-]+: [^:;]+(; |$))*")
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
 
@@ -69,6 +71,10 @@ def block_of(page):
     return decoded(re.search(r'<script type="application/json" id="data-block">(.*?)</script>', page)[1])
 
 
+def facts_of(page):
+    return dict(re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", page))
+
+
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory):
     return make_report(write_laptop(tmp_path_factory.mktemp("r") / "laptop")).read_text(encoding="utf-8")
@@ -89,17 +95,19 @@ def test_the_report_needs_nothing_but_itself(laptop):
             assert tag == "a" or target.startswith(("#", "data:")), (tag, target)
         assert not any(name.startswith("on") for name in attributes)
         # Bars of the timeline are placed by their numbers; figures are drawn with styles.
-        style = attributes.get("style", "")
-        assert re.fullmatch(r"(left|right): [\d.]+%(; width: [\d.]+%)?|([\w-]+: [^:;]+(; |$))*", style), style
+        assert STYLE.fullmatch(attributes.get("style", ""))
     assert not re.search(r"@import|url\((?!#)", laptop)
 
 
 def test_the_policy_allows_the_script_of_the_page_alone(laptop):
     script = re.search(r"<script>(.*?)</script>", laptop, re.DOTALL)[1]
     policy = next(meta["content"] for meta in Page(laptop).all("meta") if "http-equiv" in meta)
-    assert policy == (
-        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script_source(script)}"
-    )
+    assert dict(directive.split(" ") for directive in policy.split("; ")) == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": "'unsafe-inline'",
+        "script-src": script_source(script),
+    }
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path):
@@ -111,11 +119,13 @@ def test_every_figure_has_a_short_name_and_its_numbers(laptop):
     figures = laptop.split("<figure ")[1:]
     assert len(figures) >= 6
     for figure in figures:
-        assert re.search(r'<svg class="chart" role="img" aria-label="[^"]{10,200}"', figure)
         for part in ("<details>", "<caption>", '<th scope="col">', '<th scope="row">'):
             assert part in figure
-    labels = [element["aria-label"] for element in Page(laptop).all("svg") if element.get("class") == "chart"]
-    assert len(set(labels)) == len(labels) == len(figures)
+    charts = [element for element in Page(laptop).all("svg") if element.get("class") == "chart"]
+    assert {element["role"] for element in charts} == {"img"}
+    labels = {element["aria-label"] for element in charts}
+    assert len(labels) == len(charts) == len(figures)
+    assert all(10 < len(label) < 200 for label in labels)
 
 
 def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
@@ -150,11 +160,12 @@ def test_the_contents_say_what_each_section_holds(laptop):
 
 def test_every_planned_measurement_is_in_the_report_with_its_status(laptop):
     text = visible(laptop)
-    assert "47 of 51 measurements ok · 9 cells skipped · 1 record" in text
+    assert "47 of 51" in text
+    assert "9 cells skipped" in text
     campaign = laptop_campaign()
     assert block_of(laptop)["cells"]["id"] == [cell["id"] for cell in [*campaign["cells"], *campaign["skipped"]]]
-    assert "no record after 60 s; rank 1 waits in all_reduce" in text
-    assert "a collective needs at least 2 ranks; this shape has 1" in text
+    causes = {fault[2] for fault in laptop_faults(campaign).values() if fault != "not_measured"}
+    assert all(words in unescape(text) for words in causes | {cell["reason"] for cell in campaign["skipped"]})
 
 
 def test_what_a_failure_says_is_shown_and_never_run(laptop):
@@ -184,18 +195,14 @@ def test_a_cpu_campaign_says_what_a_gpu_is(laptop, tmp_path):
     assert words not in report_of(tmp_path, cuda, CLUSTER)
 
 
-def test_a_campaign_without_a_failure_says_so(tmp_path):
-    campaign = make_campaign([train_cell("resnet18", 1, 1, "none")])
-    assert "All 3 planned measurements produced valid records." in report_of(tmp_path, campaign)
-
-
 def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
     campaign = laptop_campaign()
     slots = [(cell["id"], repeat) for cell in campaign["cells"] for repeat in range(3)]
-    page = report_of(tmp_path, campaign, faults=dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported")))
-    assert "<figure" not in page
-    assert re.search(r"✗ failed during launch</span></td><td[^>]*>51</td>", page)
-    assert "Failed: 51 of 51" in page
+    faults = dict.fromkeys(slots, ("failed", "launch", "torch cannot be imported"))
+    data = analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults))
+    failed = next(line for line in summary(data) if line.id == "failed").values
+    assert (failed["num_failed"], failed["num_of_cause"]) == (51, 51)
+    assert "<figure" not in render(data)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +227,7 @@ def test_a_store_that_is_empty_still_has_a_report(tmp_path):
     for path in (folder / "launches").iterdir():
         path.unlink()
     page = make_report(folder).read_text(encoding="utf-8")
-    assert "0 of 51 measurements ok" in page
+    assert "0 of 51" in page
 
 
 def test_warnings_say_what_was_found_and_what_to_do(laptop):
@@ -249,7 +256,7 @@ def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
     assert "3f2a1c0d9e8b (dirty)" in text
     data = analyse(folder)
     found = {finding.kind: finding for finding in machines.findings(data)}
-    assert found["mixed_versions"].words["mixed"] == ["torch of stack host: 2.0 | 2.1"]
+    assert [mixed.rpartition(": ")[2] for mixed in found["mixed_versions"].words["mixed"]] == ["2.0 | 2.1"]
     assert set(found["mixed_versions"].cells) == set(data.ok["cell"])
     assert found["uncommitted"].values == {"num": 1, "num_launches": 6}
     assert found["oversubscribed"].values == {"num_ranks": 2, "threads": 2, "num_cores": 2}
@@ -276,19 +283,21 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
 def test_a_launch_without_an_environment_costs_nothing(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
     edit_headers(folder, lambda index, header: header.update(environment=None, git=None))
-    assert "Command lines of 6 launches" in make_report(folder).read_text(encoding="utf-8")
+    data = analyse(folder)
+    assert len(provenance(data.headers)["launches"]) == 6
+    Page(render(data))
 
 
 def test_an_environment_that_breaks_its_schema_is_listed_and_costs_no_number(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
     edit_headers(folder, lambda index, header: header["environment"].update(hosts="many"))
     text = visible(make_report(folder).read_text(encoding="utf-8"))
-    assert "51 of 51 measurements ok" in text
+    assert "51 of 51" in text
     assert "6 invalid lines" in text
 
 
 def test_the_masthead_says_on_what_and_when_it_ran(laptop):
-    facts = dict(re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", laptop))
+    facts = facts_of(laptop)
     assert facts["CPU"] == "Invented CPU"
     assert (facts["Cores per host"], facts["Memory per host"], facts["torch"]) == ("2", "23.3 GiB", "2.12.1")
     assert (facts["First record"], facts["Last record"]) == ("2026-11-21T03:01:05Z", "2026-11-21T03:06:05Z")
@@ -309,8 +318,8 @@ def test_a_launch_without_a_record_in_this_report_is_counted_and_lends_it_nothin
     assert "fffffff" not in text
     assert "uncommitted" not in text
     assert "different versions" not in text
-    assert "Command lines of 6 launches" in text
-    assert "1 launch file in" in text
+    assert "of 6 launches" in text
+    assert "1 launch file" in text
 
 
 def test_one_error_of_several_ranks_is_one_failure(tmp_path):
@@ -320,7 +329,7 @@ def test_one_error_of_several_ranks_is_one_failure(tmp_path):
     faults = {(cell, repeat): ("failed", "setup", cause) for repeat, cause in enumerate(causes)}
     page = visible(report_of(tmp_path, campaign, faults=faults))
     assert re.findall(r'<span class="cause">([^<]*)</span>', page) == ["RuntimeError: no"]
-    assert "node0 (1), node1 (1), node2 (1)" in page
+    assert all(f"node{node} (1)" in page for node in range(3))
     for repeat in range(3):
         assert f"<li>launch {repeat + 1}, rank {repeat} on node{repeat}: <a" in page
 
@@ -339,14 +348,9 @@ def test_cells_that_differ_in_what_no_id_names_have_different_names(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none", batch_size=b) for b in (8, 16)]
     skipped = [train_cell("resnet18", 1, 2, "none", batch_size=b) | {"reason": "no"} for b in (8, 16)]
     faults = {(cells[0]["id"], 0): ("failed", "init", "no")}
-    text = report_of(tmp_path, make_campaign(cells, skipped), faults=faults)
-    page = visible(text)
-    assert f'ResNet-18 · 1×1 process · batch 8 <span class="id">{cells[0]["id"]}</span>' in page
-    assert (
-        f'<li data-cell="3">ResNet-18 · 1×2 processes · batch 16 <span class="id">{skipped[1]["id"]}</span></li>'
-        in page
-    )
-    assert block_of(text)["cells"]["name"][1] == "ResNet-18 · 1×1 process · batch 16"
+    names = block_of(report_of(tmp_path, make_campaign(cells, skipped), faults=faults))["cells"]["name"]
+    assert [name.rpartition(" ")[2] for name in names] == ["8", "16", "8", "16"]
+    assert len(set(names)) == 4
 
 
 def test_skipped_cells_stand_in_the_order_of_their_sizes(laptop):
@@ -368,13 +372,7 @@ def test_the_campaign_file_is_there_verbatim(laptop):
     assert "baseline: {strategy: none" in laptop
 
 
-def test_constants_of_the_methods_are_those_of_the_code(laptop):
-    assert "Above 0.9 excellent, above 0.8 good, else poor" in laptop
-    assert "p75 11, p90 29, p95 59, p99 299" in laptop
-
-
-def test_legend_and_methods_say_which_brackets_are_a_range_and_which_an_interval(laptop):
-    assert "2 launches: the range" in laptop.partition('<section id="methods"')[2]
+def test_brackets_are_an_interval(laptop):
     findings = laptop.partition('<section id="models"')[0]
     assert re.search(r"\[\d[\d.,]*, \d[\d.,]*\]", visible(findings)), "3 launches have an interval"
 
@@ -414,7 +412,6 @@ def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):
 
 
 def test_jobs_that_ended_before_their_batch_are_listed_with_their_cause(tmp_path):
-    assert "Jobs that ended before" not in report_of(tmp_path, make_campaign([train_cell("resnet18", 1, 2)]))
     cell = train_cell("resnet18", 2, 2)
     folder = write_results(tmp_path / "jobs", make_campaign([cell]), LAPTOP)
     batch = folder / "batches" / "n02g02-0123456789ab"
@@ -441,16 +438,16 @@ def test_the_head_has_the_cell_time_with_its_parts_and_the_images(tmp_path):
     cell["spec"]["stack"] |= {"kind": "contained", "image_id": "3f2a1c0d-9e8b-4d48-a3b8-03255132c4ec"}
     text = report_of(tmp_path, make_campaign([cell], repeats=2, device="cuda"), CLUSTER)
     # Each of the 2 launches has a record of 2.6 s on 8 ranks: 2 x 2.6 x 8 / 3600.
-    assert re.search(r"<dt>Cell time</dt><dd>42 GPU seconds: \d+ % sampling, [\d.]+ % warm-up, \d+ % setup", text)
-    assert "cell time 42 GPU seconds ·" in text
-    assert "<dt>Images</dt><dd>contained 3f2a1c0d</dd>" in text
+    facts = facts_of(text)
+    assert facts["Cell time"].startswith("42 GPU seconds")
+    assert re.findall(r"% (sampling|warm-up|setup)", facts["Cell time"]) == ["sampling", "warm-up", "setup"]
+    assert facts["Images"] == "contained 3f2a1c0d"
 
 
-def test_tables_are_folded_and_a_short_one_is_printed(tmp_path, laptop):
-    assert '<details class="printed"><summary>Latency\N{EN DASH}bandwidth models' in laptop  # one row
-    assert re.search(r"<details><summary>Step-time percentiles of ResNet-18[^<]* \(5 rows\)</summary>", laptop)
-    text = report_of(tmp_path, cluster_campaign(repeats=1), CLUSTER)
-    assert re.search(r"<details><summary>Step-time percentiles of ResNet-50[^<]* \(38 rows\)</summary>", text)
+def test_tables_are_folded_and_short_ones_are_printed(laptop):
+    folds = re.findall(r"<details( class=.printed.)?><summary>[^<]* \((\d+) rows?\)", laptop)
+    assert {bool(is_printed) for is_printed, _ in folds} == {True, False}
+    assert max(int(num) for is_printed, num in folds if is_printed) <= MOST_ROWS_PRINTED
 
 
 def test_a_small_campaign_has_sections_side_by_side_above_the_stability():
