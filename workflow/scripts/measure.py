@@ -4,11 +4,12 @@ python workflow/scripts/measure.py --batch results/laptop/batches/n01g02-1a2b3c4
 """
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, add_parent_option, run_script
-from regatta.core.files import git_state
+from regatta.core.files import ROOT
 from regatta.run.preflight import failed_stacks
 from regatta.run.supervise import Stopped, supervise
 from regatta.store.frozen_files import read_frozen
@@ -19,6 +20,21 @@ def held_stacks(folder: Path) -> dict[str, str]:
     preflight = read_frozen(folder / "batch.json").get("preflight")
     failed = failed_stacks(folder.parent.parent / "preflight" / f"{preflight}.json") if preflight else {}
     return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}
+
+
+def git_state() -> dict:
+    """Return `{"commit": hash, "is_dirty": bool}`, both None outside a git checkout.
+
+    Dirty: a tracked file that affects the numbers was edited. Campaign and cluster files are stored with the results.
+    """
+    line = ["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--"]
+    line += ["workflow", "Snakefile", "requirements"]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": None, "is_dirty": None}
+    head, *others = done.stdout.splitlines()  # "# branch.oid COMMIT", other headers, changes
+    return {"commit": head.split()[2], "is_dirty": any(not line.startswith("#") for line in others)}
 
 
 def main() -> None:

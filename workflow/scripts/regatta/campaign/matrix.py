@@ -13,9 +13,10 @@ from regatta.campaign.load import Campaign, axis_values, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets
 from regatta.campaign.yaml_file import raise_errors
-from regatta.core.benchmarks import impossible_combination, load_benchmark, normalize
+from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.launchers import command_by_hand
 
+ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 MAX_CELLS = 1_000_000  # per `benchmarks` entry, before deduplication and exclusions; 100,000 take 20 s to plan
 
 
@@ -129,7 +130,30 @@ def impossible(spec: dict, cluster: dict) -> str | None:
         return reason
     if spec["backend"] == "nccl" and spec["device"] != "cuda":
         return "backend nccl needs device cuda; this campaign's device is cpu"
-    return impossible_combination(load_benchmark(spec["benchmark"]), spec)
+    parameters = spec["parameters"]
+    fields = {**spec, **parameters, "world_size": spec["nodes"] * spec["gpus_per_node"]}
+    fields["element_bytes"] = ELEMENT_BYTES.get(parameters.get("dtype"))
+    for rule in load_benchmark(spec["benchmark"]).schema.get("x-impossible", []):
+        if all(_meets(fields[name], wanted, fields) for name, wanted in rule["when"].items()):
+            return rule["reason"].format(**fields)
+    return None
+
+
+def _meets(value: object, wanted: object, fields: dict) -> bool:
+    """Return whether a value meets a condition: a value, a list, {not: list}, {above: n}, {below: n},
+    {not_multiple_of: fields}."""
+    if isinstance(wanted, list):
+        return value in wanted
+    if not isinstance(wanted, dict):
+        return value == wanted
+    ((rule, limit),) = wanted.items()
+    if rule == "not":
+        return value not in limit
+    if value is None:
+        return False
+    if rule == "not_multiple_of":
+        return value % math.prod(fields[name] for name in limit) != 0
+    return value > limit if rule == "above" else value < limit
 
 
 def field_value(spec: dict, name: str) -> object:

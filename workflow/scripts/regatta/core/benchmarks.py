@@ -4,7 +4,6 @@ Columns, labels, names of cells, import and export are derived from it. The driv
 reads their `VERSION = 1` from the source text.
 """
 
-import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -19,7 +18,6 @@ GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "int
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SAMPLES, SAMPLES_LABEL = "p50_s", "median iteration"  # the time of a launch that every record has
 FLAGS = {"x-sampled": True, "x-has-windows": False, "x-has-baseline": False}  # with their defaults
-ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 
 
 @dataclass(frozen=True)
@@ -177,9 +175,6 @@ def _column_type(rule: dict) -> str:
     return kind if isinstance(kind, str) else kind[0]  # a string or null
 
 
-# A cell's parameters as they are hashed, and the combinations that a schema declares impossible.
-
-
 def parse_bytes(value: int | str) -> int:
     """Return a number of bytes from an integer or a string such as `64KiB`. The schema has checked the form."""
     if isinstance(value, int):
@@ -201,31 +196,3 @@ def normalize(benchmark: Benchmark, parameters: dict) -> dict:
         is_void = any(parameters[other] in values for other, values in rule.get("x-unless", {}).items())
         normal[name] = value if applies and not is_void else None
     return normal
-
-
-def impossible_combination(benchmark: Benchmark, spec: dict) -> str | None:
-    """Return the reason of the first rule of `x-impossible` that a cell meets, or None."""
-    parameters = spec["parameters"]
-    fields = {**spec, **parameters, "world_size": spec["nodes"] * spec["gpus_per_node"]}
-    fields["element_bytes"] = ELEMENT_BYTES.get(parameters.get("dtype"))
-    for rule in benchmark.schema.get("x-impossible", []):
-        if all(_meets(fields[name], wanted, fields) for name, wanted in rule["when"].items()):
-            return rule["reason"].format(**fields)
-    return None
-
-
-def _meets(value: object, wanted: object, fields: dict) -> bool:
-    """Return whether a value meets a condition: a value, a list, {not: list}, {above: n}, {below: n},
-    {not_multiple_of: fields}."""
-    if isinstance(wanted, list):
-        return value in wanted
-    if not isinstance(wanted, dict):
-        return value == wanted
-    ((rule, limit),) = wanted.items()
-    if rule == "not":
-        return value not in limit
-    if value is None:
-        return False
-    if rule == "not_multiple_of":
-        return value % math.prod(fields[name] for name in limit) != 0
-    return value > limit if rule == "above" else value < limit

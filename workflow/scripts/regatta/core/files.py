@@ -1,4 +1,4 @@
-"""Locks, the running commit, results folders, and the files that a script depends on."""
+"""Locks, results folders, and the files that a script depends on."""
 
 import errno
 import fcntl
@@ -6,7 +6,6 @@ import functools
 import os
 import re
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -94,21 +93,6 @@ def is_results_folder(folder: Path) -> bool:
     """Return whether a folder contains results of a campaign, or its plan."""
     has_plan = all((folder / name).is_file() for name in ("plan.json", "plan.txt"))
     return has_plan or any(next(folder.glob(pattern), None) for pattern in OF_RESULTS)
-
-
-def git_state() -> dict:
-    """Return `{"commit": hash, "is_dirty": bool}`, both None outside a git checkout.
-
-    Dirty: a tracked file that affects the numbers was edited. Campaign and cluster files are stored with the results.
-    """
-    line = ["git", "-C", str(ROOT), "status", "--porcelain=v2", "--branch", "--untracked-files=no", "--"]
-    line += ["workflow", "Snakefile", "requirements"]
-    try:
-        done = subprocess.run(line, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return {"commit": None, "is_dirty": None}
-    head, *others = done.stdout.splitlines()  # "# branch.oid COMMIT", other headers, changes
-    return {"commit": head.split()[2], "is_dirty": any(not line.startswith("#") for line in others)}
 
 
 def check_cache_folder() -> None:

@@ -103,18 +103,9 @@ def campaign_names(campaign: dict) -> dict[str, CellName]:
     """Return the name of each cell of a frozen campaign by its id, including skipped ones."""
     cells = [*campaign["cells"], *campaign["skipped"]]
     specs = [cell["spec"] for cell in cells]
-    names = cell_names([{**spec, **spec["parameters"], **_texts_of(spec)} for spec in specs])
+    fields = [{**spec, **spec["parameters"], "stack": spec["stack"]["name"]} for spec in specs]
+    names = cell_names([of | {"hosts": ", ".join(of["hosts"])} if "hosts" in of else of for of in fields])
     return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
-
-
-def _texts_of(spec: dict) -> dict[str, str]:
-    hosts = {"hosts": ", ".join(spec["hosts"])} if "hosts" in spec else {}
-    return {"stack": spec["stack"]["name"], **hosts}
-
-
-def name_of(cell: str, names: dict[str, str]) -> str:
-    """Return the name of a cell, or its id if the campaign no longer has it."""
-    return names.get(cell, cell)
 
 
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:

@@ -20,7 +20,6 @@ from markupsafe import Markup
 
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.names import name_of
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
@@ -313,7 +312,7 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list
         return f"{p['launch']}, line {p['line']}"
 
     def launch_of(p: dict) -> str:
-        return f"{name_of(p['cell'], names)}, launch {p['repeat'] + 1}"
+        return f"{names.get(p['cell'], p['cell'])}, launch {p['repeat'] + 1}"
 
     other = plural(len(problems["not_planned"]), "cell")
     groups: dict[str, tuple[str, str, Callable]] = {
