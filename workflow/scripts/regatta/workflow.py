@@ -213,7 +213,7 @@ class Session:
                 "nodes": shape[0],
                 "runtime": launcher.walltime_minutes(cluster, minutes, attempt),
                 "longest": cluster["max_walltime_minutes"],
-                "most_jobs": cluster["max_jobs"] or 0,
+                "most_jobs": self.plan.campaign.cluster["max_jobs"] or 0,
                 "sbatch": shlex.join(
                     launcher.job_options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
                 ),
