@@ -203,7 +203,7 @@ def test_the_slow_node_of_a_campaign_is_named_and_no_other(slow_node):
     # 0.9 x 0.2 of the step without the slow node, which takes 1.2 times as long with it
     assert confidence["straggler"]["lag_ratio"] == pytest.approx(0.15, abs=0.01)
     assert (confidence["word"], slow_node.lines["failed"]["num_failed"]) == ("low", 0)
-    assert slow_node.lines["bucket"]["bucket_cap_mb"] == [100]
+    assert slow_node.lines["bucket"]["bucket_cap_mb"] == [25, 100]  # 25 costs 1 %, with p between 0.01 and 0.05
     assert slow_node.lines["scaling"]["largest_losses"] == {}
 
 
