@@ -26,7 +26,7 @@ from synthetic import (
 
 import warm_start
 from regatta.report.cells import decoded
-from regatta.report.page import MOST_ROWS_PRINTED, download, in_columns, provenance, script_source
+from regatta.report.page import LIMITS, download, in_columns, provenance, script_source
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics import machines
@@ -447,7 +447,7 @@ def test_the_head_has_the_cell_time_with_its_parts_and_the_images(tmp_path):
 def test_tables_are_folded_and_short_ones_are_printed(laptop):
     folds = re.findall(r"<details( class=.printed.)?><summary>[^<]* \((\d+) rows?\)", laptop)
     assert {bool(is_printed) for is_printed, _ in folds} == {True, False}
-    assert max(int(num) for is_printed, num in folds if is_printed) <= MOST_ROWS_PRINTED
+    assert max(int(num) for is_printed, num in folds if is_printed) <= LIMITS["most_rows_printed"]
 
 
 def test_a_small_campaign_has_sections_side_by_side_above_the_stability():

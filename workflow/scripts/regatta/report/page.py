@@ -31,10 +31,6 @@ from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_ROWS_PRINTED = 4  # longer tables are not printed; on screen, all are collapsed
-MOST_ROWS_COMPARED = 30  # rows of a matrix of ratios; further groups are folded
-MOST_BARS = 4  # of the throughput breakdown; others are folded
-MOST_ROWS_NAMED = 20  # folded rows that are named; more are counted
 MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
@@ -48,9 +44,17 @@ MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
 MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
 CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/plotting.py
 BAD_MARK = "\N{BALLOT X}"
-# Of intervals, for Methods.
-LIMITS = {"min_launches": MIN_LAUNCHES, "confidence": f"{100 * CONFIDENCE:g}", "z": Z_95}
-LIMITS |= {"min_samples": MIN_SAMPLES_INTERVAL}
+LIMITS = {  # of templates
+    "most_figures": MOST_FIGURES,
+    "most_rows_printed": 4,  # longer tables are not printed; on screen, all are collapsed
+    "most_rows_compared": 30,  # rows of a matrix of ratios; further groups are folded
+    "most_bars": 4,  # of the throughput breakdown; others are folded
+    "most_rows_named": 20,  # folded rows that are named; more are counted
+    "min_launches": MIN_LAUNCHES,  # these are of intervals
+    "min_samples": MIN_SAMPLES_INTERVAL,
+    "confidence": f"{100 * CONFIDENCE:g}",
+    "z": Z_95,
+}
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
 NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.values() for v in launcher.variables))
@@ -69,19 +73,13 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code, "plural": plural}
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
-    environment.globals |= {
+    environment.globals |= LIMITS | {
         "is_large": is_large,
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
-        "limits": LIMITS,
         "marker_paths": MARKERS,
-        "most_figures": MOST_FIGURES,
-        "most_rows_printed": MOST_ROWS_PRINTED,
-        "most_rows_compared": MOST_ROWS_COMPARED,
-        "most_bars": MOST_BARS,
-        "most_rows_named": MOST_ROWS_NAMED,
         "most_rows_listed": MOST_ROWS_LISTED[is_large],
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
@@ -143,7 +141,7 @@ def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame
     facts_of = dict(facts(campaign, headers, measurements))
     processor = facts_of.get("GPU", facts_of["CPU"])
     days = sorted({time[:10] for time in measurements["time_utc"].dropna()})
-    when = days[:1] if len(days) < 2 else [f"{days[0]} to {days[-1]}"]
+    when = [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []
     when = [f"imported {day}" for day in when] if campaign.get("imported") else when
     known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
     known += [processor] if processor != UNKNOWN else []

@@ -44,15 +44,6 @@ class Table:
     cells: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, caption: str, columns: dict[str, Callable], rows: pd.DataFrame, sources: tuple[str, ...] = ()
-    ) -> "Table":
-        """Return a table with a line for each row. columns: heading -> function that formats a row."""
-        texts = tuple(tuple(show(row) for show in columns.values()) for row in table_rows(rows))
-        cells = tuple(rows["cell"]) if "cell" in rows and rows["cell"].notna().all() else ()
-        return cls(caption, tuple(columns), texts, sources=sources, cells=cells)
-
-    @classmethod
     def of_columns(
         cls, caption: str, columns: Sequence[Column], rows: pd.DataFrame, device: str, sources=(), **words: str
     ) -> "Table":
@@ -69,7 +60,9 @@ class Table:
             if column.interval:
                 of = f" of {column.label}" if has_several else ""
                 shown[interval_heading(rows[column.interval]) + of] = column.ends
-        return cls.of(caption, shown, rows, sources)
+        texts = tuple(tuple(show(row) for show in shown.values()) for row in table_rows(rows))
+        cells = tuple(rows["cell"]) if "cell" in rows and rows["cell"].notna().all() else ()
+        return cls(caption, tuple(shown), texts, sources=sources, cells=cells)
 
 
 CELL_NAME = Column("full_name", "cell", TEXT)
