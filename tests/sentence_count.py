@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-LIMIT = 436
+LIMIT = 100
 TESTS = Path(__file__).resolve().parent
 
 

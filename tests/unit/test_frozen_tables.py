@@ -1,4 +1,4 @@
-"""Every table of the synthetic campaigns, byte for byte, as the scripts write it.
+"""Every table of the synthetic campaigns, to eight digits, as the scripts write it.
 
 tests/golden/tables/<campaign>/ has what collect.py, analyse.py, compare.py and export_results.py wrote before the code was
 split by topic. A change here means that published numbers change: CHANGELOG names the column, and the files are
@@ -24,6 +24,7 @@ from test_training_runs import write_store
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 TABLES = GOLDEN / "tables"
 TIME = "2026-11-21T23:00:00Z"
+DECIMAL = re.compile(r"(?<![\w.])-?\d+\.\d+(?:e[+-]?\d+)?(?![\w.])")
 
 
 def run(program: str, *arguments: object) -> None:
@@ -101,6 +102,12 @@ def write_tables(name: str, folder: Path) -> dict[str, str]:
     return {path.name: stable(path.read_text(encoding="utf-8"), folder.parent) for path in sorted(files)}
 
 
+def rounded(text: str | list[str]) -> str:
+    """Return a text whose decimals have eight digits: of a fit, the ninth depends on the processor."""
+    lines = text if isinstance(text, list) else text.splitlines()
+    return DECIMAL.sub(lambda number: f"{float(number[0]):.8g}", "\n".join(lines))
+
+
 def has_rows(file: str, text: str) -> bool:
     return not file.endswith(".csv") or text.count("\n") > 1
 
@@ -120,7 +127,7 @@ def write_laptop_again(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
-def test_the_tables_are_byte_for_byte_what_they_were(name, tmp_path, capsys):
+def test_the_tables_are_what_they_were(name, tmp_path, capsys):
     texts = write_tables(name, tmp_path / name)
     golden = TABLES / name
     if os.environ.get("REGATTA_WRITE_GOLDEN"):
@@ -138,4 +145,4 @@ def test_the_tables_are_byte_for_byte_what_they_were(name, tmp_path, capsys):
         text = without_new_columns(texts[file])
         if file == "exported.csv":  # one row for each number: their order is that of the topics
             text, expected = (sorted(rows.splitlines()) for rows in (text, expected))
-        assert text == expected, file
+        assert rounded(text) == rounded(expected), file

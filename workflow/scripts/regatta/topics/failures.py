@@ -38,11 +38,16 @@ SHARE = Column("share_ratio", shown_as="%", figures=2)
 def failures_table(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each planned cell and repeat that is not ok, then one for each skipped cell."""
     bad = measurements[measurements["status"] != "ok"]
-    launches = bad["launch"].astype("string")
-    bad = bad.assign(log="batches/" + launches.str.extract(BATCH)[0] + "/logs/" + launches + ".log")
+    bad = bad.assign(log=[log_path(launch) for launch in bad["launch"]])
     rows = plain_rows(bad, tuple(bad))
     rows.sort(key=lambda row: (row["status"] == "skipped", natural(row["cell"]), row["repeat"] or 0))
     return make_table(rows, FAILURES)
+
+
+def log_path(launch: str | None) -> str | None:
+    """Return where the output of a launch is, relative to the results folder."""
+    match = None if is_unknown(launch) else re.match(BATCH, launch)
+    return f"batches/{match[1]}/logs/{launch}.log" if match else None
 
 
 def section(data: ReportData) -> Section:

@@ -38,7 +38,7 @@ OUTCOMES = {
     ),
     "undecided": "{value} vs. {reference}: median difference {median} %",
 }
-CHOICES = {"equal": "any", "both_ways": "depends on the cell", "uncertain": "uncertain", "undecided": "undecided"}
+CHOICES = {"equal": "either", "both_ways": "depends on the cell", "uncertain": "uncertain", "undecided": "undecided"}
 KINDS = (
     Kind(
         *("compared", SUMMARY),
