@@ -132,7 +132,7 @@ def test_a_table_on_standard_output_stands_whole_in_front_of_the_text(pair, tmp_
     table, _, words = text.partition("base: ")
     assert table.startswith("cell,reference,axis,")
     assert table.count("\n") == 2
-    assert "slower in 1" in words
+    assert words.rstrip().endswith("slower")
 
 
 def without_a_reader():

@@ -108,7 +108,7 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     wildcards = SimpleNamespace(batch=found.batches[0])
     requested = {key: value(wildcards, 1) for key, value in resources.items()}
     assert requested["nodes"] == 2
-    assert {"--partition=p", "--nodes=2", "--ntasks-per-node=2"} <= {*requested["sbatch"].split()}
+    assert {"--partition=p", "--nodes=2", "--ntasks-per-node=2"} <= {*requested["options"].split()}
     assert requested["longest"] == found.plan.campaign.cluster["max_walltime_minutes"]
     assert resources["runtime"](wildcards, 2) == 2 * requested["runtime"]
     [planned] = found.plan.preflights

@@ -72,7 +72,7 @@ def a_job(name=BATCH, attempt=1, runtime=60, logs=(), output=("manifest.json",),
         wildcards=SimpleNamespace(campaign="c", **{key: name}),
         attempt=attempt,
         restart_times=2,
-        resources={"runtime": runtime, "longest": 60, "most_jobs": most_jobs, "sbatch": OPTIONS},
+        resources={"runtime": runtime, "longest": 60, "most_jobs": most_jobs, "options": OPTIONS},
         log=list(logs),
         output=list(output),
     )

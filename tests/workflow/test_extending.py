@@ -319,7 +319,7 @@ X_LABEL = r"    x-label: Workers per rank"
             SCHEMA,
             replaced("{label: Samples", "{title: Samples"),
             ANALYSE,
-            "unknown key 'title' in x-results.checks.every_sample_is_right",
+            "x-results.checks.every_sample_is_right lacks label",
         ),
         (SCHEMA, replaced("    epoch_bytes:", "    epoch_size:"), DECLARED, "x-results declares ['epoch_size']"),
         (TOPIC, None, ANALYSE, "cannot import name 'dataloader' from 'regatta.topics'"),

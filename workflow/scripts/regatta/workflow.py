@@ -201,7 +201,7 @@ class Session:
         """Return functions, which Snakemake calls for each job and attempt; nothing where no job is submitted.
 
         nodes: counted by --resources nodes. runtime, longest: minutes. most_jobs: in the queue, 0 for no limit.
-        sbatch: the options, quoted for a shell.
+        options: of the scheduler, quoted for a shell.
         """
         if self.plan is None or not launcher_of(self.plan.campaign.cluster).submits:
             return {}
@@ -214,12 +214,12 @@ class Session:
                 "runtime": launcher.walltime_minutes(cluster, minutes, attempt),
                 "longest": cluster["max_walltime_minutes"],
                 "most_jobs": self.plan.campaign.cluster["max_jobs"] or 0,
-                "sbatch": shlex.join(
+                "options": shlex.join(
                     launcher.job_options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
                 ),
             }
 
-        names = ("nodes", "runtime", "longest", "most_jobs", "sbatch") if job else ()
+        names = ("nodes", "runtime", "longest", "most_jobs", "options") if job else ()
         return {name: (lambda wildcards, attempt, name=name: of_job(wildcards, attempt)[name]) for name in names}
 
     def _is_all_held(self, batch: str) -> bool:

@@ -142,7 +142,7 @@ def results_of(name: str) -> dict[tuple[str, str], Result]:
         (group, field): Result(group, field, **GROUPS[group] | keys)
         for groups in declared
         for group, fields in groups.items()
-        for field, keys in fields.items()
+        for field, keys in (fields or {}).items()
     }
 
 

@@ -103,7 +103,7 @@ class Executor(RemoteExecutor):
         line = ["sbatch", "--parsable", "--export=ALL", "--no-requeue", f"--chdir={Path.cwd()}", f"--output={log}"]
         comment = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
         line += [f"--job-name={job_name(job.wildcards)}", f"--comment={comment}"]
-        line += shlex.split(job.resources["sbatch"])
+        line += shlex.split(job.resources["options"])
         done = queue.submit(line, f"#!/bin/sh\n{self.format_job_exec(job)}\n")
         found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
         if found is None:
