@@ -87,7 +87,7 @@ def _compare(rows: list[dict], places: list[Iterable[str]], found: dict[str, lis
 
 
 def _median_without(ordered: list[float], places: list[int]) -> float:
-    """Return the median of sorted values without those at some places, in ascending order. A cell may have thousands."""
+    """Return the median of sorted values without those at some places, which are in ascending order."""
     num = len(ordered) - len(places)
 
     def at(place: int) -> float:
