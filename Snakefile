@@ -27,7 +27,6 @@ include: "workflow/rules/gate.smk"
 rule all:
     """Check that the campaign is complete. Without a declared output it always runs, so that `onsuccess` follows."""
     default_target: True
-    localrule: True
     input:
         # All files, not the report alone: it may be older than they are.
         FROZEN,
@@ -36,6 +35,7 @@ rule all:
         f"{RESULTS}/problems.json",
         expand(f"{RESULTS}/tables/{{table}}.csv", table=TABLES),
         f"{RESULTS}/report.html",
+    localrule: True
     message:
         "Check that {RESULTS} is complete"
     shell:
