@@ -116,7 +116,7 @@ def test_what_is_read_only(words):
         "--until plan",
         "--configfile plan",
         "--report x.html --report-after-run",
-        "--slurm-logdir plan",
+        "--jobname plan.{jobid}",
     ],
 )
 def test_what_is_not_read_only(words):
@@ -129,6 +129,6 @@ def test_each_option_that_is_read_only_is_one_of_snakemakes():
 
 def test_a_job_on_a_node_requests_nothing_by_its_command_line():
     words = ["--mode", "remote", "--target-jobs", "measure:campaign=c,batch=b", "--allowed-rules", "measure"]
-    options = options_of([*words, "--force", "--executor", "slurm-jobstep"])
+    options = options_of([*words, "--force"])
     assert not is_read_only(options)
     assert not is_retry_requested(options)

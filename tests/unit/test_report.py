@@ -124,7 +124,7 @@ def test_every_figure_has_a_short_name_and_its_numbers(laptop):
     charts = [element for element in Page(laptop).all("svg") if element.get("class") == "chart"]
     assert {element["role"] for element in charts} == {"img"}
     labels = {element["aria-label"] for element in charts}
-    assert len(labels) == len(charts) == len(figures)
+    assert len(labels) == len(charts) == len(figures) + 1  # the timeline
     assert all(10 < len(label) < 200 for label in labels)
 
 
@@ -425,12 +425,13 @@ def test_jobs_that_ended_before_their_batch_are_listed_with_their_cause(tmp_path
     ]
     (batch / "jobs.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
     text = make_report(folder).read_text(encoding="utf-8")
-    for line in (
-        "<li>n02g02-0123456789ab, job 7: stopped: SIGTERM: PREEMPTED</li>",
-        "<li>n02g02-0123456789ab, job 8: no rank started (n2): rank 2 on n2: &lt;no&gt; torch</li>",
-        "<li>n02g02-0123456789ab: stopped: SIGINT</li>",
-    ):
-        assert line in text
+    items = [item for item in text.split("<") if "n02g02-0123456789ab" in item and "nterrupted" in item]
+    assert [[word in item for word in ("PREEMPTED", "rank 2 on n2", "SIGINT")] for item in items] == [
+        [True, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]
+    assert "<no>" not in text
 
 
 def test_the_head_has_the_cell_time_with_its_parts_and_the_images(tmp_path):

@@ -13,7 +13,10 @@ RULES = ROOT / "workflow" / "rules"
 ENVIRONMENTS = {"driver": ["driver"], "local": ["driver", "rank"]}
 NO_ENVIRONMENT = "Specify a conda environment or container for each rule."
 # Remaining points of the linter, by file. The reason for NO_ENVIRONMENT is in params.smk; each file of rules refers to it.
-JUSTIFIED = {"gate.smk": "Mixed rules and functions"}  # an input function of its one rule
+JUSTIFIED = {
+    "gate.smk": "Mixed rules and functions",  # an input function of its one rule
+    "Snakefile": "No log directive defined",  # rule all prints nothing
+}
 
 
 def lines(path: str) -> list[str]:
@@ -50,7 +53,7 @@ def test_snakemakes_linter_finds_only_points_that_are_justified():
     with_rules = {
         path.name for path in RULES.glob("*.smk") if re.search(r"(?m)^rule \w+:", path.read_text(encoding="utf-8"))
     }
-    assert {file for file, title in found if title == NO_ENVIRONMENT} == with_rules
+    assert {file for file, title in found if title == NO_ENVIRONMENT} == with_rules | {"Snakefile"}  # rule all
     for name in with_rules:
         assert "Reason: params.smk" in (RULES / name).read_text(encoding="utf-8")
     assert "nor container:" in (RULES / "params.smk").read_text(encoding="utf-8")

@@ -201,8 +201,8 @@ WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] 
         ("results", 0o000, {"plan": 2, "-n": 2, "all": 2}),
         ("results/small", 0o000, {"plan": 2, "-n": 2, "all": 2}),
         ("results/small", 0o500, {"plan": 2, "-n": 0, "all": 0}),  # nothing is left to write
-        ("results/small/logs", 0o500, {"plan": 2, "-n": 0, "all": 0}),
-        ("results/small/tables", 0o500, {"plan": 0, "-n": 0, "all": 0}),
+        ("results/small/logs", 0o500, {"plan": 2, "-n": 0, "all": 2}),
+        ("results/small/tables", 0o500, {"plan": 0, "-n": 0, "all": 2}),
     ],
 )
 def test_a_folder_that_may_not_be_read_or_written_is_one_message(finished, tmp_path, folder, mode, expected):
