@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 def submit(site) -> str:
     """Submit the run of a site's campaign. Returns the job."""
-    script = [site.cluster.python, "workflow/scripts/submit.py", "campaign.yaml", "--profile", "profiles/drill"]
+    script = [site.cluster.python, "workflow/scripts/submit.py", "campaign.yaml", "--profile", "profiles/slurm"]
     said = site.cluster.run([*script, "--latency-wait", "5"], cwd=site.folder).stdout
     return re.match(r"Job (\d+) ", said)[1]
 

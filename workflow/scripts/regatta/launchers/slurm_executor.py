@@ -104,7 +104,8 @@ class Executor(RemoteExecutor):
         comment = f"rule_{job.name}_wildcards_{job.wildcards.campaign}_{name_of(job)}"  # a later run knows it by this
         line += [f"--job-name={job_name(job.wildcards)}", f"--comment={comment}"]
         line += shlex.split(job.resources["options"])
-        done = queue.submit(line, f"#!/bin/sh\n{self.format_job_exec(job)}\n")
+        # exec: a shell would die of the SIGTERM at the time limit, and Slurm then kills the supervisor with it.
+        done = queue.submit(line, f"#!/bin/sh\nexec {self.format_job_exec(job)}\n")
         found = re.search(r"^(\d+)(?:;.*)?$", done.stdout, re.MULTILINE) if done.returncode == 0 else None
         if found is None:
             return self._is_refused_for_now(job_info, done.stderr or done.stdout)
