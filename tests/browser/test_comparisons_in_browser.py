@@ -66,29 +66,27 @@ def test_the_page_of_two_campaigns_is_readable(browser, pages, width, scheme):
     assert browser.axe_violations() == []  # contrast too
 
 
+HEADS = "[...document.querySelectorAll('#drawer-body h3')].map(head => head.textContent)"
+
+
 def test_a_square_of_the_report_opens_its_cell_with_the_test_and_its_p(browser, pages):
     show(browser, pages["report"])
     browser.evaluate("document.querySelector('#comparisons .matrix td button').click()")
     assert text(browser, "#drawer-title").startswith("ResNet-50")
     body = text(browser, "#drawer-body")
-    assert "p, corrected" in body
-    assert "Test" in body
+    assert "Comparisons" in body
+    assert "p, corrected" in body.lower()
 
 
-HEADS = "[...document.querySelectorAll('#drawer-body h3')].map(head => head.textContent)"
 TOP_OF_COMPARISONS = """
 [...document.querySelectorAll('#drawer-body h3')].find(head => head.textContent === 'Comparisons').getBoundingClientRect().top
 """
 
 
-def test_a_pair_opens_its_comparison_and_a_button_leads_to_each_part_of_the_drawer(browser, pages):
+def test_a_pair_opens_its_comparison(browser, pages):
     show(browser, pages["report"])
     browser.evaluate("document.querySelector('#comparisons .matrix td button').click()")
     assert -1 < browser.evaluate(TOP_OF_COMPARISONS) < 100  # a scrolled place is a whole number of pixels
-    heads = browser.evaluate(HEADS)
-    assert "Rerun by hand" in heads
-    assert browser.evaluate(HEADS.replace("h3", ".jumps button")) == heads
-    browser.evaluate("[...document.querySelectorAll('.jumps button')].at(-1).click()")
-    assert browser.evaluate(TOP_OF_COMPARISONS) < 0
+    assert "Rerun by hand" in browser.evaluate(HEADS)
     browser.evaluate("document.querySelector('#bucket .matrix td button').click()")
     assert browser.evaluate("document.getElementById('drawer').scrollTop") == 0
