@@ -260,7 +260,7 @@ def test_a_plain_anchor_still_leads_to_its_section_and_keeps_the_filters(browser
     below = (
         "document.getElementById('{}').getBoundingClientRect().top - document.getElementById('filters').offsetHeight"
     )
-    assert -20 < browser.evaluate(below.format("failures")) < 100  # the bar may grow by a line of text afterwards
+    assert 0 <= browser.evaluate(below.format("failures")) < 100
     show(browser, page, "#stability&strategy=ddp")  # a bar of two lines
     assert 0 <= browser.evaluate(below.format("stability")) < 100
 

@@ -221,6 +221,9 @@ function enhance(block) {
     }
   };
 
+  /** Have anchors scroll to below the sticky bar, which may have another line after a choice. */
+  const keepClear = () => (document.documentElement.style.scrollPaddingTop = `${byId("filters").offsetHeight + 8}px`);
+
   /** Show what the view says: filters, marks, table and URL. */
   const update = () => {
     isOn = matching(block, view);
@@ -236,6 +239,7 @@ function enhance(block) {
     numRows = isOn.length > 30 && !isNarrow() ? 25 : 8;
     fillTable();
     writeFragment();
+    keepClear();
   };
 
   const writeFragment = () => {
@@ -362,9 +366,7 @@ function enhance(block) {
     addMarks(block, target, marks, groups);
     showMarks();
   }, true);
-  const keepClear = () => (document.documentElement.style.scrollPaddingTop = `${byId("filters").offsetHeight + 8}px`);
-  new ResizeObserver(keepClear).observe(byId("filters")); // anchors are below the sticky bar
-  keepClear();
+  new ResizeObserver(keepClear).observe(byId("filters"));
   document.documentElement.classList.add("has-script");
   goToView();
   addEventListener("hashchange", () => {
