@@ -1,6 +1,6 @@
 """Seven campaigns with a planted truth, through files and commands: answer.json and the warnings state it and nothing false.
 
-Only values are asserted. What is not true yet is an xfail with the reason, so that it is noticed when it becomes true.
+Only values are asserted.
 """
 
 import random
