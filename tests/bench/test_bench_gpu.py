@@ -146,16 +146,17 @@ def test_groups_of_nccl_and_gloo_follow_each_other():
 def test_peaks_of_memory_cover_what_was_allocated_since_the_reset(ranks):
     before = torch.empty(512 * MIB, dtype=torch.uint8, device=ranks.device)
     del before
+    others = torch.cuda.memory_allocated(ranks.device) / MIB  # workspaces of cuBLAS, for example
     has_peak_rss = measure.reset_peaks(ranks)
     held = torch.empty(256 * MIB, dtype=torch.uint8, device=ranks.device)
     freed = torch.empty(64 * MIB, dtype=torch.uint8, device=ranks.device)
     del freed
     found = {name: values and values[0] / MIB for name, values in measure.peak_fields(ranks, has_peak_rss).items()}
-    assert 320 <= found["peak_allocated_bytes"] < 400
+    assert 320 <= found["peak_allocated_bytes"] - others < 330, (found, others)
     assert found["peak_allocated_bytes"] <= found["peak_reserved_bytes"] <= found["device_used_bytes"]
     del held
     measure.release_memory(ranks)
-    assert torch.cuda.memory_reserved(ranks.device) < 256 * MIB
+    assert torch.cuda.memory_reserved(ranks.device) / MIB - others < 256
 
 
 def test_a_full_gpu_is_out_of_memory(ranks):

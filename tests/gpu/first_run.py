@@ -104,7 +104,7 @@ def make_stages(device: str, results: Path) -> list[Stage]:
         Stage("preflight", preflight_command(device, logs), 60, variables={"NCCL_DEBUG": "INFO"}),
         Stage("campaign", campaign, 200),
         Stage("comparison", comparison, 100),
-        Stage("tests", tests, 150),
+        Stage("tests", tests, 220),
         Stage("campaign, resumed", campaign, None),
     ]
 

@@ -103,10 +103,7 @@ def check_addresses(placed, wait_seconds: float) -> None:
 
 
 def reduce_once(backend: str, placed) -> None:
-    """Make a group of all ranks, sum their numbers, and check the sum. Raises RuntimeError if it is wrong.
-
-    The NCCL path is not yet run on a GPU.
-    """
+    """Make a group of all ranks, sum their numbers, and check the sum. Raises RuntimeError if it is wrong."""
     import torch
     import torch.distributed as dist
 

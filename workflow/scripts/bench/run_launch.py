@@ -75,7 +75,7 @@ def load_communication_libraries(request: dict, ranks, store, progress: failures
 
     NCCL opens libfabric and its plugin with its first communicator and closes them with its last
     (src/plugin/net.cc, ncclNetPluginUnload): so the group exists until they are listed. gloo is a part of torch and
-    loads nothing. Not yet run on a GPU.
+    loads nothing.
     """
     if ranks.device.type != "cuda" or not request["cells"]:
         return

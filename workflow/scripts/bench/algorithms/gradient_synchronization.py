@@ -26,7 +26,7 @@ Supported:
 
 On NCCL, copies into buckets and the wait are on the current stream. The all-reduces of overlap and bucketed are on
 NCCL's stream; those of naive and flat are on the current one since torch 2.8, before on NCCL's (async_op=False:
-pytorch/pytorch#150398). Not yet run on a GPU.
+pytorch/pytorch#150398).
 """
 
 import contextlib

@@ -8,7 +8,7 @@ Custom strategies record three events on the current stream (the calls are queue
 torch's DistributedDataParallel records events and reports them as logging data, in every iteration only while a step is
 traced, by the sample rate of that data (torch/nn/parallel/distributed.py; the events are in
 torch/csrc/distributed/c10d/reducer_cuda.cpp). No hook is registered, which would change the measurement. Traced steps
-are separate from timed ones. Not yet run on a GPU.
+are separate from timed ones.
 
 The two differ slightly. The copy of gradients into the first bucket is before the first event of both. DDP's last event
 is after it has copied the buckets back to the gradients (not with gradient_as_bucket_view); gradients of custom

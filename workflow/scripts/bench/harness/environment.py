@@ -110,13 +110,13 @@ def math_settings() -> dict[str, bool]:
 
 
 def cudnn_version() -> str | None:
-    """Return the version of cuDNN, None if torch was built without it. Not yet run on a GPU."""
+    """Return the version of cuDNN, None if torch was built without it."""
     version = torch.backends.cudnn.version()
     return None if version is None else str(version)
 
 
 def nccl_version() -> str | None:
-    """Return the version of the NCCL that torch has loaded, None if it was built without. Not yet run on a GPU."""
+    """Return the version of the NCCL that torch has loaded, None if it was built without."""
     try:
         version = torch.cuda.nccl.version()
     except AttributeError:  # torch/cuda/nccl.py reads torch._C._nccl_version
@@ -125,7 +125,7 @@ def nccl_version() -> str | None:
 
 
 def driver_version() -> str | None:
-    """Return the version of the NVIDIA kernel module. Not yet run on a GPU."""
+    """Return the version of the NVIDIA kernel module."""
     try:
         found = re.search(r"\b\d+\.\d+(\.\d+)?\b", Path("/proc/driver/nvidia/version").read_text())
     except OSError:
@@ -134,7 +134,7 @@ def driver_version() -> str | None:
 
 
 def describe_gpu(device: torch.device) -> dict:
-    """Return name, UUID, memory and compute capability of a GPU. Not yet run on a GPU."""
+    """Return name, UUID, memory and compute capability of a GPU."""
     properties = torch.cuda.get_device_properties(device)
     uuid = getattr(properties, "uuid", None)  # since torch 2.4
     return {

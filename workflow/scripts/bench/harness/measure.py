@@ -116,7 +116,7 @@ def count_on_host(ranks: peers.Ranks) -> int:
 
 
 def gpu_uuid(ranks: peers.Ranks) -> str | None:
-    """Return the UUID of this rank's GPU, "" if torch does not name it, None on a CPU. Not yet run on a GPU."""
+    """Return the UUID of this rank's GPU, "" if torch does not name it, None on a CPU."""
     if ranks.device.type != "cuda":
         return None
     uuid = getattr(torch.cuda.get_device_properties(ranks.device), "uuid", None)  # since torch 2.4
@@ -178,7 +178,7 @@ def peak_fields(ranks: peers.Ranks, has_peak_rss: bool) -> dict[str, list[int] |
     """Return the record's `memory` by rank: peaks since the reset, so of warm-up, samples and windows; None if unknown.
 
     The allocator's peaks exclude memory of CUDA and NCCL; device_used_bytes is the whole device's use now, after the
-    steps. Not yet run on a GPU.
+    steps.
     """
     peak_rss = process.peak_rss_bytes() if has_peak_rss else None
     peaks = [-1 if peak_rss is None else peak_rss, -1, -1, -1]

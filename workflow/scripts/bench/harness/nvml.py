@@ -1,7 +1,7 @@
 """Counters of one GPU from NVIDIA's library libnvidia-ml.so.1 (NVML), read in a separate process.
 
 A call into the NVIDIA driver can crash or hang. In this process it costs the rank at most ANSWER_SECONDS; it does not
-retry. Every symbol is optional. Not yet run on a GPU.
+retry. Every symbol is optional.
 
   python3 nvml.py UUID        for each line on stdin, write one line with the values of COUNTERS as JSON
 

@@ -163,7 +163,7 @@ def choose_device(device_type: str, local_rank: int) -> torch.device:
     """Return this rank's device, and make it the current one.
 
     If each task sees one GPU only (srun --gpus-per-task=1), that is device 0 for all of them.
-    Raises ValueError if there is no GPU for this rank. Not yet run on a GPU.
+    Raises ValueError if there is no GPU for this rank.
     """
     if device_type == "cpu":
         return torch.device("cpu")
@@ -190,7 +190,7 @@ def begin_group(ranks: Ranks, backend: str, store: dist.Store, name: str) -> Non
     """Make a process group of all ranks that shares nothing with an earlier one: `name` must be new.
 
     With NCCL, `device_id` makes the communicator now instead of in the first collective, so that its time counts as
-    setup (docs.pytorch.org, init_process_group). Not yet run on a GPU.
+    setup (docs.pytorch.org, init_process_group).
     """
     dist.init_process_group(
         backend,
