@@ -151,12 +151,17 @@ def noting_end(run: Run) -> Iterator[None]:
     try:
         yield
     except (Stopped, UserError, OSError) as end:
-        with contextlib.suppress(OSError):
-            if open_job(run.folder):
-                num_records = run.progress.counts.total() if run.progress else None
-                note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
+        note_early_end(run, end)
         raise
     note_job(run.folder, "finished", run.allocation.job, [], "")
+
+
+def note_early_end(run: Run, end: Exception) -> None:
+    """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
+    with contextlib.suppress(OSError):
+        if open_job(run.folder):
+            num_records = run.progress.counts.total() if run.progress else None
+            note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
 
 
 def no_space(run: Run) -> UserError:

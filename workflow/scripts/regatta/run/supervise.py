@@ -23,6 +23,7 @@ from regatta.run.batch import (
     launch_line,
     no_space,
     note_earlier_records,
+    note_early_end,
     noting_end,
     write_manifest,
     write_records,
@@ -301,6 +302,7 @@ def _follow(
         except Stopped as stop:
             if run.allocation.job:  # the scheduler soon kills this process: write first, then wait
                 close_stopped_launch(run, watch, request, stop)
+                note_early_end(run, stop)
                 yield  # all launches of a round write before one waits
             else:
                 run.allocation.stop(process, hosts)
