@@ -25,7 +25,7 @@ from regatta.topics.comparison.tables import verdict_values
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 
-ALLOCATION_VARIATION = 0.08  # default: for a standard deviation of 3 % between allocations (decision 7)
+ALLOCATION_VARIATION = 0.085  # default: for a standard deviation of 3 % between allocations (decision 7)
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
 COMPARED = "of {num_compared} compared with '{baseline}' ({margins})"
 KINDS = (
