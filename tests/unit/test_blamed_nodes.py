@@ -13,7 +13,6 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, launch_argv, slurm_resources
 from regatta.launchers.base import Geometry
-from regatta.launchers.slurm_resources import job_options
 from regatta.plan.page import plan_text
 from regatta.plan.plan import plan_campaign, plan_json
 from regatta.run import supervise
@@ -23,6 +22,7 @@ from regatta.store.jobs import note_job
 from regatta.store.launch_files import append_line
 from regatta.store.nodes import FILE, blame_nodes, blame_text, blamed_nodes, clear_nodes
 
+JOBS = LAUNCHERS["slurm"].jobs
 STACK = {"kind": "host", "python": "/bin/sh", "runtime": "apptainer", "srun": []}
 
 
@@ -31,7 +31,7 @@ def cluster(**changes) -> dict:
 
 
 def excluded(site: dict, nodes: int, avoid=(), blamed=()) -> list[str]:
-    return [word for word in job_options(site, nodes, 1, "cpu", 1, blamed, avoid) if "exclude" in word]
+    return [word for word in JOBS.options(site, nodes, 1, "cpu", 1, blamed, avoid) if "exclude" in word]
 
 
 # What the cluster file excludes.
@@ -46,7 +46,7 @@ def test_excluded_nodes_reach_sbatch():
 def test_excluded_nodes_reach_srun_unless_a_step_is_pinned():
     geometry = Geometry(cluster(exclude_nodes=["n[3-4]"]), 2, 1, "cpu")
     assert "--exclude=n[3-4]" in launch_argv(geometry, STACK, ["x.py"])
-    assert "--exclude=n[3-4]" in LAUNCHERS["slurm"].once_per_node(geometry, 60, [])
+    assert "--exclude=n[3-4]" in LAUNCHERS["slurm"].ranks.once_per_node(geometry, 60, [])
     pinned = launch_argv(geometry, STACK, ["x.py"], hosts=["n1", "n2"])
     assert "--nodelist=n1,n2" in pinned
     assert not any("exclude" in word for word in pinned)
@@ -79,7 +79,7 @@ def test_an_allocation_that_lacks_nodes_without_the_excluded_ones_is_refused(mon
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[1-2]"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("SLURM_JOB_CPUS_PER_NODE", raising=False)
-    problem = LAUNCHERS["slurm"].profile_problem
+    problem = LAUNCHERS["slurm"].checks.profile_problem
     assert problem(cluster(), True, [(2, 1)]) is None
     assert problem(cluster(exclude_nodes=["n[2-9]"]), True, [(1, 1)]) is None
     assert "without n2 (exclude_nodes)" in problem(cluster(exclude_nodes=["n[2-9]"]), True, [(2, 1)])

@@ -66,11 +66,11 @@ def store_write_error(log: str) -> str | None:
 
 def last_line(log: str) -> str:
     launcher = launcher_of(log)
-    return causes.last_line(log, launcher, launcher.read_log(log))
+    return causes.last_line(log, launcher, launcher.ranks.read_log(log))
 
 
 def rank_exit_codes(log: str) -> dict[int, int]:
-    return launcher_of(log).read_log(log).rank_codes
+    return launcher_of(log).ranks.read_log(log).rank_codes
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from regatta.campaign.load import fill_defaults
 from regatta.core.schemas import load_schema
-from regatta.launchers.slurm_resources import job_options, longest_planned_minutes, walltime_minutes
+from regatta.launchers.slurm_resources import SlurmJobs
 
+JOBS = SlurmJobs()
 NEEDED = {"schema": 1, "name": "c", "scheduler": "slurm", "num_nodes": 4, "gpus_per_node": 4}
 
 
@@ -16,7 +17,7 @@ def cluster(**changes) -> dict:
 
 
 def options(site, nodes=2, gpus=4, device="cuda", blamed=(), avoid=(), attempt=1):
-    return job_options(site, nodes, gpus, device, 1, blamed, avoid, attempt)
+    return JOBS.options(site, nodes, gpus, device, 1, blamed, avoid, attempt)
 
 
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 128))
@@ -56,16 +57,18 @@ def test_the_cluster_files_exclusion_is_kept_and_counts():
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=4))
 def test_options_are_passed_as_they_are(values):
     values = [f"--x={value}" for value in values]
-    assert job_options(cluster(sbatch=values), 1, 1, "cpu", 1)[5:] == values
+    assert JOBS.options(cluster(sbatch=values), 1, 1, "cpu", 1)[5:] == values
 
 
 @given(st.integers(10, 5000))
 def test_a_batch_of_the_longest_planned_length_gets_its_time_limit(minutes):
     site = cluster(max_walltime_minutes=minutes)
-    assert walltime_minutes(site, longest_planned_minutes(site), 1) <= minutes
-    assert walltime_minutes(cluster(max_walltime_minutes=10**6), longest_planned_minutes(site), 1) <= minutes + 1
+    assert JOBS.walltime_minutes(site, JOBS.longest_planned_minutes(site), 1) <= minutes
+    assert (
+        JOBS.walltime_minutes(cluster(max_walltime_minutes=10**6), JOBS.longest_planned_minutes(site), 1) <= minutes + 1
+    )
 
 
 @pytest.mark.parametrize(("planned", "attempt", "expected"), [(0.1, 1, 6), (10, 1, 20), (10, 2, 40), (10, 9, 60)])
 def test_the_walltime_grows_with_each_attempt_up_to_the_clusters(planned, attempt, expected):
-    assert walltime_minutes(cluster(max_walltime_minutes=60), planned, attempt) == expected
+    assert JOBS.walltime_minutes(cluster(max_walltime_minutes=60), planned, attempt) == expected

@@ -6,7 +6,8 @@ from campaign_files import collectives, fake_sif, load
 
 from regatta.campaign.matrix import expand
 from regatta.launchers import LAUNCHERS, launch_argv
-from regatta.launchers.base import Geometry
+from regatta.launchers.base import Geometry, Jobs, Launcher
+from regatta.launchers.local import LocalChecks, LocalQueue, LocalRanks
 from regatta.plan.page import plan_text
 from regatta.plan.plan import make_plan, plan_json
 from regatta.runtimes import RUNTIMES
@@ -35,21 +36,18 @@ def no_problems(stack, given, site):
 
 
 def test_a_new_scheduler_starts_ranks_and_says_what_jobs_ask_for(tmp_path, monkeypatch):
-    def argv(geometry, stack, python, program, limit_seconds=None, hosts=()):
-        return ["flux", "run", f"-N{geometry.nodes}", *python, *program]
+    class FluxRanks(LocalRanks):
+        def argv(self, geometry, stack, python, program, limit_seconds=None, hosts=()):
+            return ["flux", "run", f"-N{geometry.nodes}", *python, *program]
 
-    flux = dataclasses.replace(
-        LAUNCHERS["none"],
-        name="flux",
-        title="Flux",
-        submits=True,
-        argv=argv,
-        cluster_keys=("partition",),
-        job_options=lambda cluster, nodes, gpus, device, minutes, blamed: [
-            f"--queue={cluster['partition']}",
-            f"-N{nodes}",
-        ],
-    )
+    class FluxChecks(LocalChecks):
+        cluster_keys = ("partition",)
+
+    class FluxJobs(Jobs):
+        def options(self, cluster, nodes, gpus_per_node, device, planned_minutes, blamed=(), avoid=(), attempt=1):
+            return [f"--queue={cluster['partition']}", f"-N{nodes}"]
+
+    flux = Launcher("flux", "Flux", FluxRanks(), LocalQueue(), FluxChecks(), FluxJobs(), submits=True)
     monkeypatch.setitem(LAUNCHERS, "flux", flux)
     cluster = {"scheduler": "flux", "partition": "batch", "num_nodes": 2, "gpus_per_node": 2}
     campaign = load(tmp_path, collectives(4096, shapes=[{"nodes": [2], "gpus_per_node": [1]}]), cluster)

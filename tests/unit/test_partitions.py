@@ -66,10 +66,11 @@ def test_the_limit_of_nodes_per_job_is_that_of_the_partition(monkeypatch):
     assert partition_problems(CLUSTER, [(4, 1)], known) == []
     monkeypatch.setattr(partitions, "answer", lambda line: "main*|infinite|9|8|2-4\nsmall|infinite|9|8|1")
     limits = {
-        name: partitions.most_nodes(CLUSTER | {"num_nodes": 8, "partition": name}) for name in (None, "small", "x")
+        name: partitions.SlurmJobs().most_nodes(CLUSTER | {"num_nodes": 8, "partition": name})
+        for name in (None, "small", "x")
     }
     assert limits == {None: 4, "small": 1, "x": 8}
-    assert partitions.most_nodes(CLUSTER | {"num_nodes": 3}) == 3
+    assert partitions.SlurmJobs().most_nodes(CLUSTER | {"num_nodes": 3}) == 3
 
 
 def test_a_site_without_a_default_partition_is_named_unless_the_environment_has_one(monkeypatch):

@@ -14,6 +14,7 @@ from regatta.campaign.stacks import changed_since_planned
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, command_by_hand
 from regatta.launchers.base import Geometry
+from regatta.launchers.local import LocalRanks
 from regatta.plan.plan import write_frozen
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.runtimes.prologue import script
@@ -194,10 +195,10 @@ def test_a_person_s_line_begins_with_the_prologue(site, wording):
 
 
 def test_srun_starts_it_once_per_node_and_lets_every_node_report():
-    words = LAUNCHERS["slurm"].once_per_node(geometry(3), 90, ["n1", "n2", "n4"])
+    words = LAUNCHERS["slurm"].ranks.once_per_node(geometry(3), 90, ["n1", "n2", "n4"])
     assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--nodelist=n1,n2,n4", "--time=2"} <= set(words)
     assert "--kill-on-bad-exit=0" in words
-    assert LAUNCHERS["none"].once_per_node(geometry(1), 90, []) == []
+    assert LAUNCHERS["none"].ranks.once_per_node(geometry(1), 90, []) == []
 
 
 # How it fails.
@@ -257,7 +258,12 @@ def test_nodes_that_differ_are_named(tmp_path, wording):
     program(tmp_path / "both.sh", "shift\n" + "\n".join(nodes) + "\n")
     site = tmp_path / "env.sh"
     site.write_text("export SAME=1 WHERE=$SLURMD_NODENAME\n")
-    launcher = replace(LAUNCHERS["none"], once_per_node=lambda geometry, limit, hosts: [str(tmp_path / "both.sh")])
+
+    class OnTwoNodes(LocalRanks):
+        def once_per_node(self, geometry, limit_seconds, hosts):
+            return [str(tmp_path / "both.sh")]
+
+    launcher = replace(LAUNCHERS["none"], ranks=OnTwoNodes())
     steps = made({"source": str(site)})
     with wording.raises(PrologueFailed):
         run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60)

@@ -48,13 +48,13 @@ def test_live_jobs_are_those_of_this_campaign_in_this_folder(command):
 
 def test_states_are_those_of_all_jobs_of_the_user_and_of_the_campaign_s_batches(command, monkeypatch):
     command("squeue", QUEUE)
-    found = LAUNCHERS["slurm"].queue("mine", FOLDER)
+    found = LAUNCHERS["slurm"].queue.states("mine", FOLDER)
     batches = {"n02g04-0123456789ab": "PENDING", "preflight-0123456789ab": "RUNNING"}
     jobs = {"11": "PENDING"} | dict.fromkeys(("12", "13", "14", "15", "16"), "RUNNING")
     assert found == batches | jobs
-    assert LAUNCHERS["none"].queue("mine", FOLDER) == {}
+    assert LAUNCHERS["none"].queue.states("mine", FOLDER) == {}
     command("squeue", "", status=1)
-    assert LAUNCHERS["slurm"].queue("mine", FOLDER) is None
+    assert LAUNCHERS["slurm"].queue.states("mine", FOLDER) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from regatta.launchers.base import TaskEnd
-from regatta.launchers.slurm import LOG_LINES, blamed_hosts, first_task_end, node_problem, read_log, tasks_that_left
+from regatta.launchers.slurm import LAUNCHER, LOG_LINES, blamed_hosts, first_task_end, node_problem, tasks_that_left
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "srun"
 
@@ -158,9 +158,9 @@ def test_the_first_of_several_tasks_speaks_for_them(tasks, rank):
 
 
 def test_exit_codes_are_those_of_all_tasks():
-    assert read_log(golden("store_unwritable")).exit_codes == {74}
-    assert read_log(golden("illegal_instruction")).exit_codes == {-4, -15}
-    assert read_log(golden("no_mpi")).exit_codes == read_log("").exit_codes == set()
+    assert LAUNCHER.ranks.read_log(golden("store_unwritable")).exit_codes == {74}
+    assert LAUNCHER.ranks.read_log(golden("illegal_instruction")).exit_codes == {-4, -15}
+    assert LAUNCHER.ranks.read_log(golden("no_mpi")).exit_codes == LAUNCHER.ranks.read_log("").exit_codes == set()
 
 
 def test_tasks_that_left_well_before_the_others_are_known_only_where_srun_ended_those_for_it():

@@ -149,7 +149,7 @@ class Session:
             raise UserError("results: is not a folder. Rename it, or work in another folder.")
         cluster, launcher, is_run = campaign.cluster, launcher_of(campaign.cluster), not is_read_only(self.options)
         stacks = campaign.data["stacks"]
-        places = [launcher.site_problems(*place, stacks) for place in campaign.places()]
+        places = [launcher.checks.site_problems(*place, stacks) for place in campaign.places()]
         found = list(dict.fromkeys(problem for problems in places for problem in problems))
         problems = "\n".join(f"config/clusters/{cluster['name']}.yaml: {problem}" for problem in found)
         if problems and is_run:
@@ -158,7 +158,7 @@ class Session:
             print(problems, file=sys.stderr)
         if is_run:  # locked before planning: Snakemake would act on a plan that another run has made outdated
             self._lock_campaign(campaign.name)
-            launcher.wait_for_jobs(campaign.name, Path.cwd())
+            launcher.queue.wait_for_jobs(campaign.name, Path.cwd())
             end_times_after_now(Path("results") / campaign.name)
             check_folders(Path("results") / campaign.name, FOLDERS)
         plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
@@ -211,11 +211,11 @@ class Session:
             cluster, shape, minutes, avoid = job(wildcards)
             return {
                 "nodes": shape[0],
-                "runtime": launcher.walltime_minutes(cluster, minutes, attempt),
+                "runtime": launcher.jobs.walltime_minutes(cluster, minutes, attempt),
                 "longest": cluster["max_walltime_minutes"],
                 "most_jobs": self.plan.campaign.cluster["max_jobs"] or 0,
                 "options": shlex.join(
-                    launcher.job_options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
+                    launcher.jobs.options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
                 ),
             }
 
@@ -265,7 +265,7 @@ class Session:
         if self.plan.campaign.missing:
             exit_with_user_error("\n".join(missing.text for missing in self.plan.campaign.missing))
         cluster, shapes = self.plan.campaign.cluster, [batch.shape for batch in self.plan.batches]
-        if problem := launcher_of(cluster).profile_problem(cluster, self.workflow.local_exec, shapes):
+        if problem := launcher_of(cluster).checks.profile_problem(cluster, self.workflow.local_exec, shapes):
             exit_with_user_error(problem)
         if self.baseline and "gate" in self.targets:
             with ending_on_user_errors():

@@ -207,12 +207,16 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
 
 def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:
     launcher = launcher_of(cluster)
-    problems = launcher.cluster_problems(cluster) + prologue_problems(cluster["prologue"], cluster["node_folders"])
+    problems = launcher.checks.cluster_problems(cluster) + prologue_problems(
+        cluster["prologue"], cluster["node_folders"]
+    )
     found = _problem_errors(file, (), cluster, problems, missing)
     found += _thread_errors(file, ("env",), cluster["env"])
     both = [name for name in SOCKET_VARIABLES if cluster["network_interface"] and name in cluster["env"]]
     found += [file.error(("env", n), f"env.{n} is also set by network_interface. Keep one of the two.") for n in both]
-    others = {key for other in LAUNCHERS.values() for key in other.cluster_keys} - {*launcher.cluster_keys}
+    others = {key for other in LAUNCHERS.values() for key in other.checks.cluster_keys} - {
+        *launcher.checks.cluster_keys
+    }
     found += [
         file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Remove it.")
         for key in cluster

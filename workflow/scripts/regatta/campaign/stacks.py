@@ -24,17 +24,17 @@ def stack_problems(stack: dict, given: Iterable[str], cluster: dict) -> list[Pro
     given: the keys that its file has.
     """
     launcher = launcher_of(cluster)
-    site = Site(not launcher.submits, tuple(cluster["node_folders"]), launcher.variables)
+    site = Site(not launcher.submits, tuple(cluster["node_folders"]), launcher.ranks.variables)
     with_cluster = stack | {"prologue": [*cluster["prologue"], *stack["prologue"]]}
     found = runtime_of(stack).problems(with_cluster, given, site)
     found += prologue_problems(stack["prologue"], cluster["node_folders"])
     for other in LAUNCHERS.values():
-        for key in {*other.stack_keys} - {*launcher.stack_keys}:
+        for key in {*other.ranks.stack_keys} - {*launcher.ranks.stack_keys}:
             if stack[key]:
                 remedy = f"Remove it, or name a cluster with scheduler: {other.name}."
                 text = f"has no effect on a cluster without {other.title}. {remedy}"
                 found.append(Problem((key,), text, has_value=False))
-    return found + launcher.stack_problems(stack, cluster["node_folders"])
+    return found + launcher.checks.stack_problems(stack, cluster["node_folders"])
 
 
 def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) -> dict:
@@ -47,7 +47,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
         **stack,
         "env": {**cluster["env"], **stack["env"]},
         **{key: [] for key in STACK_KEYS},
-        **launcher_of(cluster).stack_options(cluster, stack),
+        **launcher_of(cluster).ranks.stack_options(cluster, stack),
         "image": str(image) if image else None,
         "image_id": None,
         "wrapper": str(wrapper) if wrapper else None,
@@ -71,7 +71,7 @@ def complete_stack(stack: dict, cluster: dict, *, may_lack_files: bool = False) 
 
 def identity(name: str, stack: dict, cluster: dict) -> dict:
     """Return the parts of a stack that can affect results: the content of image and wrapper, not their paths."""
-    keys = ["kind", "python", "env", *runtime_of(stack).identity_keys, *launcher_of(cluster).stack_keys]
+    keys = ["kind", "python", "env", *runtime_of(stack).identity_keys, *launcher_of(cluster).ranks.stack_keys]
     return {"name": name, **{key: stack[key] for key in [*keys, *(key for key in LATER if key in stack)]}}
 
 
@@ -114,7 +114,7 @@ def _script_hashes(stack: dict, cluster: dict) -> dict[str, str]:
 def _script_paths(stack: dict, cluster: dict) -> dict[str, Path]:
     """Return the scripts that `python` and the launcher's options name. A plain `python` is looked up on PATH."""
     python = runtime_of(stack).host_python(stack)
-    return ({"python": python} if python else {}) | launcher_of(cluster).script_paths(stack)
+    return ({"python": python} if python else {}) | launcher_of(cluster).ranks.script_paths(stack)
 
 
 def _has_interpreter(path: Path) -> bool:

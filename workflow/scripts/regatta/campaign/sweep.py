@@ -23,7 +23,7 @@ def sweep_errors(file: YamlFile, data: dict, cluster: dict) -> list[FileError]:
         alone = data.get("sweep_hosts") is not None
         return [file.error(("sweep_hosts",), "sweep_hosts has no effect without sweep. Remove it.")] if alone else []
     launcher, found = launcher_of(cluster), []
-    if launcher.nodes is None:
+    if not launcher.submits:
         text = f"sweep = '{over}' needs several nodes, and cluster {cluster['name']} is one machine"
         found.append(file.error(("sweep",), f"{text} (scheduler: {launcher.name}). Change cluster, or remove sweep."))
     num = NODES_PER_CELL[over]
@@ -33,7 +33,7 @@ def sweep_errors(file: YamlFile, data: dict, cluster: dict) -> list[FileError]:
             found.append(file.error(("shapes", index, "nodes"), f"{text} Write [{num}]."))
     try:
         for names in data.get("sweep_hosts") or []:
-            launcher.node_names(names)
+            launcher.queue.node_names(names)
     except ValueError as error:
         found.append(file.error(("sweep_hosts",), f"sweep_hosts: {error}. Write names, or lists such as n[5-8]."))
     return found
@@ -47,13 +47,13 @@ def host_sets(file: YamlFile, data: dict, cluster: dict) -> dict[Hosts, str | No
     if data["sweep"] is None:
         return {(): None}
     launcher = launcher_of(cluster)
-    known, where = launcher.nodes(cluster), ("sweep_hosts" if data["sweep_hosts"] else "sweep",)
-    chosen = [name for names in data["sweep_hosts"] or [] for name in launcher.node_names(names)] or list(known)
+    known, where = launcher.queue.nodes(cluster), ("sweep_hosts" if data["sweep_hosts"] else "sweep",)
+    chosen = [name for names in data["sweep_hosts"] or [] for name in launcher.queue.node_names(names)] or list(known)
     errors = []
     if unknown := [name for name in chosen if known and name not in known]:
         text = f"sweep_hosts: {unknown[0]} is not a node of this partition or allocation.{nearest(unknown[0], known)}"
         errors.append(file.error(where, text))
-    num, excluded = NODES_PER_CELL[data["sweep"]], launcher.excluded_nodes(cluster)
+    num, excluded = NODES_PER_CELL[data["sweep"]], launcher.queue.excluded_nodes(cluster)
     names = sorted({name for name in chosen if name not in excluded}, key=natural)
     if not known and not chosen:
         text = f"the nodes are unknown: {launcher.title} does not answer. Plan on a login node, or list sweep_hosts."

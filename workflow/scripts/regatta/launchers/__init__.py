@@ -27,7 +27,7 @@ LAUNCHERS: dict[str, Launcher] = {
 }
 check_listed("launchers", "Launcher", LAUNCHERS.values(), "LAUNCHERS of launchers/__init__.py")
 
-STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.stack_keys)  # options of a stack
+STACK_KEYS = tuple(key for launcher in LAUNCHERS.values() for key in launcher.ranks.stack_keys)  # options of a stack
 NOT_INHERITED = ("PYTHON", "REGATTA_")
 # snakemake/shell.py of 9.27.1 sets these to the job's threads.
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
@@ -62,7 +62,7 @@ def launch_argv(
     """
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
-    return launcher_of(geometry.cluster).argv(geometry, stack, python, program, limit_seconds, hosts)
+    return launcher_of(geometry.cluster).ranks.argv(geometry, stack, python, program, limit_seconds, hosts)
 
 
 def inherited_environment(launcher: Launcher) -> dict[str, str]:
@@ -72,11 +72,11 @@ def inherited_environment(launcher: Launcher) -> dict[str, str]:
     stack, which is in a cell's id; variables of schedulers and container runtimes; and the *_NUM_THREADS that
     Snakemake sets for each job.
     """
-    tools = [*LAUNCHERS.values(), *RUNTIMES.values()]
-    dropped = (*NOT_INHERITED, *(prefix for tool in LAUNCHERS.values() for prefix in tool.variables))
+    tools = [*(tool.ranks for tool in LAUNCHERS.values()), *RUNTIMES.values()]
+    dropped = (*NOT_INHERITED, *(prefix for tool in LAUNCHERS.values() for prefix in tool.ranks.variables))
     dropped += tuple(prefix for tool in RUNTIMES.values() for prefix in tool.user_variables)
     kept = {name for tool in tools for name in tool.kept_variables}
-    replaced = {*THREADS, *MEETING_POINT, *launcher.replaced_variables}
+    replaced = {*THREADS, *MEETING_POINT, *launcher.ranks.replaced_variables}
     return {
         key: value
         for key, value in os.environ.items()
@@ -130,21 +130,21 @@ class Allocation:
         prologue: Mapping[str, str | None] | None = None,
     ) -> subprocess.Popen:
         """Start a launch, output to `log`. Raises OSError if the program cannot be run."""
-        extra = {**self.launcher.rank_variables(), **(extra or {})}
+        extra = {**self.launcher.ranks.meeting_point(), **(extra or {})}
         return start(argv, launch_environment(self.launcher, stack, extra, prologue), log)
 
     def dump_stacks(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """Have every rank write its Python stacks to the log. hosts: of the launch, if others run in the job."""
-        self.launcher.dump_stacks(self.job, process, hosts)
+        self.launcher.ranks.dump_stacks(self.job, process, hosts)
 
     def stop(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """End a launch, and return when its processes are gone, on all nodes. hosts: as in dump_stacks."""
         stop(process)
-        self.launcher.end_ranks(self.job, process, hosts)
+        self.launcher.ranks.end(self.job, process, hosts)
 
     def hosts(self) -> list[str]:
         """Return the nodes of the job, or nothing on one machine."""
-        return self.launcher.hosts(self.job)
+        return self.launcher.queue.hosts(self.job)
 
     def step_hosts(self, num_nodes: int, avoid: Sequence[str] = ()) -> list[str]:
         """Return the nodes that a step of `num_nodes` is pinned to, those in `avoid` only if the job has no others.
@@ -159,11 +159,11 @@ class Allocation:
 
     def state(self) -> str | None:
         """Return the job's state; None on one machine, or if unknown to the scheduler."""
-        return self.launcher.state(self.job)
+        return self.launcher.queue.state(self.job)
 
     def state_of(self, job: str | None) -> str | None:
         """Return the state of an earlier job; None if there was none, or if unknown to the scheduler."""
-        return self.launcher.state(job) if self.job and job and job != self.job else None
+        return self.launcher.queue.state(job) if self.job and job and job != self.job else None
 
     @contextlib.contextmanager
     def exclusive_use(self, folder: Path, name: str, check: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -174,7 +174,7 @@ class Allocation:
         lock, is_waiting = None, False
         while lock is None:
             try:
-                lock = self.launcher.lock(self.job, folder)
+                lock = self.launcher.queue.lock(self.job, folder)
             except Taken:
                 if not is_waiting:
                     where = f"in {self.launcher.title} job {self.job}" if self.job else "on this machine"
@@ -193,12 +193,12 @@ class Allocation:
         """
         is_waiting = False
         deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
-        while (steps := self.launcher.foreign_steps(self.job)) != []:
+        while (steps := self.launcher.queue.foreign_steps(self.job)) != []:
             if steps is None and time.monotonic() > deadline:
                 return
             if steps and not is_waiting:
                 found = f"{self.launcher.title} job {self.job} has running steps of Regatta ({', '.join(steps)})"
-                remedy = f"To end them: {self.launcher.end_foreign} {' '.join(steps)}"
+                remedy = f"To end them: {self.launcher.queue.end_foreign} {' '.join(steps)}"
                 print(f"{name}: waiting: {found}. {remedy}", file=sys.stderr, flush=True)
                 is_waiting = True
             check()
@@ -208,7 +208,7 @@ class Allocation:
 def find_allocation(cluster: dict) -> Allocation:
     """Return where ranks of a cluster are started. Raises UserError outside of a job if ranks need one."""
     launcher = launcher_of(cluster)
-    return Allocation(launcher, launcher.find_job(cluster))
+    return Allocation(launcher, launcher.queue.find_job(cluster))
 
 
 def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
@@ -223,7 +223,7 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
             program += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
     runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
     prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
-    needed, line = launcher_of(cluster).by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))
+    needed, line = launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))
     given = stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -64,67 +65,184 @@ class LogReading:
 Job = str | None  # the id of a job; None outside of one
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """The ways to start ranks and request jobs under one scheduler. Fields that it does not need keep defaults."""
+class Ranks(ABC):
+    """How ranks are started and ended, and what the launcher writes to their log."""
 
-    name: str
-    title: str  # display name
-    argv: Callable[..., list[str]]  # arguments: geometry, stack, python, program, limit_seconds, hosts
-    # Returns variables and command line. Arguments: geometry, stack, prefix, program, hosts.
-    by_hand: Callable[..., tuple[list[str], list[str]]]
-    # Have ranks write their Python stacks to the log. Arguments: job, process, hosts of the launch (empty: all).
-    dump_stacks: Callable[[Job, subprocess.Popen, Sequence[str]], None]
-    lock: Callable[[Job, Path], TextIO]  # held by one measurement at a time; raises Taken
-    read_log: Callable[[str], LogReading]
-    profile_problem: Callable[[dict, bool, list[tuple[int, int]]], str | None]  # arguments: cluster, is_local, shapes
-
-    # Cluster and stack files
-    submits: bool = False  # jobs wait in a queue and run on other machines
-    cluster_keys: tuple[str, ...] = ()  # scheduler-specific keys
-    stack_keys: tuple[str, ...] = ()  # likewise; they belong to a cell's id
-    cluster_problems: Callable[[dict], list[Problem]] = lambda cluster: []
-    stack_problems: Callable[[dict, list[str]], list[Problem]] = lambda stack, node_folders: []
-    stack_options: Callable[[dict, dict], dict[str, list[str]]] = lambda cluster, stack: {}  # includes the cluster's
-    script_paths: Callable[[dict], dict[str, Path]] = lambda stack: {}  # scripts that the options name
-    # Names of all nodes for a sweep, each with the reason why it cannot be used, or None. None: there is one machine.
-    nodes: Callable[[dict], dict[str, str | None]] | None = None
-    most_nodes: Callable[[dict], int] = lambda cluster: cluster["num_nodes"]  # of one job
-    node_names: Callable[[str], list[str]] = lambda text: [text]  # of a host list; raises ValueError
-
-    # Launches
-    # Words before a program that runs once on each node. Arguments: geometry, limit_seconds, hosts.
-    once_per_node: Callable[[Geometry, float, Sequence[str]], list[str]] = lambda *arguments: []
     variables: tuple[str, ...] = ()  # prefixes of the scheduler's variables, which ranks do not inherit
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # never inherited
-    rank_variables: Callable[[], dict[str, str]] = dict  # set for each launch
-    end_ranks: Callable[[Job, subprocess.Popen, Sequence[str]], None] = lambda job, process, hosts: None
-    log_lines: str = r"(?!)"  # pattern of the launcher's lines
-    host_words: str = r"(?!)"  # pattern of the words before a host in a cause
+    stack_keys: tuple[str, ...] = ()  # scheduler-specific keys of a stack; they belong to a cell's id
+    log_lines = r"(?!)"  # pattern of the launcher's lines
+    host_words = r"(?!)"  # pattern of the words before a host in a cause
 
-    # The job that this process runs in
-    find_job: Callable[[dict], Job] = lambda cluster: None  # raises UserError if ranks need one
-    hosts: Callable[[Job], list[str]] = lambda job: []
-    excluded_nodes: Callable[[dict], list[str]] = lambda cluster: []  # that the cluster file excludes
-    state: Callable[[Job], str | None] = lambda job: None  # RUNNING, PENDING, TIMEOUT, NODE_FAIL, ... or unknown
-    # States by job id, and by batch for jobs of a campaign; None if unknown. Arguments: campaign, Snakemake's folder.
-    queue: Callable[[str, Path], dict[str, str] | None] = lambda campaign, folder: {}
-    is_answering: Callable[[], bool] = lambda: True
-    foreign_steps: Callable[[Job], list[str] | None] = lambda job: []  # other measurements; None if unknown
-    end_foreign: str = ""  # command that ends them
+    @abstractmethod
+    def argv(
+        self,
+        geometry: Geometry,
+        stack: dict,
+        python: list[str],
+        program: list[str],
+        limit_seconds: float | None = None,
+        hosts: Sequence[str] = (),
+    ) -> list[str]:
+        """Return the command line that starts a program on all ranks."""
 
-    # Submission by Snakemake
-    # Arguments: cluster, nodes, gpus_per_node, device, planned minutes, blamed nodes, nodes to avoid, attempt.
-    job_options: Callable[..., list[str]] = lambda *arguments: []
-    walltime_minutes: Callable[[dict, float, int], int] = lambda cluster, minutes, attempt: 0  # time limit of a job
-    on_hosts: Callable[[dict, Sequence[str]], dict] = lambda cluster, hosts: cluster  # so that jobs get these nodes
-    submit_command: str = ""  # that takes these options
-    longest_planned_minutes: Callable[[dict], float] = lambda cluster: math.inf
-    longest_job_minutes: Callable[[dict], float] = lambda cluster: math.inf
-    # Arguments: cluster, shapes, stacks by name.
-    site_problems: Callable[[dict, Sequence[tuple[int, int]], dict], list[str]] = lambda cluster, shapes, stacks: []
-    wait_for_jobs: Callable[[str, Path], None] = lambda campaign, folder: None  # of an earlier run of the campaign
+    @abstractmethod
+    def by_hand(
+        self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str], hosts: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """Return variables and the command line with which a user repeats one cell."""
+
+    @abstractmethod
+    def dump_stacks(self, job: Job, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+        """Have every rank write its Python stacks to the log. hosts: those of the launch; empty: all."""
+
+    @abstractmethod
+    def read_log(self, log: str) -> LogReading:
+        """Return what the launcher's messages say."""
+
+    def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
+        """Return the values of the stack's keys, with those of the cluster."""
+        return {}
+
+    def script_paths(self, stack: dict) -> dict[str, Path]:
+        """Return the scripts that these options name."""
+        return {}
+
+    def once_per_node(self, geometry: Geometry, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
+        """Return the words before a program that runs once on each node."""
+        return []
+
+    def meeting_point(self) -> dict[str, str]:
+        """Return the variables by which the ranks of a new launch find each other."""
+        return {}
+
+    def end(self, job: Job, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+        """End ranks that outlived the process that started them."""
+        return
+
+
+class Queue(ABC):
+    """What the scheduler says: about the job that this process runs in, the jobs of a campaign, and the nodes."""
+
+    end_foreign = ""  # command that ends foreign steps
+
+    @abstractmethod
+    def lock(self, job: Job, folder: Path) -> TextIO:
+        """Lock the place of measurement, for one measurement at a time. Raises Taken."""
+
+    def find_job(self, cluster: dict) -> Job:
+        """Return the job that this process runs in. Raises UserError if ranks need one."""
+        return None
+
+    def hosts(self, job: Job) -> list[str]:
+        """Return the job's nodes."""
+        return []
+
+    def state(self, job: Job) -> str | None:
+        """Return the job's state, RUNNING, PENDING, TIMEOUT, NODE_FAIL and so on; None if unknown."""
+        return None
+
+    def foreign_steps(self, job: Job) -> list[str] | None:
+        """Return the job's other measurements; None if unknown."""
+        return []
+
+    def is_answering(self) -> bool:
+        return True
+
+    def states(self, campaign: str, folder: Path) -> dict[str, str] | None:
+        """Return the states of jobs by id, and by batch for jobs of the campaign; None if unknown."""
+        return {}
+
+    def wait_for_jobs(self, campaign: str, folder: Path) -> None:
+        """Wait for jobs of an earlier run of the campaign."""
+        return
+
+    def nodes(self, cluster: dict) -> dict[str, str | None]:
+        """Return all nodes for a sweep, each with the reason why it cannot be used, or None."""
+        return {}
+
+    def node_names(self, text: str) -> list[str]:
+        """Return the names in a host list. Raises ValueError."""
+        return [text]
+
+    def excluded_nodes(self, cluster: dict) -> list[str]:
+        """Return the nodes that the cluster file excludes."""
+        return []
+
+
+class Jobs:
+    """What a job requests."""
+
+    submit_command = ""  # that takes the options
+
+    def options(
+        self,
+        cluster: dict,
+        nodes: int,
+        gpus_per_node: int,
+        device: str,
+        planned_minutes: float,
+        blamed: Iterable[str] = (),
+        avoid: Iterable[str] = (),
+        attempt: int = 1,
+    ) -> list[str]:
+        """Return the options for one attempt at a job. blamed, avoid: nodes that failed jobs of the campaign, of the
+        batch."""
+        return []
+
+    def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
+        """Return a job's time limit."""
+        return 0
+
+    def longest_planned_minutes(self, cluster: dict) -> float:
+        """Return how long a batch may be planned."""
+        return math.inf
+
+    def longest_minutes(self, cluster: dict) -> float:
+        """Return the longest time limit of a job."""
+        return math.inf
+
+    def most_nodes(self, cluster: dict) -> int:
+        """Return the most nodes of one job."""
+        return cluster["num_nodes"]
+
+    def on_hosts(self, cluster: dict, hosts: Sequence[str]) -> dict:
+        """Return a cluster whose jobs get these nodes."""
+        return cluster
+
+
+class Checks(ABC):
+    """What is wrong with the files of a site, before anything is submitted."""
+
+    cluster_keys: tuple[str, ...] = ()  # scheduler-specific keys of a cluster file
+
+    @abstractmethod
+    def profile_problem(self, cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
+        """Return why a profile cannot run this cluster's jobs."""
+
+    def cluster_problems(self, cluster: dict) -> list[Problem]:
+        return []
+
+    def stack_problems(self, stack: dict, node_folders: list[str]) -> list[Problem]:
+        return []
+
+    def site_problems(self, cluster: dict, shapes: Sequence[tuple[int, int]], stacks: dict[str, dict]) -> list[str]:
+        """Return which jobs could never start, and which stacks."""
+        return []
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """One scheduler. submits: jobs wait in a queue and run on other machines."""
+
+    name: str
+    title: str  # display name
+    ranks: Ranks
+    queue: Queue
+    checks: Checks
+    jobs: Jobs = field(default_factory=Jobs)
+    submits: bool = False
 
 
 def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen:

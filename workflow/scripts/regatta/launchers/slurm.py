@@ -15,7 +15,7 @@ from regatta.core.errors import Problem, UserError
 from regatta.core.files import Taken, hold_number
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
-from regatta.launchers.base import Geometry, Launcher, LogReading, TaskEnd
+from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -85,32 +85,6 @@ def srun_problems(owner: dict, node_folders: list[str]) -> list[Problem]:
     return found
 
 
-def cluster_problems(cluster: dict) -> list[Problem]:
-    found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
-    if cluster["exclude_nodes"]:
-        text = "duplicates exclude_nodes. Move the nodes there."
-        given = [index for index, option in enumerate(cluster["sbatch"]) if resources.EXCLUDE.fullmatch(option)]
-        found += [Problem(("sbatch", index), text) for index in given]
-    for index, names in enumerate(cluster["exclude_nodes"]):
-        try:
-            resources.node_names(names)
-        except ValueError:
-            text = "is not a host list. Write a name, or a list such as n[5-8]."
-            found.append(Problem(("exclude_nodes", index), text))
-    return found + srun_problems(cluster, cluster["node_folders"])
-
-
-def stack_options(cluster: dict, stack: dict) -> dict[str, list[str]]:
-    cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
-    return {"srun": [*cluster["srun"], *cpus, *stack["srun"]]}
-
-
-def script_paths(stack: dict) -> dict[str, Path]:
-    """Return the scripts that options of srun name. Of several, srun takes the last."""
-    options = [_script_option(option) for option in stack["srun"]]
-    return {name: Path(value) for name, value in options if "/" in value or (name in RUN_BY_SRUN and value)}
-
-
 def _script_option(option: str) -> tuple[str, str]:
     """Return the full name and the value of an option that names a script, also abbreviated; else two empty strings."""
     name, _, value = option.partition("=")
@@ -121,27 +95,6 @@ def _script_option(option: str) -> tuple[str, str]:
 # Launches.
 
 
-def argv(
-    geometry: Geometry,
-    stack: dict,
-    python: list[str],
-    program: list[str],
-    limit_seconds: float | None = None,
-    hosts: Sequence[str] = (),
-) -> list[str]:
-    """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
-    nodes, gpus = geometry.nodes, geometry.gpus_per_node
-    line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
-    if geometry.device == "cuda":
-        request = geometry.cluster["gpu_request"]
-        line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
-    line += nodes_of_step(geometry.cluster, hosts)
-    line += [f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1", f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
-    if limit_seconds is not None:
-        line.append(f"--time={math.ceil(limit_seconds / 60)}")
-    return [*line, *stack["srun"], *python, *program]
-
-
 def nodes_of_step(cluster: dict, hosts: Sequence[str]) -> list[str]:
     """Return the options for the nodes of a step: pinned to `hosts`, or any of the job that is not excluded."""
     if hosts:
@@ -150,62 +103,7 @@ def nodes_of_step(cluster: dict, hosts: Sequence[str]) -> list[str]:
     return [f"--exclude={','.join(excluded)}"] if excluded else []
 
 
-def once_per_node(geometry: Geometry, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
-    """Return srun with one task on each node. A task that fails does not end the others, which report as well."""
-    nodes = geometry.nodes
-    line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--job-name={STEP_NAME}"]
-    line += nodes_of_step(geometry.cluster, hosts)
-    return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
-
-
-def by_hand(
-    geometry: Geometry, stack: dict, prefix: list[str], program: list[str], hosts: Sequence[str] = ()
-) -> tuple[list[str], list[str]]:
-    return [PORT_BY_HAND], argv(geometry, stack, [*prefix, stack["python"] or "python3"], program, hosts=hosts)
-
-
-def end_ranks(job: str | None, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
-    if process.returncode != 0:
-        queue.end_steps(job, hosts)
-
-
 # Jobs.
-
-
-def find_job(cluster: dict) -> str:
-    job = queue.job_id()
-    if job is None:
-        remedy = "Use --profile profiles/slurm, or profiles/local within an allocation (salloc) of the batch's shape."
-        raise UserError(f"cluster '{cluster['name']}' has scheduler slurm, but this is not a Slurm job. {remedy}")
-    return job
-
-
-def lock(job: str, folder: Path) -> TextIO:
-    """Lock a job for this user across results folders. If the home directory cannot be locked, lock beside the results.
-
-    One file for all jobs, with a byte for each: a file per job would be left behind.
-    """
-    cluster = re.sub(r"\W", "_", os.environ.get("SLURM_CLUSTER_NAME", ""))
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
-    except Taken:
-        raise
-    except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home directory
-        return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
-
-
-def profile_problem(cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
-    """Return why jobs cannot be submitted, or why launches do not fit into the user's allocation."""
-    if not is_local:
-        return None
-    if queue.job_id() is None:
-        remedy = "Use --profile profiles/slurm, or profiles/local within an allocation."
-        return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
-    excluded = resources.excluded_nodes(cluster)
-    problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1, excluded) if shapes else None
-    remedy = "Request a larger allocation, or use --profile profiles/slurm, which submits each shape."
-    return f"{problem}. {remedy}" if problem else None
 
 
 # srun's messages (Slurm 24.11 and 26.05), such as `srun: error: n2: task 3: Exited with exit code 1`.
@@ -307,23 +205,134 @@ def _exit_code(text: str) -> int | None:
     return 128 - code if code - 128 in SIGNAL_WORDS.values() else code
 
 
-def read_log(log: str) -> LogReading:
-    left = tasks_that_left(log)
-    text = f"rank {left} ended without an error while others were running; srun then killed the others (--wait)"
-    return LogReading(
-        node_problem=node_problem(log),
-        hosts=frozenset(blamed_hosts(log)),
-        exit_codes=frozenset(_task_end(found).exit_code for found in TASKS_ENDED.finditer(log)),
-        first_end=first_task_end(log),
-        left=text if left else None,
-    )
+class SlurmRanks(Ranks):
+    """Steps of srun."""
+
+    variables = ("SLURM_", "SRUN_", "SBATCH_")  # srun takes options from these
+    kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
+    stack_keys = ("srun",)
+    log_lines = LOG_LINES
+    host_words = r"\bsrun: error: "
+    meeting_point = staticmethod(queue.meeting_point)
+
+    def argv(
+        self,
+        geometry: Geometry,
+        stack: dict,
+        python: list[str],
+        program: list[str],
+        limit_seconds: float | None = None,
+        hosts: Sequence[str] = (),
+    ) -> list[str]:
+        """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
+        nodes, gpus = geometry.nodes, geometry.gpus_per_node
+        line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
+        if geometry.device == "cuda":
+            request = geometry.cluster["gpu_request"]
+            line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
+        line += nodes_of_step(geometry.cluster, hosts)
+        line += [
+            f"--job-name={STEP_NAME}",
+            "--kill-on-bad-exit=1",
+            f"--wait={SECONDS_AFTER_FIRST_EXIT}",
+            "--export=ALL",
+        ]
+        if limit_seconds is not None:
+            line.append(f"--time={math.ceil(limit_seconds / 60)}")
+        return [*line, *stack["srun"], *python, *program]
+
+    def by_hand(
+        self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str], hosts: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        return [PORT_BY_HAND], self.argv(geometry, stack, [*prefix, stack["python"] or "python3"], program, hosts=hosts)
+
+    def once_per_node(self, geometry: Geometry, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
+        """Return srun with one task on each node. A task that fails does not end the others, which report as well."""
+        nodes = geometry.nodes
+        line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--job-name={STEP_NAME}"]
+        line += nodes_of_step(geometry.cluster, hosts)
+        return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
+
+    def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
+        cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
+        return {"srun": [*cluster["srun"], *cpus, *stack["srun"]]}
+
+    def script_paths(self, stack: dict) -> dict[str, Path]:
+        """Return the scripts that options of srun name. Of several, srun takes the last."""
+        options = [_script_option(option) for option in stack["srun"]]
+        return {name: Path(value) for name, value in options if "/" in value or (name in RUN_BY_SRUN and value)}
+
+    def dump_stacks(self, job: str | None, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+        queue.signal_steps(job, "USR1", hosts)
+
+    def end(self, job: str | None, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+        if process.returncode != 0:
+            queue.end_steps(job, hosts)
+
+    def read_log(self, log: str) -> LogReading:
+        left = tasks_that_left(log)
+        text = f"rank {left} ended without an error while others were running; srun then killed the others (--wait)"
+        return LogReading(
+            node_problem=node_problem(log),
+            hosts=frozenset(blamed_hosts(log)),
+            exit_codes=frozenset(_task_end(found).exit_code for found in TASKS_ENDED.finditer(log)),
+            first_end=first_task_end(log),
+            left=text if left else None,
+        )
 
 
-LAUNCHER = Launcher(
-    name="slurm",
-    title="Slurm",
-    submits=True,
-    cluster_keys=(
+class SlurmQueue(Queue):
+    """Functions of slurm_queue.py, looked up at each call so that tests can replace them."""
+
+    end_foreign = "scancel"
+    nodes = staticmethod(resources.read_nodes)
+    node_names = staticmethod(expand)
+    excluded_nodes = staticmethod(resources.excluded_nodes)
+
+    def find_job(self, cluster: dict) -> str:
+        job = queue.job_id()
+        if job is None:
+            remedy = "Use --profile profiles/slurm, or profiles/local in an allocation (salloc) of the batch's shape."
+            raise UserError(f"cluster '{cluster['name']}' has scheduler slurm, but this is not a Slurm job. {remedy}")
+        return job
+
+    def lock(self, job: str, folder: Path) -> TextIO:
+        """Lock a job for this user across results folders; beside the results if the home directory cannot be locked.
+
+        One file for all jobs, with a byte for each: a file per job would be left behind.
+        """
+        cluster = re.sub(r"\W", "_", os.environ.get("SLURM_CLUSTER_NAME", ""))
+        try:
+            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            return hold_number(cache / "regatta" / f"jobs-{cluster}.lock", int(job), "")
+        except Taken:
+            raise
+        except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home directory
+            return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
+
+    def hosts(self, job: str) -> list[str]:
+        return queue.hosts_of_job(job)
+
+    def state(self, job: str) -> str | None:
+        return queue.job_state(job)
+
+    def foreign_steps(self, job: str) -> list[str] | None:
+        return queue.running_steps(job)
+
+    def is_answering(self) -> bool:
+        return queue.is_answering()
+
+    def states(self, campaign: str, folder: Path) -> dict[str, str] | None:
+        return queue.states(campaign, folder)
+
+    def wait_for_jobs(self, campaign: str, folder: Path) -> None:
+        queue.wait_for_live_jobs(campaign, folder)
+
+
+class SlurmChecks(Checks):
+    stack_problems = staticmethod(srun_problems)
+    site_problems = staticmethod(resources.site_problems)
+    cluster_keys = (
         "cpus_per_rank",
         "memory_mb_per_node",
         "gpu_request",
@@ -340,42 +349,35 @@ LAUNCHER = Launcher(
         "node_types",
         "max_jobs",
         "network_interface",
-    ),
-    stack_keys=("srun",),
-    cluster_problems=cluster_problems,
-    stack_problems=srun_problems,
-    stack_options=stack_options,
-    script_paths=script_paths,
-    argv=argv,
-    once_per_node=once_per_node,
-    by_hand=by_hand,
-    variables=("SLURM_", "SRUN_", "SBATCH_"),  # srun takes options from these
-    kept_variables=("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME"),
-    rank_variables=queue.meeting_point,
-    dump_stacks=lambda job, process, hosts: queue.signal_steps(job, "USR1", hosts),
-    end_ranks=end_ranks,
-    read_log=read_log,
-    log_lines=LOG_LINES,
-    host_words=r"\bsrun: error: ",
-    find_job=find_job,
-    nodes=resources.read_nodes,
-    most_nodes=resources.most_nodes,
-    node_names=queue.expand,
-    on_hosts=resources.on_hosts,
-    excluded_nodes=resources.excluded_nodes,
-    hosts=lambda job: queue.hosts_of_job(job),  # looked up at each call, so that tests can replace it
-    state=lambda job: queue.job_state(job),
-    queue=lambda campaign, folder: queue.states(campaign, folder),
-    is_answering=lambda: queue.is_answering(),
-    lock=lock,
-    foreign_steps=lambda job: queue.running_steps(job),
-    end_foreign="scancel",
-    job_options=resources.job_options,
-    walltime_minutes=resources.walltime_minutes,
-    submit_command="sbatch",
-    longest_planned_minutes=resources.longest_planned_minutes,
-    longest_job_minutes=resources.longest_job_minutes,
-    site_problems=resources.site_problems,
-    profile_problem=profile_problem,
-    wait_for_jobs=lambda campaign, folder: queue.wait_for_live_jobs(campaign, folder),
+    )
+
+    def cluster_problems(self, cluster: dict) -> list[Problem]:
+        found = option_problems("sbatch", cluster["sbatch"], SBATCH_BY_REGATTA)
+        if cluster["exclude_nodes"]:
+            text = "duplicates exclude_nodes. Move the nodes there."
+            given = [index for index, option in enumerate(cluster["sbatch"]) if resources.EXCLUDE.fullmatch(option)]
+            found += [Problem(("sbatch", index), text) for index in given]
+        for index, names in enumerate(cluster["exclude_nodes"]):
+            try:
+                resources.node_names(names)
+            except ValueError:
+                text = "is not a host list. Write a name, or a list such as n[5-8]."
+                found.append(Problem(("exclude_nodes", index), text))
+        return found + srun_problems(cluster, cluster["node_folders"])
+
+    def profile_problem(self, cluster: dict, is_local: bool, shapes: list[tuple[int, int]]) -> str | None:
+        """Return why jobs cannot be submitted, or why launches do not fit into the user's allocation."""
+        if not is_local:
+            return None
+        if queue.job_id() is None:
+            remedy = "Use --profile profiles/slurm, or profiles/local within an allocation."
+            return f"cluster '{cluster['name']}' has scheduler slurm. {remedy}"
+        excluded = resources.excluded_nodes(cluster)
+        problem = queue.does_not_fit(shapes, cluster["cpus_per_rank"] or 1, excluded) if shapes else None
+        remedy = "Request a larger allocation, or use --profile profiles/slurm, which submits each shape."
+        return f"{problem}. {remedy}" if problem else None
+
+
+LAUNCHER = Launcher(
+    "slurm", "Slurm", SlurmRanks(), SlurmQueue(), SlurmChecks(), jobs=resources.SlurmJobs(), submits=True
 )

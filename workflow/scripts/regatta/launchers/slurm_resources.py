@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import nearest
+from regatta.launchers.base import Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
 EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
@@ -59,59 +60,67 @@ WALLTIME_FACTOR = 1.5  # times the planned minutes: a failing cell takes no long
 WALLTIME_EXTRA_MINUTES = 5
 
 
-def walltime_minutes(cluster: dict, planned_minutes: float, attempt: int) -> int:
-    """Return the time limit of a job: more with each attempt, never above the cluster's."""
-    minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
-    return min(cluster["max_walltime_minutes"], minutes * attempt)
+class SlurmJobs(Jobs):
+    submit_command = "sbatch"
 
+    def options(
+        self,
+        cluster: dict,
+        nodes: int,
+        gpus_per_node: int,
+        device: str,
+        planned_minutes: float,
+        blamed: Iterable[str] = (),
+        avoid: Iterable[str] = (),
+        attempt: int = 1,
+    ) -> list[str]:
+        """Return the options of sbatch for one attempt, so that srun can start gpus_per_node ranks on each node.
 
-def longest_planned_minutes(cluster: dict) -> float:
-    """Return how long a batch may be planned so that its time limit is within the cluster's."""
-    return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
+        avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign.
+        Neither is avoided if the cluster has too few other nodes.
+        """
+        request = cluster["gpu_request"] if device == "cuda" else "none"
+        options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
+            "mem": cluster["memory_mb_per_node"],
+            "time": self.walltime_minutes(cluster, planned_minutes, attempt),
+            "nodes": nodes,
+            "ntasks-per-node": gpus_per_node,
+            "cpus-per-task": cluster["cpus_per_rank"] or 1,
+            "gres": f"gpu:{gpus_per_node}" if request == "gres" else None,
+            "gpus-per-node": gpus_per_node if request == "gpus-per-node" else None,
+        }
+        excluded = cluster.get("exclude_nodes", [])
+        others = [*cluster["sbatch"], *([f"--exclude={','.join(excluded)}"] if excluded else [])]
+        for hosts in (avoid, blamed):
+            others = with_avoided(others, hosts, cluster["num_nodes"], nodes)
+        words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
 
+    def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
+        """Return the time limit of a job: more with each attempt, never above the cluster's."""
+        minutes = math.ceil(planned_minutes * WALLTIME_FACTOR) + WALLTIME_EXTRA_MINUTES
+        return min(cluster["max_walltime_minutes"], minutes * attempt)
 
-def longest_job_minutes(cluster: dict) -> float:
-    """Return the longest time limit of a job. Within an allocation none are submitted."""
-    return math.inf if job_id() else cluster["max_walltime_minutes"]
+    def longest_planned_minutes(self, cluster: dict) -> float:
+        """Return how long a batch may be planned so that its time limit is within the cluster's."""
+        return max(1.0, (cluster["max_walltime_minutes"] - WALLTIME_EXTRA_MINUTES) / WALLTIME_FACTOR)
 
+    def longest_minutes(self, cluster: dict) -> float:
+        """Return the longest time limit of a job. Within an allocation none are submitted."""
+        return math.inf if job_id() else cluster["max_walltime_minutes"]
 
-def job_options(
-    cluster: dict,
-    nodes: int,
-    gpus_per_node: int,
-    device: str,
-    planned_minutes: float,
-    blamed: Iterable[str] = (),
-    avoid: Iterable[str] = (),
-    attempt: int = 1,
-) -> list[str]:
-    """Return the options of sbatch for one attempt at a job, so that srun can start gpus_per_node ranks on each node.
+    def most_nodes(self, cluster: dict) -> int:
+        """Return the nodes that a job may have: those of the cluster file, or the partition's limit if it is lower."""
+        if job_id():
+            return cluster["num_nodes"]
+        partitions = read_partitions()
+        limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
+        return int(min([cluster["num_nodes"], *limits]))
 
-    avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign.
-    Neither is avoided if the cluster has too few other nodes.
-    """
-    request = cluster["gpu_request"] if device == "cuda" else "none"
-    options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
-        "mem": cluster["memory_mb_per_node"],
-        "time": walltime_minutes(cluster, planned_minutes, attempt),
-        "nodes": nodes,
-        "ntasks-per-node": gpus_per_node,
-        "cpus-per-task": cluster["cpus_per_rank"] or 1,
-        "gres": f"gpu:{gpus_per_node}" if request == "gres" else None,
-        "gpus-per-node": gpus_per_node if request == "gpus-per-node" else None,
-    }
-    excluded = cluster.get("exclude_nodes", [])
-    others = [*cluster["sbatch"], *([f"--exclude={','.join(excluded)}"] if excluded else [])]
-    for hosts in (avoid, blamed):
-        others = with_avoided(others, hosts, cluster["num_nodes"], nodes)
-    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
-
-
-def on_hosts(cluster: dict, hosts: Iterable[str]) -> dict:
-    """Return a cluster whose jobs run on exactly these nodes, and go on if one fails; unchanged without hosts."""
-    options = [f"--nodelist={','.join(hosts)}", "--no-kill"] if hosts else []
-    return {**cluster, "sbatch": [*cluster["sbatch"], *options]}
+    def on_hosts(self, cluster: dict, hosts: Iterable[str]) -> dict:
+        """Return a cluster whose jobs run on exactly these nodes, and go on if one fails; unchanged without hosts."""
+        options = [f"--nodelist={','.join(hosts)}", "--no-kill"] if hosts else []
+        return {**cluster, "sbatch": [*cluster["sbatch"], *options]}
 
 
 # The nodes of a sweep.
@@ -170,15 +179,6 @@ def partition_names(cluster: dict, partitions: dict[str, Partition]) -> list[str
     """Return the partitions in which jobs may start: of the cluster file, of sbatch's variable, or the default."""
     given = cluster["partition"] or os.environ.get("SBATCH_PARTITION")
     return given.split(",") if given else [name for name, entry in partitions.items() if entry.is_default]
-
-
-def most_nodes(cluster: dict) -> int:
-    """Return the nodes that a job may have: those of the cluster file, or the partition's limit if it is lower."""
-    if job_id():
-        return cluster["num_nodes"]
-    partitions = read_partitions()
-    limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
-    return int(min([cluster["num_nodes"], *limits]))
 
 
 def minutes_of(limit: str) -> float:

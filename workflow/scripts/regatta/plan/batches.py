@@ -131,7 +131,9 @@ def _jobs_of_sweep(clusters: dict[tuple[str, ...], dict]) -> dict[tuple[str, ...
         return {}
     sets, num_per_set = list(clusters), len(next(iter(clusters)))
     of_types = {cluster.get("node_type"): cluster for cluster in clusters.values()}.values()
-    most_nodes = min(MAX_TOGETHER * num_per_set, *(launcher_of(cluster).most_nodes(cluster) for cluster in of_types))
+    most_nodes = min(
+        MAX_TOGETHER * num_per_set, *(launcher_of(cluster).jobs.most_nodes(cluster) for cluster in of_types)
+    )
     most_nodes = max(num_per_set, most_nodes)
     if len({host for hosts in sets for host in hosts}) <= most_nodes:
         return dict.fromkeys(sets, 0)
@@ -145,7 +147,7 @@ def _jobs_of_sweep(clusters: dict[tuple[str, ...], dict]) -> dict[tuple[str, ...
 
 def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
     """Split by repeats first, which keeps compared cells in one allocation; then by cells."""
-    longest = launcher_of(campaign.cluster).longest_planned_minutes(campaign.cluster)
+    longest = launcher_of(campaign.cluster).jobs.longest_planned_minutes(campaign.cluster)
     max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest) * 60
     parts: list[list[Launch]] = []
     left_seconds = 0.0
@@ -349,7 +351,7 @@ def make_price(campaign: Campaign, history: History) -> Price:
 
 def check_walltime(campaign: Campaign, todo: Iterable[Cell], price: Price) -> None:
     """Raise UserError if a cell takes longer than the longest job: it would time out in every job, without a record."""
-    longest = launcher_of(campaign.cluster).longest_job_minutes(campaign.cluster)
+    longest = launcher_of(campaign.cluster).jobs.longest_minutes(campaign.cluster)
     needed: dict[str, float] = {}
     for cell in todo:
         name, minutes = cell.spec["benchmark"], (price.launch_overhead_seconds + price.cell_seconds(cell)) / 60

@@ -116,7 +116,7 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
         batch, size = price["batch"], (price["nodes"], price["gpus_per_node"])
         cluster = plan.sweep_clusters.get(batch, plan.batch_clusters[batch])
         kind = f" ({cluster['node_type']})" if "node_type" in cluster else ""
-        found[*size, kind] = shlex.join(launcher.job_options(cluster, *size, device, price["minutes"], plan.blamed))
+        found[*size, kind] = shlex.join(launcher.jobs.options(cluster, *size, device, price["minutes"], plan.blamed))
     return dict(sorted(found.items()))
 
 

@@ -76,7 +76,7 @@ class Plan:
     @cached_property
     def sweep_clusters(self) -> dict[str, dict]:
         """Return the same with the nodes of batches of a sweep, as jobs request them."""
-        return {b.id: launcher_of(b.cluster).on_hosts(b.cluster, b.hosts) for b in self.batches if b.hosts}
+        return {b.id: launcher_of(b.cluster).jobs.on_hosts(b.cluster, b.hosts) for b in self.batches if b.hosts}
 
     @property
     def blamed(self) -> dict[str, list[dict]]:

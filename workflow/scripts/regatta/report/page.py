@@ -57,7 +57,11 @@ LIMITS = {  # of templates
 }
 VERSIONS = ("python", "torch", "torchvision", "cuda", "nccl", "cudnn", "driver", "kernel")
 # Variables that do not describe the software.
-NEW_EACH_LAUNCH = ("MASTER_", "TORCHELASTIC_", *(v for launcher in LAUNCHERS.values() for v in launcher.variables))
+NEW_EACH_LAUNCH = (
+    "MASTER_",
+    "TORCHELASTIC_",
+    *(v for launcher in LAUNCHERS.values() for v in launcher.ranks.variables),
+)
 
 
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:

@@ -12,7 +12,11 @@ from regatta.launchers import LAUNCHERS
 from regatta.report.rows import table_rows
 
 # Where a cause names a host: after a rank, in messages of the launcher, of a failed node.
-BEFORE_HOST = [r"\brank \d+ on (?:host )?", r"\ba node failed \(", *(tool.host_words for tool in LAUNCHERS.values())]
+BEFORE_HOST = [
+    r"\brank \d+ on (?:host )?",
+    r"\ba node failed \(",
+    *(tool.ranks.host_words for tool in LAUNCHERS.values()),
+]
 HOST = re.compile(rf"(?P<before>{'|'.join(BEFORE_HOST)})(?P<host>[^\s:,;()]+)")
 
 

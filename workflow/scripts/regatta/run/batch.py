@@ -104,7 +104,7 @@ class Run:
         if sweep_hosts := self.sweep_hosts(index):
             return sweep_hosts
         avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]
-        avoid += self.allocation.launcher.excluded_nodes(self.batch["cluster"])
+        avoid += self.allocation.launcher.queue.excluded_nodes(self.batch["cluster"])
         return self.allocation.step_hosts(self.geometry(index).nodes, avoid)
 
     def sweep_hosts(self, index: int | None) -> list[str]:

@@ -57,7 +57,7 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     one rank makes the others fail with connection errors. So a rank killed by a signal counts first, then the earliest
     error.
     """
-    reading = launcher.read_log(log)
+    reading = launcher.ranks.read_log(log)
     if reading.node_problem:
         return Cause("node_failure", None, one_line(reading.node_problem, MAX_CAUSE), reading.hosts)
     killed = {rank: -code for rank, code in reading.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
@@ -118,7 +118,7 @@ def _cause_of_task(end: TaskEnd, reading: LogReading, last: str, num_oom_kills: 
 
 def store_write_error(launcher: Launcher, log: str) -> str | None:
     """Return what rank 0 printed when it could not write the store, or None if that is not why the launch ended."""
-    if EXIT_STORE_UNWRITABLE not in launcher.read_log(log).exit_codes:
+    if EXIT_STORE_UNWRITABLE not in launcher.ranks.read_log(log).exit_codes:
         return None
     found = re.search(r"^regatta: (cannot write .*)$", log, re.MULTILINE)
     return found[1] if found else "rank 0 cannot write the launch file."
@@ -133,7 +133,7 @@ def signal_name(number: int) -> str:
 
 def last_line(log: str, launcher: Launcher, reading: LogReading) -> str:
     """Return the last meaningful line of the ranks: an error of a rank that failed, if there is one."""
-    foreign = re.compile(f"{PYTORCH_LOG}|{launcher.log_lines}")
+    foreign = re.compile(f"{PYTORCH_LOG}|{launcher.ranks.log_lines}")
     lines = [line.strip() for line in log.splitlines() if re.search(r"\w", line) and not foreign.match(line)]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w*(Error|Exception|Interrupt)\b", line)]
     failed = {f"[rank{rank}]" for rank, code in reading.rank_codes.items() if code > 0}
@@ -157,7 +157,7 @@ RANK = re.compile(r"\[rank\d+\]: ?")  # with which torch begins each line of an 
 BEGIN = "Traceback (most recent call last):"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 SUMMARY = "ChildFailedError"  # with which torchrun ends, after its ranks
-OF_LAUNCHER = re.compile("|".join((PYTORCH_LOG, *(launcher.log_lines for launcher in LAUNCHERS.values()))))
+OF_LAUNCHER = re.compile("|".join((PYTORCH_LOG, *(launcher.ranks.log_lines for launcher in LAUNCHERS.values()))))
 
 
 def log_excerpt(log: str, cause: str) -> list[str]:

@@ -166,7 +166,7 @@ def _examine(
     stack = frozen["stacks"][name]
     out_file, log = folder / f"{launch}.seen.json", folder / f"{launch}.log"
     (folder / "errors" / launch).mkdir(parents=True, exist_ok=True)
-    avoid = [*blamed_nodes(results := folder.parents[1]), *allocation.launcher.excluded_nodes(frozen["cluster"])]
+    avoid = [*blamed_nodes(results := folder.parents[1]), *allocation.launcher.queue.excluded_nodes(frozen["cluster"])]
     request, cause = None, changed_since_planned(name, stack, frozen["cluster"])
     if cause is None:
         try:

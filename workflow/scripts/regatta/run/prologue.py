@@ -64,7 +64,7 @@ def _run(
     path = folder.resolve() / "prologue.sh"
     write_text(path, script(steps))
     launcher, log = allocation.launcher, folder / "prologue.out"
-    argv = [*launcher.once_per_node(geometry, limit_seconds, hosts), "bash", str(path), str(path.parent)]
+    argv = [*launcher.ranks.once_per_node(geometry, limit_seconds, hosts), "bash", str(path), str(path.parent)]
     try:
         process = start(argv, inherited_environment(launcher), log)
     except OSError as error:
@@ -77,7 +77,7 @@ def _run(
         is_late = process.poll() is None
     finally:
         allocation.stop(process)
-    reading = launcher.read_log(text := read_log_tail(log))
+    reading = launcher.ranks.read_log(text := read_log_tail(log))
     if reading.node_problem:
         raise PrologueFailed(one_line(reading.node_problem, 300), "node_failure", reading.hosts)
     if is_late:

@@ -167,7 +167,7 @@ def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
 def _wait_for_scheduler(run: Run) -> None:
     """Wait while the scheduler does not answer, as during a restart: a launch would fail, and no node is at fault."""
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
-    while not run.allocation.launcher.is_answering() and time.monotonic() < deadline:
+    while not run.allocation.launcher.queue.is_answering() and time.monotonic() < deadline:
         _raise_if_stopped(run)
         time.sleep(POLL_SECONDS)
 
