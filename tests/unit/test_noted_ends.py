@@ -93,6 +93,7 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     monkeypatch.setattr(
         supervise, "close_stopped_launch", lambda run, watch, index, stop: events.append(("note", index))
     )
+    monkeypatch.setattr(supervise, "note_early_end", lambda run, stop: events.append(("job", str(stop))))
 
     def launch(run, index):
         watch = SimpleNamespace(update=list, current=None, clock=lambda: 0, deadline=lambda: 1)
@@ -109,6 +110,9 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     monkeypatch.setattr(supervise.time, "sleep", sleep)
     with pytest.raises(Stopped, match="SIGTERM"):
         supervise._run_together(run, range(3))
+    job_ends = [("job", "SIGTERM")] * 3 if has_job else []
+    assert [event for event in events if event[0] == "job"] == job_ends
+    events = [event for event in events if event[0] != "job"]
     assert sorted(set(events)) == [(kind, index) for kind in ("note", "stop") for index in range(3)]
     assert [index for kind, index in events if kind == "note"] == [0, 1, 2]  # once each
     if has_job:
