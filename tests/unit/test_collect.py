@@ -27,6 +27,7 @@ from synthetic import (
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 from regatta.core.text import one_line
+from regatta.kit.columns import TEXT, WHOLE
 from regatta.store.csv_files import MEASUREMENTS, RENAMED, WAITS, make_table, read_csv, to_csv, write_csv
 from regatta.store.records import ARRAYS, measured, violation
 from regatta.topics.catalog import collect as collect_all
@@ -419,3 +420,9 @@ def test_hosts_are_unknown_if_no_rank_started(tmp_path):
     header, *rest = path.read_text().splitlines()
     path.write_text("\n".join([json.dumps(json.loads(header) | {"environment": None}), *rest]) + "\n")
     assert pd.isna(row_of(tmp_path)[0]["hosts"])
+
+
+def test_text_is_stored_alike_with_and_without_pyarrow():
+    """A column without rows raised an error where pyarrow is installed (pandas then keeps text in its arrays)."""
+    assert pd.get_option("mode.string_storage") == "python"
+    assert list(make_table([], {"stack": TEXT, "repeat": WHOLE})["stack"]) == []

@@ -23,6 +23,7 @@ from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE,
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
+pd.set_option("mode.string_storage", "python")  # "auto" takes pyarrow where it is installed: other code for text
 TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
 # Published columns keep their order; those of a new benchmark follow.
 PUBLISHED_AXES = (
@@ -249,7 +250,7 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
 
 def _column(rows: list[dict], name: str, kind: str, is_known: bool) -> pd.api.extensions.ExtensionArray:
     if not is_known:
-        return pd.array([None], dtype=kind).take([0] * len(rows))
+        return pd.array([None], dtype=kind).take(np.zeros(len(rows), dtype=int))
     values = list(map(dict.get, rows, itertools.repeat(name)))
     if kind != REAL:
         return pd.array(values, dtype=kind)
