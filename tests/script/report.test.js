@@ -24,6 +24,7 @@ const block = () => ({
     model: [0, 1, 0],
     num_ok: [3, 2, 0],
     num_planned: [3, 3, 0],
+    first_launch: [0, 3, 6],
     step_ms: [12.3456, 1234.56, null],
     invalid: [null, 0, null],
     reason: [null, null, 2],
@@ -127,34 +128,8 @@ test("a column reads as in the table", () => {
   const text = (index, cell) => report.columnText(block(), block().columns[index], cell);
   assert.deepEqual([0, 1, 2, 3, 4].map((index) => text(index, 0)), ["ResNet-18 · 1×2", "✓ ok", "ResNet-18", "3/3", "12.3"]);
   assert.deepEqual([3, 4].map((index) => text(index, 2)), ["–", "n/a"]);
-  assert.equal(report.mainNumber(block(), 0), "Step time (ms): 12.3");
-  assert.equal(report.mainNumber(block(), 2), "no result");
 });
 
 test("launches of a cell follow those of the cell before it", () => {
-  assert.deepEqual(report.launchRanges([3, 0, 2]), [[0, 3], [3, 3], [3, 5]]);
-});
-
-test("strips share an axis from the least to the largest time", () => {
-  const first = { min: "10", p50: "12", p75: "13", max: "20" };
-  const second = { min: "11", p50: "14", p75: "15", p90: "16", max: "18" };
-  const { ends, rows } = report.strips([first, {}, second], 100);
-  assert.deepEqual(ends, ["10", "20"]);
-  assert.deepEqual(rows[0], { line: [0, 100], bar: [20, 30], isClipped: false });
-  assert.equal(rows[1], null);
-  assert.deepEqual(rows[2], { line: [10, 80], bar: [40, 60], isClipped: false });
-  assert.equal(report.strips([{}], 100), null);
-});
-
-test("a far outlier is clipped and marked", () => {
-  const { ends, rows } = report.strips([{ min: "10", p50: "12", p75: "13", p95: "14", max: "1000" }], 100);
-  assert.deepEqual(rows[0], { line: [0, 100], bar: [50, 100], isClipped: true });
-  assert.deepEqual(ends, ["10", "14"]);
-});
-
-test("a launch with its median alone is one tick, also beside no other", () => {
-  const { rows } = report.strips([{ p50: "5" }, { p50: "7" }], 100);
-  assert.deepEqual(rows[0], { line: [0, 0], bar: [0, 0], isClipped: false });
-  assert.deepEqual(rows[1].bar, [100, 100]);
-  assert.deepEqual(report.strips([{ p50: "5" }], 100).rows[0].bar, [50, 50]);
+  assert.deepEqual([0, 1, 2].map((cell) => report.launchesOf(block(), cell)), [[0, 1, 2], [3, 4, 5], []]);
 });

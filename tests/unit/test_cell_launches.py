@@ -7,7 +7,7 @@ from synthetic import collective_cell, make_campaign, report_data, train_cell
 from synthetic_training import run_cell
 from test_data_block import data_of
 
-from regatta.report.cell_launches import launch_files, printable
+from regatta.report.cell_launches import launch_files, printable, strips_of
 from regatta.report.cell_numbers import cell_time_text
 from regatta.report.cells import data_block
 from regatta.report.same_hosts import OtherResults, hosts_by_launch, other_results
@@ -181,3 +181,24 @@ def test_the_cell_time_is_split_where_the_launches_have_the_same_records():
     assert re.findall(r"[\d.]+", split) == ["1.00", "60", "10", "30"]
     for whole in (cell_time(("a", 950.0, 90.0, 540.0)), cell_time()):  # with a superseded record; of an old store
         assert re.findall(r"[\d.]+", whole) == ["1.00"]
+
+
+def test_strips_share_an_axis_from_the_least_to_the_largest_time():
+    first = {"min": 10, "p50": 12, "p75": 13, "max": 20}
+    second = {"min": 11, "p50": 14, "p75": 15, "p90": 16, "max": 18}
+    ends, strips = strips_of([first, {"p50": None}, second])
+    assert ends == (10, 20)
+    assert strips == ["M0 8H100M20 4H30V12H20zM20 1V15", None, "M10 8H80M40 4H60V12H40zM40 1V15"]
+    assert strips_of([{}]) == (None, [None])
+
+
+def test_the_strip_of_a_far_outlier_ends_in_an_arrow():
+    ends, [strip] = strips_of([{"min": 10, "p50": 12, "p75": 13, "p95": 14, "max": 1000}])
+    assert ends == (10, 14)
+    assert strip == "M0 8H100M50 4H100V12H50zM50 1V15M96 5L100 8L96 11"
+
+
+def test_the_strip_of_a_launch_with_its_median_alone_is_one_tick():
+    _, strips = strips_of([{"p50": 5}, {"p50": 7}])
+    assert [strip.rpartition("M")[2] for strip in strips] == ["0 1V15", "100 1V15"]
+    assert strips_of([{"p50": 5}])[1] == ["M50 8H50M50 4H50V12H50zM50 1V15"]

@@ -118,6 +118,7 @@ def test_the_status_of_a_cell_is_the_worst_of_its_repeats(block):
     assert column(block, "num_ok") == [3, 3, 1, 3, 0]
     assert column(block, "num_planned") == [3, 3, 3, 3, 0]
     assert block["texts"]["num_ok"] == ["3/3", "3/3", "1/3", "3/3", "–"]
+    assert column(block, "first_launch") == [0, 3, 6, 9, 12]
     assert block["words"][column(block, "reason")[4]] == "needs 1 rank"
 
 
@@ -266,6 +267,11 @@ def test_a_campaign_without_a_cell_has_an_empty_block():
 def test_the_table_lists_failed_cells_then_the_least_efficient_ones(block):
     assert block["order"] == [2, 1, 0, 3, 4]
     assert block["texts"]["efficiency_percent"][2] is None
+    step, call = (block["texts"][key] for key in ("step_ms", "call_us"))
+    labels = {column["key"]: column["label"] for column in block["columns"]}
+    assert block["texts"]["main"][1] == f"{labels['step_ms']}: {step[1]}"
+    assert block["texts"]["main"][3] == f"{labels['call_us']}: {call[3]}"
+    assert block["texts"]["main"][4] == "no result"
 
 
 def test_a_template_turns_cells_into_indices():

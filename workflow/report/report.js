@@ -53,11 +53,17 @@ function matching(block, view) {
   return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
 }
 
+/** Return the launches of a cell. */
+function launchesOf({ cells }, cell) {
+  return Array.from({ length: cells.num_planned[cell] }, (_, index) => cells.first_launch[cell] + index);
+}
+
 /** Return the searchable text of cells: name, id, causes and hosts. */
-function searchTexts({ cells, launches, files, words }) {
-  return launchRanges(cells.num_planned).map(([first, end], cell) => {
-    const found = new Set([cells.name[cell], cells.id[cell], words[cells.reason[cell]]]);
-    for (let launch = first; launch < end; launch++) {
+function searchTexts(block) {
+  const { cells, launches, files, words } = block;
+  return cells.id.map((id, cell) => {
+    const found = new Set([cells.name[cell], id, words[cells.reason[cell]]]);
+    for (const launch of launchesOf(block, cell)) {
       found.add(words[launches.cause[launch]]).add(files.hosts[launches.file[launch]]);
     }
     return [...found].join(" ").toLowerCase();
@@ -98,44 +104,9 @@ function csv({ cells, facets }, chosen, columns) {
   return [head, ...rows].map((row) => row.map(quoted).join(",") + "\n").join("");
 }
 
-/** Return the first shown number of a cell with its label: "Step time (ms): 12.3". */
-function mainNumber({ columns, texts }, cell) {
-  const isMain = ({ key, is_shown, group }) => is_shown && group === "results" && texts[key][cell] !== null;
-  const column = columns.find(isMain);
-  return column ? `${column.label}: ${texts[column.key][cell]}` : "no result";
-}
-
-/** Return [first, end) of the launches of each cell. */
-function launchRanges(numPlanned) {
-  let end = 0;
-  return numPlanned.map((num) => [end, (end += num)]);
-}
-
-/**
- * Return one strip per launch on an axis from 0 to `width`: line from minimum to maximum, bar from the median to the
- * largest known quantile. A maximum far beyond the bars is clipped. launches: texts of quantiles by name; ends: of the axis.
- */
-function strips(launches, width) {
-  const known = launches.filter((launch) => launch.p50);
-  if (!known.length) return null;
-  const upper = (launch) => launch.p99 ?? launch.p95 ?? launch.p90 ?? launch.p75 ?? launch.p50;
-  const extreme = (texts, isMore) => texts.reduce((a, b) => ((isMore ? +b > +a : +b < +a) ? b : a));
-  const low = extreme(known.map((launch) => launch.min ?? launch.p50), false);
-  const bars = extreme(known.map(upper), true);
-  const most = extreme(known.map((launch) => launch.max ?? upper(launch)), true);
-  const high = bars - low > 0 && most - low > 4 * (bars - low) ? bars : most;
-  const x = (text) => (high === low ? width / 2 : Math.round((width * (Math.min(text, high) - low)) / (high - low)));
-  const stripOf = (launch) => ({
-    line: [x(launch.min ?? launch.p50), x(launch.max ?? launch.p50)],
-    bar: [x(launch.p50), x(upper(launch))],
-    isClipped: +(launch.max ?? launch.p50) > +high,
-  });
-  return { ends: [low, high], rows: launches.map((launch) => (launch.p50 ? stripOf(launch) : null)) };
-}
-
 /** Return an element. children: elements or texts; what is null is left out. */
 function make(tag, attributes = {}, ...children) {
-  const isSvg = ["svg", "line", "rect", "text", "title"].includes(tag);
+  const isSvg = ["svg", "path", "title"].includes(tag);
   const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "onclick") element.addEventListener("click", value);
@@ -156,7 +127,6 @@ async function readBlock() {
 
 const FOLDED = "#cells-table, details:not([open]) > :not(summary, [data-filter-group] *)";
 const NO_MATCH = "No cell matches the filters.";
-const FIRST_FILTERS = ["model", "stack", "shape", "bucket", "status"];
 const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
 const counted = (num, all) => `${num.toLocaleString("en-US")} of ${all.toLocaleString("en-US")} ${all === 1 ? "cell" : "cells"}`;
 
@@ -165,7 +135,6 @@ function enhance(block) {
   const { cells } = block;
   const table = byId("cells-table");
   const drawer = byId("drawer");
-  const ranges = launchRanges(cells.num_planned);
   const marks = [];
   const groups = new Map();
   const selects = {};
@@ -187,11 +156,11 @@ function enhance(block) {
         update();
       });
       const box = make("label", { title: help }, label, select);
-      if (FIRST_FILTERS.includes(key)) byId("filter-more").before(box);
+      if (block.facets[key].is_first) byId("filter-more").before(box);
       else byId("filter-rest").append(box);
     }
     byId("filter-more").hidden = !byId("filter-rest").children.length;
-    byId("filter-more").open = Object.keys(view.filters).some((key) => !FIRST_FILTERS.includes(key));
+    byId("filter-more").open = Object.keys(view.filters).some((key) => !block.facets[key].is_first);
     byId("filter-search").addEventListener("input", (event) => {
       view.query = event.target.value;
       update();
@@ -313,8 +282,7 @@ function enhance(block) {
     if (from && !drawer.contains(from)) opener = from;
     view.cell = indices.length === 1 ? indices[0] : null;
     byId("drawer-title").textContent = view.cell === null ? `${indices.length} cells` : cells.name[view.cell];
-    const details = () => cellDetails(block, view.cell, ranges[view.cell], openDrawer);
-    byId("drawer-body").replaceChildren(...(view.cell === null ? [cellList(indices)] : details()));
+    byId("drawer-body").replaceChildren(view.cell === null ? cellList(indices) : cellDetails(block, view.cell, openDrawer));
     if (!drawer.open) drawer.show();
     drawer.scrollTop = 0;
     byId("drawer-title").focus();
@@ -329,7 +297,7 @@ function enhance(block) {
     opener = null;
   };
   const cellList = (indices) => {
-    const textOf = (cell) => ` ${block.facets.status.values[cells.status[cell]]}; ${mainNumber(block, cell)}`;
+    const textOf = (cell) => ` ${block.facets.status.values[cells.status[cell]]}; ${block.texts.main[cell]}`;
     const itemOf = (cell) => make("li", {}, cellButton(block, cell, openDrawer), textOf(cell));
     return make("ul", { class: "plain" }, indices.map(itemOf));
   };
@@ -401,7 +369,7 @@ function addMarks(block, root, marks, groups) {
 function addButton(block, element, cells) {
   const isOne = cells.length === 1;
   const name = isOne ? block.cells.name[cells[0]] : `${cells.length} cells`;
-  const tip = isOne ? `${name}\n${mainNumber(block, cells[0])}` : name;
+  const tip = isOne ? `${name}\n${block.texts.main[cells[0]]}` : name;
   if (element.closest("svg")) element.append(make("title", {}, tip));
   else if (!element.matches("tr, li")) element.title = tip;
   if (element.closest("svg") || element.matches("a, button")) return;
@@ -434,113 +402,40 @@ function markSection() {
   for (const link of links) if (byId(link.hash.slice(1))) observer.observe(byId(link.hash.slice(1)));
 }
 
-// The content of the drawer.
+/** Return the drawer's template filled for one cell, without what this cell does not have. open: opens other cells. */
+function cellDetails(block, cell, open) {
+  const { cells, columns, comparisons, facets, files, launches, texts, words } = block;
+  const body = byId("cell-details").content.cloneNode(true);
+  const all = launchesOf(block, cell);
+  const fill = (name, selector, ...children) => {
+    const part = body.getElementById(`drawer-${name}`);
+    const found = children.flat().filter((child) => child != null);
+    if (found.length) (selector ? part.querySelector(selector) : part).append(...found);
+    else part.remove();
+  };
+  const row = (name, ...values) => {
+    const cellOf = (value) => make("td", { class: typeof value === "string" ? "number" : "text" }, value);
+    return make("tr", {}, make("th", { scope: "row" }, name), values.filter((value) => value != null).map(cellOf));
+  };
+  const lineRows = (lines) => lines.map(([name, text]) => row(name, make("span", {}, text)));
+  const numberRows = (group) => columns
+    .filter((column) => column.group === group && texts[column.key][cell] !== null)
+    .map(({ key, label, note }) => row([label, note && make("span", { class: "note" }, note)], texts[key][cell], block.ends[key][cell]));
 
-/** Return what describes one cell. open: opens the drawer with other cells. */
-function cellDetails(block, cell, [first, end], open) {
-  const { cells, words } = block;
-  const launches = Array.from({ length: end - first }, (_, index) => first + index);
-  const status = block.facets.status.values[cells.status[cell]];
-  const reason = words[cells.reason[cell]];
-  const warning = words[cells.warning[cell]];
-  const lines = block.curves[cells.curve[cell]];
-  return [
-    make("p", {}, status, launches.length ? `; valid launches: ${block.texts.num_ok[cell]}` : null),
-    reason && make("p", { class: "cause" }, reason),
-    warning && make("p", {}, make("a", { href: "#warnings" }, warning)),
-    numberTable(block, cell, "results", "Results", "(a to b): range over launches; [a, b]: 95 % confidence interval"),
-    cells.baseline[cell] !== null && quiet("Baseline of the efficiency: ", cellButton(block, cells.baseline[cell], open)),
-    distribution(block, cell, launches),
-    launchTable(block, cell, launches),
-    causes(block, launches),
-    numberTable(block, cell, "memory", "Memory per rank", "Maximum over ranks and launches"),
-    comparisons(block, cell, open),
-    lines && part("Curve", wordTable("From all cells of this curve", lines)),
-    settings(block, cell),
-    commands(block, cell, launches),
-    launches.length && make("p", { class: "trace" }, "Source: ", make("a", { href: "#csv-measurements" }, "measurements.csv"), ` from line ${cells.row[cell]}`),
-  ].filter(Boolean);
-}
-
-const quiet = (...children) => make("p", { class: "quiet" }, ...children);
-
-function part(title, ...children) {
-  const id = `drawer-${title.split(" ")[0].toLowerCase()}`;
-  return make("section", { id }, make("h3", {}, title), ...children);
-}
-
-/** Return a table in a region that scrolls. rows: a name and its values; words are elements. */
-function tableOf(caption, heads, rows) {
-  const kind = (value) => (typeof value === "string" ? "number" : "text");
-  const headOf = (text, column) => make("th", { scope: "col", class: column ? kind(rows[0][column]) : null }, text);
-  const cellOf = (value) => make("td", { class: kind(value) }, value);
-  const rowOf = ([name, ...values]) => make("tr", {}, make("th", { scope: "row" }, name), values.map(cellOf));
-  const head = make("thead", {}, make("tr", {}, heads.map(headOf)));
-  const table = make("table", {}, make("caption", {}, caption), head, make("tbody", {}, rows.map(rowOf)));
-  return make("div", { class: "scroll", role: "region", tabindex: "0", "aria-label": caption }, table);
-}
-
-function wordTable(caption, lines) {
-  return tableOf(caption, ["", "value"], lines.map(([name, text]) => [name, make("span", {}, text)]));
-}
-
-function numberTable({ columns, texts, ends }, cell, group, title, caption) {
-  const listed = columns.filter((column) => column.group === group && texts[column.key][cell] !== null);
-  if (!listed.length) return null;
-  const nameOf = ({ label, note }) => [label, note && make("span", { class: "note" }, note)];
-  const heads = ["", "value", ...(listed.some(({ key }) => ends[key][cell]) ? ["range or 95 % CI"] : [])];
-  const rows = listed.map((column) => [nameOf(column), texts[column.key][cell], ends[column.key][cell]].slice(0, heads.length));
-  return part(title, tableOf(caption, heads, rows));
-}
-
-function cellButton(block, cell, open) {
-  return make("button", { type: "button", class: "open-cell", onclick: () => open([cell]) }, block.cells.name[cell]);
-}
-
-function distribution({ cells, launches, times }, cell, all) {
-  const [width, left, height] = [330, 60, 22 * all.length];
-  const quantilesOf = (launch) => Object.fromEntries(times.map(([name]) => [name, launches[name]?.[launch]]));
-  const drawn = strips(all.map(quantilesOf), width);
-  if (!drawn) return null;
-  const unit = cells.time_unit[cell];
-  const label = `Time per iteration by launch (${unit}); numbers: table of launches`;
-  const svg = make("svg", { viewBox: `0 0 ${width + left + 20} ${height + 20}`, role: "img", class: "strips", "aria-label": label });
-  const draw = (...parts) => svg.append(make(...parts));
-  const [low, high] = drawn.ends.map((text) => `${text} ${unit}`);
-  draw("text", { x: left, y: height + 15 }, low);
-  draw("text", { x: left + width, y: height + 15, "text-anchor": "end" }, high);
-  drawn.rows.forEach((row, index) => {
-    const y = 22 * index + 11;
-    draw("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, `launch ${index + 1}`);
-    if (!row) return draw("text", { x: left + 4, y: y + 4 }, "n/a");
-    draw("line", { x1: left + row.line[0], x2: left + row.line[1], y1: y, y2: y });
-    draw("rect", { x: left + row.bar[0], y: y - 4, width: row.bar[1] - row.bar[0], height: 8 });
-    draw("line", { class: "median", x1: left + row.bar[0], x2: left + row.bar[0], y1: y - 8, y2: y + 8 });
-    if (row.isClipped) draw("text", { x: left + width + 4, y: y + 4 }, "›");
-  });
-  const key = "Line: minimum to maximum (›: beyond the axis). Tick: median. Bar: to the largest known of p75, p90, p95, p99.";
-  return part("Iterations by launch", svg, quiet(`Synchronized iterations. ${key}`));
-}
-
-function launchTable({ cells, launches, times, words, files }, cell, all) {
-  if (!all.length) return null;
-  const known = times.filter(([name]) => all.some((launch) => launches[name]?.[launch]));
-  const rows = all.map((launch) => {
-    const file = files.names[launches.file[launch]];
-    const hosts = files.hosts[launches.file[launch]];
+  const known = block.times.filter(([name]) => all.some((launch) => launches[name]?.[launch]));
+  const launchRow = (launch) => {
+    const [file, hosts] = [files.names, files.hosts].map((of) => of[launches.file[launch]]);
     const link = file && [make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`), ` line ${launches.line[launch]}`];
-    const record = make("span", { class: "id" }, link ?? "n/a", hosts && ` on ${hosts}`);
-    const values = known.map(([name]) => launches[name][launch] ?? "n/a");
-    return [String(launches.launch[launch]), make("span", {}, words[launches.status[launch]]), ...values, record];
-  });
-  const heads = known.map(([, label]) => `${label} (${cells.time_unit[cell]})`);
-  const caption = "Pipelined: in windows. Quantiles: synchronized iterations";
-  return part("Launches", tableOf(caption, ["launch", "status", ...heads, "record"], rows));
-}
-
-/** Return why launches are not ok, with hosts and log of each. */
-function causes({ launches, words, files }, all) {
-  const itemOf = (launch) => {
+    const path = launches.strip[launch];
+    const strip = path && make("svg", { class: "strip", viewBox: "0 0 100 16", "aria-hidden": "true" }, make("path", { d: path }));
+    return row(
+      String(launches.launch[launch]), make("span", {}, words[launches.status[launch]], strip),
+      ...known.map(([name]) => launches[name][launch] ?? "n/a"),
+      make("span", { class: "id" }, link ?? "n/a", hosts && ` on ${hosts}`),
+    );
+  };
+  const headOf = ([, label]) => make("th", { scope: "col" }, `${label} (${cells.time_unit[cell]})`);
+  const failure = (launch) => {
     const log = words[launches.log[launch]];
     const others = words[launches.others[launch]];
     return make(
@@ -550,8 +445,51 @@ function causes({ launches, words, files }, all) {
       log && make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log)),
     );
   };
-  const items = all.filter((launch) => launches.cause[launch] !== null).map(itemOf);
-  return items.length ? part("Failures", make("ul", { class: "plain" }, items)) : null;
+  const pair = (other, place) => {
+    const reference = comparisons.reference[place];
+    if (![other, reference].includes(cell)) return [];
+    const role = other === cell ? "reference" : "compared with this reference";
+    const title = make("tr", {}, make("th", { colspan: 2, scope: "rowgroup" }, comparisons.title[place]));
+    return [title, lineRows(comparisons.lines[place]), row(role, cellButton(block, other === cell ? reference : other, open))].flat();
+  };
+  const varied = Object.entries(facets)
+    .filter(([key]) => key !== "status" && cells[key][cell] !== null)
+    .map(([key, { label, values }]) => [label, values[cells[key][cell]]]);
+  const setting = ([label, text]) => make("div", {}, make("dt", {}, label), make("dd", {}, text));
+  const ran = [...new Set(all.map((launch) => launches.file[launch]))].filter((file) => files.argv[file]);
+  const command = (file, index) => make(
+    "details", { open: index === 0 }, make("summary", {}, files.names[file]),
+    make("pre", { class: "command", tabindex: "0" }, files.argv[file]),
+  );
+
+  fill("status", null, facets.status.values[cells.status[cell]], all.length ? `; valid launches: ${texts.num_ok[cell]}` : null);
+  fill("reason", null, words[cells.reason[cell]]);
+  fill("warning", "a", words[cells.warning[cell]]);
+  fill("results", "tbody", numberRows("results"));
+  fill("baseline", null, cells.baseline[cell] === null ? null : cellButton(block, cells.baseline[cell], open));
+  const [, status, record] = body.querySelectorAll("#drawer-launches th");
+  record.before(...known.map(headOf));
+  if (cells.axis[cell]) status.append(`, ${cells.axis[cell]}`);
+  fill("launches", "tbody", all.map(launchRow));
+  fill("failures", "ul", all.filter((launch) => launches.cause[launch] !== null).map(failure));
+  fill("memory", "tbody", numberRows("memory"));
+  fill("comparisons", "tbody", comparisons.cell.flatMap(pair));
+  fill("curve", "tbody", lineRows(block.curves[cells.curve[cell]] ?? []));
+  fill("settings", "dl", [["Cell id", cells.id[cell]], ...varied, ...block.common].map(setting));
+  fill("command", null, ran.map(command));
+  if (ran.length) body.querySelector("#drawer-command p").append(words[cells.stack_facts[cell]]);
+  fill("source", null, all.length ? cells.row[cell] : null);
+  const copy = body.querySelector("#drawer-rerun button");
+  copy.addEventListener("click", () => {
+    getSelection().selectAllChildren(copy.previousElementSibling); // navigator.clipboard is missing on some pages from files
+    copy.nextElementSibling.textContent = document.execCommand("copy") ? copy.dataset.copied : copy.dataset.selected;
+  });
+  fill("rerun", "pre", cells.command[cell]);
+  return body;
+}
+
+function cellButton(block, cell, open) {
+  return make("button", { type: "button", class: "open-cell", onclick: () => open([cell]) }, block.cells.name[cell]);
 }
 
 /** Return a path of the results folder as an address beside the page. */
@@ -559,50 +497,8 @@ function address(path) {
   return path.split("/").map(encodeURIComponent).join("/");
 }
 
-function comparisons(block, cell, open) {
-  const { cell: others, reference, title, lines } = block.comparisons;
-  const found = [];
-  others.forEach((other, row) => {
-    if (other !== cell && reference[row] !== cell) return;
-    const [role, partner] = other === cell ? ["Reference: ", reference[row]] : ["Compared with this reference: ", other];
-    found.push(wordTable(title[row], lines[row]), quiet(role, cellButton(block, partner, open)));
-  });
-  return found.length ? part("Comparisons", found) : null;
-}
-
-function settings({ cells, facets, common }, cell) {
-  const varied = Object.entries(facets)
-    .filter(([key]) => key !== "status" && cells[key][cell] !== null)
-    .map(([key, { label, values }]) => [label, values[cells[key][cell]]]);
-  const itemOf = ([label, text]) => make("div", {}, make("dt", {}, label), make("dd", {}, text));
-  return part("Settings", make("dl", { class: "facts" }, [["Cell id", cells.id[cell]], ...varied, ...common].map(itemOf)));
-}
-
-/** Return the commands of this cell alone and of all its launches. */
-function commands({ cells, launches, files, words }, cell, all) {
-  const ran = [...new Set(all.map((launch) => launches.file[launch]))].filter((file) => files.argv[file]);
-  const itemOf = (file, index) => {
-    const line = make("pre", { class: "command", tabindex: "0" }, files.argv[file]);
-    return make("details", { open: index === 0 }, make("summary", {}, files.names[file]), line);
-  };
-  const stack = quiet(`Stack ${words[cells.stack_facts[cell]]}`);
-  const ranPart = ran.length ? part("Command as run", stack, ran.map(itemOf)) : null;
-  if (cells.command[cell] === null) return ranPart;
-  const done = make("span", { role: "status", class: "quiet" });
-  const pre = make("pre", { class: "command by-hand", tabindex: "0" }, cells.command[cell]);
-  const copy = () => {
-    getSelection().selectAllChildren(pre); // navigator.clipboard is missing on some pages from files
-    done.textContent = document.execCommand("copy") ? " Copied" : " Copy the selected text";
-  };
-  const button = make("button", { type: "button", onclick: copy }, "Copy");
-  const where = quiet("This cell alone, from the project's folder; on a cluster, in an allocation of its shape.");
-  return make("div", {}, part("Rerun by hand", where, pre, button, done), ranPart);
-}
-
 if (typeof module === "undefined") {
   if (byId("data-block") && typeof DecompressionStream !== "undefined") readBlock().then(enhance);
 } else {
-  module.exports = {
-    columnText, csv, formatFragment, launchRanges, mainNumber, matching, parseFragment, readView, sorted, strips, viewValues,
-  };
+  module.exports = { columnText, csv, formatFragment, launchesOf, matching, parseFragment, readView, sorted, viewValues };
 }

@@ -12,12 +12,13 @@ from regatta.report.same_hosts import hosts_by_launch, other_results
 
 MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its medians
 DIGITS = 4  # of a launch's times
+MOST_EMPTY = 4  # share of a strip's axis beyond the boxes, relative to theirs
 TIMES = {"window": "pipelined"} | {
     name: name for name in ("min", "p50", "p75", "p90", "p95", "p99", "max")
 }  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
-OF_CELL = ("status", "time_unit", "num_planned", "num_ok", "row", "reason")
-TEXTS = ("launch", "status", "cause", "file", "line", "log", "others")  # of a launch, besides its times
+OF_CELL = ("status", "time_unit", "axis", "first_launch", "num_planned", "num_ok", "row", "reason")
+TEXTS = ("launch", "status", "cause", "file", "line", "log", "others", "strip")  # of a launch, besides its times
 
 
 class Texts:
@@ -52,26 +53,63 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
         planned = [(place, row) for place, row in rows if not is_unknown(row.repeat)]
         medians = [row.p50_s for _, row in planned if not is_unknown(row.p50_s)]
         factor, unit = time_scale(medians[0]) if medians else (1, "s")
-        cell = {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
+        seconds = [{name: getattr(row, column) for name, column in times.items()} for _, row in planned]
+        ends, strips = strips_of(seconds)
+        axis = f"axis {' to '.join(_time(end, factor) for end in ends)} {unit}" if ends else None
+        cell = {"first_launch": len(found), "axis": axis}
+        cell |= {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
         cell |= {"num_planned": len(planned), "num_ok": statuses.count("ok")}
         cell["row"] = rows[0][0] + 2 if rows else None  # line 1 of the file has the headings
         cells.append(
             cell | {"reason": next((words.index(row.cause) for _, row in rows if is_unknown(row.repeat)), None)}
         )
-        for place, row in planned:
+        for (place, row), of_launch, strip in zip(planned, seconds, strips, strict=True):
             launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
             launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
             launch["line"] = None if is_unknown(row.line) else int(row.line)
             launch["log"] = None if row.shown == "ok" else words.index(logs.get(row.launch))
             launch["others"] = words.index(others[place].text) if place in others else None
-            found.append(launch | {name: _time(getattr(row, column), factor) for name, column in times.items()})
+            launch["strip"] = strip
+            found.append(launch | {name: _time(time, factor) for name, time in of_launch.items()})
     columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
     return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}
 
 
 def _time(seconds: float | None, factor: float) -> str | None:
-    """Return a time as text that a script can also read as a number."""
     return None if is_unknown(seconds) else three(seconds * factor, DIGITS).replace(",", "")
+
+
+def strips_of(launches: list[dict[str, float | None]]) -> tuple[tuple[float, float] | None, list[str | None]]:
+    """Return the ends of an axis for the launches of a cell, and the strip of each as a path in a box of 100 × 16.
+
+    A line from minimum to maximum, and a box from the median to the largest known quantile. An arrow marks a maximum
+    beyond the axis: with a far outlier on it, nothing else could be read. launches: times by name.
+    """
+    places = []
+    for launch in launches:
+        known = {name: time for name, time in launch.items() if not is_unknown(time)}
+        quantiles = [known[name] for name in ("p50", "p75", "p90", "p95", "p99") if name in known]
+        if "p50" in known:
+            ends = known.get("min", quantiles[0]), known.get("max", quantiles[-1])
+            places.append((ends[0], quantiles[0], quantiles[-1], ends[1]))
+        else:
+            places.append(None)
+    drawn = [place for place in places if place]
+    if not drawn:
+        return None, [None] * len(launches)
+    low, boxes, high = min(of[0] for of in drawn), max(of[2] for of in drawn), max(of[3] for of in drawn)
+    if boxes > low and high - low > MOST_EMPTY * (boxes - low):
+        high = boxes
+    return (low, high), [place and _strip(low, high, *place) for place in places]
+
+
+def _strip(low: float, high: float, *times: float) -> str:
+    """Return the path of one launch. times: minimum, median, quantile and maximum."""
+    start, median, quantile, end = (
+        round(100 * (min(time, high) - low) / (high - low)) if high > low else 50 for time in times
+    )
+    arrow = "M96 5L100 8L96 11" if times[-1] > high else ""
+    return f"M{start} 8H{end}M{median} 4H{quantile}V12H{median}zM{median} 1V15{arrow}"
 
 
 def launch_files(files: list[str], headers: list[dict], launches: pd.DataFrame) -> dict[str, list]:

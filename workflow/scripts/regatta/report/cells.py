@@ -63,10 +63,12 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     numbers, texts, ends = _numbers(columns, places, tables, declared, data.device)
     texts["num_planned"] = [f"{num:,}" for num in columns["num_planned"]]
     counts = zip(columns["num_ok"], columns["num_planned"], strict=True)
+    texts["main"] = _main_texts(numbers, texts, len(places))
     texts["num_ok"] = [f"{ok}/{num}" if num else NOT_PLANNED for ok, num in counts]
     statuses = columns["status"]
     facets, common = _facets(cells, names, statuses, {*columns, *NOT_CELLS})
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
+    facets = {key: facet | {"is_first": key in FIRST_FACETS} for key, facet in facets.items()}
     if marks:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
@@ -216,6 +218,16 @@ def _numbers(
             more = {"note": column.note, "help": column.helps(device)}
             listed[key] |= {name: text for name, text in more.items() if text}
     return list(listed.values()), texts, ends
+
+
+def _main_texts(numbers: list[dict], texts: Mapping[str, list], num_cells: int) -> list[str]:
+    """Return the first shown result of each cell with its label. numbers: entries of the list of columns."""
+    found = ["no result"] * num_cells
+    for entry in reversed(numbers):
+        if entry["is_shown"] and entry["group"] == "results":
+            shown = (text and f"{entry['label']}: {text}" for text in texts[entry["key"]])
+            found = [text or other for text, other in zip(shown, found, strict=True)]
+    return found
 
 
 def rounded(value: float | None) -> float | int | None:
