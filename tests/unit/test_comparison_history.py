@@ -6,7 +6,7 @@ import pytest
 from comparison_results import cell_of, write_folder
 
 from regatta.compare.campaigns import read_campaign
-from regatta.compare.trends import most_moved, times_of_cells
+from regatta.compare.trends import keys_of, most_moved, ratios_to_first, times_of_cells
 
 SMALL, LARGE, ONCE = cell_of("bound", 4096), cell_of("bound", 16384), cell_of("bound", 65536)
 THREE = [1.0, 1.1, 1.2]
@@ -23,17 +23,22 @@ def test_each_cell_of_two_campaigns_or_more_has_its_time_and_its_ratio_to_the_fi
     slower = [1.2 * time for time in THREE]
     cells = [(SMALL, THREE), (LARGE, THREE)], [(LARGE, THREE), (ONCE, THREE)], [(SMALL, THREE), (LARGE, slower)]
     times = times_of(tmp_path, *cells)
-    large, small = (times[times["cell"] == cell["id"]] for cell in (LARGE, SMALL))
-    assert list(large["place"]) == [0, 1, 2]
-    assert list(large["time_s"]) == pytest.approx([1.32 ** (1 / 3)] * 2 + [1.2 * 1.32 ** (1 / 3)])
-    assert list(large["ratio_to_first"]) == pytest.approx([1, 1, 1.2])
-    assert list(large["interval"]) == ["interval"] * 3
-    assert list(small["place"]) == [0, 2]
-    assert most_moved(times) == [LARGE["id"], SMALL["id"]]  # ONCE is in one campaign only
+    large, small = key_of(LARGE), key_of(SMALL)
+    assert list(times[large]) == [0, 1, 2]
+    means = [time.mean for time in times[large].values()]
+    assert means == pytest.approx([1.32 ** (1 / 3)] * 2 + [1.2 * 1.32 ** (1 / 3)])
+    assert list(ratios_to_first(times[large]).values()) == pytest.approx([1, 1, 1.2])
+    assert [time.kind for time in times[large].values()] == ["interval"] * 3
+    assert list(times[small]) == [0, 2]
+    assert most_moved(times) == [large, small]  # ONCE is in one campaign only
 
 
 def test_another_version_of_the_benchmark_is_another_cell(tmp_path):
     newer = copy.deepcopy(LARGE)
     newer["spec"]["version"] = 2
     times = times_of(tmp_path, [(SMALL, THREE), (LARGE, THREE)], [(SMALL, THREE), (newer, THREE)])
-    assert set(times["cell"]) == {SMALL["id"]}
+    assert list(times) == [key_of(SMALL)]
+
+
+def key_of(cell):
+    return next(iter(keys_of({"cells": [cell]})))

@@ -10,19 +10,18 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.fields import single_differences
+from regatta.compare.fields import matched_fields, single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
 from regatta.core.verdicts import Compared
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
-from regatta.kit.columns import TEXT
 from regatta.kit.findings import joined
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, MEASUREMENTS, make_table, read_csv
+from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.topics.base import fallback_text, primary_columns
 from regatta.topics.comparison.section import Difference, Side, by_stack
@@ -32,21 +31,13 @@ from regatta.topics.comparison.tables import Margin, by_effect, compared_table, 
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")
 PRIMARY_TIMES = tuple(load_benchmark(name).primary_time["column"] for name in benchmark_names())
 USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
-MATCHED_BY = ("benchmark", "parameters", "nodes", "gpus_per_node", "backend", "device")  # and stack name, and hosts
 
 BASE, TEST = "only in base", "only in test"  # reasons for which a cell has no counterpart
 
 
 def match_key(spec: dict) -> str:
     """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
-    hosts = {"hosts": spec["hosts"]} if "hosts" in spec else {}
-    return canonical_json({name: spec[name] for name in MATCHED_BY} | {"stack": spec["stack"]["name"]} | hosts)
-
-
-def with_hosts(table: pd.DataFrame, cells: list[dict]) -> pd.DataFrame:
-    """Add the nodes of each cell of a sweep, which are part of its name. cells: those of the table, and others."""
-    hosts = {cell["id"]: ", ".join(cell["spec"]["hosts"]) for cell in cells if "hosts" in cell["spec"]}
-    return table.assign(hosts=table["cell"].map(hosts)) if hosts else table
+    return canonical_json(matched_fields(spec) | ({"hosts": spec["hosts"]} if "hosts" in spec else {}))
 
 
 def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
@@ -90,14 +81,14 @@ class CampaignsCompared:
     """Two compared campaigns.
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
-    unmatched: reason -> table (CELL) of the cells that are not compared. fields: the single fields in which unmatched
+    unmatched: reason -> the cells that are not compared. fields: the single fields in which unmatched
     cells of both differ. fallback: which primary times one side lacks; empty if none.
     """
 
     base: CampaignResults
     test: CampaignResults
     comparisons: pd.DataFrame
-    unmatched: dict[str, pd.DataFrame]
+    unmatched: dict[str, list[dict]]
     environment: list[Difference]
     fields: list[str]
     fallback: str = ""
@@ -152,13 +143,11 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         for cell, other, _ in pairs
     ]
     comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
-    comparisons = with_hosts(comparisons, test.campaign["cells"])
-    tables = {
-        reason: with_hosts(make_table([cell_row(cell) for cell in found], {"cell": TEXT, **CELL}), found)
-        for reason, found in unmatched.items()
-    }
+    hosts = {cell["id"]: ", ".join(cell["spec"]["hosts"]) for _, cell, _ in pairs if "hosts" in cell["spec"]}
+    comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
-    return CampaignsCompared(base, test, comparisons, tables, by_stack(dict(stack_sides(base, test))), fields, fallback)
+    environment = by_stack(dict(stack_sides(base, test)))
+    return CampaignsCompared(base, test, comparisons, unmatched, environment, fields, fallback)
 
 
 def matched_cells(

@@ -12,11 +12,10 @@ MOST_TEXT = 80  # characters of a value
 UNKNOWN = "not stated"
 
 
-def fields_of(spec: dict) -> dict[str, object]:
+def matched_fields(spec: dict) -> dict[str, object]:
     """Return what cells are matched by, with each parameter as a field."""
-    return {"benchmark": spec["benchmark"], **spec["parameters"], "stack": spec["stack"]["name"]} | {
-        name: spec[name] for name in PLACE
-    }
+    fields = {"benchmark": spec["benchmark"], **spec["parameters"], "stack": spec["stack"]["name"]}
+    return fields | {name: spec[name] for name in PLACE}
 
 
 def single_differences(base: list[dict], test: list[dict]) -> list[str]:
@@ -26,7 +25,7 @@ def single_differences(base: list[dict], test: list[dict]) -> list[str]:
     those with which the name of a cell begins, such as the model.
     """
     pairs: Counter = Counter()
-    sides = [[fields_of(spec) for spec in specs] for specs in (base, test)]
+    sides = [[matched_fields(spec) for spec in specs] for specs in (base, test)]
     for name in dict.fromkeys(name for fields in sides[0] for name in fields):
         known = [[fields for fields in side if name in fields] for side in sides]
         of_base, of_test = ({canonical_json(fields[name]) for fields in side} for side in known)

@@ -1,14 +1,10 @@
 """Output of compare.py: a text for the terminal and a page like the report."""
 
-import itertools
-
-import pandas as pd
-
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
+from regatta.core.names import campaign_names
 from regatta.core.text import UNKNOWN, duration, plural
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
-from regatta.report.panels import full_names
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
@@ -48,14 +44,18 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
 
 def names_and_lists(found: CampaignsCompared) -> tuple[list[str], dict[str, list[str]]]:
     """Return the names of the compared cells, distinct from all others, and lists of what is not compared by title."""
-    rows = pd.concat([table.astype(object) for table in (found.comparisons, *found.unmatched.values())])
-    devices = [f" · {device}" if rows["device"].nunique() > 1 else "" for device in rows["device"]]
-    names = iter(map("".join, zip(full_names(rows), devices, strict=True)))
-    compared = list(itertools.islice(names, len(found.comparisons)))
+    of_test = {cell["id"]: cell for cell in found.test.campaign["cells"]}
+    compared = [of_test[cell] for cell in found.comparisons["cell"]]
+    cells = [cell for group in (compared, *found.unmatched.values()) for cell in group]
+    names, devices = campaign_names({"cells": cells, "skipped": []}), {cell["spec"]["device"] for cell in cells}
+
+    def name(cell: dict) -> str:
+        return names[cell["id"]].full + (f" · {cell['spec']['device']}" if len(devices) > 1 else "")
+
     lists = {"Not compared, because they differ in one field": found.fields} if found.fields else {}
-    for reason, table in found.unmatched.items():
-        lists[f"{reason}: {plural(len(table), 'cell')}"] = list(itertools.islice(names, len(table)))
-    return compared, lists
+    for reason, group in found.unmatched.items():
+        lists[f"{reason}: {plural(len(group), 'cell')}"] = list(map(name, group))
+    return list(map(name, compared)), lists
 
 
 def aligned(rows: list[tuple[str, ...]]) -> list[str]:

@@ -8,19 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import pandas as pd
+from types import SimpleNamespace
 
 from regatta.campaign.matrix import canonical_json
-from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides, with_hosts
+from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.statistics import interval_values
+from regatta.core.names import campaign_names
+from regatta.core.statistics import Estimate, interval_values
 from regatta.core.text import UNKNOWN, one_line, ratio_text
-from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.report.panels import full_names
-from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, make_table, read_csv
+from regatta.kit.columns import EACH, Column, Columns
+from regatta.store.csv_files import read_csv
 from regatta.store.launch_files import read_file
 from regatta.topics.bandwidth import BUSBW, COLLECTIVES
 from regatta.topics.base import launch_means, primary_columns, with_primary
@@ -32,7 +30,7 @@ MOST_CAMPAIGNS, MOST_SERIES = 12, 12
 MOST_MOVED = 3  # cells whose time changed most
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
-Keys = dict[str, str]  # what a cell measures, with its version and cluster -> id of the cell
+Keys = dict[str, dict]  # what a cell measures, with its version -> the cell
 
 
 @dataclass(frozen=True)
@@ -83,9 +81,8 @@ def read_keys(frozen: Path) -> Keys | None:
 
 
 def keys_of(campaign: dict) -> Keys:
-    specs = {cell["id"]: cell["spec"] for cell in campaign["cells"]}
-    machine = ("version", "cluster", "node_type")
-    return {match_key(spec) + canonical_json([*map(spec.get, machine)]): cell for cell, spec in specs.items()}
+    """Return the cells by what compare.py matches, and by version: those of another one are other cells."""
+    return {match_key(cell["spec"]) + canonical_json(cell["spec"]["version"]): cell for cell in campaign["cells"]}
 
 
 def connected(keys: dict[Path, Keys]) -> list[list[Path]]:
@@ -117,58 +114,45 @@ def read_trends(keys: dict[Path, Keys]) -> Trends:
                 problems.append(str(error))
         campaigns = [campaign for campaign in campaigns if campaign.first_time_utc]
         times = times_of_cells(campaigns := sorted(campaigns, key=lambda campaign: campaign.first_time_utc))
-        if len(times):  # else cells in common, but none measured twice
+        if times:  # else cells in common, but none measured twice
             found.append(trend_of(campaigns, times, max(len(group) - MOST_CAMPAIGNS, 0)))
     return Trends(found, max(len(groups) - MOST_SERIES, 0), problems)
 
 
 TIME = Column("time_s", "time", shown_as=EACH, interval="interval")
-TIMES = Columns(
-    *(Column(name, type=kind) for name, kind in {"cell": TEXT, **CELL}.items()),
-    *in_file(WHOLE, "place of the campaign, counted from 0", "place"),
-    *(*in_file(WHOLE, "ok launches", "num_launches"), Column("interval", type=TEXT), TIME),
-    *in_file(REAL, "time / time in the first campaign that has the cell", "ratio_to_first"),
-)
 
 
-def times_of_cells(campaigns: list[CampaignResults]) -> pd.DataFrame:
-    """Return the time of each cell that was measured in two or more campaigns (TIMES), those of one cell together.
-
-    `cell` is the id in the latest campaign. Cells of different benchmark versions are different cells.
-    """
-    found: dict[str, list[tuple[int, dict]]] = {}
-    columns, means = primary_columns(*(campaign.measurements for campaign in campaigns)), []
+def times_of_cells(campaigns: list[CampaignResults]) -> dict[str, dict[int, Estimate]]:
+    """Return the time of each cell by the place of its campaign, by key; of cells measured in two or more."""
+    found: dict[str, dict[int, Estimate]] = defaultdict(dict)
+    columns = primary_columns(*(campaign.measurements for campaign in campaigns))
     for place, campaign in enumerate(campaigns):
-        means.append(launch_means(with_primary(campaign.measurements, columns), "primary_s"))
-        for cell in campaign.campaign["cells"]:
-            if cell["id"] in means[place]:
-                key = match_key(cell["spec"]) + canonical_json(cell["spec"]["version"])
-                found.setdefault(key, []).append((place, cell))
-    rows = []
-    for entries in found.values():
-        times = [means[place][cell["id"]] for place, cell in entries]
-        for (place, _), time in zip(entries, times, strict=True):
-            row = {"place": place, "num_launches": time.num, "interval": time.kind}
-            row |= {"ratio_to_first": time.mean / times[0].mean} | interval_values("time", "s", time)
-            rows += [cell_row(entries[-1][1]) | row] if len(entries) > 1 else []
-    return with_hosts(make_table(rows, TIMES), [cell for entries in found.values() for _, cell in entries])
+        means = launch_means(with_primary(campaign.measurements, columns), "primary_s")
+        for key, cell in keys_of(campaign.campaign).items():
+            if cell["id"] in means:
+                found[key][place] = means[cell["id"]]
+    return {key: times for key, times in found.items() if len(times) > 1}
 
 
-def most_moved(times: pd.DataFrame) -> list[str]:
-    """Return the cells by their largest ratio to the first time, up or down, in descending order."""
-    ratio = times["ratio_to_first"].astype(float)
-    size = ratio.where(ratio >= 1, 1 / ratio).groupby(times["cell"], sort=False).max()
-    return list(size.sort_values(ascending=False, kind="stable").index)
+def ratios_to_first(times: dict[int, Estimate]) -> dict[int, float]:
+    first = next(iter(times.values())).mean
+    return {place: time.mean / first for place, time in times.items()}
 
 
-def trend_of(campaigns: list[CampaignResults], times: pd.DataFrame, num_older: int = 0) -> Trend:
+def most_moved(times: dict[str, dict[int, Estimate]]) -> list[str]:
+    """Return the keys by their largest ratio to the first time, up or down, in descending order."""
+    sizes = {key: max(max(r, 1 / r) for r in ratios_to_first(of).values()) for key, of in times.items()}
+    return sorted(times, key=sizes.get, reverse=True)
+
+
+def trend_of(campaigns: list[CampaignResults], times: dict[str, dict[int, Estimate]], num_older: int = 0) -> Trend:
     """Return the trend of campaigns, oldest first. times: of `times_of_cells`."""
     keys = [keys_of(campaign.campaign) for campaign in campaigns]
     return Trend(
         [campaign.folder for campaign in campaigns],
         [campaign.first_time_utc[:10] for campaign in campaigns],
         [None, *(_changes(*pair) for pair in itertools.pairwise(campaigns))],
-        list(_columns(campaigns, times, keys)),
+        list(_key_figures(campaigns, times, keys)),
         [False, *(not a.keys().isdisjoint(b) for a, b in itertools.pairwise(keys))],
         num_older,
     )
@@ -198,41 +182,47 @@ FIGURES = (
 )
 
 
-def _columns(campaigns: list[CampaignResults], times: pd.DataFrame, keys: list[Keys]) -> Iterator[KeyFigure]:
+def _key_figures(
+    campaigns: list[CampaignResults], times: dict[str, dict[int, Estimate]], keys: list[Keys]
+) -> Iterator[KeyFigure]:
     """Yield each key figure that two or more campaigns have for the same cell, then the times that changed most."""
-    cells = times.drop_duplicates("cell")
-    names = {cell: one_line(name, MOST_TEXT) for cell, name in zip(cells["cell"], full_names(cells), strict=True)}
-    name_of = {key: names[cell] for of_campaign in keys for key, cell in of_campaign.items() if cell in names}
+    cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in times}  # the latest
+    names = campaign_names({"cells": list(cells.values()), "skipped": []})
+    name_of = {key: one_line(names[cell["id"]].full, MOST_TEXT) for key, cell in cells.items()}
+    specs = {key: cell["spec"] for key, cell in cells.items()}
     for table, schema, column in FIGURES:
         found: dict[str, dict[int, tuple[float, str]]] = defaultdict(dict)  # key -> place -> number, text
-        sizes = {}
         for place, (campaign, of_campaign) in enumerate(zip(campaigns, keys, strict=True)):
-            key_of = {cell: key for key, cell in of_campaign.items() if key in name_of}
+            key_of = {cell["id"]: key for key, cell in of_campaign.items() if key in times}
             for row in _rows(campaign.folder / "tables" / f"{table}.csv", schema, column):
                 if row.cell in key_of:
                     found[key_of[row.cell]][place] = getattr(row, column.name), _text(column, row)
-                    sizes[key_of[row.cell]] = row.world_size
         # The highest cell of the latest campaign would seem to rise, by selection alone.
         ranks = {
-            key: (max(values), sizes[key], len(values), min(number for number, _ in values.values()), key)
+            key: (
+                *(max(values), specs[key]["nodes"] * specs[key]["gpus_per_node"], len(values)),
+                *(min(number for number, _ in values.values()), key),
+            )
             for key, values in found.items()
             if len(values) > 1
         }
         if ranks:
             key = max(ranks, key=ranks.get)
-            yield KeyFigure(column.heading(times["device"].iloc[0]), name_of[key], found[key])
-    for cell in most_moved(times)[:MOST_MOVED]:
-        rows = times[times["cell"] == cell]
-        texts = [f"{_text(TIME, row)}, ratio to first {ratio_text(row.ratio_to_first)}" for row in rows.itertuples()]
-        values = zip(rows["time_s"], texts, strict=True)
-        yield KeyFigure("Change in time", names[cell], dict(zip(rows["place"], values, strict=True)))
+            yield KeyFigure(column.heading(specs[key]["device"]), name_of[key], found[key])
+    for key in most_moved(times)[:MOST_MOVED]:
+        values = {}
+        for place, ratio in ratios_to_first(times[key]).items():
+            time = times[key][place]
+            row = SimpleNamespace(num_launches=time.num, interval=time.kind, **interval_values("time", "s", time))
+            values[place] = time.mean, f"{_text(TIME, row)}, ratio to first {ratio_text(ratio)}"
+        yield KeyFigure("Change in time", name_of[key], values)
 
 
 def _rows(path: Path, schema: Columns, column: Column) -> Iterator:
     """Yield the rows of a table that have a possible value; none if it is missing, a pipe or damaged."""
     with contextlib.suppress(UserError):
         if path.is_file():
-            names = ("cell", "world_size", "num_launches", *column.names, column.interval)
+            names = ("cell", "num_launches", *column.names, column.interval)
             rows = read_csv(path, {name: schema[name] for name in names})
-            is_known = rows["world_size"].notna() & rows[column.name].between(0, sys.float_info.max)
-            yield from rows[is_known.fillna(False)].itertuples()
+            is_possible = rows[column.name].between(0, sys.float_info.max).fillna(False)
+            yield from rows[is_possible].itertuples()
