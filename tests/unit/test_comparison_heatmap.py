@@ -67,8 +67,8 @@ def test_each_pair_has_one_square_with_its_ratio_color_and_verdict():
     assert sorted(cell for square in squares.values() for cell in square.cells) == sorted(table["cell"])
 
 
-def test_a_diverging_square_has_the_class_of_its_side_and_of_its_step():
-    assert Square("+50", 2.3, "slower", side="above").classes == "slower above l20"
+def test_a_diverging_square_has_the_class_of_its_side():
+    assert Square("+50", 2.3, "slower", side="above").classes == "slower above"
     assert Square("+2", None, "equivalent").classes == "equivalent"
 
 

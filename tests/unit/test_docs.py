@@ -151,9 +151,9 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
 
 def test_the_answers_to_the_ten_questions_are_on_a_page():
-    """Bold words of the table are on a golden page, or in the code of the drawer, the list of cells and a section."""
+    """Bold words of the table are on a golden page, or in the template of the drawer, the list of cells and a section."""
     table = read("docs/reading-the-report.md").partition("## Ten questions")[2].partition("\n## ")[0]
-    sources = [*(ROOT / "tests/golden/pages").glob("*.txt"), ROOT / "workflow/report/report.js"]
+    sources = [*(ROOT / "tests/golden/pages").glob("*.txt"), ROOT / "workflow/report/explore.html.j2"]
     sources += (
         ROOT / "workflow/scripts/regatta" / name
         for name in ("report/cell_numbers.py", "topics/gradient_communication.py")

@@ -164,10 +164,11 @@ def test_many_rows_are_folded_by_subject_with_their_range(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("level", "step"), [(-0.1, "l0"), (0.0, "l0"), (0.5, "l10"), (1.0, "l20"), (1.3, "l20"), (None, "")]
+    ("level", "style"),
+    [(-0.1, "--level: 0%"), (0.0, "--level: 0%"), (0.5, "--level: 50%"), (1.3, "--level: 100%"), (None, "")],
 )
-def test_a_level_beyond_the_scale_has_the_color_of_its_end(level, step):
-    assert Square("x", level).classes == step
+def test_a_level_beyond_the_scale_has_the_color_of_its_end(level, style):
+    assert Square("x", level).style == style
 
 
 def test_hostile_names_stay_text_in_the_matrix(tmp_path):

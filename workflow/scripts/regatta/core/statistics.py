@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES, mean_intervals
+from regatta.core.text import with_ends
 
 PERCENTILES = {"p75_s": 0.75, "p90_s": 0.90, "p95_s": 0.95, "p99_s": 0.99}
 
 Z_95 = 1.96
 MIN_SAMPLES_INTERVAL = 40  # with fewer, autocorrelated samples cannot be distinguished from independent ones
-
-INTERVAL_ENDS = ("", "_low", "_high")  # column suffixes of a number with its range or interval
 
 MIN_SAMPLES_AUTOCORRELATION = 20
 NUM_BLOCKS = 40  # at least; at most 79, or one per sample
@@ -57,8 +56,7 @@ class Estimate:
 
 def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
     """Return the values of the columns of an estimate: step_s, step_low_s, step_high_s."""
-    values = zip(INTERVAL_ENDS, (found.mean, found.low, found.high), strict=True)
-    return {f"{name}{end}_{unit}": value for end, value in values}
+    return dict(zip(with_ends(name, unit), (found.mean, found.low, found.high), strict=True))
 
 
 @dataclass(frozen=True)

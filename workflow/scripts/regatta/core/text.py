@@ -65,6 +65,11 @@ def interval_heading(kinds: Iterable[str | None]) -> str:
     return " or ".join(found) or known["interval"]
 
 
+def with_ends(name: str, unit: str) -> tuple[str, ...]:
+    """Return the names of a number and of the ends of its range or interval: step_s, step_low_s, step_high_s."""
+    return tuple(f"{name}{end}_{unit}" for end in ("", "_low", "_high"))
+
+
 def is_unknown(value: object) -> bool:
     """Return whether a value is None, NaN, or pandas.NA. Planning does not import pandas."""
     if isinstance(value, float):

@@ -13,7 +13,6 @@ from regatta.core import text as texts
 from regatta.core.text import NOT_PLANNED, UNKNOWN, device_words, is_unknown, ratio_text
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
-INTERVAL_ENDS = ("", "_low", "_high")  # in the name of a number with its range or interval
 # Unit at the end of a name -> how people read it. One that ends with another stands before it.
 UNITS = {
     "samples_per_s": "samples/s",
@@ -98,7 +97,7 @@ class Column:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Return its name in the file, followed by those of its ends if it has an interval."""
-        return tuple(f"{self.stem}{end}_{self.unit}" for end in INTERVAL_ENDS) if self.interval else (self.name,)
+        return texts.with_ends(self.stem, self.unit) if self.interval else (self.name,)
 
     @cached_property
     def factor(self) -> float:

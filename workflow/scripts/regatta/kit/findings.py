@@ -7,8 +7,8 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from regatta.core.text import is_unknown, plural, time_scale
-from regatta.kit.columns import INTERVAL_ENDS, Column, decimals_of, fixed
+from regatta.core.text import is_unknown, plural, time_scale, with_ends
+from regatta.kit.columns import Column, decimals_of, fixed
 
 SUMMARY, RESULT = "summary", "result"  # ranks: on the first screen; in the section of its topic
 # Ranks of warnings, worst first. LOW and FAIR invalidate a comparison of their cells and name the confidence that is
@@ -43,9 +43,9 @@ class Value:
 
     def by_name(self, name: str) -> dict[str, float | None]:
         """Return estimate and ends as numbers. name: of the estimate; ends have _low and _high before the unit."""
-        stem, unit = name.removesuffix(f"_{self.column.unit}"), self.column.unit
-        ends = zip(INTERVAL_ENDS, (self.estimate, self.low, self.high), strict=True)
-        return {f"{stem}{end}_{unit}": number for end, number in ends}
+        unit = self.column.unit
+        names = with_ends(name.removesuffix(f"_{unit}"), unit)
+        return dict(zip(names, (self.estimate, self.low, self.high), strict=True))
 
     def __format__(self, form: str) -> str:
         """Return `37 % (range 32–39 %, 2 launches)`, `87 % (95 % CI 85–89 %)` or `37 % (1 launch)`.

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from regatta.core.names import CellName
 from regatta.core.text import natural, shape
 
-NUM_LEVELS = 20  # steps of the color scale; style.css has a class for each
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
 
@@ -31,9 +30,12 @@ class Square:
 
     @property
     def classes(self) -> str:
-        """Return the CSS classes; a level beyond the scale has the color of its end."""
-        step = "" if self.level is None else f"l{round(NUM_LEVELS * min(max(self.level, 0.0), 1.0))}"
-        return " ".join(filter(None, (self.state, self.side, step)))
+        return " ".join(filter(None, (self.state, self.side)))
+
+    @property
+    def style(self) -> str:
+        """Return its place on the color scale; a level beyond the scale has the color of its end."""
+        return "" if self.level is None else f"--level: {min(max(self.level, 0.0), 1.0):.0%}"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from regatta.core.benchmarks import all_axes, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
 from regatta.core.text import shape
-from regatta.kit.columns import CELL_ID, FLAG, INTERVAL_ENDS, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.kit.columns import CELL_ID, FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.launch_files import write_text
 from regatta.store.records import MEMORY_BYTES, RANK_BYTES, one_line
 
@@ -230,11 +230,6 @@ def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
     kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
     kinds |= {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
     return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
-
-
-def interval_columns(name: str, unit: str) -> dict[str, str]:
-    """Return the columns of a number with its range or interval: step_s, step_low_s, step_high_s."""
-    return {f"{name}{end}_{unit}": REAL for end in INTERVAL_ENDS}
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:

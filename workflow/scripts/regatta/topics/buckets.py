@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.text import interval_heading, is_unknown, natural, percent, plural, ranks_word, shape
+from regatta.core.text import interval_heading, is_unknown, natural, percent, plural, ranks_word, shape, with_ends
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, SHAPE_COLUMNS, interval_columns, make_table
+from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows, unreliable
 from regatta.topics.fits.collectives import LIBRARY
@@ -146,7 +146,7 @@ def _from_all_reduces(models: list[dict]) -> Costs | str:
         return f"no all_reduce model ({model['refusal']})"
     if model["latency_a_s"] is None or model["bandwidth_b_gb_per_s"] is None:
         return f"the all_reduce model is incomplete ({model['left_out']})"
-    names = zip(interval_columns("bandwidth_b", "gb_per_s"), interval_columns("latency_a", "s"), strict=True)
+    names = zip(with_ends("bandwidth_b", "gb_per_s"), with_ends("latency_a", "s"), strict=True)
     return [(model[bandwidth] * BYTES_PER_GB, model[call]) for bandwidth, call in names]
 
 
