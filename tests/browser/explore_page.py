@@ -48,7 +48,7 @@ def choose(browser, facet: str, name: str) -> None:
     browser.evaluate(f"""(() => {{
       const select = document.querySelector('#filters select[name="{facet}"]');
       select.value = [...select.options].find(option => option.text.includes({name!r})).value;
-      select.dispatchEvent(new Event('change'));
+      select.dispatchEvent(new Event('input', {{bubbles: true}}));
     }})()""")
 
 

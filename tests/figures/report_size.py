@@ -43,7 +43,7 @@ READY = """new Promise(done => {
 FILTER = """(() => {
   const box = document.getElementById('filter-search'), start = performance.now();
   box.value = '25';
-  box.dispatchEvent(new Event('input'));
+  box.dispatchEvent(new Event('input', {bubbles: true}));
   document.body.getBoundingClientRect();
   return performance.now() - start;
 })()"""

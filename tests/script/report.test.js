@@ -23,16 +23,12 @@ const block = () => ({
     status: [0, 0, 1],
     model: [0, 1, 0],
     num_ok: [3, 2, 0],
-    num_planned: [3, 3, 0],
-    first_launch: [0, 3, 6],
     step_ms: [12.3456, 1234.56, null],
     invalid: [null, 0, null],
-    reason: [null, null, 2],
+    search: [3, 4, 2],
   },
   texts: { num_ok: ["3/3", "2/3", "–"], step_ms: ["12.3", "1,230", null] },
-  launches: { cause: [null, null, null, null, 1, null], file: [0, 0, 0, 1, 1, 1] },
-  files: { hosts: ["node001, node002", "node003"] },
-  words: ["Variation", "NCCL error: unhandled", "needs 2 ranks"],
+  words: ["Variation", "", "needs 2 ranks", "node001, node002", "NCCL error: unhandled node003"],
 });
 
 test("a fragment is a section, a view, or both", () => {
@@ -128,8 +124,4 @@ test("a column reads as in the table", () => {
   const text = (index, cell) => report.columnText(block(), block().columns[index], cell);
   assert.deepEqual([0, 1, 2, 3, 4].map((index) => text(index, 0)), ["ResNet-18 · 1×2", "✓ ok", "ResNet-18", "3/3", "12.3"]);
   assert.deepEqual([3, 4].map((index) => text(index, 2)), ["–", "n/a"]);
-});
-
-test("launches of a cell follow those of the cell before it", () => {
-  assert.deepEqual([0, 1, 2].map((cell) => report.launchesOf(block(), cell)), [[0, 1, 2], [3, 4, 5], []]);
 });

@@ -53,21 +53,9 @@ function matching(block, view) {
   return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
 }
 
-/** Return the launches of a cell. */
-function launchesOf({ cells }, cell) {
-  return Array.from({ length: cells.num_planned[cell] }, (_, index) => cells.first_launch[cell] + index);
-}
-
 /** Return the searchable text of cells: name, id, causes and hosts. */
-function searchTexts(block) {
-  const { cells, launches, files, words } = block;
-  return cells.id.map((id, cell) => {
-    const found = new Set([cells.name[cell], id, words[cells.reason[cell]]]);
-    for (const launch of launchesOf(block, cell)) {
-      found.add(words[launches.cause[launch]]).add(files.hosts[launches.file[launch]]);
-    }
-    return [...found].join(" ").toLowerCase();
-  });
+function searchTexts({ cells, words }) {
+  return cells.id.map((id, cell) => [id, cells.name[cell], words[cells.search[cell]]].join(" ").toLowerCase());
 }
 
 /** Return cells sorted by a column; unknown values come last in both directions. The sort is stable. */
@@ -137,7 +125,7 @@ function enhance(block) {
   const drawer = byId("drawer");
   const marks = [];
   const groups = new Map();
-  const selects = {};
+  const selects = [...byId("filters").querySelectorAll("select")];
   const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
   let fragment = parseFragment(location.hash);
   let view = readView(block, fragment.values);
@@ -146,23 +134,11 @@ function enhance(block) {
   let opener = null;
 
   const setUpFilters = () => {
-    for (const { key, help } of block.columns.filter(({ key }) => block.facets[key]?.values.length > 1)) {
-      const { label, values } = block.facets[key];
-      const options = ["All", ...values].map((text, place) => make("option", { value: place ? place - 1 : "" }, text));
-      const select = (selects[key] = make("select", { name: key }, options));
-      select.addEventListener("change", () => {
-        if (select.value === "") delete view.filters[key];
-        else view.filters[key] = Number(select.value);
-        update();
-      });
-      const box = make("label", { title: help }, label, select);
-      if (block.facets[key].is_first) byId("filter-more").before(box);
-      else byId("filter-rest").append(box);
-    }
-    byId("filter-more").hidden = !byId("filter-rest").children.length;
-    byId("filter-more").open = Object.keys(view.filters).some((key) => !block.facets[key].is_first);
-    byId("filter-search").addEventListener("input", (event) => {
-      view.query = event.target.value;
+    byId("filter-more").open = selects.some((select) => select.closest("#filter-rest") && select.name in view.filters);
+    byId("filters").addEventListener("input", ({ target }) => {
+      if (target.type === "search") view.query = target.value;
+      else if (target.value === "") delete view.filters[target.name];
+      else view.filters[target.name] = Number(target.value);
       update();
     });
     byId("filter-reset").addEventListener("click", () => {
@@ -200,7 +176,7 @@ function enhance(block) {
     const num = isOn.filter(Boolean).length;
     byId("filter-count").textContent = counted(num, isOn.length) + (num ? "" : ": no cell matches");
     byId("filter-ignored").textContent = view.ignored.length ? `Ignored in the address: ${view.ignored.join(", ")}` : "";
-    for (const [key, select] of Object.entries(selects)) select.value = view.filters[key] ?? "";
+    for (const select of selects) select.value = view.filters[select.name] ?? "";
     byId("filter-search").value = view.query;
     const isFiltered = Object.keys(view.filters).length > 0 || view.query !== "";
     byId("filter-scope").hidden = !isFiltered;
@@ -253,14 +229,10 @@ function enhance(block) {
   };
 
   const setUpTable = () => {
-    for (const { key, label } of block.columns.filter(({ key }) => key !== "name")) {
-      const box = make("input", { type: "checkbox", checked: shown.has(key) });
-      box.addEventListener("change", () => {
-        shown[box.checked ? "add" : "delete"](key);
-        fillTable();
-      });
-      byId("cells-columns-list").append(make("label", {}, box, " ", label));
-    }
+    byId("cells-columns-list").addEventListener("change", ({ target }) => {
+      shown[target.checked ? "add" : "delete"](target.name);
+      fillTable();
+    });
     byId("cells-more").addEventListener("click", () => {
       const next = numRows;
       numRows += 100;
@@ -406,7 +378,7 @@ function markSection() {
 function cellDetails(block, cell, open) {
   const { cells, columns, comparisons, facets, files, launches, texts, words } = block;
   const body = byId("cell-details").content.cloneNode(true);
-  const all = launchesOf(block, cell);
+  const all = Array.from({ length: cells.num_planned[cell] }, (_, index) => cells.first_launch[cell] + index);
   const fill = (name, selector, ...children) => {
     const part = body.getElementById(`drawer-${name}`);
     const found = children.flat().filter((child) => child != null);
@@ -441,7 +413,7 @@ function cellDetails(block, cell, open) {
     return make(
       "li", {}, `launch ${launches.launch[launch]}: ${words[launches.status[launch]]}`,
       make("p", { class: "cause" }, words[launches.cause[launch]]),
-      others && make("p", {}, `Hosts: ${files.hosts[launches.file[launch]]}. ${others}`),
+      others && make("p", {}, others),
       log && make("p", { class: "trace" }, "log: ", make("a", { href: address(log) }, log)),
     );
   };
@@ -500,5 +472,5 @@ function address(path) {
 if (typeof module === "undefined") {
   if (byId("data-block") && typeof DecompressionStream !== "undefined") readBlock().then(enhance);
 } else {
-  module.exports = { columnText, csv, formatFragment, launchesOf, matching, parseFragment, readView, sorted, viewValues };
+  module.exports = { columnText, csv, formatFragment, matching, parseFragment, readView, sorted, viewValues };
 }

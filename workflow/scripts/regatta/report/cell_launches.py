@@ -17,7 +17,7 @@ TIMES = {"window": "pipelined"} | {
     name: name for name in ("min", "p50", "p75", "p90", "p95", "p99", "max")
 }  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
-OF_CELL = ("status", "time_unit", "axis", "first_launch", "num_planned", "num_ok", "row", "reason")
+OF_CELL = ("status", "time_unit", "axis", "first_launch", "num_planned", "num_ok", "row", "reason", "search")
 TEXTS = ("launch", "status", "cause", "file", "line", "log", "others", "strip")  # of a launch, besides its times
 
 
@@ -60,15 +60,17 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
         cell |= {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
         cell |= {"num_planned": len(planned), "num_ok": statuses.count("ok")}
         cell["row"] = rows[0][0] + 2 if rows else None  # line 1 of the file has the headings
-        cells.append(
-            cell | {"reason": next((words.index(row.cause) for _, row in rows if is_unknown(row.repeat)), None)}
-        )
+        cell["reason"] = next((words.index(row.cause) for _, row in rows if is_unknown(row.repeat)), None)
+        searched = [text for _, row in rows for text in (row.cause, hosts.get(row.launch)) if not is_unknown(text)]
+        cell["search"] = words.index(" ".join(dict.fromkeys(searched)))
+        cells.append(cell)
         for (place, row), of_launch, strip in zip(planned, seconds, strips, strict=True):
             launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
             launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
             launch["line"] = None if is_unknown(row.line) else int(row.line)
             launch["log"] = None if row.shown == "ok" else words.index(logs.get(row.launch))
-            launch["others"] = words.index(others[place].text) if place in others else None
+            text = f"Hosts: {hosts[row.launch]}. {others[place].text}" if place in others else None
+            launch["others"] = words.index(text)
             launch["strip"] = strip
             found.append(launch | {name: _time(time, factor) for name, time in of_launch.items()})
     columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
