@@ -302,7 +302,7 @@ def test_cells_with_several_allocations_are_judged_by_their_variation():
     campaign, rows = results_of([(CELL, [1.10 * time for time in TIMES])])
     old, old_rows = results_of([(CELL, TIMES)], name="old")
     gate = judge(campaign, named(rows, "abc"), (old, named(old_rows, "def")), 0.05, 0.08)
-    assert [cell.pair.is_by_allocation for cell in gate.compared] == [True]
+    assert [cell.compared.margin_ratio for cell in gate.compared] == [0.05]
     assert len(gate.with_verdict("slower")) == 1
     assert (gate.values["num_excluded"], len(gate.values["margins"])) == (0, 1)
 
@@ -326,7 +326,7 @@ def test_screened_cells_must_exceed_what_allocations_have_shown():
 def test_a_baseline_without_launches_is_one_allocation():
     old, rows = results_of([(CELL, TIMES)], name="old")
     gate = judge(*results_of([(CELL, TIMES)]), (old, rows.assign(launch=None)), 0.05, 0.08)
-    assert [cell.pair.is_by_allocation for cell in gate.compared] == [False]
+    assert [cell.compared.margin_ratio > 0.05 for cell in gate.compared] == [True]
 
 
 def test_the_default_variation_is_that_of_the_schema():

@@ -47,11 +47,11 @@ def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():
     before = [1.000 + 0.002 * i for i in range(10)]
     gate = gate_of([(CELL, [1.055 * value for value in before])], [(CELL, before)])
     (cell,) = gate.with_verdict("inconclusive")
-    assert 1 < cell.comparison.ratio.low < 1.05 < cell.comparison.ratio.high
+    assert 1 < cell.compared.time_low_ratio < 1.05 < cell.compared.time_high_ratio
     line = next(line for line in text_of(gate).splitlines() if "not settled: 1 cell" in line)
     by = re.search(r"(\S+)–(\S+) % slower; may or may not exceed", line)
     assert [float(end) for end in by.groups()] == [
-        pytest.approx(100 * (end - 1), abs=0.05) for end in (cell.comparison.ratio.low, cell.comparison.ratio.high)
+        pytest.approx(100 * (end - 1), abs=0.05) for end in (cell.compared.time_low_ratio, cell.compared.time_high_ratio)
     ]
     assert "inconclusive" not in line
     assert "inconclusive" not in junit(gate)

@@ -60,8 +60,8 @@ KINDS = (
 class JudgedCell:
     """One cell. skipped: why it is not measured. failures: a dict of FAILURE for each repeat that is not ok.
 
-    pair, comparison: the launches of the baseline campaign and this one, and the verdict. Without p, as one side has
-    too few launches for a test, the cell is screened. margin: the ratio beyond which it is slower or faster.
+    compared: how it compares with the baseline campaign, with the columns of comparisons.csv. Without p, as one side
+    has too few launches for a test, the cell is screened. margin_ratio: beyond which it is slower or faster.
     """
 
     id: str
@@ -70,13 +70,7 @@ class JudgedCell:
     elapsed_s: float | None = None
     skipped: str | None = None
     failures: tuple[dict, ...] = ()
-    pair: Compared | None = None
-    comparison: Verdict | None = None
-    margin: float = 0.0
-
-    @property
-    def verdict(self) -> str | None:
-        return self.comparison.word if self.comparison else None
+    compared: SimpleNamespace | None = None
 
 
 @dataclass(frozen=True)
@@ -106,17 +100,17 @@ class Gate:
     @cached_property
     def compared(self) -> list[JudgedCell]:
         """Return the compared cells, the largest slowdown first."""
-        found = [cell for cell in self.cells if cell.comparison]
-        return sorted(found, key=lambda cell: -cell.comparison.ratio.mean)
+        return sorted((cell for cell in self.cells if cell.compared), key=lambda cell: -cell.compared.time_ratio)
 
     def with_verdict(self, verdict: str) -> list[JudgedCell]:
-        return [cell for cell in self.compared if cell.verdict == verdict]
+        return [cell for cell in self.compared if cell.compared.verdict == verdict]
 
     @property
     def values(self) -> dict[str, object]:
         """Return what the kinds of the gate's text name."""
-        excluded, open_cells = [c for c in self.compared if c.margin > self.margin], self.with_verdict("inconclusive")
-        screened = [cell.pair for cell in self.compared if cell.comparison.p_adjusted is None]
+        rows, open_cells = [cell.compared for cell in self.compared], self.with_verdict("inconclusive")
+        excluded = [row for row in rows if row.margin_ratio > self.margin]
+        screened = [row for row in rows if row.p_adjusted is None]
         margins = [f"margin {percent(self.margin)} %"]
         margins += [f"allocations {percent(self.allocation_variation)} %"] if excluded else []
         return {
@@ -125,13 +119,13 @@ class Gate:
             "num_not_ok": len(self.not_ok),
             "num_ok": sum(cell.skipped is None for cell in self.cells),
             "num_slower": len(self.with_verdict("slower")),
-            "num_compared": len(self.compared),
+            "num_compared": len(rows),
             "baseline": self.baseline_campaign,
             "margins": margins,
             "num_open": len(open_cells),
-            "largest": f"{open_cells[0].id}: {_verdict(open_cells[0])}" if open_cells else "",
+            "largest": f"{open_cells[0].id}: {_verdict_text(open_cells[0])}" if open_cells else "",
             "num_excluded": len(excluded),
-            "limit": percent(excluded[0].margin) if excluded else "",
+            "limit": percent(excluded[0].margin_ratio) if excluded else "",
             "num_screened": len(screened),
             "most_by_chance": three(by_chance(screened)),
         }
@@ -151,15 +145,15 @@ def judge(
     """
     pairs, notes = _pairs(campaign, measurements, before) if before else ({}, [])
     verdicts = compare_all(list(pairs.values()), margin, allocation_variation)
-    wide = margin + (1 + margin) * allocation_variation
-    compared = {
-        cell: (pair, verdict, margin if pair.is_by_allocation else wide)
-        for (cell, pair), verdict in zip(pairs.items(), verdicts, strict=True)
-    }
+    compared = {}
+    for (cell, pair), verdict in zip(pairs.items(), verdicts, strict=True):
+        wide = margin if pair.is_by_allocation else margin + (1 + margin) * allocation_variation
+        nums = {"num_launches": len(pair.test), "num_reference_launches": len(pair.base)}
+        compared[cell] = SimpleNamespace(margin_ratio=wide, **nums, **verdict_values(verdict))
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     repeats = campaign["repeats"]
     cells = [
-        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), *compared.get(cell["id"], ()))
+        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), compared.get(cell["id"]))
         for cell in campaign["cells"]
     ]
     cells += [JudgedCell(cell["id"], cell["spec"], 0, skipped=cell["reason"]) for cell in campaign["skipped"]]
@@ -183,13 +177,14 @@ def compare_all(pairs: list[Compared], margin: float, allocation_variation: floa
     return [verdict if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair, verdict in both]
 
 
-def by_chance(screened: list[Compared]) -> float:
-    """Return how many of the screened cells at most should be called slower by chance.
+def by_chance(screened: list[SimpleNamespace]) -> float:
+    """Return how many of the screened rows at most should be called slower by chance.
 
     If n launches and m before come from one distribution, all n are the slowest in one of C(n + m, n) orders. This is
     the worst case, where the margin is negligible against between-launch variation.
     """
-    return sum(1 / math.comb(len(pair.test + pair.base), len(pair.test)) for pair in screened)
+    nums = ((row.num_launches, row.num_reference_launches) for row in screened)
+    return sum(1 / math.comb(now + before, now) for now, before in nums)
 
 
 def _screened(pair: Compared, limit: float) -> Verdict:
@@ -210,14 +205,14 @@ def _pairs(campaign: dict, measurements: pd.DataFrame, before: tuple) -> tuple[d
     return {cell["id"]: sides for _, cell, sides in pairs}, notes
 
 
-def _judged(cell: dict, rows: list[dict], repeats: int, *compared: object) -> JudgedCell:
+def _judged(cell: dict, rows: list[dict], repeats: int, compared: SimpleNamespace | None) -> JudgedCell:
     failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
     failures.sort(key=lambda failure: failure["repeat"])
     elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
     total_s = sum(elapsed_s) if elapsed_s else None
-    return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), *compared)
+    return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), compared)
 
 
 # A short text for the terminal, and a JUnit file for systems that show test results.
@@ -233,8 +228,8 @@ def gate_text(gate: Gate, results: Path) -> str:
     lines = []
     for word, cells in (
         ("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok]),
-        ("slower", [f"{cell.id}: {_verdict(cell)}" for cell in gate.with_verdict("slower")]),
-        ("faster", [f"{cell.id}: {_verdict(cell)}" for cell in gate.with_verdict("faster")[::-1]]),
+        ("slower", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.with_verdict("slower")]),
+        ("faster", [f"{cell.id}: {_verdict_text(cell)}" for cell in gate.with_verdict("faster")[::-1]]),
     ):
         lines += cells[:SHOWN] + ([f"... and {len(cells) - SHOWN} more {word}"] if len(cells) > SHOWN else [])
     lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in kinds]
@@ -244,10 +239,8 @@ def gate_text(gate: Gate, results: Path) -> str:
     )
 
 
-def _verdict(cell: JudgedCell) -> str:
-    nums = {"num_launches": len(cell.pair.test), "num_reference_launches": len(cell.pair.base)}
-    row = SimpleNamespace(margin_ratio=cell.margin, **nums, **verdict_values(cell.comparison))
-    return row_text(row) + (", screened" if row.p_adjusted is None else "")
+def _verdict_text(cell: JudgedCell) -> str:
+    return row_text(cell.compared) + (", screened" if cell.compared.p_adjusted is None else "")
 
 
 def _cause(cell: JudgedCell) -> str:
@@ -286,11 +279,11 @@ def _add_testcase(suite: ET.Element, cell: JudgedCell) -> None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:
         ET.SubElement(case, "skipped", message=cell.skipped)
-    compared = _verdict(cell) if cell.comparison else ""
+    compared = _verdict_text(cell) if cell.compared else ""
     if cell.failures:
         details = "\n".join([*map(_failure, cell.failures), compared]).strip()
         ET.SubElement(case, "failure", type="not ok", message=_cause(cell)).text = details
-    elif cell.verdict == "slower":
+    elif compared and cell.compared.verdict == "slower":
         ET.SubElement(case, "failure", type="regression", message=compared).text = compared
     elif compared:
         ET.SubElement(case, "system-out").text = compared
