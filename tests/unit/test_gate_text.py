@@ -51,7 +51,8 @@ def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():
     line = next(line for line in text_of(gate).splitlines() if "not settled: 1 cell" in line)
     by = re.search(r"(\S+)–(\S+) % slower; may or may not exceed", line)
     assert [float(end) for end in by.groups()] == [
-        pytest.approx(100 * (end - 1), abs=0.05) for end in (cell.compared.time_low_ratio, cell.compared.time_high_ratio)
+        pytest.approx(100 * (end - 1), abs=0.05)
+        for end in (cell.compared.time_low_ratio, cell.compared.time_high_ratio)
     ]
     assert "inconclusive" not in line
     assert "inconclusive" not in junit(gate)
