@@ -143,11 +143,7 @@ def test_calls_under_way_are_bounded_by_their_memory(size, backend, algorithm, n
             2,
             "algorithm = 'bcube': expected one of torch, ring, butterfly, ",
         ),
-        (
-            make_parameters("broadcast", algorithm="ring"),
-            2,
-            "algorithm = ring has no effect with operation broadcast.",
-        ),
+        (make_parameters("broadcast", algorithm="ring"), 2, "algorithm = ring has no effect with operation broadcast."),
         (make_parameters("barrier", 8), 2, "message_bytes and dtype have no effect with operation barrier."),
         *(
             (make_parameters(name), 1, "needs at least 2 ranks, but there is 1")

@@ -19,13 +19,7 @@ import pytest
 from regatta.launchers import LAUNCHERS
 from regatta.launchers.base import Launcher
 from regatta.run import causes
-from regatta.run.causes import (
-    Cause,
-    blame_network,
-    read_log_tail,
-    read_rank_errors,
-    signal_name,
-)
+from regatta.run.causes import Cause, blame_network, read_log_tail, read_rank_errors, signal_name
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 RAISED = {

@@ -326,10 +326,7 @@ def test_a_folder_with_a_folder_regatta_of_something_else_is_left_alone(checkout
     (folder / ".regatta").mkdir(parents=True)
     (folder / "one").touch()
     where = f"VENV={name}"
-    for target, said in (
-        ("env-driver", "its origin is unknown"),
-        ("clean-env", "was not created by Regatta"),
-    ):
+    for target, said in (("env-driver", "its origin is unknown"), ("clean-env", "was not created by Regatta")):
         done = checkout.make(target, where)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert files(folder) == {".regatta", "one"}

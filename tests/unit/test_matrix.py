@@ -310,11 +310,7 @@ SKIPPED = [
         {},
         "torch's SyncBatchNorm needs device cuda; this campaign's device is cpu",
     ),
-    (
-        collectives(4096, exclude=[{"when": {"world_size": 2}, "reason": "one\n  two"}]),
-        {},
-        "excluded: one two",
-    ),
+    (collectives(4096, exclude=[{"when": {"world_size": 2}, "reason": "one\n  two"}]), {}, "excluded: one two"),
 ]
 
 
