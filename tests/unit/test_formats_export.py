@@ -218,22 +218,12 @@ def test_a_condition_leaves_the_cells_that_have_the_value_or_none(laptop):
 
 
 def test_each_form_by_command_line(laptop, tmp_path):
-    done = run_script(
-        "export_results.py", laptop, "--format", "suite-json", "--out", "s_{world_size}.json", cwd=tmp_path
-    )
+    words = "--format suite-json --out s_{world_size}.json".split()
+    done = run_script("export_results.py", laptop, *words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "s_1.json\ns_2.json\n"), done.stderr
     assert json.loads((tmp_path / "s_2.json").read_text())["world_size"] == 2
-    done = run_script(
-        "export_results.py",
-        laptop,
-        "--format",
-        "pytorch-json",
-        "--out",
-        "p.json",
-        "--where",
-        "bucket_cap_mb=1",
-        cwd=tmp_path,
-    )
+    words = "--format pytorch-json --out p.json --where bucket_cap_mb=1".split()
+    done = run_script("export_results.py", laptop, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "p.json").read_text())["bucket_size"] == 1
     done = run_script("export_results.py", laptop, "--format", "csv", "--out", "t.csv", cwd=tmp_path)

@@ -152,20 +152,7 @@ def test_an_installation_leaves_the_state_of_a_complete_environment(installed, m
 def test_make_alone_lists_the_targets(checkout):
     done = checkout.make()
     assert done.returncode == 0
-    for target in (
-        "campaign",
-        "plan",
-        "gate",
-        "report",
-        "watch",
-        "index",
-        "test",
-        "lint",
-        "format",
-        "bench",
-        "env-driver",
-        "clean-env",
-    ):
+    for target in "campaign plan gate report watch index test lint format bench env-driver clean-env".split():
         assert f"  {target} " in done.stdout
     assert not checkout.venv.exists()
 
