@@ -150,16 +150,6 @@ def test_a_launch_file_taken_away_by_hand_is_planned_again_in_a_new_generation(t
     assert made.batches[0].id != batch.id
 
 
-def test_a_corrupt_manifest_is_noted_and_costs_nothing(tmp_path, play, wording):
-    [batch] = play(collectives(4)).batches
-    (tmp_path / "results" / "small" / "batches" / batch.id / "manifest.json").write_text('{"launches": [')
-    made = plan(tmp_path, collectives(4))
-    assert reasons(made) == {4: ("done", "3 ok", ())}
-    [note] = plan_json(made)["notes"]
-    wording(re.sub(r"\(.*\)", "(reason)", note))
-    assert f"note: {note}" in plan_text(made)
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"cells": 3}', '{"cells": [{}]}', "\x00"])
 def test_a_corrupt_frozen_campaign_only_costs_the_word_changed(tmp_path, content):
     (tmp_path / "results" / "small").mkdir(parents=True)

@@ -109,18 +109,6 @@ def test_an_image_and_a_wrapper_keep_their_cells_wherever_they_lie(folder):
     assert ids(folder, {"image": "moved.sif", "wrapper": "moved.sh"}) == before
 
 
-def test_another_image_under_the_same_path_makes_other_cells(folder):
-    before = ids(folder)
-    fake_sif(folder / "a.sif", 2)
-    assert set(ids(folder)).isdisjoint(before)
-
-
-def test_an_edit_of_the_wrapper_makes_other_cells(folder):
-    before = ids(folder)
-    program(folder / "wrapper.sh", 'export FI_CXI_RX_MATCH_MODE=hybrid; exec "$@"\n')
-    assert set(ids(folder)).isdisjoint(before)
-
-
 @pytest.mark.parametrize(
     "changes",
     [
