@@ -198,13 +198,6 @@ def test_threads_that_are_no_number_are_refused_and_no_rank_waits(run_ranks, wor
     wording(line)
 
 
-def test_only_one_rank_says_what_is_wrong(run_ranks, wording):
-    done = run_ranks(2, BENCH / "train_step.py", "--strategy", "none")
-    assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if line.startswith("train_step.py: error:")]
-    wording(said)
-
-
 @pytest.mark.parametrize("words", [["--strategy", "none"], ["--no-such-option"]])
 def test_a_slow_first_rank_says_what_is_wrong_too(run_ranks, tmp_path, words):
     """Launchers kill all ranks when one fails, so the silent ones must not be first."""

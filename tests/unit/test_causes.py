@@ -222,42 +222,18 @@ def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause(wording
 # ---- Launches by srun
 
 
-OF_SRUN = {
+EMPTY = "last line of the log: (empty)"
+NO_TORCH = "last line of the log: ModuleNotFoundError: No module named torch"
+LEFT = "rank 0 ended without an error while others were running; srun then killed the others (--wait)"
+UNREACHABLE = "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure"
+OF_SRUN = {  # one log of each kind; test_srun_log.py reads all
     "killed": Cause("failed", None, "rank 2 on n2 was killed by SIGKILL"),
-    "segmentation_fault": Cause("failed", None, "rank 1 on n1 was killed by SIGSEGV"),
-    "segmentation_fault_in_image": Cause("failed", None, "rank 2 on n2 was killed by SIGSEGV"),
-    "aborted": Cause("failed", None, "rank 3 on n2 was killed by SIGABRT"),
-    "exit_code": Cause("failed", "launch", "rank 2 on n2: Exited with exit code 3; last line of the log: (empty)"),
-    "import_error": Cause(
-        "failed",
-        "launch",
-        "rank 0 on n1: Exited with exit code 1; last line of the log: ModuleNotFoundError: No module named torch",
-    ),
-    "no_python_in_image": Cause(
-        "failed",
-        "launch",
-        "rank 2 on n2: Exited with exit code 127; last line of the log: /.singularity.d/runscript: 2: exec: python3: not found",
-    ),
-    "one_left_early": Cause(
-        "failed", None, "rank 0 ended without an error while others were running; srun then killed the others (--wait)"
-    ),
-    "time_limit": Cause(
-        "failed", "launch", "rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
-    ),
-    "24.11/exit_code": Cause(
-        "failed", "launch", "rank 2 on n2: Exited with exit code 3; last line of the log: (empty)"
-    ),
-    "24.11/cancelled": Cause("failed", "launch", "rank 2 on n2: canceled by Slurm; last line of the log: up 2"),
-    "24.11/time_limit": Cause(
-        "failed", "launch", "rank 0 on n1: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
-    ),
+    "exit_code": Cause("failed", "launch", f"rank 2 on n2: Exited with exit code 3; {EMPTY}"),
+    "import_error": Cause("failed", "launch", f"rank 0 on n1: Exited with exit code 1; {NO_TORCH}"),
+    "one_left_early": Cause("failed", None, LEFT),
+    "time_limit": Cause("failed", "launch", f"rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; {EMPTY}"),
     "node_failure": Cause("node_failure", None, "srun: error: Node failure on n2"),
-    "node_failure_of_the_job": Cause("node_failure", None, "srun: error: Node failure on n2"),
-    "node_unreachable": Cause(
-        "node_failure",
-        None,
-        "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure",
-    ),
+    "node_unreachable": Cause("node_failure", None, UNREACHABLE),
 }
 
 
