@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import re
 
 import pandas as pd
@@ -277,6 +278,25 @@ def test_one_file_that_is_cut_off_keeps_all_others_out(tmp_path, wording):
     with pytest.raises(UserError):
         run_import(tmp_path / "c", "nccl-13-columns.txt", cut)
     assert content_of(tmp_path / "c") == before
+
+
+def test_a_disk_that_fills_up_leaves_no_launch_file_behind(tmp_path, monkeypatch):
+    from regatta.formats import importer as store_import
+
+    tried = []
+
+    def write_text(path, text):
+        tried.append(path)  # before anything else: several are written at the same time
+        if len(tried) > 3:
+            raise OSError(28, "No space left on device", str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    monkeypatch.setattr(store_import, "write_text", write_text)
+    with pytest.raises(OSError, match="No space"):
+        run_import(tmp_path / "c", "ddp-2x8-v100.txt")
+    assert len(tried) > 3
+    assert sorted(os.listdir(tmp_path)) == [".c.import.lock"]
 
 
 @pytest.mark.parametrize(
