@@ -123,13 +123,6 @@ def test_a_retry_with_nothing_bad_plans_nothing(tmp_path, play, wording):
     wording(nothing_to_retry(made))
 
 
-def test_what_a_retry_measured_counts(tmp_path, play):
-    play(collectives(4), {(4, 1): "failed"})
-    play(collectives(4), is_retry=True)
-    assert reasons(plan(tmp_path, collectives(4))) == {4: ("done", "3 ok", ())}
-    assert plan(tmp_path, collectives(4), is_retry=True).batches == []
-
-
 def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_reason_is_given(tmp_path, play, wording):
     dead = "node_failure"
     play(collectives(4, 8), {(4, 0): dead, (4, 1): dead, (4, 2): dead, (8, 0): dead})

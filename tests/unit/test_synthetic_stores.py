@@ -24,12 +24,9 @@ from synthetic import (
     train_cell,
     write_lines,
 )
-from synthetic_sweep import sweep_campaign
 
 from regatta.core import moderation
-from regatta.core.best_settings import best_settings
 from regatta.core.verdicts import Compared, judge_all, noise_floor
-from regatta.store.frozen_files import read_frozen
 
 MARGIN = 0.05
 DIGITS = 1e-8  # relative: tables have nine digits
@@ -214,67 +211,6 @@ def run_script(monkeypatch, name, *options):
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(path, run_name="__main__")
     return ended.value.code
-
-
-@pytest.mark.parametrize(("seed", "repeats"), [(1, 2), (2, 3), (3, 5), (4, 6)])
-def test_settings(tmp_path, seed, repeats):
-    sizes = (1, 25, 100)
-    cells = {(model, size): train_cell(model, 1, 2, bucket=size) for model in MODELS for size in sizes}
-    store = Store(tmp_path / "c", make_campaign(list(cells.values()), repeats=repeats))
-    noise, levels = lognormal(seed, len(MODELS), len(sizes), repeats), lognormal(seed + 100, repeats)
-    costs = np.array([0, 0.03, 0.2])
-    for repeat in range(repeats):
-        times = {
-            cells[model, size]["id"]: 0.1 * (i + 1) * (1 + costs[j]) * levels[repeat] * noise[i, j, repeat]
-            for i, model in enumerate(MODELS)
-            for j, size in enumerate(sizes)
-        }
-        store.launch(batch_of(0), repeat, times)
-    rows = store.table("settings").set_index("cell")
-    logs = np.log([[[store.times[cells[m, s]["id"]][r] for r in range(repeats)] for s in sizes] for m in MODELS])
-    best = best_settings(logs, np.full(len(MODELS), "train_step"))
-    adjusted = moderation.adjust_for_number(best.p_value)
-    for i, model in enumerate(MODELS):
-        for j, size in enumerate(sizes):
-            row = rows.loc[cells[model, size]["id"]]
-            wanted = [np.expm1(part[i, j]) for part in (best.cost, best.low, best.high)]
-            assert [row.cost_ratio, row.cost_low_ratio, row.cost_high_ratio] == pytest.approx(wanted, rel=DIGITS)
-            assert (row.may_be_best, row.num_settings) == (best.may_be_best[i, j], len(sizes))
-            assert row.p_adjusted == pytest.approx(adjusted[i], rel=DIGITS)
-    means = moderation.mean_intervals(logs.reshape(-1, repeats), np.full(logs.shape[0] * len(sizes), "train_step"))
-    steps = pd.read_csv(store.folder / "tables" / "scaling.csv").set_index("cell")
-    order = [cells[model, size]["id"] for model in MODELS for size in sizes]
-    assert steps.loc[order, "step_s"].to_numpy() == pytest.approx(np.exp(means.shift), rel=DIGITS)
-    if repeats >= moderation.MIN_LAUNCHES:
-        high = np.exp(means.shift + means.half_width)
-        assert steps.loc[order, "step_high_s"].to_numpy() == pytest.approx(high, rel=DIGITS)
-
-
-@pytest.mark.parametrize(("seed", "repeats", "num_nodes"), [(1, 3, 5), (2, 4, 8), (3, 6, 6), (4, 2, 5)])
-def test_sweeps(tmp_path, seed, repeats, num_nodes):
-    names = [f"n{i}" for i in range(1, num_nodes + 1)]
-    campaign = sweep_campaign(names, "nodes", repeats, messages=(1024,))
-    [*cells] = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == "collective"]
-    campaign = campaign | {"cells": cells}
-    store = Store(tmp_path / "c", campaign)
-    noise, levels = lognormal(seed, len(cells), repeats), lognormal(seed + 100, repeats)
-    for repeat in range(repeats):
-        for i, cell in enumerate(cells):
-            time = 1e-4 * levels[repeat] * noise[i, repeat] * (1.2 if i == 1 else 1)
-            is_failed = (seed, repeat, i) == (3, 0, 2)
-            store.launch(f"n{num_nodes:02d}g01-{0:012x}", repeat, {cell["id"]: None if is_failed else time})
-    rows = store.table("sweep_nodes").set_index("hosts")
-    logs = np.log([[store.times[cell["id"]].get(r, np.nan) for r in range(repeats)] for cell in cells])
-    gaps = logs - moderation.median_of_others(logs)
-    found = moderation.paired_contrasts(gaps, logs, np.full(len(cells), "collective"))
-    adjusted = moderation.adjust_for_number(found.p_value)
-    for i, cell in enumerate(cells):
-        row = rows.loc[cell["spec"]["hosts"][0]]
-        assert row.time_ratio == pytest.approx(np.exp(found.shift[i]), rel=DIGITS)
-        if repeats >= moderation.MIN_LAUNCHES:
-            assert row.time_high_ratio == pytest.approx(np.exp(found.shift[i] + found.half_width[i]), rel=DIGITS)
-            assert row.p_adjusted == pytest.approx(adjusted[i], rel=DIGITS)
-    assert read_frozen(next(store.folder.glob("campaign.*.json")))["repeats"] == repeats
 
 
 JUDGEMENTS = {
