@@ -193,15 +193,6 @@ CHANGES_THE_NUMBER = {
     "sampling": {"sampling": {"target_precision": 0.02}},
     "shape": {"shapes": [{"nodes": [1], "gpus_per_node": [3]}]},
 }
-CHANGES_NOTHING = {
-    "repeats": {"repeats": 7},
-    "seed": {"seed": 2},
-    "isolation": {"isolation": "process"},
-    "limits": {"limits": {"cell_seconds": 1, "launch_start_seconds": 2, "max_batch_minutes": 3}},
-    "description": {"description": "Other words"},
-    "name": {"name": "other"},
-    "baseline": {"baseline": {"nodes": 2}},
-}
 
 
 @pytest.mark.parametrize("change", CHANGES_THE_NUMBER.values(), ids=list(CHANGES_THE_NUMBER))
@@ -209,8 +200,10 @@ def test_what_can_change_the_number_changes_the_id(tmp_path, change):
     assert set(ids(tmp_path, collectives(4096))).isdisjoint(ids(tmp_path, collectives(4096) | change))
 
 
-@pytest.mark.parametrize("change", CHANGES_NOTHING.values(), ids=list(CHANGES_NOTHING))
-def test_what_cannot_change_the_number_leaves_the_id(tmp_path, change):
+def test_what_cannot_change_the_number_leaves_the_id(tmp_path):
+    limits = {"cell_seconds": 1, "launch_start_seconds": 2, "max_batch_minutes": 3}
+    change = {"repeats": 7, "seed": 2, "isolation": "process", "limits": limits, "baseline": {"nodes": 2}}
+    change |= {"description": "Other words", "name": "other"}
     assert ids(tmp_path, collectives(4096)) == ids(tmp_path, collectives(4096) | change)
 
 
