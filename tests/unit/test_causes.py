@@ -222,24 +222,13 @@ def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause(wording
 # ---- Launches by srun
 
 
-EMPTY = "last line of the log: (empty)"
-NO_TORCH = "last line of the log: ModuleNotFoundError: No module named torch"
-LEFT = "rank 0 ended without an error while others were running; srun then killed the others (--wait)"
-UNREACHABLE = "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure"
-OF_SRUN = {  # one log of each kind; test_srun_log.py reads all
-    "killed": Cause("failed", None, "rank 2 on n2 was killed by SIGKILL"),
-    "exit_code": Cause("failed", "launch", f"rank 2 on n2: Exited with exit code 3; {EMPTY}"),
-    "import_error": Cause("failed", "launch", f"rank 0 on n1: Exited with exit code 1; {NO_TORCH}"),
-    "one_left_early": Cause("failed", None, LEFT),
-    "time_limit": Cause("failed", "launch", f"rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; {EMPTY}"),
-    "node_failure": Cause("node_failure", None, "srun: error: Node failure on n2"),
-    "node_unreachable": Cause("node_failure", None, UNREACHABLE),
-}
+LOGS = sorted(str(path.relative_to(GOLDEN / "srun"))[:-4] for path in (GOLDEN / "srun").rglob("*.log"))
 
 
-@pytest.mark.parametrize(("name", "cause"), OF_SRUN.items(), ids=list(OF_SRUN))
-def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
-    assert find_cause([], srun(name), 143, 0) == cause
+@pytest.mark.parametrize("name", LOGS)
+def test_an_end_that_srun_saw_is_said_in_one_line(name, wording):
+    cause = find_cause([], srun(name), 143, 0)
+    wording(f"{cause.status}, phase {cause.phase}: {cause.text}")
 
 
 @pytest.mark.parametrize(
