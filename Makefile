@@ -108,7 +108,7 @@ format: ## format all code
 
 bench: ## measure Regatta's overhead against its goals (docs/figures.md); ARGS=--write updates the table
 	$(INSTALL) driver rank dev
-	@exec "$$VENV/bin/python3" tests/figures/run_all.py $(ARGS)
+	@exec "$$VENV/bin/python3" benchmarks/run_all.py $(ARGS)
 
 env: ## create the environment
 	$(INSTALL) driver rank

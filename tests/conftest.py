@@ -31,23 +31,10 @@ for number, handler in ((signal.SIGHUP, lambda *_: None), (signal.SIGINT, signal
 
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
-CLUSTER_LONGEST_FIRST = [
-    "stacks",
-    "salloc_shapes",
-    "job_drills",
-    "stack_jobs",
-    "drills",
-    "batch_drills",
-    "node_drills",
-    "preemption_drills",
-    "controller_drills",
-    "salloc_and_gate",
-    "start_drills",
-    "held_back",
-    "cluster",
-    "accounting",
-    "cluster_lifecycle",
-]
+CLUSTER_LONGEST_FIRST = """
+stacks salloc_shapes job_drills stack_jobs drills batch_drills node_drills preemption_drills controller_drills
+salloc_and_gate start_drills held_back cluster accounting cluster_lifecycle
+""".split()
 LONGEST_FIRST = {"workflow": 0, "bench": 1, "browser": 2, "unit": 3}
 
 

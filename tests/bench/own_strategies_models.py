@@ -73,10 +73,7 @@ def resnext() -> nn.Module:
     from torchvision.models import resnet
 
     shortcut = nn.Sequential(resnet.conv1x1(16, 32, stride=2), nn.BatchNorm2d(32))
-    blocks = [
-        resnet.Bottleneck(16, 8, stride=2, downsample=shortcut, groups=4),
-        resnet.Bottleneck(32, 8, groups=4),
-    ]
+    blocks = [resnet.Bottleneck(16, 8, stride=2, downsample=shortcut, groups=4), resnet.Bottleneck(32, 8, groups=4)]
     stem, head = nn.Conv2d(3, 16, 3, stride=4), [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)]
     return nn.Sequential(stem, *blocks, *head).eval()
 

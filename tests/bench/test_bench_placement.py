@@ -24,35 +24,24 @@ def test_ranks_as_asked_have_no_problem():
     assert find_problems(on_gpus, 4, nodes=2, gpus_per_node=2, timeout_seconds=5) == []
 
 
-def test_fewer_ranks_than_asked_are_found(wording):
-    wording(find_problems([place(0)], 1, nodes=1, gpus_per_node=2, timeout_seconds=5))
+ON_HOSTS = [place(0, "n1"), place(1, "n1"), place(2, "n1"), place(3, "n2")]
+MISPLACED = {  # places, world size, nodes, GPUs per node
+    "fewer ranks": ([place(0)], 1, 1, 2),
+    "missing ranks": ([place(0), place(2)], 4, 1, 4),
+    "all on one host": ([place(0), place(1)], 2, 2, 1),
+    "uneven hosts": (ON_HOSTS, 4, 2, 2),
+    "two on one GPU": ([place(0, "n1", "GPU-a"), place(1, "n1", "GPU-a")], 2, 1, 2),
+    "no device": ([place(0, problem="device cuda, but this rank sees no GPU")], 1, 1, 1),
+}
 
 
-def test_ranks_that_did_not_come_are_named(wording):
-    problems = find_problems([place(0), place(2)], 4, nodes=1, gpus_per_node=4, timeout_seconds=5)
-    wording(problems[0])
+@pytest.mark.parametrize("name", MISPLACED)
+def test_misplaced_ranks_are_named(name, wording):
+    wording(find_problems(*MISPLACED[name], timeout_seconds=5))
 
 
-def test_all_ranks_on_one_host_are_found(wording):
-    problems = find_problems([place(0), place(1)], 2, nodes=2, gpus_per_node=1, timeout_seconds=5)
-    wording(problems)
-
-
-def test_uneven_hosts_are_found(wording):
-    places = [place(0, "n1"), place(1, "n1"), place(2, "n1"), place(3, "n2")]
-    problems = find_problems(places, 4, nodes=2, gpus_per_node=2, timeout_seconds=5)
-    wording(problems)
-
-
-def test_two_ranks_on_one_gpu_are_found_but_not_on_two_hosts(wording):
-    problems = find_problems([place(0, "n1", "GPU-a"), place(1, "n1", "GPU-a")], 2, 1, 2, 5)
-    wording(problems)
+def test_ranks_on_two_hosts_may_have_gpus_of_one_name():
     assert placement.device_problems([place(0, "n1", "cuda:0"), place(1, "n2", "cuda:0")]) == []
-
-
-def test_a_rank_without_a_device_says_why(wording):
-    problems = find_problems([place(0, problem="device cuda, but this rank sees no GPU")], 1, 1, 1, 5)
-    wording(problems)
 
 
 def test_position_comes_from_torchrun_then_srun_then_alone():
@@ -63,31 +52,22 @@ def test_position_comes_from_torchrun_then_srun_then_alone():
     assert peers.position_from_environment({}) == (0, 1, 0)
 
 
-def test_half_an_environment_is_an_error(wording):
+def test_what_gives_no_position_or_device_is_an_error(monkeypatch, wording):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
     with wording.raises(ValueError):
         peers.position_from_environment({"RANK": "0"})
     with pytest.raises(ValueError, match="integer"):
         peers.position_from_environment({"RANK": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"})
-
-
-def test_more_ranks_without_an_address_are_an_error(monkeypatch, wording):
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
     with wording.raises(ValueError):
         peers.connect_store(0, 2, 1.0, "test")
-
-
-def test_an_unknown_device_is_an_error(wording):
     with wording.raises(ValueError):
         peers.choose_device("tpu", 0)
 
 
 def test_only_allowed_variables_are_recorded():
-    variables = {"NCCL_DEBUG": "WARN", "FI_PROVIDER": "cxi", "HOME": "/root", "MY_TOKEN": "x", "SLURM_JOB_ID": "7"}
-    assert environment.allowed_variables(variables) == {
-        "FI_PROVIDER": "cxi",
-        "NCCL_DEBUG": "WARN",
-        "SLURM_JOB_ID": "7",
-    }
+    allowed = {"NCCL_DEBUG": "WARN", "FI_PROVIDER": "cxi", "SLURM_JOB_ID": "7", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    allowed |= {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "0"}
+    assert environment.allowed_variables(allowed | {"HOME": "/", "MY_TOKEN": "x", "CUDA_TOKEN": "secret"}) == allowed
 
 
 def test_hosts_are_listed_in_the_order_of_their_lowest_rank():
@@ -112,19 +92,14 @@ def test_threads_that_are_no_number_are_a_problem_that_every_rank_hears(monkeypa
         wording(problem)
 
 
-def test_threads_that_are_fixed_are_every_rank_s(monkeypatch):
+def test_every_rank_receives_the_fixed_threads_and_the_cores_of_its_host(monkeypatch):
     monkeypatch.setenv("REGATTA_THREADS_PER_RANK", "12")
-    store = torch.distributed.HashStore()
-    placement.send_verdicts([], [place(0), place(1)], 2, store)
-    assert placement.receive_verdict(1, store).threads_per_rank == 12
-
-
-def test_every_rank_receives_the_cores_of_its_host():
     store = torch.distributed.HashStore()
     places = [replace(place(0), cores=[0, 1]), replace(place(1), cores=[2]), replace(place(2), host="b", cores=[5])]
     placement.send_verdicts([], places, 4, store)
-    found = [placement.receive_verdict(rank, store).host_cores for rank in range(4)]
-    assert found == [[0, 1, 2], [0, 1, 2], [5], []]
+    found = [placement.receive_verdict(rank, store) for rank in range(4)]
+    assert [verdict.host_cores for verdict in found] == [[0, 1, 2], [0, 1, 2], [5], []]
+    assert {verdict.threads_per_rank for verdict in found[:3]} == {12}
 
 
 MEMINFO = "MemTotal:       900000 kB\nMemFree:        600000 kB\nMemAvailable:   700000 kB\n"
@@ -192,11 +167,6 @@ def test_versions_that_a_build_of_torch_lacks_are_unknown(monkeypatch):
     assert environment.cudnn_version() is None
     monkeypatch.delattr(torch._C, "_nccl_version", raising=False)
     assert environment.nccl_version() is None
-
-
-def test_variables_that_change_the_speed_of_a_gpu_are_recorded():
-    variables = {"CUDA_LAUNCH_BLOCKING": "1", "NVIDIA_TF32_OVERRIDE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    assert environment.allowed_variables(variables | {"CUDA_TOKEN": "secret"}) == variables
 
 
 def test_a_gpu_that_cannot_be_used_is_a_problem_of_its_rank(monkeypatch, wording):

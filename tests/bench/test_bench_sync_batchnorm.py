@@ -136,21 +136,12 @@ def make_ranks(rank: int = 0, world_size: int = 1) -> Ranks:
     return Ranks(rank, world_size, rank, torch.device("cpu"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"implementation": "apex"}, "implementation = 'apex': expected one of own, torch."),
-        (
-            {"implementation": "torch"},
-            "torch.nn.SyncBatchNorm runs on GPUs only. Set implementation own or device cuda.",
-        ),
-        ({"dtype": "bf16"}, "dtype = 'bf16': expected one of fp32."),
-        ({"hidden": 0}, "hidden = 0: must be at least 1."),
-        ({"batch_size": 1}, "batch_size = 1 on 1 rank: a variance needs at least 2 rows over all ranks."),
-    ],
-)
-def test_benchmark_refuses_in_words(changes, message):
-    with pytest.raises(ValueError, match=message):
+REFUSED = [{"implementation": "apex"}, {"implementation": "torch"}, {"dtype": "bf16"}, {"hidden": 0}, {"batch_size": 1}]
+
+
+@pytest.mark.parametrize("changes", REFUSED, ids=str)
+def test_benchmark_refuses_in_words(changes, wording):
+    with wording.raises(ValueError):
         sync_batchnorm.build(CELL | changes, make_ranks())
 
 

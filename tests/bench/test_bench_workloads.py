@@ -48,35 +48,27 @@ STEP = train_step_parameters("resnet18", "none")
 DDP = {"strategy": "ddp", "compression": "none"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "world_size", "message"),
-    [
-        ({"image_size": 0}, 1, "image_size = 0: must be at least 1."),
-        ({"dtype": "fp16"}, 1, "dtype = 'fp16': expected one of fp32, bf16."),
-        (
-            {"strategy": "zero"},
-            1,
-            "strategy = 'zero': expected one of none, ddp, naive, flat, overlap, bucketed, fsdp.",
-        ),
-        ({"model": "lm_tiny"}, 1, "context_length = None: must be at least 1."),
-        (
-            {"model": "lm_huge", "image_size": None, "channels_last": None, "context_length": 8},
-            1,
-            "'huge' is not a known transformer",
-        ),
-        ({"context_length": 8}, 1, "context_length = 8 has no effect with model resnet18. Remove it."),
-        ({"optimizer": "adam"}, 1, "optimizer = 'adam': expected one of sgd, adamw."),
-        ({}, 2, "strategy none trains on 1 rank, but there are 2. Use ddp."),
-        ({"gradient_as_bucket_view": False}, 1, "gradient_as_bucket_view = False has no effect with strategy none."),
-        ({"strategy": "fsdp", "channels_last": True}, 2, "channels_last = True: fully_shard does not support this"),
-        (DDP, 1, "bucket_cap_mb = None: strategy ddp needs a size above 0, in MiB."),
-        (DDP | {"bucket_cap_mb": 0}, 1, "bucket_cap_mb = 0: strategy ddp needs a size above 0, in MiB."),
-        (DDP | {"compression": "fp16"}, 2, "compression = 'fp16': expected one of none, bf16."),
-        ({"strategy": "flat", "compression": "bf16"}, 2, "compression = bf16 has no effect with strategy flat."),
-    ],
-)
-def test_training_refuses_in_words(changes, world_size, message):
-    with pytest.raises(ValueError, match=message):
+REFUSED = [
+    ({"image_size": 0}, 1),
+    ({"dtype": "fp16"}, 1),
+    ({"strategy": "zero"}, 1),
+    ({"model": "lm_tiny"}, 1),
+    ({"model": "lm_huge", "image_size": None, "channels_last": None, "context_length": 8}, 1),
+    ({"context_length": 8}, 1),
+    ({"optimizer": "adam"}, 1),
+    ({}, 2),
+    ({"gradient_as_bucket_view": False}, 1),
+    ({"strategy": "fsdp", "channels_last": True}, 2),
+    (DDP, 1),
+    (DDP | {"bucket_cap_mb": 0}, 1),
+    (DDP | {"compression": "fp16"}, 2),
+    ({"strategy": "flat", "compression": "bf16"}, 2),
+]
+
+
+@pytest.mark.parametrize(("changes", "world_size"), REFUSED, ids=str)
+def test_training_refuses_in_words(changes, world_size, wording):
+    with wording.raises(ValueError):
         train_step.build(STEP | changes, make_ranks(0, world_size))
 
 

@@ -211,13 +211,3 @@ def test_down_works_after_up_was_killed_at_any_point(made, delay_s):
     process.wait()
     made.control("down")
     assert_nothing_is_left(made, before)
-
-
-def test_accounting_knows_the_jobs_of_the_user(made, cache):
-    cache(with_accounting=True)
-    made.copy_root()
-    made.up("--accounting")
-    made.run(["sbatch", "--wait", "--output=/dev/null", "--wrap", "exit 3"], check=False)
-    jobs = made.run(["sacct", "-X", "--noheader", "--parsable2", "--format=user,account,state,exitcode"]).stdout
-    assert jobs == "bench|proj|FAILED|3:0\n"
-    made.control("down")

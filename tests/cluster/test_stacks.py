@@ -8,10 +8,7 @@ from drills import SAMPLING, Site, campaign
 from stacks import QUOTED, launches, make_stacks, submitted
 
 KINDS = ["host", "contained", "bind_mounted"]
-COLLECTIVE = {
-    "benchmark": "collective",
-    "parameters": {"operation": ["all_reduce"], "message_bytes": [1024, 16384]},
-}
+COLLECTIVE = {"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [1024, 16384]}}
 TRAIN_STEP = {
     "benchmark": "train_step",
     "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["none"]},

@@ -205,16 +205,7 @@ def make_record(cell: dict, repeat: int, seconds: float, noise: float, rng: rand
 
 def make_failure(cell: dict, repeat: int, status: str, phase: str, cause: str, time_utc: str) -> dict:
     """Return a record as the driver writes it for a cell that killed its ranks."""
-    nothing = (
-        "setup_ns",
-        "warmup",
-        "sampling",
-        "samples_ns",
-        "slowest_rank_samples_ns",
-        "rank_quantiles_ns",
-        "windows",
-        "parts_ns",
-    )
+    nothing = "setup_ns warmup sampling samples_ns slowest_rank_samples_ns rank_quantiles_ns windows parts_ns".split()
     return {
         "kind": "record",
         "cell": cell["id"],

@@ -278,10 +278,6 @@ def test_a_batch_holds_stacks_whole_and_its_cells_only_what_changes_their_number
     assert batch.content["preflight"] == "preflight-1"
 
 
-def test_nothing_to_do_gives_no_batch(tmp_path):
-    assert batches(tmp_path, collectives(4), todo=lambda cells: [])[1] == []
-
-
 @pytest.mark.parametrize(
     ("repeats", "allocations", "expected"),
     [(3, 3, [[0], [1], [2]]), (4, 2, [[0, 1], [2, 3]]), (5, 2, [[0, 1, 2], [3, 4]]), (3, 1, [[0, 1, 2]])],
@@ -299,9 +295,3 @@ def test_the_rest_of_an_allocation_stays_one_batch(tmp_path):
     data = collectives(4, repeats=6, allocations=2)
     _, found, _ = batches(tmp_path, data, todo=lambda cells: [(cells[0], repeat) for repeat in (4, 5)])
     assert [[launch.repeat for launch in batch.launches] for batch in found] == [[4, 5]]
-
-
-def test_one_allocation_has_the_batches_of_a_campaign_without_the_key(tmp_path):
-    data = collectives(4, 8, repeats=3)
-    ids = [[batch.id for batch in batches(tmp_path, of)[1]] for of in (data, data | {"allocations": 1})]
-    assert ids[0] == ids[1]

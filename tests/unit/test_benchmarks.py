@@ -10,15 +10,7 @@ import pytest
 from synthetic import LAPTOP, laptop_campaign, write_lines, write_results
 
 from regatta.core import benchmarks
-from regatta.core.benchmarks import (
-    PROGRAMS,
-    all_axes,
-    axes_of,
-    benchmark_names,
-    load_benchmark,
-    results_of,
-    undeclared,
-)
+from regatta.core.benchmarks import PROGRAMS, all_axes, axes_of, benchmark_names, load_benchmark, results_of, undeclared
 from regatta.core.schemas import load_schema
 from regatta.core.text import PHASE_WORDS
 from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES

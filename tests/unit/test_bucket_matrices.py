@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from synthetic import LAPTOP, Machine, analyse, laptop_campaign, make_campaign, make_report, train_cell, write_results
+from synthetic import LAPTOP, Machine, analyse, make_campaign, make_report, train_cell, write_results
 
 from regatta.topics.buckets import MOST_MATRICES_SHOWN, bucket_matrices, findings, section
 
@@ -148,16 +148,6 @@ def test_without_two_bucket_sizes_there_is_no_section_and_no_finding(tmp_path):
     assert squares == {}
     assert section(data) is None
     assert findings(data) == []
-
-
-def test_the_highest_cost_is_that_of_a_square(tmp_path):
-    machine = Machine(**vars(LAPTOP) | {"noise": 1e-6})
-    data = analyse(write_results(tmp_path / "r", laptop_campaign(), machine))
-    [finding] = findings(data)
-    values = finding.values
-    squares = {key: float(square.text) for key, square in squares_of(data).items() if square.cells}
-    costs = [cost for (*_, size), cost in squares.items() if size == f"{values['worst_bucket_cap_mb']:g} MiB"]
-    assert max(costs) == pytest.approx(100 * values["worst_cost_ratio"].estimate, abs=0.51)
 
 
 def test_the_most_different_tables_come_first_and_many_are_folded(tmp_path):

@@ -19,13 +19,7 @@ import pytest
 from regatta.launchers import LAUNCHERS
 from regatta.launchers.base import Launcher
 from regatta.run import causes
-from regatta.run.causes import (
-    Cause,
-    blame_network,
-    read_log_tail,
-    read_rank_errors,
-    signal_name,
-)
+from regatta.run.causes import Cause, blame_network, read_log_tail, read_rank_errors, signal_name
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 RAISED = {
@@ -228,48 +222,13 @@ def test_an_abort_that_follows_an_error_of_another_rank_is_not_the_cause(wording
 # ---- Launches by srun
 
 
-OF_SRUN = {
-    "killed": Cause("failed", None, "rank 2 on n2 was killed by SIGKILL"),
-    "segmentation_fault": Cause("failed", None, "rank 1 on n1 was killed by SIGSEGV"),
-    "segmentation_fault_in_image": Cause("failed", None, "rank 2 on n2 was killed by SIGSEGV"),
-    "aborted": Cause("failed", None, "rank 3 on n2 was killed by SIGABRT"),
-    "exit_code": Cause("failed", "launch", "rank 2 on n2: Exited with exit code 3; last line of the log: (empty)"),
-    "import_error": Cause(
-        "failed",
-        "launch",
-        "rank 0 on n1: Exited with exit code 1; last line of the log: ModuleNotFoundError: No module named torch",
-    ),
-    "no_python_in_image": Cause(
-        "failed",
-        "launch",
-        "rank 2 on n2: Exited with exit code 127; last line of the log: /.singularity.d/runscript: 2: exec: python3: not found",
-    ),
-    "one_left_early": Cause(
-        "failed", None, "rank 0 ended without an error while others were running; srun then killed the others (--wait)"
-    ),
-    "time_limit": Cause(
-        "failed", "launch", "rank 2 on n2: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
-    ),
-    "24.11/exit_code": Cause(
-        "failed", "launch", "rank 2 on n2: Exited with exit code 3; last line of the log: (empty)"
-    ),
-    "24.11/cancelled": Cause("failed", "launch", "rank 2 on n2: canceled by Slurm; last line of the log: up 2"),
-    "24.11/time_limit": Cause(
-        "failed", "launch", "rank 0 on n1: canceled by Slurm DUE TO TIME LIMIT; last line of the log: (empty)"
-    ),
-    "node_failure": Cause("node_failure", None, "srun: error: Node failure on n2"),
-    "node_failure_of_the_job": Cause("node_failure", None, "srun: error: Node failure on n2"),
-    "node_unreachable": Cause(
-        "node_failure",
-        None,
-        "srun: error: Task launch for StepId=1010.3 failed on node n2: Communication connection failure",
-    ),
-}
+LOGS = sorted(str(path.relative_to(GOLDEN / "srun"))[:-4] for path in (GOLDEN / "srun").rglob("*.log"))
 
 
-@pytest.mark.parametrize(("name", "cause"), OF_SRUN.items(), ids=list(OF_SRUN))
-def test_an_end_that_srun_saw_is_said_in_one_line(name, cause):
-    assert find_cause([], srun(name), 143, 0) == cause
+@pytest.mark.parametrize("name", LOGS)
+def test_an_end_that_srun_saw_is_said_in_one_line(name, wording):
+    cause = find_cause([], srun(name), 143, 0)
+    wording(f"{cause.status}, phase {cause.phase}: {cause.text}")
 
 
 @pytest.mark.parametrize(

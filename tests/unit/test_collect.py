@@ -18,7 +18,6 @@ from synthetic import (
     make_failure,
     make_header,
     make_record,
-    tear_last_line,
     train_cell,
     write_laptop,
     write_results,
@@ -186,16 +185,6 @@ def test_an_invalid_record_does_not_hide_an_earlier_valid_one(tmp_path):
     assert len(problems["invalid"]) == 1
 
 
-def test_a_torn_line_is_told_and_the_rest_is_read(tmp_path, wording):
-    write_laptop(tmp_path / "laptop")
-    campaign = json.loads(next((tmp_path / "laptop").glob("campaign.*.json")).read_text())
-    table, problems = collect(campaign, tmp_path / "laptop" / "launches")
-    (torn,) = problems["corrupt"]
-    wording(torn)
-    counts = table["status"].value_counts().to_dict()
-    assert counts == {"ok": 47, "skipped": 9, "failed": 1, "timeout": 1, "out_of_memory": 1, "not_measured": 1}
-
-
 def test_a_file_of_rubbish_is_a_problem_and_no_crash(tmp_path):
     (tmp_path / "launches").mkdir()
     (tmp_path / "launches" / "a.jsonl").write_bytes(b'\xff\xfe\n[1, 2]\n{"kind": 7}\n{"kind": "record"}\n\n')
@@ -287,13 +276,6 @@ def test_the_order_of_files_and_keys_does_not_change_a_byte(tmp_path):
     assert tables[0] == tables[1]
 
 
-def test_tearing_twice_is_one_problem_more(tmp_path):
-    folder = write_laptop(tmp_path / "laptop")
-    tear_last_line(folder)
-    campaign = json.loads(next(folder.glob("campaign.*.json")).read_text())
-    assert len(collect(campaign, folder / "launches")[1]["corrupt"]) == 1
-
-
 def test_a_cause_is_one_line_that_can_be_written():
     unknown = "\N{REPLACEMENT CHARACTER}"
     assert one_line("a\n\tb \x00\x1b[31m \ud800") == f"a b {unknown}{unknown}[31m {unknown}"
@@ -302,17 +284,6 @@ def test_a_cause_is_one_line_that_can_be_written():
 
 def test_an_unknown_kind_is_told():
     assert violation({"kind": "weather"}) == "unknown kind 'weather'"
-
-
-def test_the_schema_accepts_each_kind():
-    lines = [
-        make_header(CAMPAIGN, "b-l000-a00", 0, [CELL], T0),
-        {"kind": "start", "cell": "a", "time_utc": T0},
-        {name: value for name, value in record().items() if name not in ARRAYS},
-        {"kind": "complete", "time_utc": T0, "elapsed_ns": 1},
-        {"kind": "stopped", "signal": "SIGINT", "time_utc": T0},
-    ]
-    assert [violation(line) for line in lines] == [None] * 5
 
 
 JUNK = [None, True, -1, 2**63, 1.5, "", "ok", [], [None, "a"], {}, {"a": None}]
@@ -407,11 +378,6 @@ def test_which_stop_is_told_goes_by_recorded_times_and_not_by_those_of_files(tmp
     for name, seconds in (("n01g02-0123456789ab", 1), ("n01g02-ffffffffffff", 2)):
         os.utime(tmp_path / "batches" / name / "batch.json", (seconds, seconds))
     wording(row_of(tmp_path)[0]["cause"])
-
-
-def test_a_row_names_the_hosts_of_its_launch(tmp_path):
-    write_launch(tmp_path, [record()])
-    assert row_of(tmp_path)[0]["hosts"] == "node000"
 
 
 def test_hosts_are_unknown_if_no_rank_started(tmp_path):

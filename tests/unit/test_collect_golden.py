@@ -36,8 +36,7 @@ def outputs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "name",
-    sorted(path.name for path in GOLDEN.iterdir() if path.name == "problems.json" or path.suffix == ".csv"),
+    "name", sorted(path.name for path in GOLDEN.iterdir() if path.name == "problems.json" or path.suffix == ".csv")
 )
 def test_real_launch_files_give_the_golden_tables(outputs, name):
     if os.environ.get("REGATTA_WRITE_GOLDEN"):

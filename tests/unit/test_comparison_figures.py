@@ -19,12 +19,7 @@ from regatta.topics.comparison.section import (
     section,
 )
 from regatta.topics.comparison.tables import comparisons_table
-from regatta.topics.comparison.texts import (
-    axis_text,
-    compared_findings,
-    judged_rows,
-    with_labels,
-)
+from regatta.topics.comparison.texts import axis_text, compared_findings, judged_rows, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}
@@ -135,8 +130,7 @@ def test_pairs_within_the_margin_have_a_direction_if_it_is_that_of_most(ratios, 
 
 
 @pytest.mark.parametrize(
-    ("ratios", "choice"),
-    [((1.5, 1.2), "contained"), ((0.5, 1.2), "compared with contained"), ((1.0, 1.0), "either")],
+    ("ratios", "choice"), [((1.5, 1.2), "contained"), ((0.5, 1.2), "compared with contained"), ((1.0, 1.0), "either")]
 )
 def test_of_several_values_one_is_chosen_only_if_none_is_faster(ratios, choice):
     times = []

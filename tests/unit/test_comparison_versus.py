@@ -30,40 +30,19 @@ def test_an_axis_alone_is_short_for_the_mapping_and_sizes_become_bytes(tmp_path)
     assert full == {"axis": "message_bytes", "reference": 4096, "margin": 0.02}
 
 
-@pytest.mark.parametrize(
-    ("versus", "expected"),
-    [
-        (
-            "bucket_cap",
-            "campaign.yaml:{line}: versus = 'bucket_cap' is not an axis of this campaign. Did you mean 'bucket_cap_mb'? Choose from: stack, backend,",
-        ),
-        (
-            {"axis": "bucket_cap_mb", "reference": 2},
-            "campaign.yaml:{line}: versus.reference = 2 is not a value of bucket_cap_mb in this campaign. Choose from: 1, 25.",
-        ),
-        (
-            {"axis": "strategy", "reference": "dpp"},
-            "campaign.yaml:{line}: versus.reference = 'dpp' is not a value of strategy in this campaign. Did you mean 'ddp'? Choose from: none, ddp.",
-        ),
-        (
-            {"axis": "nodes", "reference": True},  # to Python, true is 1
-            "campaign.yaml:{line}: versus.reference = true is not a value of nodes in this campaign. Choose from: 1.",
-        ),
-        (
-            {"axis": "stack", "reference_": "host"},
-            "campaign.yaml:{line}: unknown key 'reference_' in versus. Did you mean 'reference'?",
-        ),
-        ({"margin": -1}, "campaign.yaml:{line}: versus.margin = -1 is out of range: it must be at least 0"),
-    ],
-)
-def test_an_error_in_versus_is_reported_with_line_value_and_remedy(tmp_path, versus, expected):
-    data = small(versus=versus)
-    text = message(tmp_path, data)
-    path = tmp_path / "campaign.yaml"
-    key = "versus" if isinstance(versus, str) else list(versus)[-1]
-    line = next(i for i, own in enumerate(path.read_text().splitlines(), 1) if own.strip().startswith(f"{key}:"))
-    assert text.startswith(expected.format(line=line))
-    assert "\n" not in text
+WRONG = [
+    "bucket_cap",
+    {"axis": "bucket_cap_mb", "reference": 2},
+    {"axis": "strategy", "reference": "dpp"},
+    {"axis": "nodes", "reference": True},  # to Python, true is 1
+    {"axis": "stack", "reference_": "host"},
+    {"margin": -1},
+]
+
+
+@pytest.mark.parametrize("versus", WRONG, ids=str)
+def test_an_error_in_versus_is_reported_with_line_value_and_remedy(tmp_path, versus, wording):
+    wording(message(tmp_path, small(versus=versus)))
 
 
 def test_a_parameter_of_a_benchmark_that_the_campaign_has_not_is_no_axis_of_it(tmp_path):

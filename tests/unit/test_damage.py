@@ -259,24 +259,6 @@ def empty_a_file(results):
     return dict.fromkeys(SIZES, (1,))
 
 
-def put_a_folder_in_its_place(results):
-    file_of(results, 1).unlink()
-    file_of(results, 1).mkdir()
-    return dict.fromkeys(SIZES, (1,))
-
-
-def put_a_pipe_in_its_place(results):
-    file_of(results, 1).unlink()
-    os.mkfifo(file_of(results, 1))
-    return dict.fromkeys(SIZES, (1,))
-
-
-def put_a_dangling_link_in_its_place(results):
-    file_of(results, 1).unlink()
-    file_of(results, 1).symlink_to("nowhere")
-    return dict.fromkeys(SIZES, (1,))
-
-
 def put_a_link_to_another_in_its_place(results):
     file_of(results, 1).unlink()
     file_of(results, 1).symlink_to(file_of(results, 0).name)
@@ -293,9 +275,6 @@ DAMAGES = [
     copy_a_record_over_another,
     remove_a_file,
     empty_a_file,
-    put_a_folder_in_its_place,
-    put_a_pipe_in_its_place,
-    put_a_dangling_link_in_its_place,
     put_a_link_to_another_in_its_place,
 ]
 

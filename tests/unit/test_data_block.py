@@ -13,13 +13,7 @@ from test_training_runs import write_store
 from regatta.core.verdicts import verdict_text
 from regatta.kit.findings import FAIR, LOW, NOTE
 from regatta.report.cell_launches import TIMES
-from regatta.report.cells import (
-    campaign_cells,
-    cell_indices,
-    data_block,
-    decoded,
-    encoded,
-)
+from regatta.report.cells import campaign_cells, cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template, marked_status
 from regatta.report.rows import table_rows

@@ -5,42 +5,19 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import (
-    CLUSTER,
-    analyse,
-    cluster_campaign,
-    collective_cell,
-    make_campaign,
-    train_cell,
-    write_results,
-)
+from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_campaign, train_cell, write_results
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
-from regatta.report.plotting import (
-    MAX_POINTS,
-    Axis,
-    Panel,
-    Point,
-    Series,
-    draw,
-    legend,
-    log_ticks,
-    size_ticks,
-)
+from regatta.report.plotting import MAX_POINTS, Axis, Panel, Point, Series, draw, legend, log_ticks, size_ticks
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _short
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
-from regatta.topics.communication import (
-    COLLECTIVES,
-    collective_figures,
-    collectives_table,
-    lead_text,
-)
+from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, lead_text
 from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import fastest, scaling_figures
 from regatta.topics.scaling.tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING, scaling_table
@@ -209,15 +186,6 @@ def test_measured_places_are_thinned_and_the_last_is_kept():
     assert size_ticks(list(range(11)), str, most=4) == ((1, "1"), (4, "4"), (7, "7"), (10, "10"))
 
 
-def test_a_workload_shows_throughput_beside_efficiency(tmp_path):
-    cells = [train_cell("resnet50", 1, 1, "none"), *(train_cell("resnet50", 1, g) for g in (1, 2, 4))]
-    scaling, steps, _, _ = results(tmp_path, cells)
-    figures = figures_of(scaling, steps, "cuda")
-    assert [figure.id for figure in figures] == ["throughput-1", "efficiency-1"]
-    assert [figure.title for figure in figures] == ["Throughput: ResNet-50", "Efficiency: ResNet-50"]
-    assert len(figures[0].table.rows) == 4
-
-
 def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
     cells = [train_cell("resnet50", 1, g) for g in (1, 2)]
     scaling, steps, _, _ = results(tmp_path, cells)
@@ -225,15 +193,6 @@ def test_without_a_baseline_throughput_is_shown_without_an_ideal(tmp_path):
     assert "ideal" not in [entry.label for entry in figure.legend]
     scaling, steps, _, _ = results(tmp_path / "b", [train_cell("resnet50", 1, 1, "none"), *cells])
     assert "ideal" in [entry.label for entry in figures_of(scaling, steps, "cuda")[0].legend]
-
-
-def test_cells_without_a_record_are_counted_once_for_the_section(tmp_path):
-    cells = [train_cell("resnet50", 1, 1, "none"), train_cell("resnet50", 1, 2), train_cell("resnet50", 1, 4)]
-    faults = {(cells[2]["id"], repeat): ("failed", "init", "no") for repeat in range(3)}
-    data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), CLUSTER, faults))
-    lead = scaling_section.section(data).lead
-    assert "(3 per cell)" in lead
-    assert "1 of 3" in lead
 
 
 def test_two_shapes_of_one_size_share_a_tick_and_not_a_line(tmp_path):
@@ -254,17 +213,6 @@ def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
     assert (figure.title, len(figure.table.rows)) == ("Throughput: ResNet-50", 2 * 27)
     labels = [entry.label for entry in figure.legend]
     assert (labels[0], labels[-1], len(labels)) == ("ideal", "other bucket sizes", 2 + 2 * 2)
-
-
-def test_stacks_lie_over_each_other_in_colors_of_their_own(tmp_path):
-    folder = write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
-    analyse(folder)
-    scaling, steps, _, _ = tables_of(folder)
-    figures = {figure.title: figure for figure in figures_of(scaling, steps, "cuda")}
-    assert sorted(figures) == [f"{what}: ResNet-{n}" for what in ("Efficiency", "Throughput") for n in (101, 50)]
-    for figure in figures.values():
-        colors = {e.label.rpartition("\n")[2]: e.color for e in figure.legend if e.color in COLORS}
-        assert colors == {"bound": COLORS[0], "contained": COLORS[1]}
 
 
 def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_path):
@@ -293,15 +241,6 @@ def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     (figure,) = collective_figures(collectives, medians)
     assert figure.id == "latency-1"
     assert sum("(µs)" in column for column in figure.table.columns) == 2
-
-
-def test_each_operation_has_bandwidth_and_latency(tmp_path):
-    cells = [
-        collective_cell(4096 * 4**i, 1, 2, operation) for i in range(3) for operation in ("all_reduce", "all_gather")
-    ]
-    _, _, collectives, medians = results(tmp_path, cells)
-    ids = [figure.id for figure in collective_figures(collectives, medians)]
-    assert ids == ["bandwidth-1", "latency-1", "bandwidth-2", "latency-2"]
 
 
 def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch):
@@ -521,17 +460,6 @@ def test_all_of_four_efficiencies_are_findings_and_of_more_the_lowest_with_their
     (_, *shown, count), lowest = found(6)
     assert [finding.values["efficiency"].estimate for finding in shown] == lowest[:4]
     assert (count.kind, count.values) == ("lowest", {"num": 4, "num_groups": 6})
-
-
-def test_bandwidth_and_latency_of_each_shape_are_in_the_tables():
-    cells = [collective_cell(2**20, nodes, 2, device="cuda", backend="nccl") for nodes in (1, 4)]
-    medians = {cells[0]["id"]: [0.0001], cells[1]["id"]: [0.0004]}
-    rows = [cell_row(c) | {"repeat": 0, "status": "ok", "p50_s": medians[c["id"]][0]} for c in cells]
-    table = collectives_table(make_campaign(cells), make_table(rows, MEASUREMENTS))
-    bandwidth, latency = collective_figures(table, medians)
-    # 2 (n-1)/n times the message over the time: 1.048576 MB in 0.1 ms, and 1.75 times that in 0.4 ms.
-    assert [row[4] for row in bandwidth.table.rows] == ["10.5", "4.59"]
-    assert [row[3] for row in latency.table.rows] == ["100", "400"]
 
 
 def test_processes_of_one_host_are_said_to_use_no_network_link():

@@ -7,7 +7,7 @@ import pytest
 
 from regatta.core.files import ROOT
 
-sys.path.insert(0, str(ROOT / "tests" / "figures"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import common
 import run_all
@@ -62,7 +62,7 @@ def test_a_busy_machine_writes_nothing(monkeypatch, capsys):
 
 
 def test_a_program_that_does_not_exist_is_named():
-    line = [sys.executable, str(ROOT / "tests/figures/run_all.py"), "plan.py"]
+    line = [sys.executable, str(ROOT / "benchmarks/run_all.py"), "plan.py"]
     done = subprocess.run(line, capture_output=True, text=True)
     assert done.returncode == 2
     assert "'plan.py'. Available:" in done.stderr

@@ -89,10 +89,7 @@ def test_a_file_that_lists_every_gpu_has_no_more_ranks_than_that():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            changed(TWO, ngpus=4),
-            r"f: 2 devices listed, with 2 x 4 = 8 GPUs per process; expected the first GPU",
-        ),
+        (changed(TWO, ngpus=4), r"f: 2 devices listed, with 2 x 4 = 8 GPUs per process; expected the first GPU"),
         (changed(ONE, nthreads=0), "config.nthreads = 0 is out of range: it must be at least 1"),
         (changed(ONE, ngpus=10**12), "1000000000000 GPUs per process; expected"),
         (

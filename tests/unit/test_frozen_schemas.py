@@ -8,7 +8,7 @@ import pytest
 from campaign_files import collectives, load
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic import LAPTOP, laptop_campaign, write_results
+from synthetic import laptop_campaign
 
 from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
@@ -16,7 +16,6 @@ from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE
 from regatta.store.frozen_files import frozen_schema, mismatch, read_frozen
-from regatta.store.history import read_history
 from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, open_job
 
 SCHEMA = frozen_schema()
@@ -212,14 +211,3 @@ def test_junk_among_the_notes_of_jobs_costs_only_itself(tmp_path):
     assert hosts_to_avoid(tmp_path) == ["n1", "n2"]
     assert [entry["job"] for entry in jobs_of_batch(tmp_path)] == [None, "7", None]
     assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None, "time_utc": ""}
-
-
-@pytest.mark.parametrize("text", [DEEP, "[]", '{"launches": 5}', '{"launches": [[]]}', '{"launches": {"a": 1}}'])
-def test_a_manifest_that_cannot_be_read_is_told_and_its_launch_files_are_read_instead(tmp_path, text, wording):
-    write_results(tmp_path / "laptop", laptop_campaign(), LAPTOP)
-    before = read_history(tmp_path / "laptop")
-    (tmp_path / "laptop" / "batches" / "b").mkdir(parents=True)
-    path = written(tmp_path / "laptop" / "batches" / "b", "manifest.json", text)
-    history = read_history(tmp_path / "laptop")
-    wording([problem.split(" (")[0] for problem in history.problems], manifest=path)
-    assert history.slots == before.slots

@@ -86,14 +86,6 @@ def test_a_finished_batch_is_read_from_its_manifest_if_its_files_are_undamaged(t
     assert history.launch_overheads_s == [3.0]
 
 
-def test_a_launch_whose_file_was_taken_away_counts_as_not_there(tmp_path):
-    for repeat in (0, 1):
-        write_launch(tmp_path, f"x-l00{repeat}-a00", repeat, [ok("a")])
-    write_manifest(tmp_path, "x", ["x-l000-a00", "x-l001-a00"])
-    (tmp_path / "launches" / "x-l000-a00.jsonl").unlink()
-    assert set(read_history(tmp_path).slots) == {("a", 1)}
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -106,6 +98,7 @@ def test_a_launch_whose_file_was_taken_away_counts_as_not_there(tmp_path):
         b'{"launches": 3}',
         b'{"launches": [3]}',
         b'{"launches": [{"launch": "x-l000-a00"}]}',
+        pytest.param(b"[" * 100_000, id="deeply nested"),
         b'{"launches": [{"launch": "x-l000-a00", "repeat": 0, "time_utc": "t", "overhead_s": null, "records": [{}]}]}',
     ],
 )
@@ -117,14 +110,6 @@ def test_a_corrupt_manifest_is_noted_and_its_launch_files_are_read(tmp_path, con
     assert history.slots == {("a", 0): Slot("ok", None, "x-l000-a00", 2.0)}
     [problem] = history.problems
     wording(re.sub(r"\(.*\)", "(reason)", problem))
-
-
-def test_the_latest_record_of_a_cell_and_repeat_counts(tmp_path):
-    failed = {"cell": "a", "status": "failed", "cause": "then"}
-    write_launch(tmp_path, "z-l000-a00", 0, [failed], time_utc="2026-11-21T03:00:00Z")
-    write_launch(tmp_path, "b-l000-a00", 0, [ok("a")], time_utc="2026-11-21T04:00:00Z")
-    write_manifest(tmp_path, "b", ["b-l000-a00"])
-    assert read_history(tmp_path).slots["a", 0].launch == "b-l000-a00"
 
 
 def test_the_cost_of_a_cell_is_the_median_of_its_records(tmp_path):

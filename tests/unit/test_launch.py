@@ -41,11 +41,6 @@ def test_a_launch_starts_the_ranks_with_this_python_unless_the_stack_has_its_own
     assert START_RANKS.is_file()
 
 
-@pytest.mark.parametrize("python", ["/opt/my env/bin/python", "/opt/$(x)/python", "/opt/$HOME/python", "~/python"])
-def test_a_hostile_path_stays_one_word(python):
-    assert launch_argv(one_machine(), stack(python=python), ["x.py"])[0] == python
-
-
 @pytest.mark.parametrize(("nodes", "gpus"), [(1, 1), (1, 4), (3, 1), (2, 4), (16, 8)])
 def test_srun_starts_one_task_for_each_rank_and_is_told_everything(nodes, gpus):
     words = launch_argv(on_slurm(nodes, gpus), stack(cluster=SLURM), ["x.py", "--y"])

@@ -74,8 +74,7 @@ def test_a_cause_names_an_error_without_its_module():
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
-    [("srun/import_error", "ModuleNotFoundError"), ("start_ranks_no_program", "can't open file")],
+    ("name", "words"), [("srun/import_error", "ModuleNotFoundError"), ("start_ranks_no_program", "can't open file")]
 )
 def test_lines_of_the_launcher_are_left_out(name, words):
     lines = log_excerpt((GOLDEN / f"{name}.log").read_text(encoding="utf-8"), "x")

@@ -152,20 +152,7 @@ def test_an_installation_leaves_the_state_of_a_complete_environment(installed, m
 def test_make_alone_lists_the_targets(checkout):
     done = checkout.make()
     assert done.returncode == 0
-    for target in (
-        "campaign",
-        "plan",
-        "gate",
-        "report",
-        "watch",
-        "index",
-        "test",
-        "lint",
-        "format",
-        "bench",
-        "env-driver",
-        "clean-env",
-    ):
+    for target in "campaign plan gate report watch index test lint format bench env-driver clean-env".split():
         assert f"  {target} " in done.stdout
     assert not checkout.venv.exists()
 
@@ -326,10 +313,7 @@ def test_a_folder_with_a_folder_regatta_of_something_else_is_left_alone(checkout
     (folder / ".regatta").mkdir(parents=True)
     (folder / "one").touch()
     where = f"VENV={name}"
-    for target, said in (
-        ("env-driver", "its origin is unknown"),
-        ("clean-env", "was not created by Regatta"),
-    ):
+    for target, said in (("env-driver", "its origin is unknown"), ("clean-env", "was not created by Regatta")):
         done = checkout.make(target, where)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert files(folder) == {".regatta", "one"}

@@ -134,16 +134,6 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     assert re.fullmatch(r"\[[\d.]+, [\d.]+\] \(residuals\)", ends)
 
 
-def test_the_largest_deviation_is_that_of_the_table(cluster):
-    table = model_table("communication_models", cluster["communication_models"])
-    models = cluster["communication_models"].sort_values("world_size", ascending=False, kind="stable")
-    models = models[models["refusal"].isna()]
-    place = table.columns.index("Largest deviation (%)")
-    assert [float(row[place]) for row in table.rows] == [
-        pytest.approx(100 * float(ratio), rel=0.005) for ratio in models["max_residual_ratio"]
-    ]
-
-
 def test_a_refused_curve_has_no_row_and_is_counted(tmp_path):
     data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
     assert model_table("scaling_models", data.tables["scaling_models"]) is None

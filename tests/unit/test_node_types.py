@@ -101,11 +101,7 @@ def test_node_types_need_a_scheduler(folder, wording):
 # Stacks on different kinds of nodes.
 
 ALL_MEMORY = {"memory_mb_per_node": 0}
-BOTH = {
-    "old": STACKS["a"],
-    "new": STACKS["a"] | {"node_type": "h100"},
-    "also_new": STACKS["a"] | {"node_type": "h100"},
-}
+BOTH = {"old": STACKS["a"], "new": STACKS["a"] | {"node_type": "h100"}, "also_new": STACKS["a"] | {"node_type": "h100"}}
 
 
 def two_kinds(folder, **changes):
@@ -225,13 +221,7 @@ def test_shapes_with_a_node_type_leave_other_cells_their_ids(folder):
 def test_jobs_and_preflights_of_shapes_with_node_types(folder):
     data = collectives(4096, shapes=SHAPES, stacks=STACKS)
     plan = plan_campaign(load(folder, data, SITE | ALL_MEMORY), folder / "results")
-    assert list(job_requests(plan)) == [
-        (1, 2, ""),
-        (1, 4, " (h100)"),
-        (1, 8, " (h100)"),
-        (2, 2, ""),
-        (2, 2, " (cpu)"),
-    ]
+    assert list(job_requests(plan)) == [(1, 2, ""), (1, 4, " (h100)"), (1, 8, " (h100)"), (2, 2, ""), (2, 2, " (cpu)")]
     sizes = {p.content["cluster"].get("node_type"): p.content["gpus_per_node"] for p in plan.preflights}
     assert sizes == {None: 2, "h100": 8, "cpu": 2}
     places = {cluster.get("node_type"): shapes for cluster, shapes in plan.campaign.places()}

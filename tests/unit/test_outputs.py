@@ -6,8 +6,6 @@ import json
 import os
 import resource
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -191,29 +189,3 @@ def test_a_comparison_that_the_disk_cannot_hold_is_one_message_and_no_regression
     message = f"{tmp_path}/out: no space left on the disk. Free some space and run the same command again.\n"
     assert (done.returncode, done.stderr) == (2, message)
     assert list(tmp_path.iterdir()) == []
-
-
-ON_A_TINY_DISK = 'mount -t tmpfs -o size=8k tmpfs "$1" && shift && exec "$@"'
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
-@pytest.mark.parametrize("what", ["import", "compare"])
-def test_a_disk_that_is_really_full_is_one_message(pair, tmp_path, what):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    file = FILES / "ddp-2x8-v100.txt"
-    script, *words = {
-        "import": ("import_results.py", file, "--campaign", "c", "--results", disk),
-        "compare": ("compare.py", file, file),  # which imports into the folder of temporary files
-    }[what]
-    in_own_mounts = ["unshare", "--mount", "sh", "-c", ON_A_TINY_DISK, "sh", str(disk), sys.executable]
-    if subprocess.run([*in_own_mounts, "-c", ""], capture_output=True, check=False).returncode:
-        pytest.skip("this container may not mount a file system")
-    command = [*in_own_mounts, str(SCRIPTS / script), *map(str, words)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=os.environ | {"TMPDIR": str(disk)}
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith(str(disk)), done.stderr
-    assert done.stderr.strip().endswith(describe_os_error(OSError(errno.ENOSPC, "")).partition(": ")[2])
-    assert done.stderr.count("\n") == 1

@@ -123,13 +123,6 @@ def test_a_retry_with_nothing_bad_plans_nothing(tmp_path, play, wording):
     wording(nothing_to_retry(made))
 
 
-def test_what_a_retry_measured_counts(tmp_path, play):
-    play(collectives(4), {(4, 1): "failed"})
-    play(collectives(4), is_retry=True)
-    assert reasons(plan(tmp_path, collectives(4))) == {4: ("done", "3 ok", ())}
-    assert plan(tmp_path, collectives(4), is_retry=True).batches == []
-
-
 def test_a_dead_node_says_nothing_about_a_cell_so_it_is_measured_again_and_the_reason_is_given(tmp_path, play, wording):
     dead = "node_failure"
     play(collectives(4, 8), {(4, 0): dead, (4, 1): dead, (4, 2): dead, (8, 0): dead})
@@ -148,16 +141,6 @@ def test_a_launch_file_taken_away_by_hand_is_planned_again_in_a_new_generation(t
     wording(reasons(made), first=removed.replace("l001", "l000"))
     assert [b.content["generation"] for b in made.batches] == [2]
     assert made.batches[0].id != batch.id
-
-
-def test_a_corrupt_manifest_is_noted_and_costs_nothing(tmp_path, play, wording):
-    [batch] = play(collectives(4)).batches
-    (tmp_path / "results" / "small" / "batches" / batch.id / "manifest.json").write_text('{"launches": [')
-    made = plan(tmp_path, collectives(4))
-    assert reasons(made) == {4: ("done", "3 ok", ())}
-    [note] = plan_json(made)["notes"]
-    wording(re.sub(r"\(.*\)", "(reason)", note))
-    assert f"note: {note}" in plan_text(made)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"cells": 3}', '{"cells": [{}]}', "\x00"])

@@ -321,18 +321,10 @@ def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_fir
 def test_the_script_writes_the_same_bytes_regardless_of_the_hash_seed(tmp_path):
     path = write(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"cluster": "local"})
     found = []
+    line = [sys.executable, SCRIPTS / "plan.py", "--campaign", path, "--results", tmp_path / "results"]
     for seed in ("1", "2"):
-        line = [
-            sys.executable,
-            str(SCRIPTS / "plan.py"),
-            "--campaign",
-            str(path),
-            "--results",
-            str(tmp_path / "results"),
-        ]
-        done = subprocess.run(
-            line, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
-        )
+        seeded = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(line, env=seeded, capture_output=True, text=True, check=True)
         assert f"page: {tmp_path}/results/small/plan.html" in done.stdout.splitlines()
         found.append((tmp_path / "results" / "small" / "plan.html").read_bytes())
     assert found[0] == found[1]

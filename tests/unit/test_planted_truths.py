@@ -353,10 +353,7 @@ TRUE = [
     ("stacks", lambda said: 1.06 < said.lines["comparison"]["direction"]["median_ratio"] < 1.08),
     ("shifted", lambda said: "identical" in reasons(said)),
     ("shifted", lambda said: said.lines["confidence"]["word"] == "low"),
-    (
-        "shifted",
-        lambda said: any(286 in one.values.values() for one in said.warnings),
-    ),
+    ("shifted", lambda said: any(286 in one.values.values() for one in said.warnings)),
     ("slow_node", lambda said: is_marked(said, "n05")),
     ("trainings", lambda said: said.lines["scaling"]["num_uncertain"] == 4),
     ("times", lambda said: said.lines["confidence"]["word"] == "low"),

@@ -59,48 +59,32 @@ def test_a_backend_that_does_not_work_fails_the_stack_with_what_nccl_says(wordin
     wording(found[1])
 
 
-def test_sockets_instead_of_the_required_network_say_why_and_what_to_mount(wording):
-    (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.20-old-libfabric"))
+ON_TCP = nccl_log("slingshot").replace("Provider is cxi", "Provider is tcp;ofi_rxm")
+HALF_SOCKETS = "a NCCL INFO Using network AWS Libfabric\nb NCCL INFO Using network Socket\n"
+WITHOUT_NETWORK = {  # what to do depends on how libraries reach the stack
+    "old libfabric": (FABRIC, nccl_log("2.20-old-libfabric")),
+    "contained": ({"kind": "contained", "required_network": "OFI"}, nccl_log("2.26-one-host")),
+    "host": ({"kind": "host", "required_network": "IB"}, nccl_log("2.26-one-host")),
+    "another network": ({"required_network": "Mesh"}, nccl_log("2.26-one-host")),
+    "a plugin that fails": (FABRIC, nccl_log("2.27-plugin-fails")),
+    "a plugin that is not used": (FABRIC, nccl_log("2.27-plugin-not-used")),
+    "a silent NCCL": (FABRIC, ""),
+    "one rank on sockets": (FABRIC, HALF_SOCKETS),
+    "libfabric over TCP": (FABRIC, ON_TCP),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_NETWORK)
+def test_a_stack_without_the_required_network_is_told_why_and_what_to_mount(name, wording):
+    stack, text = WITHOUT_NETWORK[name]
+    (problem,) = problems(make_stack(**stack), make_seen(), text)
     wording(problem)
-
-
-def test_what_to_do_depends_on_how_libraries_reach_the_stack(wording):
-    text = nccl_log("2.26-one-host")
-    (contained,) = problems(make_stack(kind="contained", required_network="OFI"), make_seen(), text)
-    wording(contained)
-    (host,) = problems(make_stack(kind="host", required_network="IB"), make_seen(), text)
-    wording(host)
-    (other,) = problems(make_stack(required_network="Mesh"), make_seen(), text)
-    wording(other)
-
-
-def test_a_plugin_that_is_loaded_and_not_used_is_no_network(wording):
-    (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-fails"))
-    wording(problem)
-    (problem,) = problems(make_stack(**FABRIC), make_seen(), nccl_log("2.27-plugin-not-used"))
 
 
 @pytest.mark.parametrize("name", ["AWS Libfabric", "Libfabric", "libfabric", "OFI"])
 def test_the_networks_three_names_are_one(name):
     assert problems(make_stack(required_network=name), make_seen(), nccl_log("slingshot")) == []
     assert problems(make_stack(required_network=name), make_seen(), nccl_log("2.29-libfabric")) == []
-
-
-def test_a_silent_nccl_fails_a_stack_that_requires_a_network(wording):
-    (problem,) = problems(make_stack(**FABRIC), make_seen())
-    wording(problem)
-
-
-def test_one_rank_on_sockets_is_enough_to_fail(wording):
-    text = "a NCCL INFO Using network AWS Libfabric\nb NCCL INFO Using network Socket\n"
-    (problem,) = problems(make_stack(**FABRIC), make_seen(), text)
-    wording(problem)
-
-
-def test_libfabric_over_tcp_is_found_out(wording):
-    text = nccl_log("slingshot").replace("Provider is cxi", "Provider is tcp;ofi_rxm")
-    (problem,) = problems(make_stack(**FABRIC), make_seen(), text)
-    wording(problem)
 
 
 def test_a_required_network_without_nccl_is_a_note(wording):

@@ -69,13 +69,7 @@ def session(data=None, cluster=LOCAL, arguments=(), targets=("all",), *, is_alon
         yaml.safe_dump(data or small(), file, sort_keys=False)
     config = SimpleNamespace(configfiles=["campaign.yaml"], config={})
     dag = SimpleNamespace(targets=set(targets), forcerun=set(), until=set(), omit_from=set())
-    fields = {
-        "is_main_process": True,
-        "local_exec": True,
-        "dryrun": False,
-        "touch": False,
-        "nodes": None,
-    }
+    fields = {"is_main_process": True, "local_exec": True, "dryrun": False, "touch": False, "nodes": None}
     fields |= {"config_settings": config, "dag_settings": dag, "scheduler": SimpleNamespace(failed=set())}
     made = Session(SimpleNamespace(**fields | changes), ["snakemake", *arguments])
     HELD.extend([made.lock] if made.lock else [])

@@ -65,8 +65,7 @@ def test_slow_is_beyond_the_margin_in_more_than_half_and_three_cells_and_without
 
 
 @pytest.mark.parametrize(
-    ("scatter", "slow", "is_slow"),
-    [(0.01, 1.2, True), (0.01, 1.04, False), (0.06, 1.2, False), (0.06, 1.36, True)],
+    ("scatter", "slow", "is_slow"), [(0.01, 1.2, True), (0.01, 1.04, False), (0.06, 1.2, False), (0.06, 1.36, True)]
 )
 def test_a_launch_unlike_the_others_is_slow_from_the_margin(scatter, slow, is_slow):
     """Of five launches; the others scatter by 1 or 6 %, the same in all cells."""

@@ -144,17 +144,10 @@ def test_options_that_regatta_gives_itself_are_refused_in_every_spelling(folder,
     wording(said, option=f"'{option}'")
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--mpi=pmix_v4",
-        "--distribution=*:block",
-        "--cpu-bind=socket",
-        "--ntasks-per-socket=1",
-        "-c 72",
-        "--hint=nomultithread",
-    ],
-)
+TAKEN = "--mpi=pmix_v4,--distribution=*:block,--cpu-bind=socket,--ntasks-per-socket=1,-c 72,--hint=nomultithread"
+
+
+@pytest.mark.parametrize("option", TAKEN.split(","))
 def test_other_options_of_srun_are_taken(folder, option):
     assert load(folder, with_lines("host", f"srun: ['{option}']"), SLURM).data["stacks"]["a"]["srun"] == [option]
 
@@ -215,26 +208,11 @@ def test_the_examples_here_are_yaml(folder):
     assert changed("repeats: 3", "repeats: 4", with_lines("host")).count("repeats: 4") == 1
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--help",
-        "--test-only",
-        "--mpi=list",
-        "--uid=0",
-        "--multi-prog",
-        "--pty",
-        "--exclude=n1",
-        "-xn1",
-        "--nodelist=n1",
-        "-w n1",
-        "--no-kill",
-        "-k",
-        "--partition=gpu",
-        "-pgpu",
-        "--qos=high",
-    ],
-)
+BREAKING = "--help,--test-only,--mpi=list,--uid=0,--multi-prog,--pty,--exclude=n1,-xn1,--nodelist=n1,-w n1,--no-kill,-k"
+BREAKING += ",--partition=gpu,-pgpu,--qos=high"
+
+
+@pytest.mark.parametrize("option", BREAKING.split(","))
 def test_an_option_of_srun_that_breaks_launches_is_refused_with_what_to_use_instead(folder, option, wording):
     said = message(folder, with_lines("host", f"srun: ['{option}']"), SLURM)
     wording(said)

@@ -123,15 +123,6 @@ def test_no_junk_raises_or_hides_a_whole_line(tmp_path_factory, junk, position):
     assert [line for _, line in found.lines if line in LINES] == LINES
 
 
-def test_a_line_appended_is_a_line_read(tmp_path):
-    path = tmp_path / "launches" / "l000.jsonl"
-    for line in LINES:
-        append_line(path, line)
-    found = read_launch_file(path)
-    assert [line for _, line in found.lines] == LINES
-    assert found.problems == []
-
-
 def test_a_line_after_a_torn_one_is_whole_and_the_torn_one_is_said(tmp_path):
     path = tmp_path / "l000.jsonl"
     path.write_bytes(WHOLE[:-10])

@@ -116,14 +116,6 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     assert tables(folder) == before
 
 
-def test_summaries_are_kept_only_where_a_folder_is_given(tmp_path):
-    folder = write_laptop(tmp_path / "laptop")
-    before = tables(folder)
-    found, problems = collect(laptop_campaign(), folder / "launches")
-    assert (collected_csv(found), problems) == before
-    assert not (tmp_path / "cache").exists()
-
-
 def test_parallel_and_serial_reads_agree(folder, monkeypatch):
     before = tables(folder)
     for path in (folder / "cache" / "summaries").iterdir():

@@ -70,9 +70,6 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     ]
     few = name_rows(tables["training_runs"][rows["norm"] == "batch"], "train_run")
     [(text, part)] = panels(few, lambda name: (*name.series, "shape"), splits=("shape",))
-    assert (text, sorted(part["label"])) == (
-        SUBJECT,
-        [f"{CUSTOM}\n1×1", f"{CUSTOM}\n1×2", "ddp\n1×1", "ddp\n1×2"],
-    )
+    assert (text, sorted(part["label"])) == (SUBJECT, [f"{CUSTOM}\n1×1", f"{CUSTOM}\n1×2", "ddp\n1×1", "ddp\n1×2"])
     many = list(panels(rows, lambda name: (*name.series, "shape"), splits=(), most=6))
     assert [(text, len(part)) for text, part in many] == [(f"{SUBJECT} (1 of 2)", 6), (f"{SUBJECT} (2 of 2)", 2)]

@@ -13,13 +13,7 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
 from regatta.topics.catalog import collect, make_tables
 from regatta.topics.summary import summary
-from regatta.topics.training_runs import (
-    TOPIC,
-    TRAINING_RUNS,
-    findings,
-    training_run_figures,
-    training_tables,
-)
+from regatta.topics.training_runs import TOPIC, TRAINING_RUNS, findings, training_run_figures, training_tables
 
 T = "2026-11-21T03:00:00Z"
 OWN, DDP, ALONE = run_cell("own"), run_cell("ddp"), run_cell("none", gpus=1)

@@ -190,7 +190,7 @@ def test_changing_sides_changes_faster_into_slower(pairs, is_paired):
 
 @pytest.mark.parametrize("num_launches", [3, 5, 10])
 def test_campaigns_that_do_not_differ_are_rarely_faster_or_slower(num_launches):
-    """20 campaigns of 50 cells, of which 0.4 are expected; tests/figures/coverage.py simulates thousands, with tails."""
+    """20 campaigns of 50 cells, of which 0.4 are expected; benchmarks/coverage.py simulates thousands, with tails."""
     campaigns = [judged(campaign(0.05, num_launches, seed=seed), margin=0.02) for seed in range(20)]
     assert sum(any(verdict.word in ("faster", "slower") for verdict in verdicts) for verdicts in campaigns) <= 1
 

@@ -28,20 +28,7 @@ def append(request, line):
 
 
 def launch_line(request):
-    copied = (
-        "schema",
-        "campaign",
-        "batch",
-        "launch",
-        "generation",
-        "repeat",
-        "stack",
-        "nodes",
-        "gpus_per_node",
-        "device",
-        "argv",
-        "git",
-    )
+    copied = "schema campaign batch launch generation repeat stack nodes gpus_per_node device argv git".split()
     gpus, nodes = request["gpus_per_node"], request["nodes"]
     hosts = [
         {"host": f"fake{n}", "ranks": list(range(n * gpus, n * gpus + gpus)), "devices": ["cpu"] * gpus, "num_cores": 2}

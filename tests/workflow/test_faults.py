@@ -100,7 +100,7 @@ def test_a_hung_rank_leaves_its_stack_in_the_log(tmp_path):
 
 def test_a_stack_without_torch_fails_with_words_and_not_with_numbers(tmp_path):
     campaign = real_campaign(
-        [{"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [4096]}}],
+        [{"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [4096]}}]
     )
     bare = tmp_path / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)

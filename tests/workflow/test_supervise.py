@@ -171,23 +171,6 @@ def test_stacks_that_the_preflight_failed_are_held_back_without_a_record(tmp_pat
     assert by_status(results) == {"ok": 7}
 
 
-def test_an_image_or_wrapper_edited_after_planning_ends_its_stack_and_no_job_is_submitted_again_for_it(
-    tmp_path, wording
-):
-    campaign = fake_campaign(repeats=1)
-    campaign["stacks"]["good"] = {"kind": "host", "python": campaign["stacks"]["host"]["python"]}
-    [batch, *_] = frozen_batches(tmp_path, campaign)
-    frozen = json.loads((batch / "batch.json").read_text())
-    wrapper = tmp_path / "wrapper.sh"
-    wrapper.write_text("edited")
-    frozen["stacks"]["host"] |= {"wrapper": str(wrapper), "wrapper_sha256": "0" * 64}
-    (batch / "batch.json").write_text(json.dumps(frozen))
-    done = script(tmp_path, "measure.py", "--batch", str(batch))  # ends well: the next run plans anew
-    wording.lines(done.stderr, "was edited after")
-    assert {record["spec"]["stack"]["name"] for record in record_lines(batch.parent.parent)} == {"good"}
-    assert "was edited" in json.loads((batch / "manifest.json").read_text())["held"]["host"]
-
-
 def test_a_script_edited_after_planning_ends_its_stack_and_the_next_plan_has_its_cells(tmp_path, wording):
     python = tmp_path / "env.sh"
     python.write_text(f'#!/bin/sh\nexec {campaigns.FAKE} "$@"\n')

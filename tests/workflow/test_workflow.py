@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -61,16 +60,8 @@ def run(folder, campaign, *arguments, **options):
 def test_a_campaign_ends_in_a_report_and_a_second_run_does_nothing(finished, tmp_path):
     path, results = finished
     assert len(slots(results)) == NUM_RECORDS
-    for name in (
-        "report.html",
-        "answer.json",
-        "measurements.csv",
-        "plan.json",
-        "plan.txt",
-        "plan.html",
-        "tables/scaling.csv",
-        "tables/failures.csv",
-    ):
+    pages = "report.html plan.html plan.txt answer.json plan.json measurements.csv"
+    for name in [*pages.split(), "tables/scaling.csv", "tables/failures.csv"]:
         assert (results / name).stat().st_size > 0
     stamps = {p: p.stat().st_mtime_ns for p in results.rglob("*") if p.is_file() and p.name != ".lock"}
     again = run(tmp_path, path)
@@ -271,11 +262,7 @@ def test_two_campaign_files_or_config_values_are_refused(tmp_path, wording):
     ("old", "new", "message"),
     [
         ("repeats: 2", "repeat: 2", "unknown key 'repeat'. Did you mean 'repeats'?"),
-        ("repeats: 2", "repeats: two", "repeats = 'two' is not an integer"),
-        ("- resnet18", "- resnet19", "= 'resnet19' is unknown. Did you mean 'resnet18'?"),
         ("- resnet18", "- x; rm -rf ~", "= 'x; rm -rf ~' is unknown."),
-        ("- 65536", "- 4096", "lists 4096 more than once"),
-        ("nodes:\n  - 1\n", "nodes:\n  - 7\n", "= 7 is out of range: it must be at most 1"),
     ],
 )
 def test_a_mistake_is_one_message_with_file_and_line_and_nothing_is_run(tmp_path, old, new, message):
@@ -331,37 +318,6 @@ def test_make_campaign_answers_a_syntax_error_with_file_and_line(tmp_path, wordi
     wording(done.stderr.splitlines()[0])
     missing = script(tmp_path, "run_campaign.py", "none.yaml", "-n", check=False)
     wording(missing.stderr)
-
-
-def test_kill_9_of_snakemake_then_the_same_line_measures_only_what_is_missing(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
-    results = tmp_path / "results" / "small"
-    process = start_snakemake(tmp_path, path)
-    wait_until(lambda: len(record_lines(results)) >= 4)
-    process.kill()
-    process.wait()
-    wait_until(lambda: campaigns.processes_naming(str(results)) == [])
-    kept = slots(results)
-    assert 4 <= len(kept) < NUM_RECORDS
-    run(tmp_path, path)
-    assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
-    assert set(kept) <= set(slots(results))
-
-
-def test_ctrl_c_stops_the_ranks_keeps_the_store_and_reports_what_there_is(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign(env=SLOW))
-    results = tmp_path / "results" / "small"
-    process = start_snakemake(tmp_path, path, prepare=os.setsid)
-    wait_until(lambda: len(record_lines(results)) >= 4)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=200) == 3
-    assert campaigns.processes_naming(str(results)) == []
-    kept = slots(results)
-    assert (results / "report.html").exists()
-    assert (results / "measurements.csv").read_text().count("not_measured") == NUM_RECORDS - len(kept)
-    run(tmp_path, path)
-    assert len(slots(results)) == len(set(slots(results))) == NUM_RECORDS
-    assert "not_measured" not in (results / "measurements.csv").read_text()
 
 
 @pytest.mark.system
@@ -436,20 +392,6 @@ def test_editing_the_campaign_while_it_runs_changes_nothing_for_what_is_frozen(t
     assert len(slots(results)) == NUM_RECORDS
     assert not any("131072" in cell for cell, _ in slots(results))
     assert dry_run(tmp_path, path) == 1
-
-
-def test_a_corrupt_line_in_the_store_is_reported_and_measured_again(finished, tmp_path, wording):
-    path, results = finished
-    victim = sorted((results / "launches").glob("n01g02-*.jsonl"))[0]
-    text = victim.read_text().splitlines()
-    text[2] = text[2][:40]
-    victim.write_text("\n".join(text) + "\n")
-    for manifest in results.glob("batches/*/manifest.json"):
-        manifest.write_text("{")
-    run(tmp_path, path)
-    wording.lines((results / "plan.txt").read_text(), "line 3 is")
-    wording(re.search('line 3 is [^<"]*', (results / "report.html").read_text())[0])
-    assert len(set(slots(results))) == NUM_RECORDS
 
 
 @pytest.mark.system

@@ -19,7 +19,7 @@ from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows, with_primary
 from regatta.topics.comparison.tables import MARGIN
 
-SLOW_FACTOR = 1.35  # slow without a test: 4 standard deviations of 8 %; chance: tests/figures/slow_launch_errors.py
+SLOW_FACTOR = 1.35  # slow without a test: 4 standard deviations of 8 %; chance: benchmarks/slow_launch_errors.py
 MIN_CELLS = 3  # slow ones
 MIN_OTHERS = 2  # other launches of a cell; with one, it is unknown which of the two is slow
 MIN_LAUNCHES_OF_NODE = 2  # with one, the launch is reported

@@ -4,8 +4,8 @@ Each world size has separate launches, log-normal with a tail to the slow side, 
 follow Amdahl's law, with equal scatter at all sizes, at most 2 % are rejected for lack of fit (level of the test: 1 %);
 in each group of one law, scatter and number of sizes, intervals hold the truth of 90 % of the curves with a prediction.
 
-python tests/figures/scaling_refusals.py              8 curves per row, predictions at twice the largest size
-python tests/figures/scaling_refusals.py 50 4         50 curves, at 4 times the largest size
+python benchmarks/scaling_refusals.py              8 curves per row, predictions at twice the largest size
+python benchmarks/scaling_refusals.py 50 4         50 curves, at 4 times the largest size
 """
 
 import itertools

@@ -1,7 +1,7 @@
 """Error rates of intervals and verdicts, by simulation with known truth. No cluster, no clock, seeded.
 
-    python tests/figures/coverage.py             quick, for `make bench`: under a minute
-    python tests/figures/coverage.py --full      the tables of docs/decisions/0007-intervals-and-verdicts.md
+    python benchmarks/coverage.py             quick, for `make bench`: under a minute
+    python benchmarks/coverage.py --full      the tables of docs/decisions/0007-intervals-and-verdicts.md
 
 Launches are log-normal with a tail to the slow side: scatter x (0.8 normal + 0.6 exponential). Cells differ in their
 scatter (standard deviation of the logarithm 0.5). A share of the variance can be common to all cells of a launch.
@@ -148,7 +148,7 @@ def rates(setup: Setup, num: int, launches: int) -> Found:
 
 
 def with_known_scatter(setup: Setup, num: int, launches: int) -> float:
-    """Return the share of slower cells, in percent, that a test with each cell's true scatter finds: the most possible."""
+    """Return the share of slower cells, in percent, that a test with each cell's true scatter finds: the maximum."""
     random, found = np.random.default_rng(SEED), []
     for _ in range(0, num, CHUNK):
         sides = [simulated(random, setup, CHUNK, scatter, launches) for scatter in setup.scatter]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 COLLECTED = "REGATTA_FIGURES"  # names the file to which figures are appended; set by run_all.py
 
 

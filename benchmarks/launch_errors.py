@@ -1,6 +1,6 @@
 """How often a stationary launch is called drifting, a drift is found, and the interval of a launch's median is right.
 
-    python tests/figures/launch_errors.py [--full]
+    python benchmarks/launch_errors.py [--full]
 
 Samples are a first-order autoregression with a lag-1 correlation. Goals: drift in at most 1 % of stationary launches
 (2 % without --full); at correlations of 0 to 0.8 an interval, where there is one, holds the truth in at least 90 %, and

@@ -1,8 +1,8 @@
 """Run all programs of this folder, and print one table: figure, goal, now, before, met. Called by `make bench`.
 
-python tests/figures/run_all.py                       all programs
-python tests/figures/run_all.py planning.py           some
-python tests/figures/run_all.py --write               also write the table into docs/figures.md
+python benchmarks/run_all.py                       all programs
+python benchmarks/run_all.py planning.py           some
+python benchmarks/run_all.py --write               also write the table into docs/figures.md
 
 --write is refused on a busy machine: load average at the start, or CPU use by other processes, above 0.5 per core.
 """
@@ -30,7 +30,7 @@ NOT_PROGRAMS = ("common.py", "run_all.py")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("programs", nargs="*", help="names of programs in tests/figures; all if omitted")
+    parser.add_argument("programs", nargs="*", help="names of programs in benchmarks; all if omitted")
     parser.add_argument("--write", action="store_true", help="write the table into docs/figures.md")
     options = parser.parse_args()
     every = sorted(path.name for path in Path(__file__).parent.glob("*.py") if path.name not in NOT_PROGRAMS)

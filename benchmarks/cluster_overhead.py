@@ -1,4 +1,4 @@
-"""Overhead of an allocation beyond measuring, on the test cluster (tests/cluster), and an A/A comparison of stacks in it.
+"""Overhead of an allocation on the test cluster (tests/cluster), and an A/A comparison of stacks in it.
 
 24 small cells on 2 nodes x 2 ranks: 12 all_reduce sizes on two identical stacks with different names, 6 launches each,
 in one job, stacks alternating (A B, B A, ...). A cell takes 1 s. Printed: sbatch and srun calls; seconds from the job's
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from common import Figure, report
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cluster"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "cluster"))
 from drills import Site, campaign, make_site
 from slurm import Cluster, why_unusable
 
@@ -124,7 +124,8 @@ def print_ratios(records: list[dict]) -> None:
     for size in SIZES:
         own = sorted(math.exp(value) for (bytes_, _), value in logs.items() if bytes_ == size)
         print(
-            f"  {size:>8} B: b/a median {statistics.median(own):.3f} ({own[0]:.3f} to {own[-1]:.3f}) of {len(own)} pairs"
+            f"  {size:>8} B: b/a median {statistics.median(own):.3f} "
+            f"({own[0]:.3f} to {own[-1]:.3f}) of {len(own)} pairs"
         )
     pairs = [statistics.mean(v for (_, r), v in logs.items() if r == repeat) for repeat in range(REPEATS)]
     choose = random.Random(1)

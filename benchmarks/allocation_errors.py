@@ -1,7 +1,7 @@
 """How often a gate fails, or calls cells faster, only because two allocations differ; and what it still finds.
 
-    python tests/figures/allocation_errors.py             quick, for `make bench`
-    python tests/figures/allocation_errors.py --full      the table of docs/decisions/0007-intervals-and-verdicts.md
+    python benchmarks/allocation_errors.py             quick, for `make bench`
+    python benchmarks/allocation_errors.py --full      the table of docs/decisions/0007-intervals-and-verdicts.md
 
 50 cells, scatter between launches 2 %, margin 5 %. Each allocation has a level (normal; standard deviation 0 to 3 %),
 common to all its cells. Harder cases: half of the variance, or all of it, is of each cell. The code is the gate's.
@@ -71,7 +71,7 @@ def words(design: tuple, variation: float, alone: float, effect: float, num: int
 
 
 def judged(base: np.ndarray, test: np.ndarray, allocations: list[int], allowance: float) -> np.ndarray:
-    """Return the verdicts of `compare_all` on (campaigns, cells, allocations x launches); cells with few are screened."""
+    """Return the verdicts of `compare_all` on (campaigns, cells, allocations x launches), screening cells with few."""
     num = np.minimum(*(np.isfinite(of[0]).sum(-1) for of in (base, test)))  # launches of each cell
     is_by_allocation, limit = (num >= moderation.MIN_LAUNCHES) & (max(allocations) > 1), np.log1p([MARGIN, allowance])
     parts = []
@@ -131,7 +131,8 @@ def main() -> int:
             missed += [name for rate in rates if is_goal and max(rate) > MOST_FALSE + slack]
     print("\nPercent of 10 slower cells found, level of the allocation 0 / 1 / 2 / 3 %\n")
     print(
-        f"| allocations | {' | '.join(f'{100 * effect:g} % slower' for effect in EFFECTS)} |\n|---|{'---|' * len(EFFECTS)}"
+        f"| allocations | {' | '.join(f'{100 * effect:g} % slower' for effect in EFFECTS)} |\n"
+        f"|---|{'---|' * len(EFFECTS)}"
     )
     for name, design in DESIGNS.items():
         rows = [

@@ -1,4 +1,4 @@
-"""Cost of large campaigns before anything runs: seconds and memory of `snakemake -n` and `plan`, and size of plan.html."""
+"""Cost of large campaigns before anything runs: seconds and memory of `snakemake -n` and `plan`, size of plan.html."""
 
 import shutil
 import sys

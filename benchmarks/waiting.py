@@ -36,7 +36,8 @@ case "$*" in
 *) awk -F '|' '{print $1 "|" $2}' "$QUEUE" ;;
 esac
 """,
-    "scontrol": 'case "$*" in *config*) echo "MinJobAge = 300 sec" ;; *ping*) echo "Slurmctld(primary) is UP" ;; esac\n',
+    "scontrol": 'case "$*" in *config*) echo "MinJobAge = 300 sec" ;; '
+    '*ping*) echo "Slurmctld(primary) is UP" ;; esac\n',
     "sacct": "exit 1\n",
     "sacctmgr": "exit 1\n",
     "scancel": "exit 0\n",

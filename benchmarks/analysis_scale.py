@@ -68,7 +68,7 @@ def goals(
 
 
 def measure(folder: Path) -> dict[str, list[tuple[float, float]]]:
-    """Print the cost of tables and report, first without the last batch, then with it. Returns seconds and megabytes."""
+    """Print the cost of tables and report, without and with the last batch. Returns seconds and megabytes."""
     files = sorted((folder / "launches").iterdir())
     last_batch = files[-1].name.rsplit("-", 2)[0]
     aside = Path(tempfile.mkdtemp(dir=folder.parent))

@@ -1,6 +1,6 @@
 """Size of the report for four campaigns: height, words, file, time to write, to be ready and to filter, and A4 pages.
 
-The results are synthetic: 10 cells, a laptop with 26 cells (tests/unit/synthetic.py), 164 cells with failures on two stacks
+The results are synthetic: 10 cells, a laptop (tests/unit/synthetic.py), 164 cells with failures on two stacks
 (synthetic_stacks.py), and 4,964 cells with 5 launches each (five_thousand_cells.py). Needs chromium.
 """
 

@@ -1,7 +1,7 @@
 """Whether many cells in one launch affect each other: the same cells with `isolation: launch` and `isolation: process`.
 
 Launches of the two alternate in time (each run raises `repeats` by one, and measures only what is missing).
-Printed for each cell: median over launches of the launch's median, the range over launches, and the ratio of the medians.
+Printed for each cell: median over launches of the launch's median, the range over launches, the ratio of the medians.
 """
 
 import statistics

@@ -1,6 +1,6 @@
 """How often one of several equal settings is excluded from those that may be the best, and how often a slow one is.
 
-    python tests/figures/best_settings_errors.py [--full]
+    python benchmarks/best_settings_errors.py [--full]
 
 Bucket sizes, strategies or algorithms, measured in the same launches: 60 % of the variance is common to all settings of
 a launch, scatter 2 %. Settings (or rows) differ in their scatter: standard deviation of its logarithm 0.5. One setting

@@ -1,4 +1,4 @@
-"""What a campaign costs beyond its samples: 24 all-reduce cells as a campaign, with ReFrame, and with nothing around them.
+"""Cost of a campaign beyond its samples: 24 all-reduce cells as a campaign, with ReFrame, and without either.
 
 12 sizes x 2 repeats on 2 ranks. `campaign` is the whole run of Snakemake, with plan, tables and report. `packed` starts
 the campaign's two launches directly, one after the other. `reframe` runs 24 tests, each with the torchrun line that a
