@@ -4,7 +4,7 @@ from synthetic import make_campaign, train_cell
 
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.percentiles import PERCENTILE_COLUMNS, bucket_tables, percentile_tables, percentiles_table
+from regatta.topics.percentiles import PERCENTILE_COLUMNS, percentile_tables, percentiles_table
 
 BATCH = 32
 
@@ -84,57 +84,7 @@ def test_the_report_has_the_published_table_with_its_rows_in_its_order():
     )  # published: 306, of a time that is rounded to 0.104
 
 
-def buckets(times_by_bucket):
-    """Return the table of a campaign in which each bucket size took these p50, p75, p90 and p95 on 16 GPUs."""
-    cells = {bucket: cell_of(2, 8, bucket=bucket) for bucket in times_by_bucket}
-    rows = [launch(cells[bucket], 0, times) for bucket, times in times_by_bucket.items()]
-    return table_of(rows, list(cells.values()), repeats=1)
-
-
-def test_bucket_sizes_are_held_against_that_of_ddp_with_the_sign_that_the_heading_says():
-    """Published: 16 GPUs, p75 0.108 s and p95 0.122 s with 1 MB, where the printed diff of p95 is -16.4 %."""
-    (table,) = bucket_tables(buckets({1: (0.1, 0.108, 0.11, 0.122), 25: (0.1, 0.104, 0.104, 0.1048)}), "cuda")
-    assert table.columns[2:6] == (
-        "Step time p75, 25 MiB (ms)", "Step time p75, 1 MiB (ms)", "Rate per GPU at p75 (samples/s)", "Δ p75 (%)",
-    )  # fmt: skip
-    row = ("2×8 · ddp", "1 vs. 1", "104.0", "108.0", "296.3", "3.8", "104.8", "122.0", "262.3", "16")
-    assert table.rows == (row,)
-
-
-def test_a_faster_bucket_size_has_a_minus_and_an_unknown_percentile_no_difference():
-    (table,) = bucket_tables(buckets({25: (0.1, 0.2, None, None), 100: (0.1, 0.1, None, None)}), "cuda")
-    assert table.rows[0][5] == "-50"
-    assert table.rows[0][6:] == ()  # of p95 no cell has a value, so it has no columns
-
-
-def test_launches_too_short_for_higher_percentiles_are_compared_by_their_median():
-    (table,) = bucket_tables(buckets({25: (0.1, None, None, None), 1: (0.12, None, None, None)}), "cpu")
-    assert table.columns[-1] == "Δ p50 (%)"
-    assert table.rows[0][2:] == ("100.0", "120.0", "266.7", "20")
-
-
-def test_a_difference_can_be_worked_out_from_the_times_beside_it():
-    (table,) = bucket_tables(buckets({25: (0.1, 0.02345, 0.1, 0.1), 100: (0.1, 0.02361, 0.1, 0.09999)}), "cuda")
-    before, after, _, slower = table.rows[0][2:6]
-    assert (before, after, slower) == ("23.45", "23.61", "0.68")
-    assert f"{100 * (float(after) / float(before) - 1):.2f}" == slower
-    assert table.rows[0][9] == "-0.010"
-
-
-def test_without_the_usual_size_the_largest_is_the_one_that_others_are_held_against():
-    tables = bucket_tables(buckets({1: (0.1,) * 4, 10: (0.1,) * 4, 100: (0.1,) * 4}), "cuda")
-    assert [table.caption.split(":")[0] for table in tables] == [
-        "Bucket size 1 MiB vs. 100 MiB",
-        "Bucket size 10 MiB vs. 100 MiB",
-    ]
-
-
-def test_cells_that_differ_in_more_than_the_bucket_size_are_not_compared():
-    cells = [cell_of(1, 2, bucket=25), cell_of(2, 1, bucket=1)]
-    assert bucket_tables(table_of([launch(cell, 0, (0.1,) * 4) for cell in cells], cells), "cuda") == ()
-
-
 def test_a_campaign_without_training_has_no_tables():
     table = table_of([], [])
     assert list(table) == list(PERCENTILE_COLUMNS)
-    assert percentile_tables(table, "cpu") == bucket_tables(table, "cpu") == ()
+    assert percentile_tables(table, "cpu") == ()

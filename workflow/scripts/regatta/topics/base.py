@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
@@ -34,32 +33,6 @@ def cells_of(campaign: dict, benchmark: str) -> list[dict]:
     """Return the cells of one benchmark, sorted by their ids with sizes as numbers."""
     cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == benchmark]
     return sorted(cells, key=lambda cell: natural(cell["id"]))
-
-
-class LaunchValues:
-    """`of(cell, column)`: the known values, one for each ok launch that has one, in the order of the table."""
-
-    def __init__(self, measurements: pd.DataFrame, columns: Iterable[str]) -> None:
-        ok = measurements[(measurements["status"] == "ok").to_numpy()]
-        self._rows = ok.groupby("cell").indices
-        self._columns = {name: ok[name].to_numpy(dtype=float, na_value=np.nan) for name in columns}
-
-    def num_launches(self, cell: str) -> int:
-        return len(self._rows.get(cell, ()))
-
-    def of(self, cell: str, column: str) -> list[float]:
-        return known(self.with_gaps(cell, column)).tolist()
-
-    def largest(self, cell: str, column: str) -> float | None:
-        return max(self.of(cell, column), default=None)
-
-    def with_gaps(self, cell: str, column: str) -> np.ndarray:
-        """Return a value for each ok launch, NaN where unknown, so that columns can be joined launch by launch."""
-        return self._columns[column][self._rows.get(cell, np.array([], dtype=int))]
-
-
-def known(values: np.ndarray) -> np.ndarray:
-    return values[~np.isnan(values)]
 
 
 def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
@@ -134,6 +107,11 @@ def largest_values(measurements: pd.DataFrame, columns: Iterable[str]) -> pd.Dat
     return measurements[measurements["status"] == "ok"].groupby("cell")[list(columns)].max()
 
 
+def columns_by_cell(found: pd.DataFrame) -> dict[str, dict]:
+    """Return the columns of each cell. found: with cells as index; what is unknown is None."""
+    return {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
+
+
 def rows_of_cells(
     campaign: dict, benchmark: str, means: dict[tuple[str, str], dict[str, Estimate]], found: pd.DataFrame
 ) -> list[dict]:
@@ -142,8 +120,7 @@ def rows_of_cells(
     means: by name and unit of their column, and by cell; the first one's launches and kind of interval are the row's.
     found: other columns, by cell.
     """
-    known = {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
-    first, rows = next(iter(means.values())), []
+    known, first, rows = columns_by_cell(found), next(iter(means.values())), []
     for cell in cells_of(campaign, benchmark):
         mean = first[cell["id"]]
         row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": mean.num, "interval": mean.kind}

@@ -23,7 +23,6 @@ from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic, groupe
 from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.matrix import square_without_value, statuses_by_cell
-from regatta.topics.percentiles import bucket_tables
 from regatta.topics.scaling.tables import STEP
 from regatta.topics.settings import (
     EQUAL_RATIO,
@@ -228,11 +227,11 @@ def _square(
 
 
 def section(data: ReportData) -> Section | None:
-    matrices, tables = bucket_matrices(data), bucket_tables(data.tables["percentiles"], data.device)
-    if not matrices and not tables:
+    matrices = bucket_matrices(data)
+    if not matrices:
         return None
     content = {"matrices": matrices, "most_shown": MOST_MATRICES_SHOWN, "ranks": ranks_word(data.device)}
-    content["tables"], state = tables, (plural(len(matrices) or len(tables), "table"), "quiet")
+    state = (plural(len(matrices), "table"), "quiet")
     return Section("bucket", "Bucket size", template="settings.html.j2", content=content, state=state)
 
 

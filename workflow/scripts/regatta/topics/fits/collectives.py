@@ -14,7 +14,7 @@ from regatta.core.text import percent, plural, size, three
 from regatta.kit.columns import MICROSECONDS, OF_CURVE, TEXT, WHOLE, Column, Columns
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.topics.bandwidth import BYTES_PER_GB
-from regatta.topics.base import LaunchValues, grouped, plain_rows
+from regatta.topics.base import grouped, plain_rows
 from regatta.topics.fits.least_squares import (
     NUM_RESAMPLES,
     LogFit,
@@ -89,7 +89,8 @@ def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataF
 
     collectives: of `collectives_table`, whose `latency_s` is fitted; measurements: the launches behind it.
     """
-    launches = LaunchValues(measurements, ("repeat", "p50_s"))
+    known = measurements[(measurements["status"] == "ok") & measurements["p50_s"].notna()]
+    launches = grouped(plain_rows(known, ("cell", "repeat", "p50_s")), ("cell",))
     messages = collectives.dropna(subset="message_bytes")
     groups = grouped(plain_rows(messages, (*MODEL, "cell", "message_bytes", "latency_s")), MODEL)
     rows = [dict(zip(MODEL, key, strict=True)) | _model(_curve(group, launches)) for key, group in groups.items()]
@@ -109,12 +110,9 @@ def communication_curve(row: dict, num: int = 40) -> list[tuple[float, float]]:
     return list(zip(sizes.tolist(), seconds.tolist(), strict=True))
 
 
-def _curve(cells: list[dict], launches: LaunchValues) -> Curve:
+def _curve(cells: list[dict], launches: dict[tuple, list[dict]]) -> Curve:
     measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
-    by_repeat = []
-    for cell in (cell["cell"] for cell in measured):
-        pairs = zip(launches.with_gaps(cell, "repeat"), launches.with_gaps(cell, "p50_s"), strict=True)
-        by_repeat.append({int(repeat): seconds for repeat, seconds in pairs if not math.isnan(seconds)})
+    by_repeat = [{row["repeat"]: row["p50_s"] for row in launches.get((cell["cell"],), ())} for cell in measured]
     repeats = sorted(set.intersection(*map(set, by_repeat))) if by_repeat else []
     whole = np.array([[values[repeat] for values in by_repeat] for repeat in repeats])
     sizes, seconds = (np.array([cell[name] for cell in measured], float) for name in ("message_bytes", "latency_s"))
