@@ -75,25 +75,6 @@ def test_no_row_of_the_bucket_sizes_is_nearly_empty_on_a_phone(browser, report):
     assert 0 < min(heights) <= max(heights) <= 140  # headings of six short lines
 
 
-VISIBLE_FITS = "[...document.querySelectorAll('.fit')].filter(e => getComputedStyle(e).visibility == 'visible')"
-MARK = "document.querySelector('#latency-1 .series [data-cell]')"
-
-
-def test_the_fit_of_a_series_shows_while_the_pointer_is_on_it_and_never_in_print(browser, reports):
-    browser.open(reports["laptop"], 1280)
-    browser.evaluate(f"{MARK}.closest('details').open = true")  # the latency of blocking calls is folded
-    browser.evaluate(f"{MARK}.scrollIntoView({{block: 'center'}})")
-    assert browser.evaluate(f"{VISIBLE_FITS}.length") == 0
-    x, y = browser.evaluate(f"(b => [b.x + b.width / 2, b.y + b.height / 2])({MARK}.getBoundingClientRect())")
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-    shown = browser.evaluate(f"{VISIBLE_FITS}.map(e => e.closest('figure').id + ' ' + e.textContent.trim())")
-    assert len(shown) == 2  # text and curve
-    assert shown[0].startswith("latency-1 fit: a ")
-    browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.evaluate(f"{VISIBLE_FITS}.length") == 0
-    browser.call("Emulation.setEmulatedMedia", media="")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report, scheme):
     """Two neighbors may be equally bright; each stands out from the background (tests/unit/test_figures.py)."""

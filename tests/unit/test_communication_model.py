@@ -13,7 +13,7 @@ from synthetic import collective_cell, make_campaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
 from regatta.topics.communication import collectives_table
-from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_curve, communication_models_table
+from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
 from regatta.topics.fits.least_squares import fit_sum, refit
 
 A, C, B = 20e-6, 2e-8, 10e9  # 20 us, 20 ns per sqrt(byte), 10 GB/s
@@ -259,19 +259,6 @@ def test_sizes_that_were_not_measured_and_a_campaign_without_collectives():
     )
     assert empty.empty
     assert list(empty) == list(COMMUNICATION_MODELS)
-
-
-def test_the_curve_is_the_model_over_the_measured_sizes():
-    curve = communication_curve(model({size: seconds(size) for size in SIZES}), num=4)
-    sizes = [8, 8 * 512, 8 * 512**2, 2**30]  # even steps on a logarithmic axis: a factor of 512
-    assert curve == [pytest.approx((size, seconds(size))) for size in sizes]
-
-
-def test_a_model_that_is_refused_or_not_whole_has_no_curve():
-    assert communication_curve(model({8: 1e-5})) == []
-    without_bandwidth = model({size: seconds(size, a=1e-2, c=0) for size in SIZES[:8]})
-    assert without_bandwidth["latency_a_s"] is not None
-    assert communication_curve(without_bandwidth) == []
 
 
 def test_the_same_launches_give_the_same_bytes():

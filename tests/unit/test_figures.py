@@ -256,9 +256,8 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch)
     ]
     assert [s.label for s in drawn[0].series] == ["butterfly", "halving_doubling", "ring", "torch"]
     assert [s.label for s in drawn[4].series] == ["1×2"]
-    assert figures[0].table.columns[1] == "Algorithm"
     assert figures[1].table.columns[-1] == "Largest relative error"
-    assert (figures[1].table.rows[3][1], figures[1].table.rows[3][-1]) == ("halving_doubling", "1.2e-07")
+    assert (figures[1].table.rows[3][1], figures[1].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
 
 
 def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path, monkeypatch):
@@ -270,7 +269,7 @@ def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path, monkeypatc
     drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
     assert [s.label for s in drawn[0].series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
-    assert figures[0].table.rows[0][1] == "ring · gloo"
+    assert figures[0].table.rows[0][1] == "1×2 · ring · gloo"
 
 
 def test_a_barrier_is_drawn_over_the_ranks(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pandas as pd
 from regatta.core.statistics import Estimate
 from regatta.kit.columns import MICROSECONDS, PIPELINED, SYNCHRONIZED, Column, Columns
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import cells_of, largest_values, launch_means, rows_of_cells, with_primary
+from regatta.topics.base import MAIN, cells_of, largest_values, launch_means, rows_of_cells, with_primary
 
 BYTES_PER_GB = 10**9
 
@@ -31,27 +31,11 @@ NODE_FACTOR = {
     "send_recv_ring": lambda k, g: 1.0,
     "send_recv_pair": lambda k, g: float(g),
 }
-CALL = Column(
-    *("time_s", "time per call"),
-    shown_as=MICROSECONDS,
-    table="latency",
-    better="smaller",
-    interval="interval",
-    note=PIPELINED,
-    help="t: primary time of a call, mean over launches; pipelined windows, slowest rank",
-    key="call_us",
-    is_shown=True,
-    is_main=True,
-)
-LATENCY = Column(
-    *("latency_s", "latency"),
-    shown_as=MICROSECONDS,
-    better="smaller",
-    interval="interval",
-    table="latency",
-    note=SYNCHRONIZED,
-    help="time of a blocking call: mean over launches of `p50_s`, slowest rank",
-)
+TIME = {"shown_as": MICROSECONDS, "table": "latency", "better": "smaller", "interval": "interval"}
+CALL_HELP = "t: primary time of a call, mean over launches; pipelined windows, slowest rank"
+LATENCY_HELP = "time of a blocking call: mean over launches of `p50_s`, slowest rank"
+CALL = Column("time_s", "time per call", **TIME | MAIN, note=PIPELINED, help=CALL_HELP, key="call_us")
+LATENCY = Column("latency_s", "latency", **TIME, note=SYNCHRONIZED, help=LATENCY_HELP)
 RATE = {"table": "bandwidth", "better": "larger"}
 ALGBW = Column("algbw_gb_per_s", "algorithm bandwidth", note="of pipelined calls", help="S / t", **RATE)
 BUSBW = Column(

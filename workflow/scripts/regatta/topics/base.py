@@ -26,6 +26,7 @@ from regatta.store.collect import cell_row
 
 Tables = Mapping[str, pd.DataFrame]
 Result, Row = TypeVar("Result"), TypeVar("Row")
+MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cell
 MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 
 

@@ -6,47 +6,17 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.names import PLACE
-from regatta.core.text import NOT_PLANNED, duration, is_unknown, shape, size, thousands, three
+from regatta.core.text import NOT_PLANNED, is_unknown, shape, size, thousands, three
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import (
-    LAUNCHES,
-    Figure,
-    Section,
-    Table,
-    divided,
-    how_to_read,
-    in_order,
-    make_figure,
-    make_series,
-    name_rows,
-    panels,
-    ranks_axis,
-)
+from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import Axis, Panel, Series, size_ticks
 from regatta.report.rows import table_rows
-from regatta.topics.bandwidth import (
-    BUSBW,
-    CALL,
-    COLLECTIVES,
-    LATENCY,
-    PEAK_SHARE,
-    collectives_table,
-    links_of,
-)
-from regatta.topics.base import (
-    UNRELIABLE,
-    ReportData,
-    TableSpec,
-    Topic,
-    headline_rows,
-    plain_rows,
-    steps_by_cell,
-    unreliable,
-    values_by_cell,
-)
-from regatta.topics.fits.collectives import MODEL, communication_curve
+from regatta.topics import base
+from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
+from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic
 from regatta.topics.fits.section import crossover_sizes
 from regatta.topics.settings import is_costly, settings_of
 
@@ -58,16 +28,14 @@ BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between 
 Launches = Callable[[object], list[float]]  # row -> its value in each launch, in the unit of the axis
 
 
-def collective_figures(
-    collectives: pd.DataFrame,
-    medians: dict[str, list[float]],
-    fits: dict[tuple, dict] | None = None,
-    times: dict[str, list[float]] | None = None,
-) -> list[Figure]:
+Values = dict[str, list[float]]  # by cell, one for each launch
+
+
+def collective_figures(collectives: pd.DataFrame, medians: Values, times: Values | None = None) -> list[Figure]:
     """Return bus bandwidth and latency in turn, for each operation, all with the same axes.
 
     medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they are
-    others. fits: rows of tables/communication_models.csv by their MODEL.
+    others.
     """
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
@@ -89,9 +57,9 @@ def collective_figures(
             several = rows[rows["world_size"] > 1]
             panel = Panel(x, rate_axis, _series(BUSBW, several, rates), limits=_peak_lines(several))
             figures.append(_figure("bandwidth", number, BUSBW, title, several, panel))
-        series = _with_fits(_series(LATENCY, rows, latencies), rows, fits or {})
-        of_sizes = x if rows["message_bytes"].notna().any() else ranks_axis(rows[rows["latency_s"].notna()])
-        figures.append(_figure("latency", number, LATENCY, title, rows, Panel(of_sizes, time_axis, series)))
+        of_sizes = x if rows["message_bytes"].notna().any() else panels.ranks_axis(rows[rows["latency_s"].notna()])
+        panel = Panel(of_sizes, time_axis, _series(LATENCY, rows, latencies))
+        figures.append(_figure("latency", number, LATENCY, title, rows, panel))
     return figures
 
 
@@ -104,14 +72,13 @@ def _axis(column: Column, rows: pd.DataFrame, launches: Launches, more: list[flo
 
 def _series(column: Column, rows: pd.DataFrame, launches: Launches) -> tuple[Series, ...]:
     over = "message_bytes" if rows["message_bytes"].notna().any() else "world_size"
-    return make_series(rows, "label", over, launches, lambda row: column.shown(getattr(row, column.name)))
+    return panels.make_series(rows, "label", over, launches, lambda row: column.shown(getattr(row, column.name)))
 
 
 def _figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, panel: Panel) -> Figure:
-    line = Column("line", rows["line_word"].iloc[0], TEXT)
-    columns, label = (MESSAGE, line, LAUNCHES, *COLLECTIVES.of_table(table)), column.label.capitalize()
+    columns, label = (MESSAGE, CELL_NAME, LAUNCHES, *COLLECTIVES.of_table(table)), column.label.capitalize()
     numbers = Table.of_columns(f"{label} of {title}", columns, rows, rows["device"].iloc[0])
-    return make_figure(f"{table}-{number}", f"{label}: {title}", panel, numbers, "collectives")
+    return panels.make_figure(f"{table}-{number}", f"{label}: {title}", panel, numbers, "collectives")
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
@@ -119,47 +86,27 @@ def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]
 
     A barrier has no message; its lines are its stacks and backends. Barriers come last.
     """
-    rows = in_order(name_rows(collectives, "collective", without=("message_bytes",)))
+    rows = panels.in_order(panels.name_rows(collectives, "collective", without=("message_bytes",)))
     is_algorithm = rows.groupby("operation")["algorithm"].transform("nunique") > 1
-    is_barrier, found = rows["message_bytes"].isna(), []
-    for part, word, line, further in (
-        (rows[is_algorithm], "algorithm", "algorithm", ("shape",)),
-        (rows[~is_algorithm & ~is_barrier], "shape", "shape", ()),
-        (rows[is_barrier & ~is_algorithm], "shape", "subject", ()),
+    is_barrier, found = rows["message_bytes"].isna() & ~is_algorithm, []
+    for part, line, title in (
+        (rows[is_algorithm], "algorithm", ("subject", "dtype", "shape")),
+        (rows[~is_algorithm & ~is_barrier], "shape", ("subject", "dtype")),
+        (rows[is_barrier], "subject", ("subject", "dtype")),
     ):
-        label, title = (line, *PLACE), ("subject", "dtype", *further)
-        fields = (lambda _, label=label: label, lambda name, title=title: name.say(*title, always=title))
-        for text, shown in panels(part, *fields, most=MOST_LINES):
-            if shown["latency_s"].notna().any():
-                lines = [name.say(word, *PLACE) for name in shown["cell_name"]]
-                place = (line == "subject", shown["operation"].iloc[0] != "all_reduce", text)
-                found.append((place, text, shown.assign(line_word=word, line=lines)))
-    return [(text, shown) for _, text, shown in sorted(found, key=lambda panel: panel[0])]
-
-
-def _with_fits(series: tuple[Series, ...], rows: pd.DataFrame, fits: dict) -> tuple[Series, ...]:
-    """Return series with the fitted curve of their blocking calls, if there is one."""
-    keys = {row["label"]: tuple(row[name] for name in MODEL) for row in plain_rows(rows, ("label", *MODEL))}
-    found = []
-    for one in series:
-        row = fits.get(keys[one.label])
-        if row and (curve := communication_curve(row)):
-            rate = three(row["bandwidth_b_gb_per_s"])
-            text = f"fit: a {duration(row['latency_a_s'])}, B {rate} GB/s (algbw)"
-            one = replace(one, fit=tuple((x, LATENCY.shown(t)) for x, t in curve), fit_text=text)
-        found.append(one)
-    return tuple(found)
+        fields = (lambda _, line=line: (line, *PLACE)), (lambda name, title=title: name.say(*title, always=title))
+        shown = panels.panels(part, *fields, most=MOST_LINES)
+        found += [(line, text, of) for text, of in shown if of["latency_s"].notna().any()]
+    found.sort(key=lambda panel: (panel[0] == "subject", panel[2]["operation"].iloc[0] != "all_reduce", panel[1]))
+    return [(text, of) for _, text, of in found]
 
 
 def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     """Return label and place of the peaks of the largest shape on one node and on several, the higher first."""
-    known, lines = rows[rows["peak_gb_per_s"].notna()].sort_values("world_size", kind="stable"), {}
-    for part in (known[known["nodes"] == 1], known[known["nodes"] > 1]):
-        for row in part.tail(1).itertuples():
-            lines.setdefault(float(row.peak_gb_per_s), []).append(shape(row.nodes, row.gpus_per_node))
-    return tuple(
-        (f"peak {', '.join(lines[place])}: {three(place)} GB/s", place) for place in sorted(lines, reverse=True)
-    )
+    known = rows[rows["peak_gb_per_s"].notna()].sort_values("world_size", kind="stable")
+    largest = pd.concat([known[known["nodes"] == 1].tail(1), known[known["nodes"] > 1].tail(1)])
+    peaks = [(float(row.peak_gb_per_s), shape(row.nodes, row.gpus_per_node)) for row in largest.itertuples()]
+    return tuple((f"peak {of}: {three(peak)} GB/s", peak) for peak, of in sorted(peaks, reverse=True))
 
 
 MESSAGE = Column(
@@ -170,11 +117,10 @@ MESSAGE = Column(
 
 def section(data: ReportData) -> Section:
     is_imported = bool(data.campaign.get("imported"))
-    medians = values_by_cell(data.measurements, "p50_s")
-    models, collectives = data.tables["communication_models"], data.with_stack_places(data.tables["collectives"])
-    fits = {tuple(row[name] for name in MODEL): row for row in plain_rows(models, tuple(models))}
-    figures = collective_figures(collectives, medians, fits, steps_by_cell(data.measurements))
-    bandwidth, latency = divided(figures, "bandwidth")
+    medians = base.values_by_cell(data.measurements, "p50_s")
+    collectives = data.with_stack_places(data.tables["collectives"])
+    figures = collective_figures(collectives, medians, base.steps_by_cell(data.measurements))
+    bandwidth, latency = panels.divided(figures, "bandwidth")
     title = "Latency" if is_imported else "Latency of one blocking call"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
     has_peak = collectives["peak_gb_per_s"].notna().any()
@@ -192,7 +138,7 @@ def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
     call = "one call as imported" if is_imported else "one blocking call, slowest rank; bandwidth: pipelined calls"
     is_within = (rows["device"] == "cpu").all() and (rows["nodes"] == 1).all()
     within = " Single host: no network traffic." if is_within else ""
-    return f"Time of {call}.{within} {how_to_read(rows, 'latency_s')}"
+    return f"Time of {call}.{within} {panels.how_to_read(rows, 'latency_s')}"
 
 
 def links_text(data: ReportData) -> str:
@@ -215,10 +161,8 @@ KINDS = (
         ),
         parts=("{name}", "latency-bound below {crossover}", UNRELIABLE),
         term="Bandwidth",
-        help="algbw = S / t. S: bytes of one rank's buffer (all_gather, reduce_scatter, all_to_all: the sum over"
-        " ranks). t: pipelined calls, many with a single wait, time per call. Latency: one blocking call. busbw ="
-        " algbw × 2(n−1)/n for all_reduce, × (n−1)/n for all_gather, reduce_scatter and all_to_all, × 1 for the others"
-        " (nccl-tests, doc/PERFORMANCE.md). Undefined for one rank or a barrier.",
+        help="algbw = S / t. S: bytes of one rank's buffer, or the sum over ranks (all_gather, reduce_scatter,"
+        f" all_to_all). t: time per call of pipelined calls. Latency: one blocking call. busbw: {BUSBW.help}.",
     ),
     Kind(
         *("bandwidth", RESULT),
@@ -252,9 +196,9 @@ def findings(data: ReportData) -> list[Finding]:
     settings, found = settings_of(data.tables["settings"], "algorithm"), []
     for _, group in (known if len(known) else rows).groupby("operation", sort=True):
         largest = group[group["world_size"] == group["world_size"].max()]
-        complete = largest[largest["num_launches"] >= largest["num_planned"]]
-        compared = table_rows(complete if len(complete) else largest)
-        compared = headline_rows(data, compared, lambda row: (row.cell,))
+        compared = table_rows(largest)
+        compared = [row for row in compared if row.num_launches >= row.num_planned] or compared
+        compared = base.headline_rows(data, compared, lambda row: (row.cell,))
         best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))
         numbers = (BUSBW, PEAK_SHARE)
         values = {one.name: Value.of(best, one) for one in numbers if not is_unknown(getattr(best, one.name))}
@@ -270,7 +214,7 @@ def findings(data: ReportData) -> list[Finding]:
         words["compared"] = len(compared) if len(compared) > 1 else None
         found.append(Finding("bandwidth", values, (of_cells("collectives", [best.cell]),), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
-    valid = headline_rows(data, found, lambda one: one.cells)
+    valid = base.headline_rows(data, found, lambda one: one.cells)
     return [*(_summary(data, one) for one in valid[:1]), *found[:MOST_FINDINGS], *_above_peak(data)]
 
 
@@ -289,7 +233,7 @@ def _summary(data: ReportData, best: Finding) -> Finding:
     for one in found:
         if best.values["stack"] in one.values["stacks"]:
             values["latency_bound_below_bytes"] = [one.values["low_bytes"], one.values["high_bytes"]]
-    return Finding("communication", values | unreliable(data, best.cells), best.sources, best.cells, words=words)
+    return Finding("communication", values | base.unreliable(data, best.cells), best.sources, best.cells, words=words)
 
 
 def _above_peak(data: ReportData) -> list[Finding]:

@@ -97,19 +97,6 @@ def communication_models_table(collectives: pd.DataFrame, measurements: pd.DataF
     return make_table(rows, COMMUNICATION_MODELS)
 
 
-def communication_curve(row: dict, num: int = 40) -> list[tuple[float, float]]:
-    """Return (bytes, seconds) of a row's model, evenly over the logarithm of its measured sizes.
-
-    Empty without latency and bandwidth.
-    """
-    if row["latency_a_s"] is None or row["bandwidth_b_gb_per_s"] is None:
-        return []
-    sizes = np.geomspace(row["min_bytes"], row["max_bytes"], num)
-    seconds = row["latency_a_s"] + sizes / (row["bandwidth_b_gb_per_s"] * BYTES_PER_GB)
-    seconds += (row["sqrt_c_s_per_sqrt_byte"] or 0.0) * np.sqrt(sizes)
-    return list(zip(sizes.tolist(), seconds.tolist(), strict=True))
-
-
 def _curve(cells: list[dict], launches: dict[tuple, list[dict]]) -> Curve:
     measured = sorted((cell for cell in cells if cell["latency_s"] is not None), key=lambda cell: cell["message_bytes"])
     by_repeat = [{row["repeat"]: row["p50_s"] for row in launches.get((cell["cell"],), ())} for cell in measured]
