@@ -1,7 +1,6 @@
 """The peak of bus bandwidth, from `links` in a cluster file to the lines and percentages of a report."""
 
 import json
-from xml.etree import ElementTree
 
 import pytest
 from campaign_files import SLURM, UserError, collectives, load, message, small
@@ -242,18 +241,3 @@ def test_links_of_gpus_that_did_not_run_are_not_named(tmp_path):
     data = linked_report(tmp_path / "r", [nccl_cell(2**30, 2, 4)], gpu="another")
     assert "peak_ratio" not in communication.findings(data)[1].values
     assert GPU not in communication.section(data).lead
-
-
-@pytest.mark.usefixtures("drawing")
-def test_a_series_its_marks_and_its_fit_are_one_group(tmp_path):
-    cells = [nccl_cell(4**i, *shape) for i in range(5, 15) for shape in ((1, 4), (2, 4))]
-    figure = communication.section(linked_report(tmp_path / "r", cells)).folded[1][0]
-    root = ElementTree.fromstring(figure.svg)
-    groups = root.findall(".//g[@class='series']")
-    assert len(groups) == 2
-    for group, nodes in zip(groups, (1, 2), strict=True):
-        marks = {mark.get("data-cell") for mark in group.findall(".//*[@data-cell]")}
-        assert marks == {cell["id"] for cell in cells if cell["spec"]["nodes"] == nodes}
-        text, curve = group.findall("./g[@class='fit']")
-        assert "".join(text.itertext()).strip().startswith("fit: a ")
-        assert len(curve.findall("path")) == 1

@@ -30,13 +30,7 @@ def test_figures_and_tables_have_where_trainings_ended(tmp_path):
         [(run, "2/2", end) for run, end in zip(runs, ends, strict=True)]
         for ends in (("10.0", "10.0"), ("4.200", "4.200"), ("3.00", "3.02"))
     ]
-    outcome, memory, ranks = training_tables(tables["training_runs"], tables["training_ranks"])
-    assert [(row["Rank"], row["n"], row["Total time (s)"], row["Rank accuracy (%)"]) for row in rows_of(ranks)] == [
-        ("0", "2/2", "3.00", "10.0"),
-        ("0", "2/2", "3.00", "10.0"),
-        ("1", "2/2", "3.02", "11.0"),
-    ]
-    assert [rows_of(ranks)[2][f"Peak {name} (MiB)"] for name in ("allocated", "resident memory")] == ["162", "763"]
+    outcome, memory = training_tables(tables["training_runs"])
     row = rows_of(outcome)[1]
     assert row["Cell"].startswith(SUBJECT)
     assert (row["n"], row["Total time (s)"], row["Throughput (samples/s)"]) == ("2/2", "3.02", "1,600")

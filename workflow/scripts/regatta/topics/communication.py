@@ -105,8 +105,11 @@ def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
     """Return label and place of the peaks of the largest shape on one node and on several, the higher first."""
     known = rows[rows["peak_gb_per_s"].notna()].sort_values("world_size", kind="stable")
     largest = pd.concat([known[known["nodes"] == 1].tail(1), known[known["nodes"] > 1].tail(1)])
-    peaks = [(float(row.peak_gb_per_s), shape(row.nodes, row.gpus_per_node)) for row in largest.itertuples()]
-    return tuple((f"peak {of}: {three(peak)} GB/s", peak) for peak, of in sorted(peaks, reverse=True))
+    shapes: dict[float, list[str]] = {}
+    for row in largest.itertuples():
+        shapes.setdefault(float(row.peak_gb_per_s), []).append(shape(row.nodes, row.gpus_per_node))
+    peaks = sorted(shapes, reverse=True)
+    return tuple((f"peak {', '.join(shapes[peak])}: {three(peak)} GB/s", peak) for peak in peaks)
 
 
 MESSAGE = Column(

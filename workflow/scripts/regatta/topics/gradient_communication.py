@@ -7,19 +7,9 @@ import pandas as pd
 from regatta.core.statistics import Estimate
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
+from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import (
-    LAUNCHES,
-    Figure,
-    Section,
-    Table,
-    how_to_read,
-    in_order,
-    make_figure,
-    name_rows,
-    on_one_shape,
-    panels,
-)
+from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import Axis, Panel, Point, Series
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
@@ -34,32 +24,21 @@ STEPS = (
 PART_NAMES = "whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"
 SAME = "medians over launches of the columns of the same name"
 PARTS = tuple(result_column(name, "parts_ns", table="steps", help=SAME) for name in PART_NAMES)
-EXPOSED = Column(
-    *("exposed_s", "exposed communication"),
-    shown_as="ms",
-    table="steps",
-    better="smaller",
-    interval="interval",
-    help="`whole_step_s` − `no_sync_s` in each launch, then the arithmetic mean over launches. Includes all costs of"
-    " synchronization, such as copies into buckets. Can be negative if it is smaller than the noise",
+DIFFERENCE = (
+    "`whole_step_s` − `no_sync_s` in each launch, then the arithmetic mean over launches. Includes all costs of"
+    " synchronization, such as copies into buckets. Can be negative if it is smaller than the noise"
 )
+OVERLAP = (
+    "1 − exposed / `communication_s` in each launch, then the arithmetic mean over launches: the share of communication"
+    " that overlaps with computation. Negative if synchronization lengthens the step by more than it takes alone"
+)
+OF_STEP = "exposed / `whole_step_s` in each launch, then the arithmetic mean over launches"
+SHARE = {"shown_as": "%", "table": "steps"}
+EXPOSED = Column("exposed_s", "exposed communication", **STEP | {"note": "", "help": DIFFERENCE}, interval="interval")
 EXPOSED_SHARE = Column(
-    *("exposed_share_ratio", "exposed share of the step"),
-    shown_as="%",
-    table="steps",
-    better="smaller",
-    help="exposed / `whole_step_s` in each launch, then the arithmetic mean over launches",
-    key="exposed_percent",
+    "exposed_share_ratio", "exposed share of the step", **SHARE, better="smaller", help=OF_STEP, key="exposed_percent"
 )
-HIDDEN = Column(
-    *("hidden_ratio", "hidden communication"),
-    shown_as="%",
-    table="steps",
-    better="larger",
-    help="1 − exposed / `communication_s` in each launch, then the arithmetic mean over launches: the share of"
-    " communication that overlaps with computation. Negative if synchronization lengthens the step by more than it"
-    " takes alone",
-)
+HIDDEN = Column("hidden_ratio", "hidden communication", **SHARE, better="larger", help=OVERLAP)
 MAXIMUM = "largest over launches"
 NUM_CALLS = result_column("num_calls", table="steps", help=MAXIMUM)
 MEMORY = tuple(result_column(name, "memory", help=MAXIMUM) for name in ("gradient_bytes", "algorithm_bytes"))
@@ -110,11 +89,11 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
 
     A strategy without a step to compare with, such as fsdp, has no marks.
     """
-    rows, found = in_order(name_rows(strategies, "train_step")), []
+    rows, found = panels.in_order(panels.name_rows(strategies, "train_step")), []
     launches = measurements.assign(exposed_s=measurements["whole_step_s"] - measurements["no_sync_s"])
     values = {label: values_by_cell(launches, column) for label, column in SHOWN.items()}
     measured = rows[rows["step_p50_s"].notna()]
-    for title, part in panels(measured, lambda name: name.series, on_one_shape, most=MOST):
+    for title, part in panels.panels(measured, lambda name: name.series, panels.on_one_shape, most=MOST):
         if part["exposed_s"].notna().any():
             found.append(_figure(f"strategy-{len(found) + 1}", title, part, values))
     return found
@@ -136,14 +115,18 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, values: dict[str, di
     device, columns = rows["device"].iloc[0], (STRATEGY, LAUNCHES, *STRATEGIES.of_table("steps"))
     panel = Panel(x, Axis(replace(EXPOSED, label="time per step").heading(device)), tuple(series))
     table = Table.of_columns(f"Step and communication of {title}", columns, rows, device)
-    return make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
+    return panels.make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
 
 
 def section(data: ReportData) -> Section:
     rows = data.tables["strategies"]
     figures = strategy_figures(rows, data.measurements)
     empty = "No step was measured both with and without gradient synchronization."
-    lead = f"Host wait is not communication time on GPUs. {how_to_read(rows, 'exposed_s', 'bar')}" if figures else ""
+    lead = (
+        f"Host wait is not communication time on GPUs. {panels.how_to_read(rows, 'exposed_s', 'bar')}"
+        if figures
+        else ""
+    )
     return Section("strategies", "Gradient communication", empty, lead, tuple(figures))
 
 

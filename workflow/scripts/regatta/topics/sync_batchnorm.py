@@ -11,17 +11,21 @@ from regatta.kit.findings import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import ReportData, TableSpec, Topic, largest_values, launch_means, rows_of_cells, with_primary
+from regatta.topics.base import (
+    MAIN,
+    ReportData,
+    TableSpec,
+    Topic,
+    largest_values,
+    launch_means,
+    rows_of_cells,
+    with_primary,
+)
 
 TIME = {"shown_as": MICROSECONDS, "table": "layers", "interval": "interval", "note": SYNCHRONIZED}
+PASSES_HELP = "forward and backward: mean over launches of `p50_s`, slowest rank"
 BOTH_PASSES = Column(
-    *("time_s", "forward and backward"),
-    **TIME,
-    better="smaller",
-    help="forward and backward: mean over launches of `p50_s`, slowest rank",
-    key="both_passes_us",
-    is_shown=True,
-    is_main=True,
+    *("time_s", "forward and backward"), **TIME | MAIN, better="smaller", help=PASSES_HELP, key="both_passes_us"
 )
 PASS = "means over launches of the columns of the same name. Means are not additive: `time_s` is not their sum"
 PASSES = tuple(result_column(f"{name}_s", "parts_ns", **TIME, help=PASS) for name in ("forward", "backward"))

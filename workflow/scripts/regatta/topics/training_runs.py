@@ -12,98 +12,59 @@ from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import (
-    LAUNCHES,
-    Figure,
-    Section,
-    Table,
-    how_to_read,
-    make_figure,
-    make_series,
-    name_rows,
-    on_one_shape,
-    panels,
-)
+from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import DOT, Axis, Panel, size_ticks
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
-from regatta.topics.base import (
-    UNRELIABLE,
-    ReportData,
-    TableSpec,
-    Topic,
-    cells_of,
-    headline_rows,
-    largest_values,
-    launch_means,
-    rows_of_cells,
-    unreliable,
-)
+from regatta.topics import base
+from regatta.topics.base import MAIN, UNRELIABLE, ReportData, TableSpec, Topic, cells_of, launch_means
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import FASTEST, compare_settings, fastest_values
 
 ANCHOR = "training-runs"
 OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
-TOTAL = Column(
-    *("total_s", "total time"),
-    table="outcome",
-    better="smaller",
-    interval="interval",
-    note="sum of epochs",
-    help="sum over epochs of `epoch_s`, then the mean over launches. Excludes setup and reading the data",
-    is_shown=True,
-    is_main=True,
-)
-EPOCH = {"table": "outcome", "better": "smaller"}
-EPOCH |= {"help": "median over epochs of `train_s` and `test_s` in each launch, then the median over launches"}
-THROUGHPUT = Column(
-    *("throughput_samples_per_s", "throughput"),
-    table="outcome",
-    better="larger",
-    help="`train_samples` / `epoch_train_s`",
-)
-LAST_EPOCH = {"table": "outcome", "interval": "interval"}
-LAST_EPOCH |= {"help": "values of the last epoch: arithmetic mean over launches"}
+SHOWN = {"table": "outcome"}
+TOTAL_HELP = "sum over epochs of `epoch_s`, then the mean over launches. Excludes setup and reading the data"
+TIME = SHOWN | MAIN | {"better": "smaller", "interval": "interval"}
+TOTAL = Column("total_s", "total time", **TIME, note="sum of epochs", help=TOTAL_HELP)
+EPOCH = "median over epochs of `train_s` and `test_s` in each launch, then the median over launches"
+RATE = "`train_samples` / `epoch_train_s`"
+THROUGHPUT = Column("throughput_samples_per_s", "throughput", **SHOWN, better="larger", help=RATE)
+LAST_EPOCH = SHOWN | {"interval": "interval", "help": "values of the last epoch: arithmetic mean over launches"}
 TRAIN_LOSS, TEST_LOSS = (
     Column(f"{name}_loss", f"{name} loss", better="smaller", figures=4, **LAST_EPOCH) for name in ("train", "test")
 )
 ACCURACY = Column("accuracy_ratio", "accuracy", shown_as="%", better="larger", is_shown=True, **LAST_EPOCH)
+SAME_LOSSES = (
+    "whether all launches have identical train and test losses in all epochs, to the last digit. Empty for a single"
+    " launch. On a CPU, false causes a warning in the report; on a GPU, differences are expected"
+)
 TRAINING_RUNS = Columns(
     *described(axes_of(BENCHMARK)),
     TOTAL,
-    *(Column(f"epoch_{name}_s", f"{name} time per epoch", **EPOCH) for name in ("train", "test")),
+    *(Column(f"epoch_{n}_s", f"{n} time per epoch", **SHOWN, better="smaller", help=EPOCH) for n in ("train", "test")),
     *(THROUGHPUT, TRAIN_LOSS, TEST_LOSS, ACCURACY),
-    Column(
-        *("has_same_losses", "", FLAG),
-        help="whether all launches have identical train and test losses in all epochs, to the last digit. Empty for a"
-        " single launch. On a CPU, false causes a warning in the report; on a GPU, differences are expected",
-    ),
+    Column("has_same_losses", type=FLAG, help=SAME_LOSSES),
     *MEMORY_PARTS,
 )
-RANK = Column("rank", "rank", WHOLE, help="the rank")
-RANK_ACCURACY = replace(
-    ACCURACY,
-    label="rank accuracy",
-    table="ranks",
-    interval="",
-    help="accuracy on the rank's share of the test images, after the last epoch: median over launches",
-)
+RANK_ACCURACY = "accuracy on the rank's share of the test images, after the last epoch: median over launches"
 TRAINING_RANKS = Columns(
     Column("cell", type=TEXT, help="the cell"),
-    RANK,
+    Column("rank", type=WHOLE, help="the rank"),
     Column("num_launches", type=WHOLE, help="number of launches with a valid record"),
-    replace(TOTAL, table="ranks", help="mean over launches of the rank's total"),
-    RANK_ACCURACY,
-    *(result_column(name, "memory", table="ranks", help="largest over launches") for name in RANK_BYTES),
+    Column("total_s", interval="interval", help="mean over launches of the rank's total"),
+    Column("accuracy_ratio", help=RANK_ACCURACY),
+    *(result_column(name, "memory", label="", help="largest over launches") for name in RANK_BYTES),
 )
 
 
 def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_run cell, measured or not."""
-    found = largest_values(measurements, MEMORY_BYTES).join(_outcomes(epochs), how="right")
-    return make_table(rows_of_cells(campaign, BENCHMARK, _means(epochs), found), TRAINING_RUNS)
+    found = base.largest_values(measurements, MEMORY_BYTES).join(_outcomes(epochs), how="right")
+    return make_table(base.rows_of_cells(campaign, BENCHMARK, _means(epochs), found), TRAINING_RUNS)
 
 
 def _means(epochs: pd.DataFrame) -> dict[tuple[str, str], dict[str, Estimate]]:
@@ -141,7 +102,6 @@ def _outcomes(epochs: pd.DataFrame) -> pd.DataFrame:
 # Tables and figures of the report.
 
 WORKLOAD = [name for name, axis in axes_of(BENCHMARK).items() if not axis.is_series]
-MAX_RANKS = 16  # of a run in the table; tables/training_ranks.csv has all
 MANY_EPOCHS = 6
 ORDER = ["workload", "nodes", "gpus_per_node", "strategy", "norm"]
 SAME = ("epochs", "batch_size", "accumulation_steps", "seed", "norm")  # named in the lead if all runs share them
@@ -163,28 +123,24 @@ def common_of_runs(runs: pd.DataFrame) -> str:
     return " ".join(sentences)
 
 
-def training_tables(runs: pd.DataFrame, ranks: pd.DataFrame) -> list[Table]:
-    """Return time and result of the runs, their memory by purpose, and their ranks; none unmeasured."""
-    rows = name_rows(runs, BENCHMARK).sort_values(ORDER, kind="stable")
+def training_tables(runs: pd.DataFrame) -> list[Table]:
+    """Return time and result of the runs, and their memory by purpose; none unmeasured."""
+    rows = panels.name_rows(runs, BENCHMARK).sort_values(ORDER, kind="stable")
     measured = rows[rows["num_launches"] > 0]
     if measured.empty:
         return []
     device, columns = rows["device"].iloc[0], (NAME, LAUNCHES, *TRAINING_RUNS.of_table("outcome"))
     outcome = Table.of_columns("Total time and final results", columns, rows, device, ("training_runs",))
-    first = ranks[ranks["rank"] < MAX_RANKS]
-    ranks = measured[["cell", "cell_name", "num_planned", "interval"]].merge(first, on="cell")
-    columns = (NAME, RANK, LAUNCHES, *TRAINING_RANKS.of_table("ranks"))
-    of_ranks = Table.of_columns("Time and memory by rank", columns, ranks, device, ("training_ranks",))
-    return [*filter(None, (outcome, parts_table(measured, "training_runs", device))), of_ranks]
+    return [*filter(None, (outcome, parts_table(measured, "training_runs", device)))]
 
 
 def training_run_figures(runs: pd.DataFrame, epochs: pd.DataFrame) -> list[Figure]:
     """Return accuracy, loss and time by epoch in turn, for each workload."""
-    rows = name_rows(runs[runs["num_launches"] > 0], BENCHMARK).sort_values(ORDER, kind="stable")
-    found = panels(
+    rows = panels.name_rows(runs[runs["num_launches"] > 0], BENCHMARK).sort_values(ORDER, kind="stable")
+    found = panels.panels(
         rows,
         lambda name: (*name.series, "shape", *PLACE),
-        lambda name: name.workload if "shape" in name.varied else on_one_shape(name),
+        lambda name: name.workload if "shape" in name.varied else panels.on_one_shape(name),
         ("shape", *PLACE),
     )
     return [
@@ -198,7 +154,7 @@ def training_run_figures(runs: pd.DataFrame, epochs: pd.DataFrame) -> list[Figur
 def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame) -> Figure:
     known = epochs[epochs["cell"].isin(rows["cell"]) & epochs[curve.name].notna()]
     values = known.groupby(["cell", "epoch"])[curve.name].agg(list).rename("in_launches").reset_index()
-    series = make_series(
+    series = panels.make_series(
         rows.merge(values, on="cell"),
         *("label", "epoch"),
         lambda row: map(curve.shown, row.in_launches),
@@ -210,15 +166,17 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.heading(device), low=low), series, dot=dot)
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
-    return make_figure(figure_id, title, panel, Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device), "epochs")
+    table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)
+    return panels.make_figure(figure_id, title, panel, table, "epochs")
 
 
 def section(data: ReportData) -> Section:
     runs = data.tables["training_runs"]
     figures = tuple(training_run_figures(runs, data.tables["epochs"]))
-    lead = f"{common_of_runs(runs)} {how_to_read(runs, 'total_s')}" if figures else ""
-    tables = tuple(training_tables(runs, data.tables["training_ranks"]))
-    return Section(ANCHOR, "Training runs", "No training run was measured.", lead, figures, tables)
+    lead = f"{common_of_runs(runs)} {panels.how_to_read(runs, 'total_s')}" if figures else ""
+    return Section(
+        ANCHOR, "Training runs", "No training run was measured.", lead, figures, tuple(training_tables(runs))
+    )
 
 
 KINDS = (
@@ -230,14 +188,11 @@ KINDS = (
             *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads", UNRELIABLE),
         ),
         term="Training runs",
-        help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: sum of epoch"
-        " times of the slowest rank. Throughput: training images per epoch on all ranks / median training time of an"
-        " epoch (median over launches). Loss: mean cross-entropy over the images of all ranks. Train loss: averaged"
-        " during the epoch; test loss: after it. Accuracy: correct predictions of all ranks / test images, after the"
-        " last epoch; mean over launches (in the table by epoch: median). Chance level of 100 classes: accuracy 1 %,"
-        " test loss ln 100 = 4.61. The"
-        " first epoch includes one-time setup. On a CPU, losses are bitwise reproducible for the same seed, ranks and"
-        " threads; on a GPU they are not.",
+        help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: epochs of"
+        " the slowest rank. Loss: mean cross-entropy over the images of all ranks; train loss during the epoch, test"
+        " loss after it. Accuracy: correct predictions of all ranks / test images, after the last epoch (mean over"
+        " launches; by epoch: median). Chance level of 100 classes: accuracy 1 %, test loss ln 100 = 4.61. The first"
+        " epoch includes one-time setup. On a CPU, losses are bitwise reproducible; on a GPU they are not.",
     ),
     Kind(
         *("training", RESULT),
@@ -263,7 +218,7 @@ def findings(data: ReportData) -> list[Finding]:
     for _, group in runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True):
         complete = group[group["num_launches"] >= group["num_planned"]]
         group = complete if len(complete) else group
-        valid = headline_rows(data, group["cell"], lambda cell: (cell,))
+        valid = base.headline_rows(data, group["cell"], lambda cell: (cell,))
         groups.append(group[group["cell"].isin(valid)])
     cells = [group["cell"].tolist() for group in groups]
     settings = compare_settings(cells, times_by_cell(data.measurements), dict.fromkeys(runs["cell"], BENCHMARK))
@@ -275,9 +230,9 @@ def findings(data: ReportData) -> list[Finding]:
         source = of_cells("training_runs", [fastest.cell, *compared])
         found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
     summary = []
-    for first in headline_rows(data, found, lambda one: one.cells)[:1]:
+    for first in base.headline_rows(data, found, lambda one: one.cells)[:1]:
         values = {"total_s": first.values["total"], "accuracy_ratio": first.values["accuracy"]}
-        values |= {"epochs": first.values["epochs"]} | unreliable(data, first.cells)
+        values |= {"epochs": first.values["epochs"]} | base.unreliable(data, first.cells)
         words = {name: first.values[name] for name in ("name", "near", "num_undecided")}
         words["num_workloads"] = len(found) if len(found) > 1 else None
         summary.append(replace(first, kind="training_runs", values=values, words=words))

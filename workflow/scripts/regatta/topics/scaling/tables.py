@@ -13,7 +13,7 @@ from regatta.core.verdicts import Verdict, judge_all
 from regatta.kit.columns import PIPELINED, TEXT, WHOLE, Column, Columns
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table
-from regatta.topics.base import cells_of, launch_means, values_of_cells, with_primary
+from regatta.topics.base import MAIN, cells_of, launch_means, values_of_cells, with_primary
 from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
 from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
@@ -26,8 +26,7 @@ STEP = Column(
     interval="interval",
     note=PIPELINED,
     help="T: primary time of a step, mean over launches; pipelined windows, slowest rank",
-    is_shown=True,
-    is_main=True,
+    **MAIN,
 )
 RATE = {"table": "throughput", "better": "larger"}
 THROUGHPUT = Column(

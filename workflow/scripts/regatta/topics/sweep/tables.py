@@ -17,6 +17,7 @@ from regatta.core.verdicts import Compared, judge_all
 from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, make_table
+from regatta.topics.base import MAIN
 from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
@@ -31,8 +32,7 @@ TIME = Column(
     interval="interval",
     help="primary time of ok launches, as in comparisons: geometric mean over launches; of a node in a sweep of pairs,"
     " the median over its pairs",
-    is_shown=True,
-    is_main=True,
+    **MAIN,
 )
 TIME_RATIO = Column(
     *("time_ratio", "difference in time"),
