@@ -1,4 +1,4 @@
-"""The figures of train_step: throughput, efficiency and cost over the number of ranks."""
+"""The figures of train_step: throughput and efficiency over the number of ranks."""
 
 import math
 from collections import defaultdict
@@ -9,30 +9,19 @@ import pandas as pd
 
 from regatta.core.text import is_unknown, thousands
 from regatta.kit.columns import Column
-from regatta.report.panels import (
-    CELL_NAME,
-    LAUNCHES,
-    MOST_FIGURES,
-    Figure,
-    Table,
-    in_order,
-    make_figure,
-    make_series,
-    name_rows,
-    panels,
-    ranks_axis,
-)
+from regatta.report import panels
+from regatta.report.panels import CELL_NAME, LAUNCHES, MOST_FIGURES, Figure, Table
 from regatta.report.plotting import Axis, Panel, Series
 from regatta.report.rows import Row, table_rows
-from regatta.topics.scaling.tables import COST_OF_SAMPLES, COST_OF_TOKENS, EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
+from regatta.topics.scaling.tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
 
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
 OTHER_BUCKETS = "other bucket sizes"
 
 
 def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> list[Figure]:
-    """Return throughput, efficiency and cost in turn, for each workload."""
-    split = panels(in_order(name_rows(scaling, "train_step")), context="bucket_cap_mb")
+    """Return throughput and efficiency in turn, for each workload."""
+    split = panels.panels(panels.in_order(panels.name_rows(scaling, "train_step")), context="bucket_cap_mb")
     shown = [(title, rows) for title, rows in split if rows["step_s"].notna().any()]
     if len(shown) > MOST_FIGURES:
         shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
@@ -43,13 +32,10 @@ def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> list[Fi
         of_rank = (others[PER_RANK.name] / others[EFFICIENCY.name]).max()
         has_base, of = not is_unknown(of_rank), (number, title, steps, device)
         ideal = (("ideal", tuple((n, float(of_rank) * n) for n in sizes)),) if has_base else ()
-        columns = SCALING.of_table("throughput")
-        figures.append(_figure(*of, rows, THROUGHPUT, columns, ideal, is_log=True, show=thousands))
+        figures.append(_figure(*of, rows, THROUGHPUT, ideal, is_log=True, show=thousands))
         if has_base:
             full = (("100 %", ((min(others["world_size"]), 100), (max(others["world_size"]), 100))),)
-            figures.append(_figure(*of, others, EFFICIENCY, SCALING.of_table("efficiency"), full, low=0))
-        cost = COST_OF_SAMPLES if rows["context_length"].isna().all() else COST_OF_TOKENS
-        figures.append(_figure(*of, rows, cost, (cost,), low=0))
+            figures.append(_figure(*of, others, EFFICIENCY, full, low=0))
     return figures
 
 
@@ -60,13 +46,12 @@ def _figure(
     device: str,
     rows: pd.DataFrame,
     column: Column,
-    columns: Sequence[Column],
     guides: tuple = (),
     **axis: object,
 ) -> Figure:
-    """Return the figure of a column over the ranks. A launch has the column's value for its time per step.
+    """Return the figure of a rate over the ranks. A launch has the column's value for its time per step.
 
-    columns: of its table. axis: options of the vertical axis.
+    axis: options of the vertical axis.
     """
 
     def value(row: Row) -> float | None:
@@ -74,14 +59,16 @@ def _figure(
 
     def of_launches(row: Row) -> list[float]:
         known = [] if value(row) is None else steps.get(row.cell, [])
-        ratios = [row.step_s / step_s if column.better == "larger" else step_s / row.step_s for step_s in known]
-        return [value(row) * ratio for ratio in ratios]
+        return [value(row) * row.step_s / step_s for step_s in known]
 
     kind, measured = column.label.capitalize(), rows[rows["step_s"].notna()]
-    series = best_buckets_first(make_series(rows, "label", "world_size", of_launches, value), measured)
-    panel = Panel(ranks_axis(measured), Axis(column.heading(device), **axis), series, guides, context=OTHER_BUCKETS)
-    table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, *columns), rows, device)
-    return make_figure(f"{column.label}-{number}", f"{kind}: {title}", panel, table, "scaling")
+    series = best_buckets_first(panels.make_series(rows, "label", "world_size", of_launches, value), measured)
+    panel = Panel(
+        panels.ranks_axis(measured), Axis(column.heading(device), **axis), series, guides, context=OTHER_BUCKETS
+    )
+    columns = (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label))
+    table = Table.of_columns(f"{kind} of {title}", columns, rows, device)
+    return panels.make_figure(f"{column.label}-{number}", f"{kind}: {title}", panel, table, "scaling")
 
 
 def _lowest_efficiency(rows: pd.DataFrame) -> float:

@@ -11,7 +11,8 @@ from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.report.rows import Row, table_rows
-from regatta.topics.base import UNRELIABLE, ReportData, cells_of, headline_rows, once_per_report, unreliable
+from regatta.topics import base
+from regatta.topics.base import UNRELIABLE, ReportData, once_per_report
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.figures import candidates, fastest
 from regatta.topics.scaling.tables import (
@@ -59,11 +60,10 @@ KINDS = (
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
         parts=("Losses: {losses} points.", *FASTEST),
         term="Efficiency",
-        help="Throughput per rank relative to that of the baseline cell. It is the product of DDP, X(1) / X_none(1),"
+        help="Throughput per rank relative to that of the baseline cell: the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"
         " are named if the interval of their factor excludes 1. Uncertain: the interval is wider than"
-        f" {100 * WIDE_RATIO:g} % of the efficiency. Points in figures: one launch / mean of the baseline. Within"
-        " noise: multiple comparisons with the best do not exclude it (95 %).",
+        f" {100 * WIDE_RATIO:g} % of the efficiency. Within noise: not excluded by multiple comparisons with the best.",
     ),
     Kind(
         *("efficiency_uncertain", RESULT),
@@ -113,7 +113,7 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     known = [[row for row in rows if _has_efficiency(row)] for rows in workloads(data)]
     known = [candidates(rows) for rows in known if rows]
     cells, best = [[row.cell for row in rows] for rows in known], [fastest(rows) for rows in known]
-    times, lookup = times_by_cell(data.measurements), BaselineLookup(cells_of(data.campaign, "train_step"))
+    times, lookup = times_by_cell(data.measurements), BaselineLookup(base.cells_of(data.campaign, "train_step"))
     settings = compare_settings(cells, times, {cell: "train_step" for of in cells for cell in of})
     parts = [lookup.parts(lookup.specs[row.cell]) for row in best]
     factors = compare_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
@@ -209,7 +209,7 @@ def _summary(data: ReportData) -> Finding:
     An end has an interval or range: one launch cannot say how far it is off. Ends of several are stated without it,
     since it ignores that they were selected. A suspect baseline makes no end. Losses that may be noise are left out.
     """
-    found = headline_rows(data, efficiency_findings(data), lambda finding: finding.cells)
+    found = base.headline_rows(data, efficiency_findings(data), lambda finding: finding.cells)
     largest = max(finding.values["world_size"] for finding in found)
     found = [finding for finding in found if finding.values["world_size"] == largest]
     found.sort(key=lambda finding: finding.values["efficiency"].estimate)
@@ -236,7 +236,7 @@ def _summary(data: ReportData) -> Finding:
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
     words |= {"missing_size": max(missing.values(), default=None), "sharing": threads_text(data) and ranks}
     cells = tuple(finding.cells[0] for finding in found)
-    values |= unreliable(data, [cell for finding in found for cell in finding.cells])
+    values |= base.unreliable(data, [cell for finding in found for cell in finding.cells])
     return Finding("scaling", values, (of_cells("scaling", cells),), cells, words=words)
 
 

@@ -2,35 +2,29 @@
 
 import pandas as pd
 
-from regatta.core.benchmarks import axes_of
-from regatta.core.names import value_text as axis_value_text
-from regatta.core.text import UNKNOWN, is_unknown, plural, rank_word
-from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.core.text import rank_word
 from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
-from regatta.store.csv_files import result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
+from regatta.topics.memory import NAME
 from regatta.topics.scaling.figures import scaling_figures
 from regatta.topics.scaling.findings import KINDS, efficiency_findings, findings, loss_rows, threads_text
 from regatta.topics.scaling.tables import EFFICIENCIES, PARTS, SCALING, STRONG, efficiencies_table, scaling_table
 
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
-MODEL = ["model", "image_size", "context_length"]
-DIMENSIONS = ("num_layers", "d_model", "num_heads", "d_ff", "vocab_size")
 
 
 def section(data: ReportData) -> Section | None:
     scaling = data.tables["scaling"]
     placed = name_rows(data.with_stack_places(scaling), "train_step")
     figures = scaling_figures(placed, steps_by_cell(data.measurements), data.device)
-    tables = (*baseline_tables(data.tables["efficiencies"], placed, data.device), *model_tables(data.ok, data.device))
+    tables = baseline_tables(data.tables["efficiencies"], placed, data.device)
     if not figures and not tables:
         return None
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     drawn = how_to_read(scaling, "step_s") if figures else ""
     texts = (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))
-    efficiency, others = divided(figures, "efficiency")
-    throughput, cost = divided(others, "throughput")
+    efficiency, throughput = divided(figures, "efficiency")
     return Section(
         "scaling",
         "Scaling",
@@ -39,7 +33,7 @@ def section(data: ReportData) -> Section | None:
         tables=tables,
         beside="losses.html.j2",
         content={"losses": loss_rows(data), "parts": {part.name: part.label for part in PARTS}},
-        folded=("Throughput and cost", (*throughput, *cost)) if efficiency else ("Cost", cost),
+        folded=("Throughput", throughput) if efficiency else ("", ()),
     )
 
 
@@ -64,47 +58,12 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: s
     rows = rows[rows["cell"].duplicated(keep=False) | (rows["scaling"] == STRONG)]
     if rows.empty:
         return ()
-    names = scaling.set_index("cell")["cell_name"]
-    rows = rows.assign(world_size=rows["cell"].map(scaling.set_index("cell")["world_size"]))
-    columns = (
-        Column("cell", "cell", TEXT, text=lambda row: names[row.cell].full),
-        Column("scaling", "scaling", TEXT),
-        Column("against", "baseline", TEXT, text=lambda row: _baseline_text(row.against)),
-        Column("num_launches", "n", WHOLE, text=lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}"),
-        *EFFICIENCIES.named("efficiency_ratio"),
-    )
+    rows = rows.merge(scaling[["cell", "cell_name", "world_size"]], on="cell")
     shown = rows.sort_values("world_size", ascending=False, kind="stable").head(MOST_ROWS)
     title = "Efficiency by baseline, largest shapes first"
     title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
+    columns = (NAME, *EFFICIENCIES.of_table("baselines"))
     return (Table.of_columns(title, columns, shown, device, sources=("efficiencies",)),)
-
-
-def _baseline_text(against: str) -> str:
-    """Return a baseline in words: `no DDP, 1 rank` for `none, 1 rank`."""
-    strategy, _, place = against.partition(", ")
-    return f"{axis_value_text(axes_of('train_step')['strategy'], strategy)}, {place}"
-
-
-def model_tables(measurements: pd.DataFrame, device: str) -> tuple[Table, ...]:
-    """Return one table with a row for each model and input size, none if no record has the number of parameters."""
-    rows = measurements[measurements["benchmark"] == "train_step"].dropna(subset="num_parameters")
-    if rows.empty:
-        return ()
-    models = rows.groupby(MODEL, dropna=False, sort=True).first().reset_index()
-    columns = (
-        Column("model", "model", TEXT),
-        Column("sample", "sample", TEXT, text=_sample_text),
-        result_column("num_parameters", shown_as="millions"),
-        *map(result_column, DIMENSIONS),
-        result_column("flops_per_sample", shown_as="GFLOP"),
-    )
-    return (Table.of_columns("Models", columns, models, device, sources=("measurements",)),)
-
-
-def _sample_text(row) -> str:
-    if not is_unknown(row.context_length):
-        return plural(row.context_length, "token")
-    return UNKNOWN if is_unknown(row.image_size) else f"{row.image_size} px"
 
 
 def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:

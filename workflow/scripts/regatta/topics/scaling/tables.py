@@ -18,23 +18,12 @@ from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
 from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
 Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with
-STEP = Column(
-    *("step_s", "step time"),
-    shown_as="ms",
-    table="throughput",
-    better="smaller",
-    interval="interval",
-    note=PIPELINED,
-    help="T: primary time of a step, mean over launches; pipelined windows, slowest rank",
-    **MAIN,
-)
 RATE = {"table": "throughput", "better": "larger"}
-THROUGHPUT = Column(
-    *("throughput_samples_per_s", "throughput"),
-    **RATE,
-    interval="interval",
-    help="X(n) = n b / T, for n {ranks} of batch size b. Its low end is from the high end of T",
-)
+COST = {"table": "throughput", "better": "smaller", "interval": "interval"}
+STEP_HELP = "T: primary time of a step, mean over launches; pipelined windows, slowest rank"
+STEP = Column("step_s", "step time", shown_as="ms", **COST | MAIN, note=PIPELINED, help=STEP_HELP)
+X_HELP = "X(n) = n b / T, for n {ranks} of batch size b. Its low end is from the high end of T"
+THROUGHPUT = Column("throughput_samples_per_s", "throughput", **RATE, interval="interval", help=X_HELP)
 PER_RANK = Column(
     *("throughput_per_gpu_samples_per_s", "throughput per {rank}"),
     **RATE,
@@ -43,20 +32,17 @@ PER_RANK = Column(
     is_shown=True,
 )
 TOKENS = Column("throughput_tokens_per_s", "throughput", **RATE, help="X(n) × `context_length`. Empty for images")
-COST = {"label": "cost", "better": "smaller", "interval": "interval"}
 OF_SAMPLES = "{hours} per million samples: n T / (n b) × 10⁶ / 3600"
 OF_TOKENS = "{hours} per million tokens: the same / `context_length`. Empty for images"
-COST_OF_SAMPLES = Column("cost_hours_per_million_samples", **COST, help=OF_SAMPLES)
-COST_OF_TOKENS = Column("cost_hours_per_million_tokens", **COST, help=OF_TOKENS)
+COST_OF_SAMPLES = Column("cost_hours_per_million_samples", "cost", **COST, help=OF_SAMPLES)
+COST_OF_TOKENS = Column("cost_hours_per_million_tokens", "cost", **COST, help=OF_TOKENS)
 REACHED = "`flops_per_sample` × b / T / 10¹²: model operations of one {rank}"
 COMPUTE = Column("compute_per_gpu_tflop_per_s", "compute rate per {rank}", **RATE, help=REACHED)
-MFU = Column(
-    *("mfu_ratio", "MFU"),
-    **RATE,
-    shown_as="%",
-    help="model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`, that of the fastest math mode"
-    " that torch's settings allow; a multiply-add counts as two operations. Empty if GPU, settings or peak are unknown",
+UTILIZED = (
+    "model FLOP/s utilization: `compute_per_gpu_tflop_per_s` / `peak_tflop_per_s`, that of the fastest math mode that"
+    " torch's settings allow; a multiply-add counts as two operations. Empty if GPU, settings or peak are unknown"
 )
+MFU = Column("mfu_ratio", "MFU", **RATE, shown_as="%", help=UTILIZED)
 
 
 def is_baseline(row: object) -> bool:
@@ -74,23 +60,16 @@ EFFICIENCY = Column(
     applies=lambda row: not is_baseline(row),
     is_shown=True,
 )
-DDP = Column(
-    *("ddp_ratio", "DDP"),
-    **OF_BASELINE,
-    help="X(1) / X_none(1): cost of DDP on one {rank}",
-    applies=lambda row: row.strategy != "none",
-)
-INTRA_NODE = Column(
-    *("intra_node_ratio", "intra-node"),
-    **OF_BASELINE,
-    help="X(g) / (g X(1)): cost of additional {ranks} in a node. Empty for g = 1",
-    applies=lambda row: row.gpus_per_node > 1,
-)
-INTER_NODE = Column(
-    *("inter_node_ratio", "inter-node"),
-    **OF_BASELINE,
-    help="X(k g) / (k X(g)): cost of additional nodes. Empty for k = 1",
-    applies=lambda row: row.nodes > 1,
+DDP_HELP = "X(1) / X_none(1): cost of DDP on one {rank}"
+INTRA_HELP = "X(g) / (g X(1)): cost of additional {ranks} in a node. Empty for g = 1"
+INTER_HELP = "X(k g) / (k X(g)): cost of additional nodes. Empty for k = 1"
+DDP, INTRA_NODE, INTER_NODE = (
+    Column(f"{label.lower().replace('-', '_')}_ratio", label, **OF_BASELINE, help=text, applies=applies)
+    for label, text, applies in (
+        ("DDP", DDP_HELP, lambda row: row.strategy != "none"),
+        ("intra-node", INTRA_HELP, lambda row: row.gpus_per_node > 1),
+        ("inter-node", INTER_HELP, lambda row: row.nodes > 1),
+    )
 )
 PARTS = (DDP, INTRA_NODE, INTER_NODE)
 SCALING = Columns(
@@ -262,17 +241,25 @@ def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Tim
 
 
 WEAK, STRONG = "weak", "strong"
+SHOWN = {"table": "baselines"}
+IS_WEAK = "weak: the same batch size per {rank}; strong: the same global batch size"
+OF_BASE = replace(
+    EFFICIENCY,
+    **SHOWN,
+    interval="interval",
+    applies=None,
+    help="weak: T₀ / T. Strong: T₀ / (n T), with T₀ on one {rank}",
+)
 EFFICIENCIES = Columns(
     Column("cell", type=TEXT, help="the cell"),
-    *(column for column in SCALING.declared if column.name in ("num_planned", "num_launches")),
-    Column("scaling", type=TEXT, help="weak: the same batch size per {rank}; strong: the same global batch size"),
-    Column("against", type=TEXT, help="name of the baseline"),
+    *SCALING.named("num_planned"),
+    Column("num_launches", "n", WHOLE, text=lambda row: f"{row.num_launches} vs. {row.num_baseline_launches}", **SHOWN),
+    Column("scaling", "scaling", TEXT, help=IS_WEAK, **SHOWN),
+    Column("against", "baseline", TEXT, help="name of the baseline", **SHOWN),
     Column("baseline", type=TEXT, help="the baseline's cell"),
     Column("num_baseline_launches", type=WHOLE, help="number of its ok launches"),
     Column("baseline_step_s", help="T₀: time per step of the baseline"),
-    replace(
-        EFFICIENCY, interval="interval", applies=None, help="weak: T₀ / T. Strong: T₀ / (n T), with T₀ on one {rank}"
-    ),
+    OF_BASE,
     Column("interval", type=TEXT, help="kind of the efficiency's interval"),
 )
 
