@@ -74,28 +74,15 @@ def _compare(rows: list[dict], places: list[Iterable[str]], found: dict[str, lis
     for index, of_row in enumerate(places):
         for place in of_row:
             here_of[place].append(index)
-    order = sorted(range(len(rows)), key=lambda index: rows[index]["primary_s"])
-    ordered, rank_of = [rows[index]["primary_s"] for index in order], {index: rank for rank, index in enumerate(order)}
     known: dict[tuple[int, ...], dict] = {}  # hosts of one launch share their rows
     for place, indices in here_of.items():
         if len(rows) - len(indices) >= MIN_OTHERS:
             if (key := tuple(indices)) not in known:
                 here = [rows[index] for index in indices]
-                others = _median_without(ordered, sorted(rank_of[index] for index in indices))
-                known[key] = {"rows": here, "ratio": fast_median([row["primary_s"] for row in here]) / others}
+                others = [row["primary_s"] for index, row in enumerate(rows) if index not in indices]
+                ratio = fast_median([row["primary_s"] for row in here]) / fast_median(others)
+                known[key] = {"rows": here, "ratio": ratio}
             found[place].append(known[key])
-
-
-def _median_without(ordered: list[float], places: list[int]) -> float:
-    """Return the median of sorted values without those at some places, which are in ascending order."""
-    num = len(ordered) - len(places)
-
-    def at(place: int) -> float:
-        for left_out in places:
-            place += left_out <= place
-        return ordered[place]
-
-    return (at((num - 1) // 2) + at(num // 2)) / 2
 
 
 def _row(compared: list[dict], host: str | None = None) -> dict:

@@ -118,14 +118,12 @@ SOURCES = "`campaign`, `default`, `noise floor of n A/A pairs`, or between campa
 WIDENING = (
     "correlation of successive launches over rows with the same test, and how it widens the interval, if significant"
 )
+SHOWN = {"table": "pairs"}
 COMPARED = "ok launches compared; if paired, number of pairs"
-RATIO = Column(
-    *("time_ratio", "ratio, {other} / {reference}"),
-    table="pairs",
-    group=OF_PAIR,
-    interval="interval",
-    help="ratio of the geometric means over these launches; if allocations are the unit, each is counted once",
-)
+MEANS = "ratio of the geometric means over these launches; if allocations are the unit, each is counted once"
+RATIO = Column("time_ratio", "ratio, {other} / {reference}", interval="interval", **SHOWN, group=OF_PAIR, help=MEANS)
+MORE = "additional launches per side that would settle an inconclusive verdict"
+VERDICT = "see *Verdicts of a comparison*; `A/A` for identical stacks"
 COMPARISONS = Columns(
     *in_file(TEXT, "the compared cell, and the reference: of two campaigns, that of base", "cell", "reference"),
     Column("axis", type=TEXT, help="what they differ in; `campaign` between campaigns"),
@@ -135,8 +133,8 @@ COMPARISONS = Columns(
     Column("num_launches", "launches", WHOLE, group=OF_PAIR, help=COMPARED),
     Column("num_reference_launches", "launches of the reference", WHOLE, group=OF_PAIR, help=COMPARED),
     Column("is_paired", type=FLAG, help="whether launches that shared an allocation are compared pair by pair"),
-    Column("time_s", "time, {other}", shown_as=EACH, table="pairs", help=MEAN_TIME),
-    Column("reference_time_s", "time, {reference}", shown_as=EACH, table="pairs", help=MEAN_TIME),
+    Column("time_s", "time, {other}", shown_as=EACH, **SHOWN, help=MEAN_TIME),
+    Column("reference_time_s", "time, {reference}", shown_as=EACH, **SHOWN, help=MEAN_TIME),
     RATIO,
     Column("interval", type=TEXT, help="`single` with 1 launch on either side, `range` with 2, `interval` from 3"),
     Column("test", "test", TEXT, group=OF_PAIR, help=TEST),
@@ -144,19 +142,8 @@ COMPARISONS = Columns(
     Column("p_adjusted", "p, corrected", group=OF_PAIR, help=TEST),
     Column("margin_ratio", "margin", shown_as="%", group=OF_PAIR, help="ratio - 1 up to which times are equivalent"),
     Column("margin_source", type=TEXT, help=SOURCES),
-    Column(
-        "verdict",
-        "verdict",
-        TEXT,
-        text=verdict_text,
-        group=OF_PAIR,
-        help="see *Verdicts of a comparison*; `A/A` for identical stacks",
-    ),
-    Column(
-        *("launches_needed", "more launches needed per side", WHOLE),
-        group=OF_PAIR,
-        help="additional launches per side that would settle an inconclusive verdict",
-    ),
+    Column("verdict", "verdict", TEXT, text=verdict_text, group=OF_PAIR, help=VERDICT),
+    Column("launches_needed", "more launches needed per side", WHOLE, group=OF_PAIR, help=MORE),
     *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
 )
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's

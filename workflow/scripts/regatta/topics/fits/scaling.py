@@ -41,52 +41,45 @@ SHAPE = ("nodes", "gpus_per_node", "world_size")
 CURVE = tuple(name for name in (*STEP_COLUMNS, *SHAPE_COLUMNS) if name not in SHAPE)
 POINT = (*CURVE, "cell", "nodes", "world_size", "step_s", "step_low_s", "step_high_s")
 FITTED = "X₁, σ, κ. X₁ is the fitted value, even if one {rank} was not measured. κ is empty for Amdahl"
+LAWS = {"table": "laws"}
 PARAMETER = {"interval": "interval", "help": FITTED, "better": "smaller"}
-SHARE = PARAMETER | {"shown_as": "%", "table": "laws"}
+SHARE = PARAMETER | LAWS | {"shown_as": "%"}
 X1 = Column("x1_samples_per_s", **PARAMETER | {"better": "larger"})
 SIGMA, KAPPA = Column("sigma_ratio", "contention σ", **SHARE), Column("kappa_ratio", "coherency κ", **SHARE)
 END = "twice the largest n, where predictions end; X there and its interval (see *Predictions*). Empty if refused"
-BEYOND = {"table": "laws", "help": END}
+BEYOND = LAWS | {"help": END}
 PREDICTED = Column("extrapolated_samples_per_s", "prediction", interval="prediction_interval", **BEYOND)
 SIZES = "number of measured world sizes, smallest and largest"
 DEVIATION = "largest relative deviation of X(n) from `throughput_samples_per_s`; root mean square of ln(model/measured)"
 AICC = "corrected Akaike criterion. Needs 5 (Amdahl) and 6 sizes (USL), three more than the model has parameters"
 LACK = "p-value of the lack-of-fit test below. Empty if no size has two launches, or for as many parameters as sizes"
-RESIDUAL = Column("max_residual_ratio", "largest deviation", shown_as="%", table="laws", help=DEVIATION)
+SELECTED = "`amdahl` or `usl`: the accepted model with the lower AICc. Without AICc, the one with fewer parameters"
+PEAK = "n with the maximum USL throughput, √((1 − σ)/κ). Empty beyond twice the largest n, or beyond the largest if the"
+PEAK += " prediction is refused"
+REFUSAL = "why no model is accepted (then `scaling_model` is empty), or why an accepted model has no prediction"
+RESIDUAL = Column("max_residual_ratio", "largest deviation", shown_as="%", **LAWS, help=DEVIATION)
+
+
+def _sizes_text(row: object) -> str:
+    return f"{row.min_world_size} to {row.max_world_size}"
+
+
 SCALING_MODELS = Columns(
     *(Column(name, type=CELL[name]) for name in CURVE),
     *(Column(name, type=WHOLE, help=SIZES) for name in ("num_sizes", "min_world_size")),
-    Column(
-        *("max_world_size", "fitted {ranks}", WHOLE),
-        table="laws",
-        text=lambda row: f"{row.min_world_size} to {row.max_world_size}",
-        help=SIZES,
-    ),
-    Column("num_launches", "n", WHOLE, table="laws", help="launches of the size with the fewest"),
+    Column("max_world_size", "fitted {ranks}", WHOLE, **LAWS, text=_sizes_text, help=SIZES),
+    Column("num_launches", "n", WHOLE, **LAWS, help="launches of the size with the fewest"),
     Column("interval", type=TEXT, help="kind of the intervals"),
-    Column(
-        *("scaling_model", "law", TEXT),
-        table="laws",
-        text=lambda row: NAMES[row.scaling_model],
-        help="`amdahl` or `usl`: the accepted model with the lower AICc. Without AICc, the one with fewer parameters",
-    ),
+    Column("scaling_model", "law", TEXT, **LAWS, text=lambda row: NAMES[row.scaling_model], help=SELECTED),
     *(X1, SIGMA, KAPPA),
-    Column(
-        "peak_world_size",
-        help="n with the maximum USL throughput, √((1 − σ)/κ). Empty beyond twice the largest n, or beyond the largest"
-        " if the prediction is refused",
-    ),
+    Column("peak_world_size", help=PEAK),
     RESIDUAL,
     Column("rms_log_residual", help=DEVIATION),
     *(Column(f"{name}_aicc", help=AICC) for name in NAMES),
     *(Column(f"{name}_lack_of_fit_p", help=LACK) for name in NAMES),
     Column("extrapolated_world_size", "predicted {ranks}", WHOLE, **BEYOND),
     PREDICTED,
-    Column(
-        *("refusal", "fitted model", TEXT),
-        group=OF_CURVE,
-        help="why no model is accepted (then `scaling_model` is empty), or why an accepted model has no prediction",
-    ),
+    Column("refusal", "fitted model", TEXT, group=OF_CURVE, help=REFUSAL),
 )
 
 

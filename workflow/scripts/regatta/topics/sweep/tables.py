@@ -24,35 +24,20 @@ from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_
 # pairs, whose time is the median over its pairs.
 JUDGED = "as in comparisons, paired by launch, moderated over all nodes; p is corrected over the table"
 WORDS = {"equivalent": "within the margin"}  # verdicts that are shown in other words
-TIME = Column(
-    *("time_s", "time"),
-    shown_as="ms",
-    table="ranking",
-    better="smaller",
-    interval="interval",
-    help="primary time of ok launches, as in comparisons: geometric mean over launches; of a node in a sweep of pairs,"
-    " the median over its pairs",
-    **MAIN,
+RANKED = {"table": "ranking", "better": "smaller"}
+TIME_HELP = (
+    "primary time of ok launches, as in comparisons: geometric mean over launches; of a node in a sweep of pairs, the"
+    " median over its pairs"
 )
-TIME_RATIO = Column(
-    *("time_ratio", "difference in time"),
-    shown_as="%",
-    minus=1,
-    table="ranking",
-    better="smaller",
-    interval="interval",
-    help="geometric mean over launches of the ratio to the median of the other nodes or pairs in the launch of the same"
-    " number; to that of all, if fewer than four",
-    key="difference_percent",
-    is_shown=True,
+RATIO_HELP = (
+    "geometric mean over launches of the ratio to the median of the other nodes or pairs in the launch of the same"
+    " number; to that of all, if fewer than four"
 )
-PLACE = Column(
-    *("place", "place", WHOLE),
-    table="ranking",
-    better="smaller",
-    help="1 is the fastest of `num_places`",
-    text=lambda row: f"{row.place}/{row.num_places}",
-)
+SHOWN_RATIO = {"shown_as": "%", "minus": 1, "interval": "interval", "key": "difference_percent", "is_shown": True}
+TIME = Column("time_s", "time", shown_as="ms", interval="interval", help=TIME_HELP, **RANKED, **MAIN)
+TIME_RATIO = Column("time_ratio", "difference in time", help=RATIO_HELP, **RANKED, **SHOWN_RATIO)
+FASTEST = "1 is the fastest of `num_places`"
+PLACE = Column("place", "place", WHOLE, **RANKED, help=FASTEST, text=lambda row: f"{row.place}/{row.num_places}")
 VERDICT = Column(
     *("verdict", "verdict", TEXT), table="ranking", text=lambda row: WORDS.get(row.verdict, row.verdict), help=JUDGED
 )
