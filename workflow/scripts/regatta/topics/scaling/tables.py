@@ -243,13 +243,7 @@ def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Tim
 WEAK, STRONG = "weak", "strong"
 SHOWN = {"table": "baselines"}
 IS_WEAK = "weak: the same batch size per {rank}; strong: the same global batch size"
-OF_BASE = replace(
-    EFFICIENCY,
-    **SHOWN,
-    interval="interval",
-    applies=None,
-    help="weak: T₀ / T. Strong: T₀ / (n T), with T₀ on one {rank}",
-)
+OF_BASE = "weak: T₀ / T. Strong: T₀ / (n T), with T₀ on one {rank}"
 EFFICIENCIES = Columns(
     Column("cell", type=TEXT, help="the cell"),
     *SCALING.named("num_planned"),
@@ -259,7 +253,7 @@ EFFICIENCIES = Columns(
     Column("baseline", type=TEXT, help="the baseline's cell"),
     Column("num_baseline_launches", type=WHOLE, help="number of its ok launches"),
     Column("baseline_step_s", help="T₀: time per step of the baseline"),
-    OF_BASE,
+    replace(EFFICIENCY, interval="interval", applies=None, help=OF_BASE, **SHOWN),
     Column("interval", type=TEXT, help="kind of the efficiency's interval"),
 )
 
