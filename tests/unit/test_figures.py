@@ -219,7 +219,7 @@ def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_pat
     data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
     sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
     figures = [figure for section in sections for figure in (*section.figures, *section.folded[1])]
-    assert len(figures) == 10
+    assert len(figures) == 8
     for figure in figures:
         stacks = [(e.label.rpartition(" ")[2].rpartition("\n")[2], e.color) for e in figure.legend if e.color in COLORS]
         assert list(dict.fromkeys(stacks)) == [("contained", COLORS[0]), ("bound", COLORS[1])]

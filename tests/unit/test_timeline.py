@@ -217,12 +217,6 @@ def test_a_row_is_a_host_with_its_launches_and_its_allocation():
     assert all(word in found["n2"][2][3] for word in (BATCH, "launch 2", "40 s", "3 failed"))
 
 
-def test_on_one_host_a_row_is_a_batch():
-    other = "n02g04-0000000000bb"
-    found = rows_of_chart([launch(hosts="n1"), launch(1, 50, 90, batch=other, hosts=None)])
-    assert [*found] == ["batch 2×4, 1", "batch 2×4, 2"]
-
-
 @pytest.mark.parametrize(
     ("num_ok", "num_failed", "bars"),
     [
@@ -234,7 +228,7 @@ def test_on_one_host_a_row_is_a_batch():
 )
 def test_the_share_of_a_launch_that_failed_is_a_bar(num_ok, num_failed, bars):
     found = rows_of_chart([launch(hosts="n1", num_ok=num_ok, num_failed=num_failed)])
-    assert [bar[:3] for bar in found["batch 2×4"]] == bars
+    assert [bar[:3] for bar in found["n1"]] == bars
 
 
 def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
@@ -249,7 +243,7 @@ def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
 def test_a_bar_of_each_launch_and_host_has_a_title(tmp_path):
     content = section(analyse(write_nights(tmp_path / "r"))).content
     bars = ElementTree.fromstring(content["svg"]).findall(".//g[title]")
-    # By batch: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2; in 6 bars a part failed.
+    # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2; in 6 bars a part failed.
     assert len(bars) == 6 + 12 + 24 + 12 + 6
     assert len({bar.find("title").text for bar in bars}) == 24
     assert all(bar.find("path") is not None for bar in bars)

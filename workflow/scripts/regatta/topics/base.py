@@ -192,8 +192,8 @@ class ReportData:
     """The data of sections, findings and warnings. tables: collected and computed, by name.
 
     headers: the first line of each launch file with a row in measurements.csv. preflight: its result, or None.
-    texts: the CSV files from which tables were read, by name. columns: of the computed tables, by name.
-    topics: those that apply, in the page's order. once: results of functions (`once_per_report`).
+    columns: of the computed tables, by name. topics: those that apply, in the page's order. once: results of functions
+    (`once_per_report`).
     """
 
     campaign: dict
@@ -202,7 +202,6 @@ class ReportData:
     problems: dict
     launches: Path
     preflight: dict | None = None
-    texts: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, Columns] = field(default_factory=dict)
     topics: "tuple[Topic, ...]" = ()
     once: dict = field(default_factory=dict, init=False, compare=False, repr=False)

@@ -260,9 +260,8 @@ KINDS = (
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
         f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Undecided: one launch. Predicted"
-        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce. All calls then"
-        " cost as much as the last bucket, which cannot overlap with computation. The range covers the uncertainty of w"
-        " and o alone.",
+        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: all calls then"
+        " cost as much as the last bucket, which cannot overlap with computation.",
     ),
     Kind(
         *("bucket_cost", RESULT),

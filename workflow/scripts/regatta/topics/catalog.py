@@ -1,10 +1,8 @@
 """All topics in the order of the page, their tables, and the report of them. A new topic is one line here."""
 
-import multiprocessing
-import os
 from collections import defaultdict
 from collections.abc import Collection
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +15,11 @@ from regatta.core.text import plural
 from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
 from regatta.report import cells, page
 from regatta.report.findings import Finding
-from regatta.report.panels import Section, with_images
-from regatta.store.collect import csv_text, path_of, read_collected, read_store, summaries_beside, write_collected
+from regatta.report.panels import Section
+from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.store.launch_files import launch_paths, write_json, write_text
-from regatta.store.summaries import ignore_interrupts
 from regatta.topics import (
     buckets,
     communication,
@@ -187,8 +184,6 @@ def read_report_data(
     if len(results) > 1:  # one for each node type
         size = {key: max(one[key] for one in results) for key in ("nodes", "gpus_per_node")}
         result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
-    files = {name: path_of(name, measurements) for name in COLLECTED}
-    files |= {name: tables / f"{name}.csv" for name in TABLES}
     frozen = read_frozen(campaign, "campaign")
     return ReportData(
         frozen,
@@ -197,7 +192,6 @@ def read_report_data(
         recorded_problems,
         launches,
         result,
-        {name: path.read_text(encoding="utf-8") for name, path in files.items()},
         COLUMNS,
         tuple(topics_of(frozen)),
     )
@@ -207,7 +201,7 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
     warned = warnings(data)
-    shown = sections(data, warned)  # may fork, so before any thread starts
+    shown = sections(data, warned)
     with ThreadPoolExecutor(1) as pool:  # compressing takes a second, during which other threads run
         downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
         return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
@@ -227,8 +221,7 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
 def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
-    texts = {name: data.texts[name] if name in data.texts else csv_text(name, table) for name, table in tables}
-    return [(name, *page.download(text, f"{name}.csv", max_plain_bytes)) for name, text in texts.items()]
+    return [(name, *page.download(csv_text(name, table), f"{name}.csv", max_plain_bytes)) for name, table in tables]
 
 
 def _content(data: ReportData, warned: list[dict], shown: list[Section], downloads: Future) -> dict:
@@ -300,7 +293,8 @@ def marks(data: ReportData, warned: list[dict]) -> dict[str, str]:
 
 def sections(data: ReportData, warned: list[dict]) -> list[Section]:
     """Return the sections with content in the page's order, each with its parts. warned: of `warnings`."""
-    found = [(topic, section) for topic, section in _made(data) if section is not None]
+    made = [(topic, topic.section(data)) for topic in topics_of(data.campaign) if topic.section]
+    found = [(topic, section) for topic, section in made if section is not None]
     shown = []
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
@@ -314,27 +308,6 @@ def sections(data: ReportData, warned: list[dict]) -> list[Section]:
         if not topic.part_of:
             shown.append(replace(section, parts=(*section.parts, *parts)))
     return [section for section in shown if section.has_content]
-
-
-def _made(data: ReportData) -> list[tuple[Topic, Section | None]]:
-    """Return the section of each topic that has one. Those of a large campaign are made and drawn in processes."""
-    topics = [topic for topic in topics_of(data.campaign) if topic.section]
-    num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
-    if not page.is_large(data.campaign) or num_processes == 1:
-        return [(topic, topic.section(data)) for topic in topics]
-    data.cell_names, data.names  # noqa: B018  # computed once, before the fork
-    _data_of_process[:] = [data]  # forked, so that the data need not be sent
-    with ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), ignore_interrupts) as pool:
-        return list(zip(topics, pool.map(_section_of, map(TOPICS.index, topics)), strict=True))
-
-
-MOST_PROCESSES = 4  # one topic takes a third of the time
-_data_of_process: list[ReportData] = []  # of this process, if it is one of the pool
-
-
-def _section_of(place: int) -> Section | None:
-    section = TOPICS[place].section(_data_of_process[0])
-    return None if section is None else with_images(section)
 
 
 def findings_by_section(data: ReportData) -> dict[str, list[dict]]:

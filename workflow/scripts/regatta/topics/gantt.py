@@ -1,10 +1,10 @@
-"""The Gantt chart of launches: a row for each host or batch; the time axis leaves out long gaps."""
+"""The Gantt chart of launches: a row for each host; the time axis leaves out long gaps."""
 
 import itertools
 import re
 from collections import defaultdict
 
-from regatta.core.text import is_unknown, natural, one_line, shape, three
+from regatta.core.text import is_unknown, natural, one_line, three
 from regatta.report.plotting import new_canvas, set_ticks
 from regatta.report.svg import GREY, GRID, GROUND, svg_of
 
@@ -66,15 +66,15 @@ def elapsed_text(seconds: float) -> str:
 
 
 def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tuple]]:
-    """Return (state, start, seconds, text) of the bars of each row: a host, or a batch if the campaign ran on one host.
+    """Return (state, start, seconds, text) of the bars of each host.
 
     launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
     share of measurements that failed is a separate bar.
     """
-    launches = [row for row in launches if row["duration_s"] is not None]
-    by_host = len(hosts_of(launches)) > 1
-    labels, rows = batch_labels(launches), defaultdict(list)
+    rows = defaultdict(list)
     for row in launches:
+        if row["duration_s"] is None:
+            continue
         num, start, end = row["num_ok"] + row["num_failed"], row["start_s"], row["end_s"]
         failed_at = end - row["duration_s"] * row["num_failed"] / num if num else end
         parts = [("ok", row["num_ok"], start, failed_at), ("failed", row["num_failed"], failed_at, end)]
@@ -82,27 +82,16 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
         number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
         counts = f"{elapsed_text(round(row['duration_s']))}, {row['num_ok']} ok, {row['num_failed']} failed"
         text = f"{row['batch']}{number}, stack {row['stack']}: {counts}"
-        for name in (hosts_of([row]) or {NO_HOST}) if by_host else [labels[row["batch"]]]:
+        for name in hosts_of([row]) or {NO_HOST}:
             rows[name] += [(state, begin, to - begin, text) for state, num, begin, to in parts if num]
     for row in allocations:
-        for name in hosts_of([row]) if by_host else [labels.get(row["batch"])]:
-            if name in rows and row["allocation_s"] is not None:
-                rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], ""))
+        for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
+            rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], ""))
     return rows
 
 
 def hosts_of(rows: list[dict]) -> set[str]:
     return {host for row in rows for host in (row["hosts"] or "").split(", ") if host}
-
-
-def batch_labels(launches: list[dict]) -> dict[str, str]:
-    """Return the name of each batch: its shape, numbered by start if several batches have it."""
-    shapes = {row["batch"]: f"batch {shape(row['nodes'], row['gpus_per_node'])}" for row in launches}
-    same = {text: [batch for batch in shapes if shapes[batch] == text] for text in shapes.values()}
-    return {
-        batch: f"{text}, {same[text].index(batch) + 1}" if len(same[text]) > 1 else text
-        for batch, text in shapes.items()
-    }
 
 
 def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:

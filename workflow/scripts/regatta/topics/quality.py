@@ -63,9 +63,8 @@ KINDS = (
         lead=(f"{VARIES} {{num_varying}} of {{num_cells:cell}}", f"{VARIES} 0 of {{num_cells:cell}}", "no ranges"),
         term="Confidence",
         help="Low: a warning makes comparisons of its cells unreliable. Fair: compare its cells with caution. Good: no"
-        " such warning. The summary lists these warnings, the worst first. Variation between launches above"
-        f" {LIMIT} makes confidence low in more than {LOWEST} of the cells with at least two valid launches, fair in"
-        f" more than {GOOD}; otherwise it is a note.",
+        f" such warning. Variation between launches above {LIMIT} is low in more than {LOWEST} of the cells with two"
+        f" valid launches or more, fair in more than {GOOD}; otherwise it is a note.",
     ),
     *(
         Kind(name, rank, lead, ("Worst: {worst}, {worst_ratio:number}.",), NOISY, step)

@@ -222,10 +222,9 @@ KINDS = (
         ),
         parts=("Start or end of {num_excluded} of {num:allocation} not recorded: excluded, idle time unknown.",),
         term="Allocated time",
-        help="An allocation lasts from the first to the last action of the supervisor in a job; waiting in the queue is"
-        " not included. Measuring: iterations and windows. Setup, checks: the rest of the cells. Launch startup:"
-        " launches outside their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape, times"
-        " hours. Shares are computed from sums.",
+        help="An allocation lasts from the first to the last action of the supervisor in a job, without the queue."
+        " Measuring: iterations and windows. Setup, checks: the rest of the cells. Launch startup: launches outside"
+        " their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape × hours.",
     ),
     Kind(
         *("clock_step", NOTE),

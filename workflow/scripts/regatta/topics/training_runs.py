@@ -116,11 +116,8 @@ def common_of_runs(runs: pd.DataFrame) -> str:
     """Return the settings that all runs share, and notes on their losses and accuracies."""
     first = cell_names(runs.to_dict("records"), BENCHMARK)[0]
     words = ", ".join(first.parts[field] for field in SAME if runs[field].nunique() == 1)
-    sentences = [f"All runs: {words}."] if words else []
-    sentences.append("Batch size: images per rank per backward pass.")
-    sentences += [SYNTHETIC] if "synthetic" in set(runs["data"]) else []
-    sentences += ["More ranks take fewer, larger steps per epoch."] if runs["world_size"].nunique() > 1 else []
-    return " ".join(sentences)
+    sentences = [f"All runs: {words}." if words else "", SYNTHETIC if "synthetic" in set(runs["data"]) else ""]
+    return " ".join(filter(None, sentences))
 
 
 def training_tables(runs: pd.DataFrame) -> list[Table]:

@@ -11,7 +11,7 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
-from regatta.core.text import is_unknown, plural, size, with_minus_signs
+from regatta.core.text import is_unknown, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
 from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled
 from regatta.report.findings import Finding, Source, percent_number
@@ -54,14 +54,12 @@ KINDS = (
         term="Comparisons",
         help="Ratio of the geometric means of primary times over launches; above 1 is slower. From"
         f" {MIN_LAUNCHES} launches per side, it has a 95 % t interval of logarithms, moderated by the variance of all"
-        " compared pairs and widened if successive launches are correlated. Launches of one allocation are paired. With"
+        " compared pairs and widened if successive launches are correlated. Launches of one allocation are paired; with"
         " several allocations, their means are the unit. Slower, faster: the interval lies beyond the margin, and"
         f" p ≤ {FALSE_DISCOVERIES:g}, corrected over all rows (Benjamini-Hochberg). Equivalent: it lies within the"
-        " margin. Significant: it excludes 1 with the same p, regardless of the margin. Inconclusive: all others. No"
-        " test combines pairs, as cells of one launch are not independent. Benchmarks are summarized separately if the"
-        " medians of their intervals do not overlap. Margin: the campaign's"
-        f" (default {100 * MARGIN:g} %), and at least the noise floor of {MIN_NOISE_PAIRS} or more pairs of identical"
-        " stacks (A/A), which get no verdict.",
+        " margin. Significant: it excludes 1 with the same p, regardless of the margin. Inconclusive: all others."
+        f" Margin: the campaign's (default {100 * MARGIN:g} %), and at least the noise floor of {MIN_NOISE_PAIRS} or"
+        " more pairs of identical stacks (A/A), which get no verdict. No test combines pairs.",
     ),
     Kind(
         *("verdicts", RESULT),
@@ -70,12 +68,10 @@ KINDS = (
             "Differences below {half_width} cannot be detected (median half-width of the 95 % CIs, maximum"
             " {largest_half_width}).",
             "Largest difference: {largest}, ratio {largest_text}.",
-            "Successive launches are correlated: {correlations}.",
             "Variation between allocations is not in the intervals of {num_without} of {num:pair/pairs}.",
         ),
         term="Half-width of an interval",
-        help="√(high / low) − 1 of a ratio's 95 % interval: half its width on a log scale. Smaller differences are not"
-        f" statistically significant. A verdict also requires the corrected p ≤ {FALSE_DISCOVERIES:g}.",
+        help="√(high / low) − 1 of a ratio's 95 % interval. Smaller differences are not statistically significant.",
     ),
     Kind(
         *("alike_differ", LOW),
@@ -205,7 +201,6 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "verdicts": ", ".join(f"{num} {word}" for word, num in shown.items() if num),
         "half_width": half and f"{percent_number(half['median_ratio'])} %",
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
-        "correlations": correlations(judged),
         "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),
     }
     words["limit"] = "" if words["num_beyond"] or words["num_open"] or few else words["margin"]
@@ -297,15 +292,6 @@ def margin_text(judged: pd.DataFrame) -> str:
     """Return each margin and its source: `3.2 % (noise floor of 9 A/A pairs), 5 % (default)`."""
     margins = judged[["margin_ratio", "margin_source"]].drop_duplicates().itertuples(index=False)
     return ", ".join(f"{margins_text([ratio])} ({source})" for ratio, source in margins)
-
-
-def correlations(rows: pd.DataFrame) -> list[str]:
-    """Return each significant correlation of successive launches, and how it widens intervals."""
-    return [
-        f"{correlation:.2f} over {plural(len(of_test), 'pair')}, intervals"
-        f" {of_test['widening_ratio'].median():.2f} times as wide"
-        for correlation, of_test in rows.dropna(subset="launch_correlation").groupby("launch_correlation")
-    ]
 
 
 def pair_text(rows: pd.DataFrame) -> str:

@@ -67,8 +67,7 @@ KINDS = (
         lead="{name}: latency-bound below {size} (fixed cost {latency} per call), bandwidth-bound above.",
         term="Latency\N{EN DASH}bandwidth model",
         help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
-        " Messages below the size at which algbw is B/2 are latency-bound; its range has the low, then the high ends of"
-        " all parameters. Stacks whose ranges overlap share one. Parameters that are not identifiable are omitted."
+        " Messages below the size at which algbw is B/2 are latency-bound; stacks whose ranges overlap share one."
         " Intervals: from launches or from residuals, the wider of the two.",
     ),
     Kind(
@@ -83,8 +82,7 @@ KINDS = (
         help="X(n) = X₁ n / (1 + σ (n − 1) + κ n (n − 1)), fitted to weak-scaling throughput. κ = 0: Amdahl's law; else"
         " the Universal Scalability Law. Selected: the accepted model with the lower AICc. Rejected for lack of fit"
         f" (F test, p < {scaling.LACK_P:g}), unless every size is within {100 * scaling.LEAST_MISFIT:g} %. Predictions"
-        " reach twice the largest n, and need 4 sizes. Their interval is the union of those of both laws, at most"
-        f" {100 * scaling.MAX_PREDICTION_ERROR:g} % away.",
+        f" reach twice the largest n, and their interval at most {100 * scaling.MAX_PREDICTION_ERROR:g} %.",
     ),
     Kind("rejected_fits", RESULT, "{what}: {num} of {num_curves} curves have no model.", ("Reasons: {listed}.",)),
 )

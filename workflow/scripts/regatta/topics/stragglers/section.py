@@ -150,14 +150,13 @@ KINDS = (
             f"Slow nodes and ranks: unknown before {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",
-        help="The rank that all others wait for. It spends the least time in a collective that no rank can leave before"
-        " all have arrived, or the most in a step without gradient synchronization. Synchronized step times cannot show"
-        " it. Lag: time behind the median of the others, as a share of the iteration; median over the records of a"
-        " launch, then mean over launches. Slow: the whole moderated 95 % interval of the lag is beyond the margin, and"
-        f" corrected p is at most {FALSE_DISCOVERIES:g}, as for nodes of a sweep. This takes {MIN_LAUNCHES} launches."
-        " Suspect in a record: last in more iterations than expected by chance (binomial test, corrected p <"
-        f" {SUSPECT_P:g}), with a lag above {100 * LAG_RATIO:g} %; in a launch: in more than"
-        f" {100 * MOST_OF_RECORDS:g} % of its records.",
+        help="The rank that all others wait for: it spends the least time in a collective that no rank can leave before"
+        " all have arrived, or the most in a step without gradient synchronization. Lag: time behind the median of the"
+        " others, as a share of the iteration; median over the records of a launch, then mean over launches. Slow: the"
+        f" moderated 95 % interval of the lag is beyond the margin, and corrected p is at most {FALSE_DISCOVERIES:g}."
+        f" This takes {MIN_LAUNCHES} launches. Suspect in a record: last in more iterations than expected by chance"
+        f" (binomial test, corrected p < {SUSPECT_P:g}), with a lag above {100 * LAG_RATIO:g} %; in a launch: in more"
+        f" than {100 * MOST_OF_RECORDS:g} % of its records.",
     ),
     Kind(
         *("outliers", RESULT),
@@ -235,12 +234,11 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> t
     found = []
     tables = (("Rank", stragglers, STRAGGLERS, "stragglers"), ("Host", hosts, STRAGGLER_HOSTS, "straggler_hosts"))
     for noun, table, columns, name in tables:
-        rows = table[(table["num_suspect_launches"] > 0) | table["is_persistent"]]
+        rows = table[(table["num_suspect_launches"] > 0) | table["is_persistent"]].assign(interval="interval")
         if len(rows):
-            rows = rows.sort_values("lag_ratio", ascending=False, kind="stable").assign(interval="interval")
-            first = f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else ""
-            caption = f"{noun}s that were last in most records of a launch{first}"
-            found.append(Table.of_columns(caption, columns.of_table("late"), rows.head(MOST_ROWS), device, (name,)))
+            rows = rows.sort_values("lag_ratio", ascending=False, kind="stable")
+            caption = f"{noun}s that were last in most records of a launch"
+            found.append(Table.of_columns(caption, columns.of_table("late"), rows, device, (name,)))
     return tuple(found)
 
 
