@@ -180,8 +180,7 @@ KINDS = (
         *("above_peak", FAIR),
         lead="Above link peak: bus bandwidth of {num} of {num_known:cell}.",
         parts=("Highest: {largest_ratio:number} of the peak, {name}.",),
-        advice="Check links in the cluster file. A reduction in the network, such as NVLink SHARP, can exceed this"
-        " peak.",
+        advice="Check links in the cluster file. A reduction in the network (NVLink SHARP) can exceed this peak.",
         next_step="check `links` in the cluster file",
     ),
 )

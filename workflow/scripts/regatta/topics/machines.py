@@ -19,13 +19,12 @@ KINDS = (
         *("damaged_store", LOW),
         lead=(f"Damaged files: {TORN} and {INVALID}.", f"Damaged files: {TORN}.", f"Damaged files: {INVALID}."),
         parts=("{damage}.",),
-        advice="Damaged lines are excluded; Methods lists them. Check the disk. Restore the files, or run again, which"
-        " repeats the lost measurements.",
+        advice="Damaged lines are excluded (see Methods). Check the disk; restore the files, or measure again.",
         next_step="restore the files, or measure what is lost: `snakemake`",
     ),
     Kind(
         *("truncated_files", NOTE, "Truncated files: {num:launch file ends/launch files end} within a line."),
-        advice="A job was killed while it wrote. The measurement of that line has no record; other lines are complete.",
+        advice="A job was killed while it wrote. Only the measurement of that line has no record.",
     ),
     Kind(
         *("shared_hosts", LOW, "Shared hosts: ranks of another launch ran beside {num} of {num_ok:measurement}."),
@@ -40,8 +39,7 @@ KINDS = (
     ),
     Kind(
         *("mixed_machines", LOW, "Mixed machines: launches that are pooled in one table differ in {mixed}."),
-        advice="Their range includes the variation between machines. Use one cluster file and campaign per machine, and"
-        " set required environment variables in the stack's env.",
+        advice="Use one cluster file and campaign per machine, and set environment variables in the stack's env.",
         next_step=AGAIN,
     ),
     Kind(
@@ -59,8 +57,7 @@ KINDS = (
     ),
     Kind(
         *("unknown_versions", NOTE, "Unknown versions, number of launches: {num}, of {num_launches}."),
-        advice="Their changes cannot be detected; MFU and peak bandwidth need the GPU's name. Check what torch.cuda"
-        " returns in this stack, and whether nvidia-smi or /proc/driver/nvidia/version is visible to the ranks.",
+        advice="MFU and peak bandwidth need the GPU's name. Check what torch.cuda and nvidia-smi return to the ranks.",
     ),
     Kind(
         *("uncommitted", NOTE, "Uncommitted changes: in the working tree of {num} of {num_launches:launch/launches}."),

@@ -30,14 +30,12 @@ KINDS = (
     Kind("preflight_failed", RESULT, "Preflight: {num_failed} of {num_stacks:stack} failed ({stacks})."),
     Kind(
         *("unreliable_stacks", LOW, "Failed preflight: {num:stack} with results ({listed})."),
-        advice="The results may come from different software or a different network than planned. Fix the problems"
-        " listed under Preflight. If they affected the measurements, measure again under a new campaign name.",
+        advice="Software or network may not be the planned ones. Fix the problems under Preflight, then measure again.",
         next_step="fix the problems under Preflight; measure again under a new `name`",
     ),
     Kind(
         *("unchecked_stacks", NOTE, "No preflight: {num:stack} with results ({listed})."),
-        advice="Only Provenance shows which libraries their ranks loaded. Run a preflight with these stacks before"
-        " comparing them.",
+        advice="Only Provenance shows the libraries of their ranks. Run a preflight before comparing these stacks.",
     ),
 )
 

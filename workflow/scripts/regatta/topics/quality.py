@@ -49,10 +49,7 @@ SHARE = Column("share_ratio", shown_as="%", figures=2)
 LIMIT, GOOD, LOWEST = (f"{100 * ratio:g} %" for ratio in (DISAGREEMENT_RATIO, CELLS_GOOD_RATIO, CELLS_LOW_RATIO))
 VARIES = f"variation between launches above {LIMIT} in"
 VARIATION = f"{VARIES[1:]} {{num}} of {{num_cells:cell}}."
-NOISY = (
-    "Check for other load, clock frequency changes and process placement. More launches (repeats) narrow the confidence"
-    " interval of the median; longer sampling does not."
-)
+NOISY = "Check for other load, clock changes and process placement. More launches (repeats) narrow intervals."
 MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. For imports, add more runs."
 QUIETER = "find the load that disturbs the machine"
 MORE_LAUNCHES = f"more launches: `repeats: {MIN_LAUNCHES}`"
@@ -97,8 +94,7 @@ KINDS = (
             "Achieved: ±{half_width_ratio:number} (median).",
             "Their variation between launches: {between_ratio:number} (median).",
         ),
-        advice="If they vary more between launches, increase repeats. Else increase max_seconds and max_samples under"
-        " sampling, or accept this precision.",
+        advice="If they vary more between launches, increase repeats; else max_seconds and max_samples (sampling).",
     ),
     Kind(
         *("outlying", NOTE),

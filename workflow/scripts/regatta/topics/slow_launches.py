@@ -204,14 +204,12 @@ KINDS = (
         for name, advice, step in (
             (
                 "slow_node",
-                "Check the node: other programs, clocks, temperatures. Exclude it (exclude_nodes), or measure all nodes"
-                " one by one (sweep: nodes).",
+                "Check other programs, clocks and temperatures. Exclude the node (exclude_nodes).",
                 "exclude the slow node: `exclude_nodes: [{host}]`",
             ),
             (
                 "slow_launch",
-                "Check for other programs, a second campaign, or reduced clocks at that time. A single launch cannot be"
-                " excluded: measure again under a new campaign name.",
+                "Check for other programs or reduced clocks at that time. Measure again under a new campaign name.",
                 "{name} is slow: measure again under a new `name`",
             ),
         )
@@ -219,14 +217,12 @@ KINDS = (
     Kind(
         *("loaded_measurements", FAIR, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_ok:measurement}}."),
         parts=("{num_in_slow_launches:more measurement} in slow launches.",),
-        advice="Other programs increase times and their variation. Stop them and measure again under a new campaign"
-        " name.",
+        advice="Stop the other programs and measure again under a new campaign name.",
         next_step="stop other programs; measure again under a new `name`",
     ),
     Kind(
         *("loaded_timeouts", NOTE, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_timeouts:timeout}}."),
-        advice="Run one campaign at a time and stop other programs; then retry with --forcerun measure, or raise"
-        " cell_seconds.",
+        advice="Stop other programs; then retry with --forcerun measure, or raise cell_seconds.",
         next_step="stop other programs; retry: `snakemake --forcerun measure`",
     ),
 )

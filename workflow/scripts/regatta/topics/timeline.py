@@ -229,15 +229,13 @@ KINDS = (
     Kind(
         *("clock_step", NOTE),
         lead="Clock stepped: {way} by {size} during a job ({num:job} affected).",
-        advice="Job durations use the monotonic clock, so hours are correct; launch timestamps in these jobs are not."
-        " Synchronize the clocks of all machines (chrony, ntpd) before a campaign.",
+        advice="Hours are correct; timestamps of launches in these jobs are not. Synchronize all clocks (chrony).",
     ),
     Kind(
         *("overlapping_launches", LOW),
         lead="Overlapping launches: {num} of {num_launches:launch/launches} overlapped with another on the same host.",
         parts=("Example: {first} and {second} on {host}.",),
-        advice="Launches on a shared host interfere with each other, so their times are not comparable. Check that"
-        " allocations are exclusive and that no other Regatta run uses these hosts.",
+        advice="Their times are not comparable. Use exclusive allocations, and one Regatta run at a time.",
         next_step="run one campaign at a time, on whole nodes: `exclusive: true`",
     ),
 )

@@ -200,8 +200,7 @@ KINDS = (
         *("different_losses", FAIR),
         lead="Different losses: launches of a CPU training run differ in {num} of {num_known:cell}.",
         parts=("Example: {name}.",),
-        advice="With the same seed, ranks, torch version, CPU model and number of threads, losses are bitwise"
-        " identical. If Provenance shows that these are the same, a strategy or an operator is nondeterministic.",
+        advice="If torch version, CPU model and threads are the same (Provenance), an operator is nondeterministic.",
     ),
 )
 

@@ -258,9 +258,5 @@ def _values_text(name: str, values: set[str]) -> str:
     return " | ".join(ordered[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
 
 
-TABLES = {
-    "comparisons": TableSpec(
-        tables.COMPARISONS, lambda campaign, known: tables.comparisons_table(campaign, known["measurements"])
-    )
-}
+TABLES = {"comparisons": TableSpec.of(tables.COMPARISONS, tables.comparisons_table, "campaign", "measurements")}
 TOPIC = Topic("comparison", "Comparisons", TABLES, section, findings, is_judge=True, kinds=texts.KINDS)

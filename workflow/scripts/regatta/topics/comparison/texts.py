@@ -77,8 +77,7 @@ KINDS = (
         *("alike_differ", LOW),
         lead="Pairs of identical stacks differ: the 95 % CI excludes 1 in {num} of {num_pairs:pair/pairs}.",
         parts=("{expected:.1f} are expected by chance.",),
-        advice="Differences between other stacks can have the same cause. Look for other load, shared hosts and drift,"
-        " and measure again.",
+        advice="Other stacks may differ for the same reason. Check for load, shared hosts and drift; measure again.",
         next_step="free the nodes of other load, then measure again",
     ),
     Kind(

@@ -163,14 +163,9 @@ def _range(low: str, high: str) -> str:
     return low if low == high else f"{number if unit == other else low}\N{EN DASH}{high}"
 
 
-TABLES = {
-    "scaling_models": TableSpec(
-        scaling.SCALING_MODELS,
-        lambda _, tables: scaling.scaling_models_table(tables["scaling"], tables["measurements"]),
-    ),
-    "communication_models": TableSpec(
-        collectives.COMMUNICATION_MODELS,
-        lambda _, tables: collectives.communication_models_table(tables["collectives"], tables["measurements"]),
-    ),
-}
+MODELS_OF_SCALING = TableSpec.of(scaling.SCALING_MODELS, scaling.scaling_models_table, "scaling", "measurements")
+MODELS_OF_CALLS = TableSpec.of(
+    collectives.COMMUNICATION_MODELS, collectives.communication_models_table, "collectives", "measurements"
+)
+TABLES = {"scaling_models": MODELS_OF_SCALING, "communication_models": MODELS_OF_CALLS}
 TOPIC = Topic("fits", "Fitted models", TABLES, section, findings, kinds=KINDS)

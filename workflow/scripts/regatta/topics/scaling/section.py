@@ -44,9 +44,7 @@ def reference_text(data: ReportData) -> str:
         return ""
     names = [data.cell_names[finding.cells[1]] for finding in found]
     bases = [f"{name.parts['shape']} {name.ranks} \N{MIDDLE DOT} {name.say(*name.series)}" for name in names]
-    texts = [f"Baseline: {' or '.join(dict.fromkeys(bases))}, same workload and stack."]
-    texts += ["Losses are percentage points of ideal throughput."] if loss_rows(data) else []
-    return " ".join(filter(None, [*texts, threads_text(data)]))
+    return f"Baseline: {' or '.join(dict.fromkeys(bases))}, same workload and stack. {threads_text(data)}".strip()
 
 
 def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: str) -> tuple[Table, ...]:

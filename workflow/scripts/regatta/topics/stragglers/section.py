@@ -131,10 +131,7 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
 
 
 LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."
-CHECK = (
-    "Check for other load, daemons, clocks, temperatures, memory errors, and the cable and switch port. Then measure"
-    " again without this node."
-)
+CHECK = "Check for load, clocks, temperatures, memory errors, cable and switch port. Measure again without this node."
 KINDS = (
     *(
         Kind(name, FAIR, "Slow {who}: lag {lag_ratio}.", (LATE, "Also slow: {others}."), CHECK, step, "straggler")
@@ -166,9 +163,8 @@ KINDS = (
         ),
         parts=("Costliest: {what} on {place}, {largest_ratio:number} of their time.",),
         term="Outliers",
-        help="Iterations whose slowest rank exceeds the outer fence of the record"
-        f" ({OUTER_FENCE} interquartile ranges above the upper quartile). Their time: total excess over the median"
-        " iteration / total time of all iterations. They raise means and high percentiles, but hardly medians.",
+        help=f"Iterations whose slowest rank is more than {OUTER_FENCE} interquartile ranges above the record's upper"
+        " quartile. Their time: total excess over the median iteration / total time of all iterations.",
     ),
 )
 
