@@ -171,9 +171,8 @@ def section(data: ReportData) -> Section:
     runs = data.tables["training_runs"]
     figures = tuple(training_run_figures(runs, data.tables["epochs"]))
     lead = f"{common_of_runs(runs)} {panels.how_to_read(runs, 'total_s')}" if figures else ""
-    return Section(
-        ANCHOR, "Training runs", "No training run was measured.", lead, figures, tuple(training_tables(runs))
-    )
+    tables, empty = tuple(training_tables(runs)), "No training run was measured."
+    return Section(ANCHOR, "Training runs", empty, lead, figures, tables)
 
 
 KINDS = (

@@ -47,13 +47,9 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
     for (_, subject), by_row in groups.items():
         squares = tuple(Row(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items())
         found.append(Group(subject, squares, _summary(squares)))
-    return Matrix(
-        f"{pair}: change in time (%); positive: {value} is slower",
-        tuple(shape(*place) for place in places),
-        tuple(found),
-        sum(len(group.rows) for group in found) > MOST_ROWS_OPEN,
-        "Ratios" if is_only else f"Ratios of {pair}",
-    )
+    columns, is_folded = tuple(shape(*place) for place in places), sum(len(of.rows) for of in found) > MOST_ROWS_OPEN
+    caption = f"{pair}: change in time (%); positive: {value} is slower"
+    return Matrix(caption, columns, tuple(found), is_folded, "Ratios" if is_only else f"Ratios of {pair}")
 
 
 def _square(row) -> Square:

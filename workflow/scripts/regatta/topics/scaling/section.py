@@ -25,16 +25,10 @@ def section(data: ReportData) -> Section | None:
     drawn = how_to_read(scaling, "step_s") if figures else ""
     texts = (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))
     efficiency, throughput = divided(figures, "efficiency")
-    return Section(
-        "scaling",
-        "Scaling",
-        lead=" ".join(filter(None, texts)),
-        figures=efficiency or throughput,
-        tables=tables,
-        beside="losses.html.j2",
-        content={"losses": loss_rows(data), "parts": {part.name: part.label for part in PARTS}},
-        folded=("Throughput", throughput) if efficiency else ("", ()),
-    )
+    content = {"losses": loss_rows(data), "parts": {part.name: part.label for part in PARTS}}
+    shown = {"figures": efficiency, "folded": ("Throughput", throughput)} if efficiency else {"figures": throughput}
+    lead = " ".join(filter(None, texts))
+    return Section("scaling", "Scaling", lead=lead, tables=tables, beside="losses.html.j2", content=content, **shown)
 
 
 def reference_text(data: ReportData) -> str:

@@ -231,24 +231,16 @@ def section(data: ReportData) -> Section | None:
         for table, noun, rows in tables
         for number, part in enumerate(_by_workload(rows[rows["time_ratio"].notna()]), start=1)
     ]
-    _, noun, rows = tables[-1]
-    num_slower = len(counts_of(data, tables[0][2])["slower"])
-    margins = " or ".join(
-        f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in map(_limits, set(rows["margin_ratio"]))
-    )
-    return Section(
-        "sweep",
-        "Nodes" if noun == "node" else "Nodes and pairs",
-        lead=f"Slower and faster: beyond {margins} (dashed lines), and significant.",
-        figures=tuple(figures),
-        template="sweep.html.j2",
-        content={
-            "matrices": [_nodes_matrix(data, tables[0][2])],
-            "pairs": _pair_matrices(data, rows) if noun == "pair" else [],
-            "most_open": MOST_ROWS_OPEN,
-        },
-        state=(f"{num_slower} slower", "bad") if num_slower else ("", ""),
-    )
+    (_, _, nodes), (_, noun, rows) = tables[0], tables[-1]
+    limits = [_limits(margin) for margin in set(rows["margin_ratio"])]
+    margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
+    lead = f"Slower and faster: beyond {margins} (dashed lines), and significant."
+    content = {"matrices": [_nodes_matrix(data, nodes)], "most_open": MOST_ROWS_OPEN}
+    content["pairs"] = _pair_matrices(data, rows) if noun == "pair" else []
+    num_slower, title = len(counts_of(data, nodes)["slower"]), "Nodes" if noun == "node" else "Nodes and pairs"
+    state = (f"{num_slower} slower", "bad") if num_slower else ("", "")
+    more = {"template": "sweep.html.j2", "content": content, "state": state}
+    return Section("sweep", title, lead=lead, figures=tuple(figures), **more)
 
 
 def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
