@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -116,21 +116,6 @@ class Section:
     @property
     def has_content(self) -> bool:
         return bool(self.figures or self.tables or self.template or self.parts or self.summary)
-
-
-def with_images(section: Section) -> Section:
-    """Return a section whose figures are drawn, as far as a page shows them, so that it can be sent to a process."""
-    return replace(
-        section,
-        figures=_with_images(section.figures),
-        folded=(section.folded[0], _with_images(section.folded[1])),
-        parts=tuple(map(with_images, section.parts)),
-    )
-
-
-def _with_images(figures: tuple[Figure, ...]) -> tuple[Figure, ...]:
-    drawn, _ = drawn_and_listed(figures)
-    return tuple(replace(figure, image=figure.svg if figure in drawn else "") for figure in figures)
 
 
 def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
-from regatta.report.svg import COLORS, CSS_COLORS, FIT, GREY, GRID, GROUND, INK, LINE, MARKS, SERIES, SERIES_END, svg_of
+from regatta.report.svg import COLORS, CSS_COLORS, GREY, GRID, GROUND, INK, LINE, MARKS, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,7 +105,6 @@ class Series:
     """One line. has_line: False on a categorical axis; bars then mark the reported values. hue: index of its color.
 
     is_context: drawn in gray behind the others, with one entry for all of them in the legend.
-    fit: a model's curve, which the page shows with `fit_text` while the pointer is on the series.
     """
 
     label: str
@@ -113,8 +112,6 @@ class Series:
     has_line: bool = True
     hue: int = 0
     is_context: bool = False
-    fit: tuple[tuple[float, float], ...] = ()
-    fit_text: str = ""
 
 
 @dataclass(frozen=True)
@@ -205,10 +202,7 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
 
 
 def _draw_series(axes: "Axes", panel: Panel, series: Series, style: Entry, cells: list[list[str]]) -> None:
-    """Draw a series and its fit, and add the cells of its marks, one list for each plot: matplotlib is slow per plot.
-
-    With a fit, all are in one layer, thus consecutive in the SVG, where `svg_of` groups them.
-    """
+    """Draw a series, and add the cells of its marks, one list for each plot: matplotlib is slow per plot."""
     hues = sorted({one.hue for one in panel.series})
     emphasis = EMPHASES[min(hues.index(series.hue), len(EMPHASES) - 1)] if len(hues) > 1 else 1
     dot, width = (panel.dot / 2, 1) if series.is_context else (emphasis * panel.dot, 1.8 * emphasis)
@@ -220,29 +214,25 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: Entry, cells
             axes.plot(*zip(*places, strict=True), linestyle="none", gid=f"{MARKS}{len(cells)}", **(common | shape))
             cells.append([p.cell for p in points for _ in values(p)])
 
-    def line(points: Sequence[Point], places: Sequence[tuple[float, float]], begin: str = "", **shape: object) -> None:
+    def line(points: Sequence[Point], places: Sequence[tuple[float, float]], **shape: object) -> None:
         """Name the cells that a line belongs to: a filter dims it with their marks."""
-        gid = f"{begin}{LINE}{' '.join(p.cell for p in points)}" if begin or all(p.cell for p in points) else None
+        gid = f"{LINE}{' '.join(p.cell for p in points)}" if all(p.cell for p in points) else None
         axes.plot(*zip(*places, strict=True), gid=gid, **common, **shape)
 
     on_line = [point for point in series.points if point.is_on_line]
     others = [point for point in series.points if not point.is_on_line]
     if series.has_line:
         places, dashes = [(p.x, p.reported) for p in on_line], style.dashes or (None, None)
-        line(on_line, places, SERIES if series.fit else "", dashes=dashes, linewidth=width)
+        line(on_line, places, dashes=dashes, linewidth=width)
     else:
         marks(on_line, lambda p: (p.reported,), marker="_", markersize=16, markeredgewidth=1.8)
     if not (has_points or series.is_context):
         ends = [(p.x, end) for p in series.points for end in (min(p.values), max(p.values), math.nan)]
         line(series.points, ends, linewidth=1)
-    shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "zorder": 2 if series.fit else 3}
+    shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "zorder": 3}
     of_launches = has_points and not series.is_context
     for points, fill in ((on_line, style.color), (others, GROUND)):
         marks(points, lambda p: p.values if of_launches else (p.reported,), markerfacecolor=fill, **shape)
-    if series.fit:
-        corner = {"transform": axes.transAxes, "horizontalalignment": "right", "fontsize": 8, "zorder": 2}
-        axes.text(0.99, 0.02, series.fit_text, gid=FIT, **corner)
-        axes.plot(*zip(*series.fit, strict=True), color=INK, linewidth=1, zorder=2, gid=f"{SERIES_END}{FIT}")
 
 
 def _scale(axes: "Axes", panel: Panel) -> None:

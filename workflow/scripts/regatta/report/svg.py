@@ -21,11 +21,6 @@ CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROU
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
 MARKS = "marks:"  # the number of a plot whose marks stand for cells
-FIT = "class:fit"
-SERIES, SERIES_END = (
-    "first-",
-    "last-",
-)  # before the gids of the first and last drawing of a group: a series with its fit
 ATTRIBUTES = ("data-cell", "data-line", "class")
 NEAR = 0.5  # marks of a cell within this distance look like one: their size is 4.5
 # What the page's style sheet has for all texts, for lines of the grid, and for axes.
@@ -76,8 +71,7 @@ class _Drawing:
             return ""
         if (attributes := _attributes(element)) or tag != "g":
             inside = f"<{tag}{attributes}>{inside}</{tag}>" if inside else f"<{tag}{attributes}/>"
-        inside = f'<g class="series">{inside}' if gid.startswith(SERIES) else inside
-        return f"{inside}</g>" if gid.startswith(SERIES_END) else inside
+        return inside
 
     def _marks(self, marks: list[ElementTree.Element], cells: Sequence[str]) -> list[str]:
         """Return the marks of a plot as one path per cell, in a group with their style.
@@ -101,7 +95,7 @@ class _Drawing:
 def _attributes(element: ElementTree.Element) -> str:
     """Return the attributes of an element as text: places rounded, styles without what the page's style sheet has."""
     found = {name: value for name, value in element.attrib.items() if not value.startswith("rotate(-0 ")}
-    gid = found.pop("id", "").removeprefix(SERIES).removeprefix(SERIES_END)
+    gid = found.pop("id", "")
     name, _, value = gid.partition(":")
     if name in ATTRIBUTES:
         found[name] = value

@@ -91,8 +91,8 @@ KINDS = (
             "retry {num_failed:failure}: `snakemake --forcerun measure`",
         ),
         term="Time lost",
-        help="Launches without a valid record: duration × ranks. Other launches: recorded duration of each failed cell ×"
-        " ranks. Idle time is not included.",
+        help="Launches without a valid record: duration × ranks. Other launches: recorded duration of each failed cell"
+        " × ranks. Idle time is not included.",
     ),
     Kind(
         *("missing_launches", NOTE),
