@@ -22,7 +22,7 @@ from regatta.core.text import one_line
 from regatta.formats import FORMATS, matching, read_text
 from regatta.formats.base import NANOSECONDS, Options, Reading, check_source, quoted
 from regatta.formats.importer import read_import
-from regatta.formats.units import find_unit, parse_number
+from regatta.formats.units import convert, find_unit, parse_number
 from regatta.store.records import CENTERS
 
 MOST_PATTERN = 1000  # characters
@@ -170,7 +170,7 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
     for line, text, unit in matches:
         try:
             number = parse_number((text or "").strip())
-            numbers.append(number * find_unit(quantity.unit if unit is None else unit.strip())[1])
+            numbers.append(convert(number, quantity.unit if unit is None else unit.strip()))
         except (ValueError, UserError) as error:
             problems.append(f"line {line}: {name} is {quoted(text or '')}: {error}. Fix the pattern or the program")
     if problems:

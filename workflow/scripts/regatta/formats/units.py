@@ -9,9 +9,10 @@ NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eEdD][-+]?\d
 NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\([^)]*\))?", re.IGNORECASE)
 PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 BINARY_PREFIXES = {f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)}
+# Spellings of programs, beside the units themselves.
+SPELLINGS = {"usec": "us", "msec": "ms", "sec": "s", "µs": "us", "GBps": "GB/s", "MBps": "MB/s"}
 COUNTED = ("tokens", "samples", "images", "steps", "iterations", "messages", "operations", "edges", "updates")
-TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 1.0}
-TIMES |= {"min": 60.0, "h": 3600.0}
+TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 # Unit -> (SI unit, factor).
 UNITS = {
     "": ("", 1.0),
@@ -30,9 +31,16 @@ KNOWN = (
 
 def find_unit(unit: str) -> tuple[str, float]:
     """Return the SI unit of a unit, and the factor to it. Raises UserError for an unknown unit, with the list."""
+    unit = SPELLINGS.get(unit, unit)
     if unit not in UNITS:
         raise UserError(f'unknown unit "{unit}".{nearest(unit, UNITS)} Known units: {KNOWN}.')
     return UNITS[unit]
+
+
+def convert(number: float, unit: str) -> float:
+    """Return a number in SI units, correctly rounded. Raises UserError for an unknown unit, with the list."""
+    factor = find_unit(unit)[1]
+    return number * factor if factor >= 1 else number / round(1 / factor)
 
 
 def parse_number(text: str) -> float:
