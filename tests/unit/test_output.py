@@ -185,3 +185,9 @@ def test_another_format_than_declared_is_a_problem():
     found = read_output((FILES / "osu-latency.txt").read_text(), parse_reader("nccl-tests-json"), Options(nodes=2))
     assert "osu-text" in found.problems[0]
     assert "--nodes" in read_output(FILES / "osu-latency.txt", parse_reader("osu-text")).problems[0]
+
+
+def test_results_of_several_runs_are_a_problem_and_not_the_first():
+    text = (FILES / "osu-latency.txt").read_text()
+    [problem] = read_output(text + text, parse_reader("osu-text"), Options(nodes=2)).problems
+    assert problem.startswith("several results of osu_latency_1 in lines 5 and 32")

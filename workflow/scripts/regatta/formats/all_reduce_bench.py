@@ -67,7 +67,7 @@ ALL_REDUCE_BENCH = table_format(
         "a table of all_reduce_bench.py",
         title=r"The average bandwidth of all_reduce over (?P<ranks>\d{1,7}) ranks"
         r" \((?P<warmup>\d{1,9}) warmups / (?P<trials>\d{1,9}) trials(?P<more>, [^)]*)?\):",
-        recognized=".*bandwidth of all_reduce.*",
+        recognized="bandwidth of all_reduce",
         example="'The average bandwidth of all_reduce over <n> ranks (<w> warmups / <t> trials):'",
         head=r"\|.*",
         columns={

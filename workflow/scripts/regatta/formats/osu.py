@@ -141,7 +141,7 @@ OSU = table_format(
         "a table of OSU",
         title=r"# OSU (?P<library>MPI|NCCL|RCCL)(?:_(?P<call>\w+))?(?P<device>-\w+)? (?P<test>.+?) Test(?: Test)?"
         r"(?: v[\w.]+)?",
-        recognized="# OSU ",
+        recognized="^[ \\t]*# OSU ",
         example="'# OSU MPI <name> Test v<version>'",
         head=r"#?\s*(?:Size|Avg Latency|Latency|Bandwidth|Overall)\b[^=]*",
         columns={

@@ -195,10 +195,13 @@ def _readings(output: str | Path, name: str, options: Options) -> dict[str, Read
         check_source("output", source)
     if kind.name != name:
         raise UserError(f"the output is {kind.contents}. Write read: {kind.name}")
-    found = {}
+    found: dict[str, Reading] = {}
     for reading in source.readings:
         stated = [str(value) for key, value in reading.parameters.items() if key in NAMED and value is not None]
-        found.setdefault("_".join(stated), reading)
+        first = found.setdefault("_".join(stated), reading)
+        if first is not reading:
+            where = f"lines {first.line} and {reading.line}" if reading.line else "the file"
+            raise UserError(f"several results of {'_'.join(stated)} in {where}. Run the program once for each launch")
     return found
 
 

@@ -20,7 +20,7 @@ from regatta.formats.base import (
     refusal,
 )
 from regatta.formats.runs import join_runs, parts_of
-from regatta.formats.units import convert
+from regatta.formats.units import NUMBER, convert, parse_number
 
 DECIMAL, WHOLE = r"\d{1,15}\.\d\d", r"\d{1,15}"
 UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name
@@ -29,8 +29,11 @@ UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name
 @dataclass(frozen=True)
 class Column:
     """A column of numbers. meaning: `size` (in bytes), `iterations`, `rate` (size / rate is a time), a name of TIMES,
-    `check` (`Fail`: a wrong result), or nothing, if it is only kept. form: pattern of its values. A number may be a
-    group, followed by its unit as another one. printed: its name in records, if it is another one."""
+    `check` (`Fail`: a wrong result), or nothing, if it is only kept.
+
+    form: pattern of its values. A unit in it, behind the number, outranks that of the column. printed: its name in
+    records, if it is another one.
+    """
 
     meaning: str = ""
     unit: str = ""
@@ -114,8 +117,8 @@ class Table:
 
 
 def table_format(table: Table) -> Format:
-    """Return the format of a table, recognized by its title (or the pattern `recognized`) in any line."""
-    mark = re.compile(rf"^[ \t]*(?:{table.recognized or table.title})", re.MULTILINE)
+    """Return the format of a table, recognized by its title in any line, or else by the pattern `recognized`."""
+    mark = re.compile(table.recognized or rf"^[ \t]*(?:{table.title})", re.MULTILINE)
     return Format(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table))
 
 
@@ -207,7 +210,7 @@ def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tup
             want = f"a complete row of {', '.join(columns)}"
             raise refusal(run.name, number, f"incomplete row {quoted(line)}", want)
         row = {column: match[name] for column, name in zip(columns, names, strict=True)}
-        size = next((_number(table.columns[c], row[c]) for c in columns if table.columns[c].meaning == "size"), None)
+        size = next((_number(table.columns[c], row[c])[1] for c in columns if table.columns[c].meaning == "size"), None)
         if table.doubles and before is not None:
             _check_next(run, number, size, before)
         before = size
@@ -222,27 +225,26 @@ def _check_next(run: Run, line: int, size: float, before: float) -> None:
         raise refusal(run.name, line, f"size {size:.0f} after {before:.0f}", f"{expected:.0f}, as sizes double")
 
 
-def _number(column: Column, text: str) -> float:
-    """Return a value in SI units. A unit behind the number outranks that of the column."""
-    number, unit = re.fullmatch(r"([\d.]*)(.*)", text).groups()
-    return convert(float(number), unit or column.unit)
+def _number(column: Column, text: str) -> tuple[float, float]:
+    """Return a number as it is printed, and in SI units."""
+    match = NUMBER.match(text)
+    number = parse_number(match[0])
+    return number, convert(number, text[match.end() :] or column.unit)
 
 
 def _reading(table: Table, measured: Measured, line: int, row: dict[str, str]) -> Reading:
     columns = {name: table.columns[name] for name in row}
-    numbers = {name: _number(columns[name], text) for name, text in row.items() if columns[name].meaning != "check"}
-    by_meaning = {column.meaning: numbers.get(name) for name, column in columns.items()}
+    both = {name: _number(columns[name], text) for name, text in row.items() if columns[name].meaning != "check"}
+    numbers = {name: number for name, (_, number) in both.items()}
+    by_meaning = {columns[name].meaning: number for name, number in numbers.items()}
     size = int(by_meaning["size"]) * measured.size_factor if "size" in by_meaning else None
     if measured.check:
         measured.check(numbers, line)
-    times = {column.meaning: numbers[name] for name, column in columns.items() if column.meaning.endswith("_s")}
+    times = {meaning: number for meaning, number in by_meaning.items() if meaning.endswith("_s")}
     if size and by_meaning.get("rate"):
         times[measured.rate_time] = size * measured.rate_factor / by_meaning["rate"]
-    printed = {
-        column.printed or name: float(re.match(r"[\d.]+", row[name])[0])
-        for name, column in columns.items()
-        if column.meaning not in ("size", "check")
-    }
+    kept = [name for name in both if columns[name].meaning != "size"]
+    printed = {columns[name].printed or name: both[name][0] for name in kept}
     is_wrong = any(row[name] == "Fail" for name, column in columns.items() if column.meaning == "check")
     failure = f"wrong result ({table.program}, Validation: Fail)" if is_wrong else None
     if not any(times.values()):
