@@ -32,6 +32,18 @@ def test_a_check_that_fails_is_a_problem_with_its_line():
     assert rejected.startswith("line 3: check.reject")
 
 
+def test_blanks_at_the_end_of_a_line_and_many_matches_of_a_check_do_no_harm():
+    text = "rate 1\nok\n" * 3 + "rate 1  \n" + "ok\n" * 1_000_001
+    found = read_output(text, parse_reader({"rate": {"match": r"rate (\S+)$"}}, {"match": "ok"}))
+    assert (found.values, found.problems, found.matched_lines) == ({"rate": 1}, (), {"rate": [1, 3, 5, 7]})
+
+
+def test_too_many_matches_are_a_problem_and_no_part_of_them_is_kept():
+    found = read_output("rate 1\n" + "1" * 9000 + ("\n" + "1" * 9000) * 120, parse_reader({"rate": {"samples": "1"}}))
+    assert found.samples == {}
+    assert "more than 1,000,000 matches. Narrow the pattern of read.rate" in found.problems[0]
+
+
 def test_samples_without_warm_up_with_thousands_colors_and_carriage_returns():
     text = "\x1b[32mtps: 1,000\x1b[0m\rtps: 2,000\rtps: 3,000\r\nloss 1\ntps: 4,000"
     found = read_output(text, parse_reader(tps(drop=1)))

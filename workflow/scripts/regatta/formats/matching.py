@@ -35,11 +35,15 @@ def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str]]:
         if is_end or len(rest) >= MOST_CHARACTERS:
             texts, rest = [*texts, rest[:MOST_CHARACTERS]], b""
         for text in texts[1:] if is_too_long else texts:
-            yield number, ESCAPES.sub("", text.decode("utf-8", "replace"))
+            yield number, _text(text)
         is_too_long = not is_end and not rest and (is_too_long or len(texts[-1]) >= MOST_CHARACTERS)
         number += is_end
     if rest:
-        yield number, ESCAPES.sub("", rest.decode("utf-8", "replace"))
+        yield number, _text(rest)
+
+
+def _text(line: bytes) -> str:
+    return ESCAPES.sub("", line.decode("utf-8", "replace")).rstrip()
 
 
 def value_and_unit(match: re.Match) -> tuple[str | None, str | None]:
@@ -48,17 +52,23 @@ def value_and_unit(match: re.Match) -> tuple[str | None, str | None]:
     return named.get("value", match[1] if match.re.groups else match[0]), named.get("unit")
 
 
-def search_stream(stream: BinaryIO, patterns: dict[str, str], seconds: float, emit: Callable) -> None:
-    """Pass each match to emit, last the number of lines and the problem that ended the search, or None."""
+def search_stream(stream: BinaryIO, patterns: dict[str, str], once: list[str], seconds: float, emit: Callable) -> None:
+    """Pass each match to emit, last the number of lines and the problem that ended the search, or None.
+
+    once: names of patterns of which the first match is enough.
+    """
     compiled = {name: re.compile(pattern) for name, pattern in patterns.items()}
     number, name, num_matches, problem = 0, "", 0, None
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)  # CPU time: a slow disk is no slow pattern
     try:
         for number, text in lines_of_stream(stream):
-            for name, pattern in compiled.items():
+            for name, pattern in [*compiled.items()]:
                 for match in pattern.finditer(text):
                     emit((name, number, *value_and_unit(match)))
                     num_matches += 1
+                    if name in once:
+                        del compiled[name]
+                        break
             if num_matches > MOST_MATCHES:
                 problem = f"line {number}: more than {MOST_MATCHES:,} matches. Narrow the pattern of {name}"
                 break

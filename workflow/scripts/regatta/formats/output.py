@@ -133,10 +133,10 @@ def read_output(output: str | Path, reader: Reader, options: Options | None = No
     values, samples, problems, lines = {}, {}, [], {}
     found: dict[str, list] = {name: [] for name in patterns}
     for name, line, *groups in _search(output, patterns):
-        if name is None:
-            problems += groups[:1] if groups[0] else []
-        else:
+        if name is not None:
             found[name].append((line, *groups))
+        elif groups[0]:  # the search ended early: what it found may be a part
+            return OutputReading(problems=(groups[0],))
     for name, quantity in reader.quantities.items():
         matches = found[f"read.{name}"]
         lines[name] = [line for line, *_ in matches]
@@ -226,7 +226,8 @@ def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
         num_bytes = file.seek(0, 2)
         file.seek(0)
         seconds = LEAST_SECONDS + len(patterns) * num_bytes / BYTES_PER_SECOND
-        options = json.dumps({"patterns": patterns, "seconds": seconds})
+        once = [name for name in patterns if name.startswith("check.")]
+        options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
         command = [sys.executable, "-I", "-S", matching.__file__, options]
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
     yield from map(json.loads, done.stdout.splitlines())
