@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
+from regatta.core.errors import UserError
 from regatta.formats.base import (
     Format,
     Options,
@@ -116,6 +117,9 @@ class Table:
     num_ranks: int = 0
 
 
+Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI units
+
+
 def table_format(table: Table) -> Format:
     """Return the format of a table, recognized by its title in any line, or else by the pattern `recognized`."""
     mark = re.compile(table.recognized or rf"^[ \t]*(?:{table.title})", re.MULTILINE)
@@ -191,12 +195,12 @@ def _columns(table: Table, run: Run) -> tuple[int, list[str]]:
     raise refusal(run.name, len(run.lines), "no line of column names", f"the column names of {table.contents}")
 
 
-def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line and text of each row by column. Raises UserError for an incomplete row, and for a missing one."""
+def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tuple[int, dict[str, str], Numbers]]:
+    """Yield line, texts and numbers of each row by column. Raises UserError for an incomplete or missing row."""
     forms = [table.columns[column].form for column in columns]
     names = [f"c{index}" for index in range(len(columns))]
     fields = table.between.join(f"(?P<{name}>{form})" for name, form in zip(names, forms, strict=True))
-    pattern, begins = re.compile(table.edge + fields + table.edge), re.compile(table.row)
+    pattern, begins = re.compile(table.edge + fields + table.edge, re.ASCII), re.compile(table.row)
     before, has_end = None, not table.needs_end
     for number, line in enumerate(run.lines[head:], start=head + 1):
         if table.end and re.fullmatch(table.end, line.strip()):
@@ -210,11 +214,15 @@ def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tup
             want = f"a complete row of {', '.join(columns)}"
             raise refusal(run.name, number, f"incomplete row {quoted(line)}", want)
         row = {column: match[name] for column, name in zip(columns, names, strict=True)}
-        size = next((_number(table.columns[c], row[c])[1] for c in columns if table.columns[c].meaning == "size"), None)
+        try:
+            numbers = {c: _number(table.columns[c], row[c]) for c in columns if table.columns[c].meaning != "check"}
+        except (ValueError, UserError) as error:
+            raise refusal(run.name, number, f"row {quoted(line)}: {error}", "numbers in all columns") from None
+        size = next((numbers[c][1] for c in columns if table.columns[c].meaning == "size"), None)
         if table.doubles and before is not None:
             _check_next(run, number, size, before)
         before = size
-        yield number, row
+        yield number, row, numbers
     if not has_end:
         raise refusal(run.name, len(run.lines), "the table has no end", "the whole output")
 
@@ -232,9 +240,8 @@ def _number(column: Column, text: str) -> tuple[float, float]:
     return number, convert(number, text[match.end() :] or column.unit)
 
 
-def _reading(table: Table, measured: Measured, line: int, row: dict[str, str]) -> Reading:
+def _reading(table: Table, measured: Measured, line: int, row: dict[str, str], both: Numbers) -> Reading:
     columns = {name: table.columns[name] for name in row}
-    both = {name: _number(columns[name], text) for name, text in row.items() if columns[name].meaning != "check"}
     numbers = {name: number for name, (_, number) in both.items()}
     by_meaning = {columns[name].meaning: number for name, number in numbers.items()}
     size = int(by_meaning["size"]) * measured.size_factor if "size" in by_meaning else None
