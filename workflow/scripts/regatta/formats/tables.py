@@ -87,11 +87,14 @@ class Measured:
 class Table:
     """A format, as data. Patterns of lines match a whole line without the blanks around it.
 
-    title: first line of a run; its groups are names. head: the line of column names, of which a run has some. row:
-    the begin of a row; edge, between: what stands around and between its values. end: the last line of a run, if it has
-    one; needs_end: a run without it is truncated. doubles: sizes double from row to row. Either `measured` returns what
-    a run measured, or the fields below it state it. operation: template with the names of the title in lower case;
-    num_ranks: of every run, 0 if the user states it.
+    title: first line of a run; its groups have names. head: the line of column names, of which a run has some of
+    `columns`. row: how a row begins. edge, between: what stands around and between its values. end: the last line of a
+    run, if it has one. needs_end: a run without it is truncated, and every line before it must be a row. doubles: sizes
+    double from row to row, so that a missing row is noticed. facts: see find_facts. recognized: pattern that only
+    files of this program contain, if it is not the title. example: title for a message.
+
+    Either `measured` returns what a run measured, or the fields below it state it. operation: template with the groups
+    of the title in lower case. num_ranks: of every run; 0 if the user states the shape.
     """
 
     name: str
@@ -206,7 +209,7 @@ def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tup
         if table.end and re.fullmatch(table.end, line.strip()):
             has_end = True
             break
-        if not begins.match(line):
+        if not begins.match(line) and not (table.needs_end and line.strip()):
             continue
         match = pattern.fullmatch(line)
         is_cut = number == len(run.lines) and forms[-1] == WHOLE  # no line break after an integer
@@ -250,6 +253,7 @@ def _reading(table: Table, measured: Measured, line: int, row: dict[str, str], b
     times = {meaning: number for meaning, number in by_meaning.items() if meaning.endswith("_s")}
     if size and by_meaning.get("rate"):
         times[measured.rate_time] = size * measured.rate_factor / by_meaning["rate"]
+    iterations = by_meaning.get("iterations")
     kept = [name for name in both if columns[name].meaning != "size"]
     printed = {columns[name].printed or name: both[name][0] for name in kept}
     is_wrong = any(row[name] == "Fail" for name, column in columns.items() if column.meaning == "check")
@@ -263,7 +267,7 @@ def _reading(table: Table, measured: Measured, line: int, row: dict[str, str], b
         *measured.shape,
         times,
         printed,
-        num_iterations=int(by_meaning.get("iterations") or 0) or measured.num_iterations,
+        num_iterations=measured.num_iterations if iterations is None else int(iterations),
         num_warmup=measured.num_warmup,
         failure=failure,
     )
