@@ -72,7 +72,12 @@ def test_runs_units_rates_and_names_of_a_declaration():
         (TABLE, "x Put\nsize time\n1 1.1.1us\n", SHAPE, "f:3: row '1 1.1.1us': unknown unit"),
         (TABLE, "x Put\nsize time\n٣ 1us\n", SHAPE, "f:3: incomplete row"),
         (replace(TABLE, needs_end=True), "x Put\nsize time\n1 1us\n", SHAPE, "f:4: the table has no end"),
-        (replace(TABLE, needs_end=True), "x Put\nsize time\n1 1us\nX 2us\ndone\n", SHAPE, "f:4: incomplete row 'X 2us'"),
+        (
+            replace(TABLE, needs_end=True),
+            "x Put\nsize time\n1 1us\nX 2us\ndone\n",
+            SHAPE,
+            "f:4: incomplete row 'X 2us'",
+        ),
     ],
 )
 def test_a_table_that_does_not_fit_its_declaration_is_refused(table, text, options, message):

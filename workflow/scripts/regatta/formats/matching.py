@@ -88,4 +88,4 @@ def _stop(_signal: int, _frame: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGVTALRM, _stop)
     options = json.loads(sys.argv[1])
-    search_stream(sys.stdin.buffer, **options, emit=lambda found: print(json.dumps(found)))
+    search_stream(sys.stdin.buffer, **options, emit=lambda found: sys.stdout.write(json.dumps(found) + "\n"))

@@ -230,10 +230,10 @@ def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
         options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
         command = [sys.executable, "-I", "-S", matching.__file__, options]
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
-    yield from map(json.loads, done.stdout.splitlines())
-    if done.returncode:
+    if done.returncode:  # such as one that ran out of memory
         found = f"matching ended with status {done.returncode}: {one_line(done.stderr, 200)}"
         yield [None, 0, f"{found}. Simplify the patterns"]
+    yield from map(json.loads, done.stdout.splitlines())
 
 
 def _open(path: Path):
