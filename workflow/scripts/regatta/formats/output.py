@@ -26,7 +26,7 @@ from regatta.formats.units import convert, find_unit, parse_number
 from regatta.store.records import CENTERS
 
 MOST_PATTERN = 1000  # characters
-LEAST_SECONDS, BYTES_PER_SECOND = 5, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
+LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
 # Parameters that name a result of an import format.
 NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")
