@@ -1,7 +1,6 @@
 """Exports: the meaning of each key, all digits, and notes or errors for what a format cannot represent."""
 
 import json
-import statistics
 
 import pytest
 from formats_files import FORMAT, analysed, collected, read, read_text, run_import, run_script, text_of, write_analysed
@@ -41,35 +40,10 @@ def columns_of(folder, **fields):
     return rows.sort_values("repeat")
 
 
-# --- Suite: single steps and pipelined windows
-
-
-def test_the_suite_has_blocking_and_pipelined_time_apart_and_gives_both_back(measured, tmp_path):
-    report = FORMAT["suite-json"].write(read_results_folder(measured, {}))
-    [entry] = report[1]["results"]["training"].values()
-    before = columns_of(measured, benchmark="train_step", world_size=2)
-    assert entry["blocking_step_time_ms"] == pytest.approx(1e3 * statistics.geometric_mean(before["p50_s"]), rel=1e-12)
-    assert entry["step_time_ms"] == pytest.approx(1e3 * statistics.geometric_mean(before["window_step_s"]), rel=1e-12)
-    assert entry["step_time_ms"] != pytest.approx(entry["blocking_step_time_ms"], rel=0.01)
-    run_import(tmp_path / "back", saved(tmp_path, report))
-    [after] = columns_of(tmp_path / "back", benchmark="train_step", world_size=2).to_dict("records")
-    assert after["p50_s"] == pytest.approx(statistics.geometric_mean(before["p50_s"]), rel=1e-12)
-    assert after["window_step_s"] == pytest.approx(statistics.geometric_mean(before["window_step_s"]), rel=1e-12)
-    assert after["stop"] == "imported: median"
-
-
 def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path, wording):
-    report = FORMAT["suite-json"].write(read_results_folder(measured, {}))
-    done = run_script("compare.py", measured, saved(tmp_path, report), cwd=tmp_path)
-    wording.lines(done.stdout, "Note: memory is")
-
-
-def test_the_suite_of_cpus_stays_one_of_cpus_regardless_of_its_gpus(tmp_path):
-    folder = results(tmp_path / "before", [TWO])
-    for path in (folder / "launches").glob("*.jsonl"):
-        path.write_text(path.read_text().replace('"gpus":[]', '"gpus":[{"name":"NVIDIA H100"}]'))
-    report = FORMAT["suite-json"].write(read_results_folder(folder, {}))
-    assert report[0]["config"]["device"] == "cpu"
+    exported = saved(tmp_path, FORMAT["csv"].write(read_results_folder(measured, {})), "all.csv")
+    done = run_script("compare.py", measured, exported, cwd=tmp_path)
+    wording.lines(done.stdout, "Note: only times")
 
 
 # --- benchmark.py: device, shape, parameters and launches
@@ -269,8 +243,7 @@ def test_what_a_form_has_no_place_for_is_told_at_the_export(measured, tmp_path, 
     assert (done.returncode, done.stdout) == (0, "p.json\n")
     wording.lines(done.stderr, "note: 1 cell")
     folder = read_results_folder(measured, {})
-    for kind in ("suite-json", "csv"):
-        assert not any("no place for" in note for note in export_notes(folder, FORMAT[kind]))
+    assert not any("excluded" in note for note in export_notes(folder, FORMAT["csv"]))
 
 
 def test_a_mean_that_an_imported_row_holds_as_median_is_told_at_the_export(tmp_path, wording):
@@ -286,10 +259,9 @@ def test_a_mean_that_an_imported_row_holds_as_median_is_told_at_the_export(tmp_p
 def test_nodes_of_a_sweep_are_not_pooled(tmp_path):
     names = ["n1", "n2", "n3"]
     folder = write_analysed(write_sweep(tmp_path / "sweep", sweep_campaign(names), {("n2", ""): 1.3}))
-    for name in ("pytorch-json", "suite-json"):
-        done = run_script("export_results.py", folder, "--format", name, "--out", tmp_path / "all", cwd=tmp_path)
-        assert (done.returncode, (tmp_path / "all").exists()) == (2, False)
-        assert "--where hosts=n1" in done.stderr
+    done = run_script("export_results.py", folder, "--format", "pytorch-json", "--out", tmp_path / "all", cwd=tmp_path)
+    assert (done.returncode, (tmp_path / "all").exists()) == (2, False)
+    assert "--where hosts=n1" in done.stderr
     csv = FORMAT["csv"]
     with pytest.raises(UserError, match="--where hosts=NAME"):
         read_text(csv.write(read_results_folder(folder, {})), "all.csv", Options())

@@ -97,13 +97,13 @@ def test_two_tables_of_all_reduce_bench_are_two_launches_with_their_versions(tmp
     [
         ("", "", Options(), r"f:5: 4 ranks on an unknown number of nodes; expected --gpus-per-node"),
         ("", "", Options(gpus_per_node=3), r"f:5: 4 ranks on nodes of 3 GPUs"),
-        ("payload |    busbw", "payload |    latency", BENCH, r"f:7: columns 'payload, latency, algbw'"),
+        ("payload |    busbw", "payload |    latency", BENCH, r"f:7: unknown columns '\| latency"),
         ("2.44GBps", "3.44GBps", BENCH, r"f:10: busbw 3.44 and algbw 1.63 GB/s with 4 ranks; expected busbw 2.4"),
-        ("|  128KiB", "|  127KiB", BENCH, r"f:11: 130048 bytes after 65536; expected 131072"),
+        ("|  128KiB", "|  127KiB", BENCH, r"f:11: size 130048 after 65536; expected 131072"),
         ("4.72GBps |   3.15GBps |", "4.72GBps |   3.", BENCH, r"f:11: incomplete row"),
         ("20 trials)", "20 trials, on the Moon)", BENCH, r"f:5: unknown setting 'on the Moon'"),
         ("average bandwidth", "0.5GiB payload bandwidth", BENCH, r"f:5: found 'The 0.5GiB payload"),
-        ("GBps", "Gbps", BENCH, r"f:9: found '32KiB"),
+        ("GBps", "Gbps", BENCH, r"f:9: incomplete row '\| 32KiB"),
     ],
 )
 def test_a_table_of_all_reduce_bench_that_is_not_clear_names_the_line(old, new, options, message):

@@ -19,12 +19,10 @@ from regatta.formats.importer import import_files
 SHAPES = [(1, 1), (1, 2), (1, 3), (2, 2), (2, 4)]
 WRITERS = {
     "pytorch-json": lambda folder: json.dumps(FORMAT["pytorch-json"].write(folder)),
-    "suite-json": lambda folder: json.dumps(FORMAT["suite-json"].write(folder)),
     "csv": FORMAT["csv"].write,
 }
 HELD = {
     "pytorch-json": ("train_step",),
-    "suite-json": ("train_step", "collective"),
     "csv": ("train_step", "collective", "train_run", "sync_batchnorm"),
 }
 
@@ -142,9 +140,8 @@ def check_round_trip(scratch, kind, folder, ids, base, tables):
     assert set(rows["reference"]) == ids
     assert all(reason.endswith("in base") for reason in found.unmatched)
     assert rows["time_ratio"].to_numpy(float) == pytest.approx(1, rel=1e-9)
-    if kind != "suite-json":
-        assert (rows["time_ratio"] == 1).all()
-        assert (rows["num_launches"] == rows["num_reference_launches"]).all()
+    assert (rows["time_ratio"] == 1).all()
+    assert (rows["num_launches"] == rows["num_reference_launches"]).all()
     import_files([exported], scratch / "back", None, Options(), now=lambda: TIME)
     check_tables(tables, analysed(scratch / "back")[1], ids)
 

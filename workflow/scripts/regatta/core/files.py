@@ -119,7 +119,8 @@ def check_listed(package: str, kind: str, listed: Collection[object], where: str
     """Raise ValueError if a module of regatta.`package` defines a `kind` that is missing in the list `where`."""
     for path in sorted((SCRIPTS / "regatta" / package).rglob("*.py")):
         module = sys.modules.get(".".join(path.relative_to(SCRIPTS).with_suffix("").parts))
-        for name in re.findall(rf"^(\w+) = {kind}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+        made = rf"^(\w+) = (?:{kind}|\w+_{kind.lower()})\("  # by the class, or by a function such as table_format
+        for name in re.findall(made, path.read_text(encoding="utf-8"), re.MULTILINE):
             if not any(getattr(module, name, None) is item for item in listed):
                 raise ValueError(f"{path.relative_to(ROOT)}: {name} is not listed in {where}")
 

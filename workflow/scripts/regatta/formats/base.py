@@ -100,7 +100,7 @@ class Format:
 
     contents: noun phrase for messages. recognize(content) and read(content, name of the file, options): content is the
     text of a file, or its value where is_json, validated against workflow/schemas/foreign.yaml. write(folder): the text
-    to write, or a JSON value; a list has one object per world size. benchmarks: those that a written file contains,
+    to write, or a JSON value. benchmarks: those that a written file contains,
     empty: all. not_held: what else it leaves out.
     """
 

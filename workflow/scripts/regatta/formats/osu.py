@@ -6,14 +6,12 @@ off between two rows cannot be detected. A missing row can: sizes double from ro
 
 import re
 from dataclasses import dataclass
+from functools import partial
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Format, Options, Reading, Source, collective_parameters, lines_of, quoted, refusal
-from regatta.formats.runs import join_runs, parts_of
+from regatta.formats.base import quoted, refusal
+from regatta.formats.tables import CHECK, ITERATIONS, SIZE, Column, Measured, Run, Table, table_format
 
-TITLE = re.compile(
-    r"# OSU (?P<library>MPI|NCCL|RCCL)(?:_(?P<call>\w+))?(?P<device>-\w+)? (?P<test>.+?) Test(?: Test)?(?: v[\w.]+)?\s*"
-)
 # Test -> operation, and the factor from its size to Regatta's message size: `n` where it is one rank's part.
 COLLECTIVES = {
     "allreduce": ("all_reduce", "1"),
@@ -37,15 +35,6 @@ CALLS |= {"fetch_and_op": "fop", "compare_and_swap": "cas"}
 MULTI_LATENCY, MESSAGE_RATE = "osu_multi_lat", "osu_mbw_mr"
 MULTI_PAIR = {"multi latency": MULTI_LATENCY, "multiple bandwidth / message rate": MESSAGE_RATE}
 SETTING = re.compile(r"# (?:Window creation|Synchronization): MPI_Win_(\S+)\s*")  # of one-sided tests
-NUM_PAIRS = re.compile(r"# \[ pairs: (\d{1,7}) \].*")
-COLUMN = re.compile(
-    r"\s*(Size|Avg Latency|Min Latency|Max Latency|Latency|P\d\d Tail Lat|Bandwidth|MB/s|Messages/s|Overall|Compute"
-    r"|Coll\. Init|MPI_Test|MPI_Wait|Pure Comm\.|Overlap|Iterations|Validation)(?:\s*\((?:us|MB/s|%)\))?(?=\s|$)"
-)
-HEAD = re.compile(r"\s*#?\s*(?:Size|Avg Latency|Latency|Bandwidth|Overall)\b[^=]*")
-DECIMALS, WHOLE, CHECKED = r"\d{1,15}\.\d\d", r"\d{1,15}", r"Pass|Fail|-"
-LATENCIES = {f"P{p} Tail Lat": f"p{p}_s" for p in (50, 75, 90, 95, 99)}
-LATENCIES |= dict.fromkeys(("Latency", "Avg Latency", "Pure Comm."), "mean_s")
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
 MEAN = "mean over iterations, averaged over ranks; no range"
 STREAM = "message bytes / bandwidth of back-to-back messages, not the time of a single message; no range"
@@ -63,33 +52,27 @@ class Test:
     factor: str = "1"
 
 
-def _read(text: str, name: str, options: Options) -> Source:
-    lines = lines_of(text)
-    starts = [index for index, line in enumerate(lines) if TITLE.fullmatch(line.strip())]
-    if not starts:
-        raise refusal(name, 1, "no complete title", "'# OSU MPI <name> Test v<version>'")
-    return join_runs([_read_table(part, name, options) for part in parts_of(lines, starts)], name)
-
-
-def _read_table(lines: list[str], name: str, options: Options) -> Source:
-    start, title = next((n, m) for n, line in enumerate(lines, start=1) if (m := TITLE.fullmatch(line.strip())))
-    test = _test(title, lines)
+def _measured(run: Run) -> Measured:
+    test, title = _test(run.title, run.lines), run.title
     if test is None:
-        found = f"unsupported test {quoted(title[0].strip())}"
-        raise refusal(name, start, found, "a test that docs/formats.md lists under OSU")
-    shape = _shape(test, lines, name, start, options)
-    head, columns = _columns(lines, start, name)
-    rows = _rows(lines, head, columns, name, options.is_incomplete)
-    dtype = next((m[1] for line in lines if (m := re.match(r"# Datatype: (\w+)", line.strip()))), None)
-    readings = [_reading(test, number, row, shape, DTYPES.get(dtype, dtype), name) for number, row in rows]
-    kept = [reading for reading in readings if reading.parameters["message_bytes"] != 0]
-    notes = ["excluded: the row of 0 bytes"] if len(kept) < len(readings) else []
-    notes += [OVERLAP] if test.statistic == ALONE else []
-    if not kept:
-        raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
-    is_device = bool(title["device"]) or title["library"] != "MPI" or any("on DEVICE (D)" in line for line in lines)
-    backend = "mpi" if title["library"] == "MPI" else "nccl"
-    return Source(test.statistic, backend, "cuda" if is_device else "cpu", tuple(kept), tuple(notes))
+        found = f"unsupported test {quoted(title[0])}"
+        raise refusal(run.name, run.line, found, "a test that docs/formats.md lists under OSU")
+    shape = _shape(test, run)
+    num_ranks = shape[0] * shape[1]
+    is_device = bool(title["device"]) or title["library"] != "MPI" or run.facts["device"] is not None
+    dtype = run.facts["dtype"] and run.facts["dtype"][1]
+    return Measured(
+        test.operation,
+        shape,
+        test.statistic,
+        "mpi" if title["library"] == "MPI" else "nccl",
+        "cuda" if is_device else "cpu",
+        DTYPES.get(dtype, dtype),
+        size_factor=num_ranks if test.factor == "n" else 1,
+        rate_factor=num_ranks / 2 if test.ranks == "pairs" else 1,  # the rate is of all pairs together
+        notes=(OVERLAP,) if test.statistic == ALONE else (),
+        check=partial(_check_rate, run),
+    )
 
 
 def _test(title: re.Match, lines: list[str]) -> Test | None:
@@ -112,7 +95,8 @@ def _test(title: re.Match, lines: list[str]) -> Test | None:
     return Test(COLLECTIVES[call][0], "all", MEAN, COLLECTIVES[call][1]) if call in COLLECTIVES else None
 
 
-def _shape(test: Test, lines: list[str], name: str, line: int, options: Options) -> tuple[int, int]:
+def _shape(test: Test, run: Run) -> tuple[int, int]:
+    name, line, options = run.name, run.line, run.options
     needs_ranks = test.ranks == "all" and options.gpus_per_node is None
     if options.nodes is None or needs_ranks:
         missing = {
@@ -125,7 +109,7 @@ def _shape(test: Test, lines: list[str], name: str, line: int, options: Options)
         return options.nodes, options.gpus_per_node
     num_ranks = 2
     if test.ranks == "pairs":
-        pairs = next((int(m[1]) for text in lines if (m := NUM_PAIRS.fullmatch(text.strip()))), 0)
+        pairs = int(run.facts["pairs"][1]) if run.facts["pairs"] else 0
         if not pairs:
             raise refusal(name, line, "no number of pairs", "a line '# [ pairs: <number> ] [ window size: <number> ]'")
         num_ranks = 2 * pairs
@@ -140,75 +124,42 @@ def _shape(test: Test, lines: list[str], name: str, line: int, options: Options)
     return options.nodes, per_node
 
 
-def _columns(lines: list[str], start: int, name: str) -> tuple[int, list[str]]:
-    """Return the line of the column names, and the names."""
-    for number, line in enumerate(lines[start:], start=start + 1):
-        if not HEAD.fullmatch(line):
-            continue
-        rest, columns = line.strip().removeprefix("#"), []
-        while match := COLUMN.match(rest):
-            columns.append(match[1])
-            rest = rest[match.end() :]
-        if rest.strip() or not columns:
-            found = f"unknown columns {quoted(rest.strip())} in {quoted(line)}"
-            raise refusal(name, number, found, "a header such as '# Size  Avg Latency(us)'")
-        return number, columns
-    raise refusal(name, len(lines), "no header line", "a header such as '# Size  Avg Latency(us)'")
-
-
-def _rows(
-    lines: list[str], head: int, columns: list[str], name: str, is_incomplete: bool
-) -> list[tuple[int, dict[str, str]]]:
-    forms = {"Size": WHOLE, "Iterations": WHOLE, "Validation": CHECKED}
-    pattern = re.compile(r"\s*" + r"\s+".join(f"({forms.get(column, DECIMALS)})" for column in columns) + r"\s*")
-    found: list[tuple[int, dict[str, str]]] = []
-    for number, line in enumerate(lines[head:], start=head + 1):
-        if not re.match(r"\s*\d", line):
-            continue
-        match = pattern.fullmatch(line)
-        is_cut = number == len(lines) and columns[-1] == "Iterations"  # no line break after an integer
-        if match is None or is_cut:
-            raise refusal(name, number, f"incomplete row {quoted(line)}", f"a complete row of {', '.join(columns)}")
-        row = dict(zip(columns, match.groups(), strict=True))
-        if found and "Size" in row:
-            before, size = int(found[-1][1]["Size"]), int(row["Size"])
-            if size != (expected := max(1, 2 * before)) and not (is_incomplete and size > before):
-                raise refusal(name, number, f"size {size} after {before}", f"{expected}, as sizes double")
-        found.append((number, row))
-    if not found:
-        raise refusal(name, len(lines), "no rows", f"rows of {', '.join(columns)}")
-    return found
-
-
-def _reading(
-    test: Test, line: int, row: dict[str, str], shape: tuple[int, int], dtype: str | None, name: str
-) -> Reading:
-    size, num_ranks = int(row["Size"]) if "Size" in row else None, shape[0] * shape[1]
-    if size is not None and test.factor == "n":
-        size *= num_ranks
-    failure = "wrong result (OSU, Validation: Fail)" if row.get("Validation") == "Fail" else None
-    printed = {column: float(value) for column, value in row.items() if column not in ("Size", "Validation")}
-    times = {LATENCIES[column]: value / 1e6 for column, value in printed.items() if column in LATENCIES}
-    if size and printed.get("Bandwidth"):
-        times["window_step_s"] = size / (printed["Bandwidth"] * 1e6)
-    if size and printed.get("MB/s"):  # of all pairs together
-        _check_rate(size, printed, name, line)
-        times["window_step_s"] = num_ranks / 2 * size / (printed["MB/s"] * 1e6)
-    iterations = int(row["Iterations"]) if "Iterations" in row else None
-    if not any(times.values()):
-        failure = failure or "the printed value is 0.00"
-    parameters = collective_parameters(test.operation, size, dtype)
-    return Reading(line, "collective", parameters, *shape, times, printed, num_iterations=iterations, failure=failure)
-
-
-def _check_rate(size: int, printed: dict[str, float], name: str, line: int) -> None:
+def _check_rate(run: Run, numbers: dict[str, float], line: int) -> None:
     """Refuse a row with contradictory bandwidth and message rate: a shifted column, or a lost digit."""
-    rate = size * printed.get("Messages/s", printed["MB/s"] * 1e6 / size) / 1e6
-    if abs(rate - printed["MB/s"]) > 0.006 + 1e-6 * rate:
-        found = f"{size} bytes at {printed['MB/s']:g} MB/s and {printed['Messages/s']:g} messages/s"
-        raise refusal(name, line, found, f"{rate:.2f} MB/s, bytes x messages/s")
+    size, bandwidth, messages = (numbers.get(name) for name in ("Size", "MB/s", "Messages/s"))
+    if size and bandwidth and messages is not None:
+        rate, printed = size * messages / 1e6, bandwidth / 1e6
+        if abs(rate - printed) > 0.006 + 1e-6 * rate:
+            found = f"{size:.0f} bytes at {printed:g} MB/s and {messages:g} messages/s"
+            raise refusal(run.name, line, found, f"{rate:.2f} MB/s, bytes x messages/s")
 
 
-OSU = Format(
-    "osu-text", "a table of OSU", lambda text: re.search(r"^[ \t]*# OSU ", text, re.MULTILINE) is not None, _read
+PERCENTILES = {f"P{p} Tail Lat": Column(f"p{p}_s", "us") for p in (50, 75, 90, 95, 99)}
+OSU = table_format(
+    Table(
+        "osu-text",
+        "a table of OSU",
+        title=r"# OSU (?P<library>MPI|NCCL|RCCL)(?:_(?P<call>\w+))?(?P<device>-\w+)? (?P<test>.+?) Test(?: Test)?"
+        r"(?: v[\w.]+)?",
+        recognized="^[ \\t]*# OSU ",
+        example="'# OSU MPI <name> Test v<version>'",
+        head=r"#?\s*(?:Size|Avg Latency|Latency|Bandwidth|Overall)\b[^=]*",
+        columns={
+            "Size": SIZE,
+            "Iterations": ITERATIONS,
+            "Validation": CHECK,
+            **dict.fromkeys(("Latency", "Avg Latency", "Pure Comm."), Column("mean_s", "us")),
+            **PERCENTILES,
+            **dict.fromkeys(("Bandwidth", "MB/s"), Column("rate", "MB/s")),
+            **dict.fromkeys(("Min Latency", "Max Latency", "Messages/s", "Overall", "Compute", "Coll. Init"), Column()),
+            **dict.fromkeys(("MPI_Test", "MPI_Wait", "Overlap"), Column()),
+        },
+        facts={
+            "dtype": r"# Datatype: (\w+).*",
+            "pairs": r"# \[ pairs: (\d{1,7}) \].*",
+            "device": r".*on DEVICE \(D\).*",
+        },
+        program="OSU",
+        measured=_measured,
+    )
 )

@@ -2,7 +2,8 @@
 
 import re
 
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # ANSI: colors, titles, links
+from regatta.formats.matching import ESCAPES
+
 PREFIXES = {
     "mpirun --tag-output": r"\[\d+,\d+\]<std(?:out|err)>: ?",
     "mpirun -l": r"\[\d{1,7}\] ",

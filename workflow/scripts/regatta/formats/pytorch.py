@@ -35,6 +35,7 @@ from regatta.formats.base import (
     times_ns,
 )
 from regatta.formats.runs import join_runs, parts_of
+from regatta.formats.tables import find_facts
 
 BANNER = "PyTorch distributed benchmark suite"
 IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
@@ -48,10 +49,10 @@ ROW = re.compile(
     + r"(?:</code></pre>)?\s*"
 )
 FACTS = {
-    "torch": re.compile(r"\* PyTorch version: (\S+)\s*"),
-    "cuda": re.compile(r"\* CUDA version: (\S+)\s*"),
-    "backend": re.compile(r"\* Distributed backend: (\w+)\s*"),
-    "bucket": re.compile(r"\* Maximum bucket size: (\d{1,15})MB\s*"),
+    "torch": r"\* PyTorch version: (\S+)",
+    "cuda": r"\* CUDA version: (\S+)",
+    "backend": r"\* Distributed backend: (\w+)",
+    "bucket": r"\* Maximum bucket size: (\d{1,15})MB",
 }
 ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90: ...  p95: ...'"
 TEXT_STATISTIC = "median over the synchronized steps of all ranks, not of the slowest rank; no range"
@@ -81,7 +82,7 @@ def _read_text(text: str, name: str, options: Options) -> Source:
 
 def _read_run(lines: list[str], name: str, options: Options) -> Source:
     tables = _tables(lines, name, options.is_incomplete)
-    facts = {key: match[1] for key, pattern in FACTS.items() for line in lines if (match := pattern.fullmatch(line))}
+    facts = {key: match[1] for key, match in find_facts(lines, FACTS).items() if match}
     shown = _gpus_in_topology(lines)
     gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
     notes = []

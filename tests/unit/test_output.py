@@ -1,0 +1,212 @@
+"""Quantities of any program's output: patterns, units, checks, and outputs and patterns that must not do harm."""
+
+import io
+import time
+
+import pytest
+from formats_files import FILES, NEEDS, read
+
+from regatta.core.errors import UserError
+from regatta.formats.base import Options
+from regatta.formats.matching import MOST_CHARACTERS, search_stream
+from regatta.formats.output import parse_reader, read_output
+from regatta.formats.units import UNITS, find_unit, parse_number
+
+HPL = "T/V  N  NB  P  Q  Time  Gflops\nWR11C2R4  1000 192 2 2  0.12  1.2345e+03\n||Ax-b||= 3.2e-03 ...... PASSED\n"
+RATE = {"rate": {"match": r"WR\S+.*?(\S+)$", "unit": "Gflop/s", "better": "larger"}}
+
+
+def tps(pattern=r"tps: ([\d,]+)", **more):
+    return {"tps": {"samples": pattern, "unit": "tokens/s", "better": "larger"} | more}
+
+
+def test_one_number_in_si_units_with_its_line_and_a_check():
+    found = read_output(HPL, parse_reader(RATE, {"match": "PASSED", "reject": "FAILED"}))
+    assert (found.values, found.samples, found.problems) == ({"rate": pytest.approx(1.2345e12)}, {}, ())
+    assert found.matched_lines == {"rate": [2]}
+
+
+def test_a_check_that_fails_is_a_problem_with_its_line():
+    reader = parse_reader(RATE, {"match": "PASSED", "reject": "FAILED"})
+    [missing, rejected] = read_output(HPL.replace("PASSED", "FAILED"), reader).problems
+    assert "check.match" in missing
+    assert rejected.startswith("line 3: check.reject")
+
+
+def test_blanks_at_the_end_of_a_line_do_no_harm():
+    found = read_output("rate 1\nrate 1  \n", parse_reader({"rate": {"match": r"rate (\S+)$"}}))
+    assert (found.values, found.problems, found.matched_lines) == ({"rate": 1}, (), {"rate": [1, 2]})
+
+
+def test_of_a_check_the_first_match_is_enough():
+    emitted = []
+    stream = io.BytesIO(b"ok ok\nx 1\nok\nx 2\n")
+    search_stream(stream, {"check.match": "ok", "x": r"x (\d)"}, ["check.match"], 100, emitted.append)
+    assert emitted == [("check.match", 1, "ok", None), ("x", 2, "1", None), ("x", 4, "2", None), (None, 4, None, None)]
+
+
+def test_too_many_matches_are_a_problem_and_no_part_of_them_is_kept():
+    found = read_output("rate 1\n" + "1" * 9000 + ("\n" + "1" * 9000) * 120, parse_reader({"rate": {"samples": "1"}}))
+    assert found.samples == {}
+    assert "more than 1,000,000 matches. Narrow the pattern of read.rate" in found.problems[0]
+
+
+def test_samples_without_warm_up_with_thousands_colors_and_carriage_returns():
+    text = "\x1b[32mtps: 1,000\x1b[0m\rtps: 2,000\rtps: 3,000\r\nloss 1\ntps: 4,000"
+    found = read_output(text, parse_reader(tps(drop=1)))
+    assert (found.samples, found.problems) == ({"tps": [2000, 3000, 4000]}, ())
+    assert found.matched_lines == {"tps": [1, 1, 1, 3]}
+
+
+def test_a_unit_in_the_text_outranks_none():
+    text = "bw=1.5GiB/s\nbw=512MiB/s\n"
+    reader = parse_reader({"bandwidth": {"samples": r"bw=(?P<value>[\d.]+)(?P<unit>\S+)", "better": "larger"}})
+    assert read_output(text, reader).samples == {"bandwidth": [1.5 * 2**30, 2.0**29]}
+    assert "line 1" in read_output("bw=3parsec/s", reader).problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1,234,567.5", 1234567.5), ("1.5e-3", 1.5e-3), ("1.5D+03", 1500), ("-.5", -0.5), ("7.", 7), ("007", 7)],
+)
+def test_numbers_of_programs(text, value):
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "nan", "-inf", "Infinity", "nan(ind)", "1,5", "1e999", "0x10", "1.2.3", "e5", "٣"]
+)
+def test_what_is_no_number(text):
+    with pytest.raises(ValueError, match=r"not|comma|range|float"):
+        parse_number(text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "si", "factor"),
+    [
+        ("us", "s", 1e-6), ("ms", "s", 1e-3), ("min", "s", 60), ("KiB", "B", 1024), ("kB", "B", 1000),
+        ("GB/s", "B/s", 1e9), ("GiB/s", "B/s", 2**30), ("Gbit/s", "B/s", 1.25e8), ("Gflop/s", "flop/s", 1e9),
+        ("tokens/s", "tokens/s", 1), ("%", "", 0.01), ("", "", 1),
+    ],
+)  # fmt: skip
+def test_units_are_converted(unit, si, factor):
+    assert find_unit(unit) == (si, pytest.approx(factor))
+    assert UNITS[si][0] == si
+
+
+def test_an_unknown_unit_is_an_error_with_the_nearest_and_the_list():
+    with pytest.raises(UserError, match=r"read.rate.unit: .*Gflop/z.* Did you mean 'Gflop/s'.*tokens/s"):
+        parse_reader({"rate": {"match": "x", "unit": "Gflop/z"}})
+
+
+@pytest.mark.parametrize(
+    ("read_key", "check", "message"),
+    [
+        ({}, None, "no quantity"),
+        ({"a": {}}, None, "read.a: needs either match"),
+        ({"a": {"match": "x", "samples": "y"}}, None, "read.a: needs either match"),
+        ({"a": {"match": "x", "unti": "s"}}, None, r"read.a.unti: unknown key. Did you mean 'unit'"),
+        ({"a": {"match": "x(", "unit": "s"}}, None, "read.a: invalid pattern"),
+        ({"a": {"match": "x", "better": "more"}}, None, "read.a.better"),
+        ({"a": {"match": "x", "drop": 3}}, None, "read.a.drop"),
+        ({"a": {"samples": "x", "drop": True}}, None, "read.a.drop"),
+        ({"a": {"match": "x" * 1001}}, None, "1 to 1000 characters"),
+        ("nccl-test-json", None, "Did you mean 'nccl-tests-json'"),
+        ({"a": {"match": "x"}}, {"matches": "y"}, "check.matches: unknown key"),
+        ({"a": {"match": "x"}}, {"match": "("}, "check.match: invalid pattern"),
+    ],
+)
+def test_a_declaration_with_an_error_names_the_key(read_key, check, message):
+    with pytest.raises(UserError, match=message):
+        parse_reader(read_key, check)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no line matches"),
+        ("tps: 1\ntps: 2\n", "only 2 matches, 10 of them dropped"),
+        ("tps: 1,0\n", "line 1: tps is '1,0'"),
+    ],
+)
+def test_samples_that_are_missing_or_no_numbers_are_problems(text, problem):
+    found = read_output(text, parse_reader(tps(drop=10)))
+    assert found.samples == {}
+    assert problem in found.problems[0]
+
+
+def test_a_number_that_is_not_finite_is_a_problem_and_no_value():
+    found = read_output("loss: 2\nloss: nan\n", parse_reader({"loss": {"samples": r"loss: (\S+)"}}))
+    assert found.samples == {}
+    assert found.problems[0].startswith("line 2: loss is 'nan': not finite")
+
+
+def test_different_numbers_for_one_are_a_problem_and_equal_ones_are_not():
+    reader = parse_reader({"rate": {"match": r"rate (\S+)"}})
+    assert read_output("rate 1\nrate 1.0\n", reader).values == {"rate": 1}
+    assert "lines 1, 2" in read_output("rate 1\nrate 2\n", reader).problems[0]
+
+
+@pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?P<value>(.*?,){25}P)"])
+def test_a_pattern_that_backtracks_without_end_is_stopped_and_its_line_named(pattern):
+    text = "first\n" + "a," * 40 + "a" * 60 + "b\n"
+    start = time.process_time()
+    found = read_output(text, parse_reader({"x": {"match": pattern}}))
+    assert "line 2: stopped after 2 s in the pattern of read.x" in found.problems[0]
+    assert time.process_time() - start < 2  # here; the process that matches took the 2 s
+
+
+def test_binary_output_is_a_problem_with_its_reason(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"\x7fELF\x02\x01\x01\0\0\0tps: 5")
+    found = read_output(path, parse_reader(tps()))
+    assert "binary" in found.problems[0]
+    assert found.samples == {}
+
+
+def test_a_line_without_end_is_cut_and_the_others_are_read(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"tps: 1\n" + b"x" * (30 * MOST_CHARACTERS) + b"tps: 7 \ntps: 2\n" + b"tps: 3\r" * MOST_CHARACTERS)
+    found = read_output(path, parse_reader(tps()))
+    assert found.samples["tps"] == [1, 2, *[3] * MOST_CHARACTERS]
+    assert found.matched_lines["tps"][:3] == [1, 3, 4]
+
+
+def test_invalid_bytes_match_no_number(tmp_path):
+    path = tmp_path / "out"
+    path.write_bytes(b"\xff\xfe tps: 12\xff\ntps: 3\n")
+    assert read_output(path, parse_reader(tps())).samples == {"tps": [12, 3]}
+
+
+def test_an_output_that_is_not_there_is_an_error_of_the_user(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        read_output(tmp_path / "none", parse_reader(tps()))
+
+
+@pytest.mark.parametrize(
+    "name", ["osu-allreduce.txt", "all-reduce-bench.txt", "nccl-13-columns.txt", "nccl-per-iteration.json"]
+)
+def test_an_import_format_is_a_reader(name):
+    kind = {"osu": "osu-text", "all": "all-reduce-bench", "nccl": "nccl-tests-text"}[name.split("-")[0]]
+    kind = "nccl-tests-json" if name.endswith("json") else kind
+    found = read_output(FILES / name, parse_reader(kind), NEEDS.get(name, Options()))
+    readings = read(name).readings
+    assert found.problems == ()
+    assert len(found.values) + len(found.samples) == len(readings)
+    first = next(iter({**found.values, **found.samples}))
+    assert first == f"all_reduce_{readings[0].parameters['message_bytes']}_fp32"
+    if kind != "nccl-tests-json":
+        assert found.values[first] in readings[0].times_s.values()
+        assert found.matched_lines[first] == [readings[0].line]
+
+
+def test_another_format_than_declared_is_a_problem():
+    found = read_output((FILES / "osu-latency.txt").read_text(), parse_reader("nccl-tests-json"), Options(nodes=2))
+    assert "osu-text" in found.problems[0]
+    assert "--nodes" in read_output(FILES / "osu-latency.txt", parse_reader("osu-text")).problems[0]
+
+
+def test_results_of_several_runs_are_a_problem_and_not_the_first():
+    text = (FILES / "osu-latency.txt").read_text()
+    [problem] = read_output(text + text, parse_reader("osu-text"), Options(nodes=2)).problems
+    assert problem.startswith("several results of osu_latency_1 in lines 5 and 32")

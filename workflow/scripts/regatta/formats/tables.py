@@ -1,0 +1,273 @@
+"""Read tables of text that a format declares as data: title, columns with patterns, units and meanings, and facts.
+
+A file has one or more runs, each with a title, a line of column names and rows. Lines that do not begin like a row are
+ignored, and one that does must be a complete row, so that damage is never skipped.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from regatta.core.errors import UserError
+from regatta.formats.base import (
+    Format,
+    Options,
+    Reading,
+    Source,
+    collective_parameters,
+    lines_of,
+    quoted,
+    refusal,
+)
+from regatta.formats.runs import join_runs, parts_of
+from regatta.formats.units import NUMBER, convert, parse_number
+
+DECIMAL, WHOLE = r"\d{1,15}\.\d\d", r"\d{1,15}"
+UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers. meaning: `size` (in bytes), `iterations`, `rate` (size / rate is a time), a name of TIMES,
+    `check` (`Fail`: a wrong result), or nothing, if it is only kept.
+
+    form: pattern of its values. A unit in it, behind the number, outranks that of the column. printed: its name in
+    records, if it is another one.
+    """
+
+    meaning: str = ""
+    unit: str = ""
+    form: str = DECIMAL
+    printed: str = ""
+
+
+SIZE, ITERATIONS = Column("size", "B", WHOLE), Column("iterations", "", WHOLE)
+CHECK = Column("check", form="Pass|Fail|-")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a file. line: of its title; facts: name -> the first line of the run that matches; None without one."""
+
+    name: str
+    line: int
+    title: re.Match
+    facts: dict[str, re.Match | None]
+    lines: list[str]
+    options: Options
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run measured. The message is size_factor x size; a time is rate_factor x size / rate, named rate_time.
+
+    parameters: those that the format states beside size and data type. check: raises for a row with contradictory
+    numbers, given their values by column in SI units and the line.
+    """
+
+    operation: str
+    shape: tuple[int, int]
+    statistic: str
+    backend: str
+    device: str
+    dtype: str | None = None
+    size_factor: int = 1
+    rate_factor: float = 1.0
+    rate_time: str = "window_step_s"
+    num_iterations: int | None = None
+    num_warmup: int | None = None
+    parameters: dict = field(default_factory=dict)
+    environment: dict = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    check: Callable[[dict, int], None] | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A format, as data. Patterns of lines match a whole line without the blanks around it.
+
+    title: first line of a run; its groups have names. head: the line of column names, of which a run has some of
+    `columns`. row: how a row begins. edge, between: what stands around and between its values. end: the last line of a
+    run, if it has one. needs_end: a run without it is truncated, and every line before it must be a row. doubles: sizes
+    double from row to row, so that a missing row is noticed. facts: see find_facts. recognized: pattern that only
+    files of this program contain, if it is not the title. example: title for a message.
+
+    Either `measured` returns what a run measured, or the fields below it state it. operation: template with the groups
+    of the title in lower case. num_ranks: of every run; 0 if the user states the shape.
+    """
+
+    name: str
+    contents: str
+    title: str
+    head: str
+    columns: dict[str, Column]
+    example: str = "the title of the table"
+    row: str = r"\s*\d"
+    edge: str = r"\s*"
+    between: str = r"\s+"
+    end: str = ""
+    needs_end: bool = False
+    doubles: bool = True
+    facts: dict[str, str] = field(default_factory=dict)
+    recognized: str = ""
+    program: str = ""
+    measured: Callable[[Run], Measured] | None = None
+    operation: str = ""
+    statistic: str = "mean over iterations; no range"
+    backend: str = "nccl"
+    device: str = "cuda"
+    num_ranks: int = 0
+
+
+Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI units
+
+
+def table_format(table: Table) -> Format:
+    """Return the format of a table, recognized by its title in any line, or else by the pattern `recognized`."""
+    mark = re.compile(table.recognized or rf"^[ \t]*(?:{table.title})", re.MULTILINE)
+    return Format(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table))
+
+
+def _read(table: Table, text: str, name: str, options: Options) -> Source:
+    lines = lines_of(text)
+    titles = [index for index, line in enumerate(lines) if re.fullmatch(table.title, line.strip())]
+    if not titles:
+        found = ((n, line) for n, line in enumerate(lines, 1) if re.search(table.recognized or table.title, line))
+        line, found = next(found, (1, lines[0]))
+        raise refusal(name, line, f"found {quoted(found)}", table.example)
+    # Lines between the end of a run and the next title belong to the latter.
+    ends = [index for index, line in enumerate(lines) if table.end and re.fullmatch(table.end, line.strip())]
+    starts = [max((end + 1 for end in ends if end < title), default=title) for title in titles]
+    return join_runs([_read_run(table, part, name, options) for part in parts_of(lines, starts)], name)
+
+
+def _read_run(table: Table, lines: list[str], name: str, options: Options) -> Source:
+    line, title = next((n, m) for n, line in enumerate(lines, 1) if (m := re.fullmatch(table.title, line.strip())))
+    run = Run(name, line, title, find_facts(lines, table.facts), lines, options)
+    measured = (table.measured or partial(_stated, table))(run)
+    head, columns = _columns(table, run)
+    rows = list(_rows(table, run, head, columns))
+    if not rows:
+        raise refusal(name, len(lines), "no rows", f"rows of {', '.join(columns)}")
+    readings = [_reading(table, measured, *row) for row in rows]
+    kept = [reading for reading in readings if reading.parameters["message_bytes"] != 0]
+    if not kept:
+        raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
+    notes = (*(("excluded: the row of 0 bytes",) if len(kept) < len(readings) else ()), *measured.notes)
+    return Source(measured.statistic, measured.backend, measured.device, tuple(kept), notes, measured.environment)
+
+
+def find_facts(lines: list[str], patterns: dict[str, str]) -> dict[str, re.Match | None]:
+    """Return the first line that matches each pattern; None without one."""
+    texts = [line.strip() for line in lines]
+    return {
+        name: next((match for text in texts if (match := re.fullmatch(pattern, text))), None)
+        for name, pattern in patterns.items()
+    }
+
+
+def _stated(table: Table, run: Run) -> Measured:
+    """Return what the table states about every run."""
+    nodes, gpus_per_node, notes = run.options.nodes, run.options.gpus_per_node, ()
+    if table.num_ranks:
+        notes = () if nodes else (f"{table.num_ranks} nodes with one process each are assumed",)
+        nodes = nodes or table.num_ranks
+        gpus_per_node = table.num_ranks // nodes
+    if None in (nodes, gpus_per_node):
+        raise refusal(run.name, run.line, "no number of ranks", "--nodes and --gpus-per-node")
+    operation = table.operation.format(**{key: value.lower() for key, value in run.title.groupdict("").items()})
+    return Measured(operation, (nodes, gpus_per_node), table.statistic, table.backend, table.device, notes=notes)
+
+
+def _columns(table: Table, run: Run) -> tuple[int, list[str]]:
+    """Return the line of the column names, and the names."""
+    names = "|".join(map(re.escape, sorted(table.columns, key=len, reverse=True)))
+    column = re.compile(rf"[\s#|]*({names}){UNIT}(?=\s|$)")
+    for number, line in enumerate(run.lines[run.line :], start=run.line + 1):
+        if not re.fullmatch(table.head, line.strip()):
+            continue
+        rest, columns = line, []
+        while match := column.match(rest):
+            columns.append(match[1])
+            rest = rest[match.end() :]
+        if rest.strip(" \t|") or not columns:
+            found = f"unknown columns {quoted(rest.strip())} in {quoted(line)}"
+            raise refusal(run.name, number, found, f"the column names of {table.contents}")
+        return number, columns
+    raise refusal(run.name, len(run.lines), "no line of column names", f"the column names of {table.contents}")
+
+
+def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tuple[int, dict[str, str], Numbers]]:
+    """Yield line, texts and numbers of each row by column. Raises UserError for an incomplete or missing row."""
+    forms = [table.columns[column].form for column in columns]
+    names = [f"c{index}" for index in range(len(columns))]
+    fields = table.between.join(f"(?P<{name}>{form})" for name, form in zip(names, forms, strict=True))
+    pattern, begins = re.compile(table.edge + fields + table.edge, re.ASCII), re.compile(table.row)
+    before, has_end = None, not table.needs_end
+    for number, line in enumerate(run.lines[head:], start=head + 1):
+        if table.end and re.fullmatch(table.end, line.strip()):
+            has_end = True
+            break
+        if not begins.match(line) and not (table.needs_end and line.strip()):
+            continue
+        match = pattern.fullmatch(line)
+        is_cut = number == len(run.lines) and forms[-1] == WHOLE  # no line break after an integer
+        if match is None or is_cut:
+            want = f"a complete row of {', '.join(columns)}"
+            raise refusal(run.name, number, f"incomplete row {quoted(line)}", want)
+        row = {column: match[name] for column, name in zip(columns, names, strict=True)}
+        try:
+            numbers = {c: _number(table.columns[c], row[c]) for c in columns if table.columns[c].meaning != "check"}
+        except (ValueError, UserError) as error:
+            raise refusal(run.name, number, f"row {quoted(line)}: {error}", "numbers in all columns") from None
+        size = next((numbers[c][1] for c in columns if table.columns[c].meaning == "size"), None)
+        if table.doubles and before is not None:
+            _check_next(run, number, size, before)
+        before = size
+        yield number, row, numbers
+    if not has_end:
+        raise refusal(run.name, len(run.lines), "the table has no end", "the whole output")
+
+
+def _check_next(run: Run, line: int, size: float, before: float) -> None:
+    expected = max(1, 2 * before)
+    if size != expected and not (run.options.is_incomplete and size > before):
+        raise refusal(run.name, line, f"size {size:.0f} after {before:.0f}", f"{expected:.0f}, as sizes double")
+
+
+def _number(column: Column, text: str) -> tuple[float, float]:
+    """Return a number as it is printed, and in SI units."""
+    match = NUMBER.match(text)
+    number = parse_number(match[0])
+    return number, convert(number, text[match.end() :] or column.unit)
+
+
+def _reading(table: Table, measured: Measured, line: int, row: dict[str, str], both: Numbers) -> Reading:
+    columns = {name: table.columns[name] for name in row}
+    numbers = {name: number for name, (_, number) in both.items()}
+    by_meaning = {columns[name].meaning: number for name, number in numbers.items()}
+    size = int(by_meaning["size"]) * measured.size_factor if "size" in by_meaning else None
+    if measured.check:
+        measured.check(numbers, line)
+    times = {meaning: number for meaning, number in by_meaning.items() if meaning.endswith("_s")}
+    if size and by_meaning.get("rate"):
+        times[measured.rate_time] = size * measured.rate_factor / by_meaning["rate"]
+    iterations = by_meaning.get("iterations")
+    kept = [name for name in both if columns[name].meaning != "size"]
+    printed = {columns[name].printed or name: both[name][0] for name in kept}
+    is_wrong = any(row[name] == "Fail" for name, column in columns.items() if column.meaning == "check")
+    failure = f"wrong result ({table.program}, Validation: Fail)" if is_wrong else None
+    if not any(times.values()):
+        failure = failure or "the printed value is 0.00"
+    return Reading(
+        line,
+        "collective",
+        collective_parameters(measured.operation, size, measured.dtype) | measured.parameters,
+        *measured.shape,
+        times,
+        printed,
+        num_iterations=measured.num_iterations if iterations is None else int(iterations),
+        num_warmup=measured.num_warmup,
+        failure=failure,
+    )
