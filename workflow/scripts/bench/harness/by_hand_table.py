@@ -68,9 +68,10 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
     warmup_text = "none: the first iteration is measured too"
     if warmup:
         warmup_text = (
-            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, stopped: {warmup['stop']}; "
-            f"first {duration(warmup['first_iteration_ns'])}"
+            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, stopped: {warmup['stop']}"
         )
+        if warmup["first_iteration_ns"] is not None:
+            warmup_text += f"; first {duration(warmup['first_iteration_ns'])}"
     rows = [
         ("warm-up", warmup_text),
         ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, stopped: {taken['stop']}"),

@@ -32,8 +32,8 @@ def loaded(folder: Path, files: dict[str, str]) -> dict[str, str]:
     found = {}
     for module in list(sys.modules.values()):
         with contextlib.suppress(OSError, TypeError, ValueError):
-            path = (folder / module.__file__).resolve() if getattr(module, "__file__", None) else None
-            is_foreign = path is None or path.suffix != ".py" or path.is_relative_to(BENCH)
+            path = folder / module.__file__ if getattr(module, "__file__", None) else None
+            is_foreign = path is None or module is sys.modules["__main__"] or path.suffix != ".py" or path.is_relative_to(BENCH)
             if is_foreign or str(path) in files or any(path.is_relative_to(parent) for parent in installed):
                 continue
             found[str(path)] = file_hash(path)
