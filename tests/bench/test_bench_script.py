@@ -237,3 +237,27 @@ def test_a_script_has_its_arguments_folder_and_the_variables_of_torchrun(launch)
 def test_an_edited_script_is_not_measured(launch):
     found = launch(TRAIN, files={str(Path(__file__)): "0" * 64})
     assert "was edited after the cells were planned" in found.cause
+
+
+CHECKS = BENCH.parents[2] / "tests" / "gpu" / "script_checks"
+SMALL = ["--width=64", "--batch-size=4"]
+OF_LIBRARIES = {
+    "plain_ddp.py": (None, ["--layers=2"]),
+    "fsdp2.py": (None, ["--layers=2", "--context-length=16", "--accumulation-steps=2"]),
+    "with_accelerate.py": ("accelerate", ["--cpu"]),
+    "with_lightning.py": ("lightning", []),
+    "with_trainer.py": ("transformers", ["--context-length=16"]),
+    "with_deepspeed.py": ("deepspeed", []),
+}
+
+
+@pytest.mark.parametrize("name", OF_LIBRARIES)
+def test_scripts_of_libraries_are_started_from_outside(launch, name):
+    library, words = OF_LIBRARIES[name]
+    if library:
+        pytest.importorskip(library)
+    text = (CHECKS / name).read_text()
+    found = launch(text, arguments=SMALL + words, grace=60)
+    assert found.done.returncode == 0, found.done.stderr
+    assert found.record["status"] == "ok"
+    assert [len(row) for row in found.record["samples_ns"]] == [12, 12]

@@ -162,7 +162,7 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
         words = [(file.texts[key], render(file.texts[key], texts)) for key in keys]
         parameters = {
             "script": re.sub(r"[^A-Za-z0-9_.-]", "_", script.name)[:64],
-            "settings": ", ".join(f"{name} {text}" for name, text in texts.items()) or None,
+            "settings": ", ".join(f"{name} {text}" if text else f"no {name}" for name, text in texts.items()) or None,
         }
         for key, axis in RATES.items():
             parameters[axis] = _product(_rendered(file, where, key, texts)) if key in entry else None
