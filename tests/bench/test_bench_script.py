@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -219,7 +218,7 @@ def test_ranks_without_a_process_group_are_misplaced(launch):
 
 def test_a_script_has_its_arguments_folder_and_the_variables_of_torchrun(launch):
     text = "import harness_of_user\nimport json, os, sys\nfrom pathlib import Path\n"
-    text += 'Path(f"seen-{os.environ[\'RANK\']}").write_text(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))\n'
+    text += "Path(f\"seen-{os.environ['RANK']}\").write_text(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]))\n"
     found = launch("", arguments=["--x", "a b;$(touch y)"])  # makes the folder
     (found.folder / "harness_of_user.py").write_text("import workloads\n")
     (found.folder / "workloads.py").write_text("OF_USER = True\n")

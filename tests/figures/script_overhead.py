@@ -43,7 +43,9 @@ def main() -> None:
             times[kind].append(own_s)
             measured += [regatta_s / own_s] if regatta_s else []
     found, noise = ratio_interval(times["regatta"], times["alone"]), ratio_interval(times["again"], times["alone"])
-    print(f"{options.rounds} rounds, {options.ranks} ranks, step {statistics.median(times['alone']) * 1e3:.3f} ms alone")
+    print(
+        f"{options.rounds} rounds, {options.ranks} ranks, step {statistics.median(times['alone']) * 1e3:.3f} ms alone"
+    )
     print("script's step time, Regatta / alone: {:.4f} (95 % interval {:.4f} to {:.4f})".format(*found))
     print("the same, alone / alone (A/A):       {:.4f} (95 % interval {:.4f} to {:.4f})".format(*noise))
     print(f"step time of Regatta / that of the script's loop, one launch: {statistics.median(measured):.4f} (median)")
@@ -74,7 +76,9 @@ def launch(options: argparse.Namespace, is_under_regatta: bool) -> tuple[float, 
         done = subprocess.run(line, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{' '.join(line)} failed:\n{done.stdout}{done.stderr}")
-        return float(own.read_text().split()[0]), window_step(json.loads(record.read_text())) if record.exists() else None
+        return float(own.read_text().split()[0]), window_step(
+            json.loads(record.read_text())
+        ) if record.exists() else None
 
 
 def device() -> str:

@@ -19,7 +19,9 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(options.width, options.width), nn.ReLU(), nn.Linear(options.width, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    data = TensorDataset(torch.randn(64 * options.batch_size, options.width), torch.zeros(64 * options.batch_size).long())
+    data = TensorDataset(
+        torch.randn(64 * options.batch_size, options.width), torch.zeros(64 * options.batch_size).long()
+    )
     loader = DataLoader(data, batch_size=options.batch_size, shuffle=True, num_workers=2)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     for epoch in range(10**6):

@@ -34,7 +34,9 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--batch-size", type=int, default=256)
     options = parser.parse_args()
-    data = TensorDataset(torch.randn(64 * options.batch_size, options.width), torch.zeros(64 * options.batch_size).long())
+    data = TensorDataset(
+        torch.randn(64 * options.batch_size, options.width), torch.zeros(64 * options.batch_size).long()
+    )
     trainer = lightning.Trainer(
         accelerator="gpu" if torch.cuda.is_available() else "cpu",
         devices=int(os.environ.get("LOCAL_WORLD_SIZE", 1)),

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-import torch
 import torch.distributed as dist
 
 from harness import environment, failures, host_load, measure, peers, placement, sampling, script_files
@@ -161,7 +160,9 @@ def run_script(wanted: dict, clock: StepClock) -> None:
         how = f"called sys.exit({'' if error.code is None else repr(error.code)})"
     except BaseException as error:
         if clock.has_ended:  # its cleanup failed: the steps were taken
-            print(f"regatta: ignored after the last timed step: {failures.cause_of(error)}", file=sys.stderr, flush=True)
+            print(
+                f"regatta: ignored after the last timed step: {failures.cause_of(error)}", file=sys.stderr, flush=True
+            )
             return
         if isinstance(error, Exception):
             raise

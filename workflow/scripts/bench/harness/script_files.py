@@ -21,7 +21,9 @@ def check(files: dict[str, str]) -> None:
     """Raise ValueError if a file is not the one that was planned. files: SHA-256 by absolute path."""
     for name, digest in files.items():
         if file_hash(Path(name)) != digest:
-            raise ValueError(f"{name} was edited after the cells were planned. Run the same command again to plan anew.")
+            raise ValueError(
+                f"{name} was edited after the cells were planned. Run the same command again to plan anew."
+            )
 
 
 def loaded(folder: Path, files: dict[str, str]) -> dict[str, str]:
@@ -33,7 +35,9 @@ def loaded(folder: Path, files: dict[str, str]) -> dict[str, str]:
     for module in list(sys.modules.values()):
         with contextlib.suppress(OSError, TypeError, ValueError):
             path = folder / module.__file__ if getattr(module, "__file__", None) else None
-            is_foreign = path is None or module is sys.modules["__main__"] or path.suffix != ".py" or path.is_relative_to(BENCH)
+            is_foreign = (
+                path is None or module is sys.modules["__main__"] or path.suffix != ".py" or path.is_relative_to(BENCH)
+            )
             if is_foreign or str(path) in files or any(path.is_relative_to(parent) for parent in installed):
                 continue
             found[str(path)] = file_hash(path)

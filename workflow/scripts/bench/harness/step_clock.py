@@ -68,7 +68,8 @@ class StepClock:
         self.first_ns = self.warm_ns = 0  # clock of the host at the first step, and at the end of the warm-up
         self.place: dict = {}
         self.memory: list[int] = []
-        self.hook = register_optimizer_step_post_hook(self.on_step)
+        # Disabled for a script that compiles its optimizer's step: the hook is no part of its graph.
+        self.hook = register_optimizer_step_post_hook(torch.compiler.disable(self.on_step))
 
     def on_step(self, optimizer: torch.optim.Optimizer, _args: tuple, _kwargs: dict) -> None:
         """Mark the end of a step. Raises EndOfMeasurement after the last one."""
@@ -80,6 +81,8 @@ class StepClock:
                 "the script went on after the end of the measurement: it catches BaseException, for instance with a"
                 " bare `except:`. Write `except Exception:`"
             )
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return  # a step that is recorded for a CUDA graph does not run
         if self.optimizer is None or self.optimizer() is None:
             self.optimizer = weakref.ref(optimizer)
         if self.optimizer() is not optimizer:

@@ -116,11 +116,9 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     cluster = None
     missing: list[Missing] | None = [] if may_lack_files else None
     sound["benchmarks"], found = scripts.complete_entries(file, sound.get("benchmarks", []))
-    for error, is_missing in found:
-        if is_missing and missing is not None:
-            missing.append(Missing(None, error.text, is_in_id=True))
-        else:
-            errors.append(error)
+    errors += [error for error, is_missing in found if missing is None or not is_missing]
+    if missing is not None:
+        missing += [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
         whole = cluster

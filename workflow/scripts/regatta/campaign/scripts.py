@@ -95,7 +95,9 @@ def _rate_errors(file: YamlFile, where: tuple, entry: dict, parameters: dict) ->
         texts = dict.fromkeys(_rendered(file, where, key, point) for point in _texts(file, where, parameters))
         for text in texts if key in entry else ():
             if _product(text) is None:
-                shown = f"{place((*where, key))} is {show(text)}: expected an integer above 0, or a product such as 8*16."
+                shown = (
+                    f"{place((*where, key))} is {show(text)}: expected an integer above 0, or a product such as 8*16."
+                )
                 yield file.error((*where, key), shown)
                 break
 
@@ -238,6 +240,13 @@ def _hash(path: Path) -> str | None:
         return file_hash(path)
     except OSError:  # reported by _file_errors
         return None
+
+
+@functools.cache
+def edited(path: str, digest: str) -> bool:
+    """Return whether a file is not the one with this SHA-256; False if it is not here, as a temporary one."""
+    found = _hash(Path(path))
+    return found is not None and found != digest
 
 
 def imported_files(path: Path, folder: Path) -> Iterable[Path]:
