@@ -39,7 +39,7 @@ ALONE = TRAIN.replace("model = nn.parallel.DistributedDataParallel(nn.Linear(4, 
 
 
 def script_cell(path: Path, steps: dict | None = STEPS, **changes: object) -> dict:
-    parameters = {"script": path.name, "settings": None, "batch_size": None, "tokens_per_step": None}
+    parameters = {"script": path.name, "settings": None, "samples_per_step": None, "tokens_per_step": None}
     files = {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
     script = {"path": str(path), "arguments": [], "parameters": {}, "steps": steps, "files": files} | changes
     return make_cell("script", parameters, script=script)

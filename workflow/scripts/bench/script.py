@@ -51,12 +51,12 @@ class ScriptError(Exception):
 
 @dataclass
 class Parameters:
-    """script: name of the file. settings: values of the campaign's parameters. batch_size: samples per rank and step;
+    """script: name of the file. settings: values of the campaign's parameters. samples_per_step: samples per rank and step;
     tokens_per_step: tokens per rank and step; None if unknown."""
 
     script: str
     settings: str | None
-    batch_size: int | None
+    samples_per_step: int | None
     tokens_per_step: int | None
 
 
@@ -123,7 +123,7 @@ def standing_in(wanted: dict, ranks: Ranks, ranks_per_node: int) -> Iterator[Non
 
 
 def rank_variables(ranks: Ranks, ranks_per_node: int) -> dict[str, str]:
-    """Return the variables of torchrun. With them the script's group uses Regatta's store, as that of torchrun's agent."""
+    """Return the variables of torchrun. With them the script's group uses Regatta's store, as if torchrun hosted it."""
     address, port = peers.meeting_point(dict(os.environ))
     has_store = bool(address and port)
     if not has_store:  # one rank by hand
@@ -160,9 +160,8 @@ def run_script(wanted: dict, clock: StepClock) -> None:
         how = f"called sys.exit({'' if error.code is None else repr(error.code)})"
     except BaseException as error:
         if clock.has_ended:  # its cleanup failed: the steps were taken
-            print(
-                f"regatta: ignored after the last timed step: {failures.cause_of(error)}", file=sys.stderr, flush=True
-            )
+            text = f"regatta: ignored after the last timed step: {failures.cause_of(error)}"
+            print(text, file=sys.stderr, flush=True)
             return
         if isinstance(error, Exception):
             raise
@@ -177,8 +176,9 @@ def early_end(how: str, clock: StepClock) -> str:
     num_steps = len(clock.marks)
     if num_steps == 0:
         return (
-            f"the script {how} without a step of a torch.optim.Optimizer in this process. Other optimizers, and those of"
-            " processes that the script starts itself, are not seen: call torch.optim.Optimizer.step() in each rank"
+            f"the script {how} without a step of a torch.optim.Optimizer in this process. Steps of other optimizers,"
+            " and those in processes that the script starts, are not seen: let the optimizer derive from that class,"
+            " and train in the ranks that Regatta starts"
         )
     wanted = clock.next_stop if clock.steps else f"at least {clock.next_stop}"
     remedy = "Have it train longer, or lower steps" if clock.steps else "Have it train longer, or set steps"
@@ -280,7 +280,9 @@ def add_arguments(group) -> None:
     group.add_argument("--warmup", type=int, metavar="STEPS", help="steps before the timed ones (with --measure)")
     group.add_argument("--measure", type=int, metavar="STEPS", help="timed steps (default: sampling decides)")
     group.add_argument("--settings", metavar="TEXT", help="of the cell, for the record")
-    group.add_argument("--batch-size", type=int, metavar="SAMPLES", help="samples per rank and step, for throughput")
+    group.add_argument(
+        "--samples-per-step", type=int, metavar="SAMPLES", help="samples per rank and step, for throughput"
+    )
     group.add_argument("--tokens-per-step", type=int, metavar="TOKENS", help="tokens per rank and step, for throughput")
 
 

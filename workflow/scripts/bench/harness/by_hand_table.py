@@ -113,8 +113,9 @@ def rate_rows(record: dict, median: float, num_ranks: int) -> list[tuple[str, st
         step = sum(windows) / (len(windows) * steps)  # work over time, as in the report (docs/metrics.md)
         noun = "call" if "operation" in parameters else "step"
         rows.append((f"pipelined {noun}", f"{duration(step)}  ({len(windows)} windows of {steps} {noun}s)"))
-    if step and parameters.get("batch_size"):
-        rate = num_ranks * parameters["batch_size"] / step * 1e9
+    samples = parameters.get("batch_size") or parameters.get("samples_per_step")
+    if step and samples:
+        rate = num_ranks * samples / step * 1e9
         rows.append(("throughput", f"{rate:.1f} samples/s, {rate / num_ranks:.1f} per rank"))
     if parameters.get("message_bytes"):
         factor = BUS_FACTOR.get(parameters["operation"], lambda n: 1.0)(num_ranks)

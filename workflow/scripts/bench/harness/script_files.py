@@ -21,9 +21,7 @@ def check(files: dict[str, str]) -> None:
     """Raise ValueError if a file is not the one that was planned. files: SHA-256 by absolute path."""
     for name, digest in files.items():
         if file_hash(Path(name)) != digest:
-            raise ValueError(
-                f"{name} was edited after the cells were planned. Run the same command again to plan anew."
-            )
+            raise ValueError(f"{name} was edited after the cells were planned. Run the same command again.")
 
 
 def loaded(folder: Path, files: dict[str, str]) -> dict[str, str]:
@@ -34,11 +32,10 @@ def loaded(folder: Path, files: dict[str, str]) -> dict[str, str]:
     found = {}
     for module in list(sys.modules.values()):
         with contextlib.suppress(OSError, TypeError, ValueError):
-            path = folder / module.__file__ if getattr(module, "__file__", None) else None
-            is_foreign = (
-                path is None or module is sys.modules["__main__"] or path.suffix != ".py" or path.is_relative_to(BENCH)
-            )
-            if is_foreign or str(path) in files or any(path.is_relative_to(parent) for parent in installed):
+            if module is sys.modules["__main__"] or not getattr(module, "__file__", None):
                 continue
-            found[str(path)] = file_hash(path)
+            path = folder / module.__file__
+            is_known = str(path) in files or any(path.is_relative_to(parent) for parent in (BENCH, *installed))
+            if path.suffix == ".py" and not is_known:
+                found[str(path)] = file_hash(path)
     return dict(sorted(found.items())[:MAX_MODULES])

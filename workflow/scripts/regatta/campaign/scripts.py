@@ -18,8 +18,8 @@ from regatta.runtimes.base import file_hash, whole_path
 
 BENCHMARK = "script"
 KEYS = ("script", "arguments", "samples_per_step", "tokens_per_step", "steps", "files")  # no other benchmark has these
-RATES = {"samples_per_step": "batch_size", "tokens_per_step": "tokens_per_step"}  # key of the entry, axis of the cell
-AXES = ("script", "settings", *RATES.values())
+RATES = ("samples_per_step", "tokens_per_step")
+AXES = ("script", "settings", *RATES)
 MAX_POINTS = 100_000  # of one entry's parameters
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 PARAMETERS = {
@@ -95,10 +95,8 @@ def _rate_errors(file: YamlFile, where: tuple, entry: dict, parameters: dict) ->
         texts = dict.fromkeys(_rendered(file, where, key, point) for point in _texts(file, where, parameters))
         for text in texts if key in entry else ():
             if _product(text) is None:
-                shown = (
-                    f"{place((*where, key))} is {show(text)}: expected an integer above 0, or a product such as 8*16."
-                )
-                yield file.error((*where, key), shown)
+                wanted = "Write an integer above 0, or a product such as {batch}*4."
+                yield file.error((*where, key), f"{place((*where, key))} is {show(text)}, which is no number. {wanted}")
                 break
 
 
@@ -166,8 +164,8 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
             "script": re.sub(r"[^A-Za-z0-9_.-]", "_", script.name)[:64],
             "settings": ", ".join(f"{name} {text}" if text else f"no {name}" for name, text in texts.items()) or None,
         }
-        for key, axis in RATES.items():
-            parameters[axis] = _product(_rendered(file, where, key, texts)) if key in entry else None
+        for key in RATES:
+            parameters[key] = _product(_rendered(file, where, key, texts)) if key in entry else None
         found.append(
             (
                 parameters,

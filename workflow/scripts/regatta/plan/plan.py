@@ -32,6 +32,7 @@ from regatta.store.history import ALWAYS_RETRIED, History, Slot, read_history
 from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
+WHOLE = ("env", "scripts", "files")  # an entry that is added or removed is a change of the mapping
 # So that adding or removing one of these counts as a change.
 ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hosts": None}
 
@@ -387,11 +388,7 @@ def _signature(flat: dict, without: str) -> str:
 def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
     flat = {}
     for key, value in spec.items():
-        if isinstance(value, dict) and key not in (
-            "env",
-            "scripts",
-            "files",
-        ):  # a variable added or removed is a change of env
+        if isinstance(value, dict) and key not in WHOLE:
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
