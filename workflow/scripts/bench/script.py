@@ -51,8 +51,8 @@ class ScriptError(Exception):
 
 @dataclass
 class Parameters:
-    """script: name of the file. settings: values of the campaign's parameters. samples_per_step: samples per rank and step;
-    tokens_per_step: tokens per rank and step; None if unknown."""
+    """script: name of the file. settings: values of the campaign's parameters. samples_per_step, tokens_per_step: of
+    each rank; None if unknown."""
 
     script: str
     settings: str | None
@@ -280,10 +280,8 @@ def add_arguments(group) -> None:
     group.add_argument("--warmup", type=int, metavar="STEPS", help="steps before the timed ones (with --measure)")
     group.add_argument("--measure", type=int, metavar="STEPS", help="timed steps (default: sampling decides)")
     group.add_argument("--settings", metavar="TEXT", help="of the cell, for the record")
-    group.add_argument(
-        "--samples-per-step", type=int, metavar="SAMPLES", help="samples per rank and step, for throughput"
-    )
-    group.add_argument("--tokens-per-step", type=int, metavar="TOKENS", help="tokens per rank and step, for throughput")
+    group.add_argument("--samples-per-step", type=int, metavar="SAMPLES", help="per rank, for throughput")
+    group.add_argument("--tokens-per-step", type=int, metavar="TOKENS", help="per rank, for throughput")
 
 
 def parameters_from(arguments) -> dict:

@@ -125,7 +125,7 @@ def _file_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[tuple[Fi
     script = whole_path(entry["script"])
     keys = [("script",), *(("files", number) for number in range(len(entry.get("files", []))))]
     for key, path in zip(keys, [script, *_listed(script, entry)], strict=True):
-        named = f"{place((*where, *key))} = {show(str(path))}"
+        named = f"{place((*where, *key))}: {path}"
         try:
             content = path.read_bytes()
             if key == ("script",):
