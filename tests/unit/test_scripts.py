@@ -188,7 +188,7 @@ def test_an_argument_that_becomes_empty_is_omitted_and_braces_are_literal(tmp_pa
 
 def test_values_are_passed_as_written(tmp_path, code):
     text = TEXT.partition("benchmarks:")[0].replace("cluster: tiny", "cluster: local") + (
-        f"benchmarks:\n  - benchmark: script\n    script: {code / 'train.py'}\n    arguments: ['{{a}}', 1.10, no, "010"]\n"
+        f"benchmarks:\n  - benchmark: script\n    script: {code / 'train.py'}\n    arguments: ['{{a}}', 1.10, no, '010']\n"
         "    parameters: {a: [1.10, yes]}\n    samples_per_step: 4*8\n"
     )
     (tmp_path / "x.yaml").write_text(text)
