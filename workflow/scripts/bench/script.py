@@ -11,7 +11,7 @@ Not included: what the script does before its first step (setup), and warm-up.
       --device cuda --script /shared/code/train.py --argument=--config --argument=small.yaml
 
 (srun: export MASTER_ADDR and MASTER_PORT first.) It prints a table; with --json FILE it appends one record.
-Method and pitfalls: docs/scripts.md.
+Method and pitfalls: docs/benchmarks/script.md.
 """
 
 import contextlib
