@@ -1,4 +1,4 @@
-"""A user's training script as a benchmark: the entries of a campaign with `benchmark: script` (docs/benchmarks/script.md).
+"""A user's training script as a benchmark: the entries of a campaign with `benchmark: script`.
 
 The script is read as text and never imported. A cell's id covers its content, that of the modules which it imports from
 its folder, and of the files that the entry lists.
