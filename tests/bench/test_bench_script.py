@@ -233,6 +233,42 @@ def test_a_script_has_its_arguments_folder_and_the_variables_of_torchrun(launch)
     assert modules == {"harness_of_user.py", "workloads.py"}
 
 
+def test_settings_of_ddp_reach_the_call_and_steps_without_synchronization_follow(launch):
+    text = (
+        TRAIN + "print('BUCKET', model.bucket_bytes_cap, flush=True)\nwhile True:\n    time.sleep(0.01)\n    step()\n"
+    )
+    found = launch(text, ddp={"bucket_cap_mb": 3}, exposed=True)
+    assert found.done.returncode == 0, found.done.stderr
+    assert f"BUCKET {3 * 2**20}" in found.done.stdout
+    assert [len(row) for row in found.record["samples_ns"]] == [12, 12]
+    assert {name: [len(row) for row in rows] for name, rows in found.record["parts_ns"].items()} == {
+        "step": [20, 20],
+        "no_sync": [20, 20],
+    }
+    check_schema(found.lines)
+
+
+def test_synchronization_is_off_in_every_other_step_after_the_timed_ones(launch):
+    text = (
+        TRAIN + "while True:\n    print('SYNC', rank, int(model.require_backward_grad_sync), flush=True)\n    step()\n"
+    )
+    found = launch(text, exposed=True)
+    seen = [line.split()[2] for line in found.done.stdout.splitlines() if line.startswith("SYNC 0")]
+    assert "".join(seen) == "1" * 15 + "10" * 21
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (TRAIN.replace("nn.Linear(4, 2))", "nn.Linear(4, 2), bucket_cap_mb=25)"), "the script sets bucket_cap_mb = 25"),
+        (ALONE, "makes no DistributedDataParallel"),
+    ],
+)
+def test_settings_of_ddp_without_effect_are_refused(launch, text, cause):
+    found = launch(text + "while True:\n    step()\n", ddp={"bucket_cap_mb": 3})
+    assert cause in found.cause
+
+
 def test_an_edited_script_is_not_measured(launch):
     found = launch(TRAIN, files={str(Path(__file__)): "0" * 64})
     assert "was edited after the cells were planned" in found.cause

@@ -186,6 +186,22 @@ def test_an_argument_that_becomes_empty_is_omitted_and_braces_are_literal(tmp_pa
     assert cells["mode --compile"]["script"]["arguments"] == ["--compile", "", '{"a": 1}']
 
 
+def test_settings_of_ddp_are_crossed_and_part_of_ids(tmp_path, code):
+    data = campaign(code, {"ddp": {"bucket_cap_mb": [1, 25], "static_graph": [True]}, "exposed": True})
+    cells = cells_of(plan(tmp_path, data))
+    assert "batch 16, lr 0.1, bucket_cap_mb 25, static_graph true" in cells
+    assert len(cells) == 4
+    spec = cells["batch 8, lr 0.1, bucket_cap_mb 1, static_graph true"]
+    assert spec["script"]["ddp"] == {"bucket_cap_mb": 1, "static_graph": True}
+    assert spec["script"]["exposed"] is True
+    without = cells_of(plan(tmp_path, campaign(code)))["batch 8, lr 0.1"]["script"]
+    assert not {"ddp", "exposed"} & without.keys()
+    command = plan(tmp_path, data).cells[0].cell.command
+    words = shlex.split(command)
+    assert json.loads(words[words.index("--ddp") + 1]) == {"bucket_cap_mb": 1, "static_graph": True}
+    assert "--exposed" in words
+
+
 def test_values_are_passed_as_written(tmp_path, code):
     text = TEXT.partition("benchmarks:")[0].replace("cluster: tiny", "cluster: local") + (
         f"benchmarks:\n  - benchmark: script\n    script: {code / 'train.py'}\n    arguments: ['{{a}}', 1.10, no, '010']\n"
@@ -203,7 +219,7 @@ def test_values_are_passed_as_written(tmp_path, code):
 
 ERRORS = {
     "no script": {"script": None},
-    "a script that is not there": {"script": "CODE/trian.py"},
+    "a script that is not there": {"script": "CODE/absent.py"},
     "a script that is a folder": {"script": "CODE"},
     "a syntax error": {"script": "CODE/broken.py"},
     "a NUL in the text of the script": {"script": "CODE/nul.py"},
@@ -222,7 +238,9 @@ ERRORS = {
     "arguments in one word": {"arguments": "--batch-size={batch}"},
     "steps without a number": {"steps": {"warmup": 3}},
     "no warm-up": {"steps": {"warmup": 0, "measure": 3}},
-    "a listed file that is not there": {"files": ["smal.yaml"]},
+    "a listed file that is not there": {"files": ["absent.yaml"]},
+    "an unknown setting of DDP": {"ddp": {"bucket_cap": [1]}},
+    "a setting of DDP that is no list": {"ddp": {"bucket_cap_mb": 25}},
     "an unknown key": {"argument": ["x"]},
     "a key of another benchmark": {"benchmark": "collective", "parameters": {"operation": ["barrier"]}},
 }

@@ -31,6 +31,7 @@ from typing import NoReturn
 import torch.distributed as dist
 
 from harness import environment, failures, host_load, measure, peers, placement, sampling, script_files
+from harness.ddp_settings import DdpSettings
 from harness.failures import Progress
 from harness.measure import MeasuredCell
 from harness.peers import Ranks
@@ -69,6 +70,7 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
     progress.phase = "setup"
     script_files.check(wanted["files"])
     has_ended, rank_pid = threading.Event(), os.getpid()
+    ddp = DdpSettings(wanted.get("ddp", {}), lambda cause: give_up(progress, cause, rank_pid))
     clock = StepClock(
         steps=wanted["steps"],
         plan=sampling.SamplingPlan(**spec["sampling"]),
@@ -76,6 +78,7 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
         on_end=lambda: end_in_time(progress, has_ended),
         on_fault=lambda cause: give_up(progress, cause, rank_pid),
         progress=progress,
+        switch=ddp.switch_synchronization if wanted.get("exposed") else None,
     )
     num_nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
     per_node = spec["gpus_per_node"] or int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size // num_nodes))
@@ -83,10 +86,13 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
         run_script(wanted, clock)
     has_ended.set()
     clock.remove()
+    ddp.remove()
+    if not ddp.modules and (ddp.settings or clock.switch):
+        raise ScriptError("ddp and exposed have no effect: the script makes no DistributedDataParallel. Remove them")
     times = clock.times()
     sent = {"place": clock.place, "host": socket.gethostname(), "samples": times.samples, "memory": clock.memory}
     sent |= {"gpu": environment.describe_gpu(clock.device)["uuid"] if clock.device.type == "cuda" else None}
-    sent |= {"load": load.row(), "other_ranks": num_others}
+    sent |= {"parts": clock.parts(), "load": load.row(), "other_ranks": num_others}
     rows = gather(sent, len(clock.marks), ranks, store)
     if ranks.rank != 0:
         return MeasuredCell("ok", None, None, {})
@@ -99,7 +105,8 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
     by_kind = zip(*(row["memory"] for row in rows), strict=True)
     peaks = {kind: None if min(of) < 0 else list(of) for kind, of in zip(measure.PEAKS, by_kind, strict=True)}
     fields |= timed_fields([row["samples"] for row in rows], times, clock)
-    fields |= {"checks": {}, "values": {}, "memory": measure.NO_SIZES | peaks}
+    parts = {name: [row["parts"][name] for row in rows] for name in rows[0]["parts"]}
+    fields |= {"parts_ns": parts or None, "checks": {}, "values": {}, "memory": measure.NO_SIZES | peaks}
     fields["modules"] = script_files.loaded(Path(wanted["path"]).parent, wanted["files"])
     return MeasuredCell("ok", None, None, fields)
 
@@ -279,6 +286,8 @@ def add_arguments(group) -> None:
     group.add_argument("--argument", action="append", default=[], metavar="WORD", help="of the script; repeat for more")
     group.add_argument("--warmup", type=int, metavar="STEPS", help="steps before the timed ones (with --measure)")
     group.add_argument("--measure", type=int, metavar="STEPS", help="timed steps (default: sampling decides)")
+    group.add_argument("--ddp", type=json.loads, default={}, metavar="JSON", help="arguments of the script's DDP call")
+    group.add_argument("--exposed", action="store_true", help="afterwards, also steps without synchronization")
     group.add_argument("--settings", metavar="TEXT", help="of the cell, for the record")
     group.add_argument("--samples-per-step", type=int, metavar="SAMPLES", help="per rank, for throughput")
     group.add_argument("--tokens-per-step", type=int, metavar="TOKENS", help="per rank, for throughput")
@@ -298,7 +307,8 @@ def script_from(arguments) -> dict:
     elif None in steps.values() or min(steps.values()) < 1:
         raise ValueError(f"--warmup {arguments.warmup} --measure {arguments.measure}: give both, each at least 1.")
     path = str(arguments.script.absolute())
-    return {"path": path, "arguments": arguments.argument, "steps": steps, "files": {}}
+    script = {"path": path, "arguments": arguments.argument, "steps": steps, "files": {}}
+    return script | {"ddp": arguments.ddp, "exposed": arguments.exposed}
 
 
 if __name__ == "__main__":

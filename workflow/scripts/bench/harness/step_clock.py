@@ -22,6 +22,7 @@ from harness.failures import Progress
 from harness.process import peak_rss_bytes
 
 MIN_BLOCK_SHARE = 0.25  # of the steps so far: between two decisions
+NUM_ROUNDS = 20  # of a step with and one without gradient synchronization; the first round is not counted
 
 
 class EndOfMeasurement(BaseException):
@@ -40,8 +41,9 @@ class Times:
 class StepClock:
     """The clock of one rank. steps: numbers of steps, `warmup` and `measure`; None if `plan` decides.
 
-    ask: returns rank 0's answer to a question of all ranks, which on rank 0 is that of a function.
-    on_end: called after the last step, before the script ends. on_fault: called with what makes the rank useless.
+    ask: returns rank 0's answer to a question of all ranks, which on rank 0 is that of a function. on_end: called after
+    the last step, before the script ends. on_fault: called with what makes the rank useless. switch: switches gradient
+    synchronization, if steps without it follow the timed ones.
     """
 
     def __init__(
@@ -52,9 +54,11 @@ class StepClock:
         on_end: Callable[[], None],
         on_fault: Callable[[str], None],
         progress: Progress,
+        switch: Callable[[bool], None] | None = None,
     ):
         self.steps, self.plan, self.ask, self.on_end, self.on_fault = steps, plan, ask, on_end, on_fault
-        self.progress = progress
+        self.progress, self.switch = progress, switch
+        self.num_timed: int | None = None  # steps up to the last timed one, once it is known
         self.pid = os.getpid()
         self.optimizer: weakref.ref | None = None
         self.marks: list[int | torch.cuda.Event] = []
@@ -92,6 +96,8 @@ class StepClock:
         self.marks.append(self.mark())
         if len(self.marks) == self.next_stop:
             self.stop_or_go_on()
+        if self.num_timed and not self.has_ended:  # the next step is without synchronization in every second case
+            self.switch((len(self.marks) - self.num_timed) % 2 == 0)
         if len(self.marks) == self.num_warmup:
             self.warm_ns, self.progress.phase = time.monotonic_ns(), "measure"
 
@@ -116,7 +122,7 @@ class StepClock:
 
     def stop_or_go_on(self) -> None:
         """End the script, or learn from rank 0 how many steps follow."""
-        if self.steps is None:
+        if self.steps is None and not self.num_timed:
             answer = self.ask(f"steps/{len(self.marks)}", self.decide)
             self.num_warmup, self.warmup_stop, self.sampling_stop = (
                 answer[name] for name in ("num_warmup", "warmup_stop", "sampling_stop")
@@ -126,7 +132,11 @@ class StepClock:
             if answer["num_steps"]:
                 return
         self.read_times()  # waits for the device: the timed steps are over
-        self.memory = self.peaks()
+        if not self.num_timed:
+            self.num_timed, self.memory = len(self.marks), self.peaks()
+            if self.switch:
+                self.next_stop += 2 * (1 + NUM_ROUNDS)
+                return
         self.has_ended = True
         self.on_end()
         raise EndOfMeasurement("Regatta has measured enough steps")
@@ -163,9 +173,14 @@ class StepClock:
 
     def times(self) -> Times:
         """Return the times that were read. Interval number i ends with step i + 2."""
-        first = self.num_warmup - 1
-        timed = [ns for step, ns in enumerate(self.known[first:], first + 2) if step not in self.untimed]
-        return Times(self.known[:first], timed, sum(self.known[first:]))
+        first, last = self.num_warmup - 1, (self.num_timed or len(self.marks)) - 1
+        timed = [ns for step, ns in enumerate(self.known[first:last], first + 2) if step not in self.untimed]
+        return Times(self.known[:first], timed, sum(self.known[first:last]))
+
+    def parts(self) -> dict[str, list[int]]:
+        """Return the times of steps with and without gradient synchronization, in turns, if there are any."""
+        rounds = self.known[self.num_timed + 1 :]  # without the first round
+        return {"step": rounds[::2], "no_sync": rounds[1::2]} if rounds else {}
 
     def peaks(self) -> list[int]:
         """Return the peaks of this process so far, as measure.PEAKS; -1 if unknown."""

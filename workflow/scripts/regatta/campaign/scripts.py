@@ -17,7 +17,16 @@ from regatta.core.schemas import place, show
 from regatta.runtimes.base import file_hash, whole_path
 
 BENCHMARK = "script"
-KEYS = ("script", "arguments", "samples_per_step", "tokens_per_step", "steps", "files")  # no other benchmark has these
+KEYS = (
+    "script",
+    "arguments",
+    "samples_per_step",
+    "tokens_per_step",
+    "steps",
+    "ddp",
+    "exposed",
+    "files",
+)  # no other benchmark has these
 RATES = ("samples_per_step", "tokens_per_step")
 AXES = ("script", "settings", *RATES)
 MAX_POINTS = 100_000  # of one entry's parameters
@@ -155,14 +164,18 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
     """Return the parameters of the cells of an entry, and their `script`: what a rank needs, and the hashes."""
     where, script = ("benchmarks", index), whole_path(entry["script"])
     files = script_files(script, tuple(_listed(script, entry)))
-    given = entry.get("parameters", {})
+    given, ddp = entry.get("parameters", {}), entry.get("ddp", {})
+    crossed = itertools.product(
+        zip(_texts(file, where, given), itertools.product(*given.values()), strict=True),
+        [dict(zip(ddp, values, strict=True)) for values in itertools.product(*ddp.values())],
+    )
     found = []
-    for texts, values in zip(_texts(file, where, given), itertools.product(*given.values()), strict=True):
+    for (texts, values), of_ddp in crossed:
         keys = [(*where, "arguments", number) for number in range(len(entry.get("arguments", [])))]
         words = [(file.texts[key], render(file.texts[key], texts)) for key in keys]
         parameters = {
             "script": re.sub(r"[^A-Za-z0-9_.-]", "_", script.name)[:64],
-            "settings": ", ".join(f"{name} {text}" if text else f"no {name}" for name, text in texts.items()) or None,
+            "settings": ", ".join(_setting(name, value) for name, value in (texts | of_ddp).items()) or None,
         }
         for key in RATES:
             parameters[key] = _product(_rendered(file, where, key, texts)) if key in entry else None
@@ -175,10 +188,19 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
                     "parameters": dict(zip(given, values, strict=True)),
                     "steps": entry.get("steps"),
                     "files": files,
+                    **({"ddp": of_ddp} if of_ddp else {}),  # absent otherwise, as below
+                    **({"exposed": True} if entry.get("exposed") else {}),
                 },
             )
         )
     return found
+
+
+def _setting(name: str, value: object) -> str:
+    """Return a parameter as people read it."""
+    if value == "":
+        return f"no {name}"
+    return f"{name} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def _texts(file: YamlFile, where: tuple, parameters: dict) -> Iterator[dict[str, str]]:

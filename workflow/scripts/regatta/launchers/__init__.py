@@ -5,6 +5,7 @@ of a campaign passes through a shell. Text for a shell is for people.
 """
 
 import contextlib
+import json
 import os
 import shlex
 import subprocess
@@ -221,6 +222,8 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     values |= {**spec["parameters"], **spec["sampling"]}
     if script:
         values |= {"script": script["path"], **(script["steps"] or {})}
+        values |= {"ddp": json.dumps(script["ddp"])} if "ddp" in script else {}
+        program += ["--exposed"] if "exposed" in script else []
     for name, value in values.items():
         if value is not None:
             program += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]

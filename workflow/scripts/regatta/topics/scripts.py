@@ -6,7 +6,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
-from regatta.core.statistics import PERCENTILES, interval_values
+from regatta.core.statistics import PERCENTILES, fast_median, interval_values
 from regatta.kit.columns import TEXT, Column, Columns
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.collect import cell_row
@@ -28,6 +28,12 @@ BENCHMARK = "script"
 OF_STEPS = {"table": "steps", "shown_as": "ms", "better": "smaller"}
 SINGLE = "median over launches of each launch's percentile of single steps, slowest rank"
 PEAKS = ("peak_allocated_bytes", "peak_rss_bytes")
+ROUNDS = ("whole_step_s", "no_sync_s")
+EXPOSED = Column(
+    *("exposed_s", "exposed communication"),
+    **OF_STEPS,
+    help="`whole_step_s` − `no_sync_s`: medians over launches of alternating steps with and without synchronization",
+)
 SCRIPTS = Columns(
     *described(axes_of(BENCHMARK)),
     replace(STEP, table="steps", note="", help="T: time between optimizer steps, mean over launches; slowest rank"),
@@ -37,6 +43,8 @@ SCRIPTS = Columns(
     Column("baseline", type=TEXT, help="the baseline's cell"),
     replace(EFFICIENCY, table="steps", applies=lambda row: not is_baseline(row)),
     Column("efficiency_interval", type=TEXT, help="kind of the efficiency's interval"),
+    *(result_column(name, "parts_ns", table="steps") for name in ROUNDS),
+    EXPOSED,
     *(result_column(name, "memory", table="steps", help="largest over launches and ranks") for name in PEAKS),
 )
 
@@ -45,7 +53,7 @@ def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each script cell, measured or not."""
     cells, rows = cells_of(campaign, BENCHMARK), []
     means, lookup = step_means(measurements), BaselineLookup(cells)
-    launches = LaunchValues(measurements, ("p50_s", *PERCENTILES, *PEAKS))
+    launches = LaunchValues(measurements, ("p50_s", *PERCENTILES, *ROUNDS, *PEAKS))
     pairs = [(cell["id"], lookup.find(cell["spec"], _baseline(campaign, cell["spec"]))) for cell in cells]
     ratios = compare_steps(pairs, times_by_cell(measurements))
     for cell, pair in zip(cells, pairs, strict=True):
@@ -62,9 +70,11 @@ def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
             row["efficiency_ratio"] = 1.0 if step.mean else None
         elif pair in ratios:
             row |= _efficiency(ratios[pair].ratio, samples, lookup.specs[baseline])
-        for column in ("p50_s", *PERCENTILES):
+        for column in ("p50_s", *PERCENTILES, *ROUNDS):
             values = launches.of(name, column)
-            row[column] = pd.Series(values).median() if values and len(values) == step.num else None
+            row[column] = fast_median(values) if values and len(values) == step.num else None
+        if row["no_sync_s"] is not None:
+            row[EXPOSED.name] = row["whole_step_s"] - row["no_sync_s"]
         rows.append(row | {column: launches.largest(name, column) for column in PEAKS})
     return make_table(rows, SCRIPTS)
 
