@@ -11,6 +11,8 @@ import pytest
 from bench_cells import BENCH, SHORT_SAMPLING, clean_environment, make_cell
 from test_bench_launch import check_schema
 
+from regatta.core.benchmarks import undeclared
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 LAUNCH = Path(__file__).with_name("script_launch.py")
@@ -240,6 +242,7 @@ def test_settings_of_ddp_reach_the_call_and_steps_without_synchronization_follow
     found = launch(text, ddp={"bucket_cap_mb": 3}, exposed=True)
     assert found.done.returncode == 0, found.done.stderr
     assert f"BUCKET {3 * 2**20}" in found.done.stdout
+    assert undeclared(found.record) == []
     assert [len(row) for row in found.record["samples_ns"]] == [12, 12]
     assert {name: [len(row) for row in rows] for name, rows in found.record["parts_ns"].items()} == {
         "step": [20, 20],
