@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -221,6 +222,7 @@ ERRORS = {
     "no script": {"script": None},
     "a script that is not there": {"script": "CODE/absent.py"},
     "a script that is a folder": {"script": "CODE"},
+    "a script that is a pipe": {"script": "CODE/pipe"},
     "a syntax error": {"script": "CODE/broken.py"},
     "a NUL in the text of the script": {"script": "CODE/nul.py"},
     "an unknown value": {"arguments": ["--batch-size={bath}", "{batch}", "{lr}"]},
@@ -251,6 +253,7 @@ def test_errors_name_line_value_and_remedy(tmp_path, code, wording, case):
     import yaml
 
     (code / "broken.py").write_text("import torch\n\nfor x in range(3)\n    print(x)\n")
+    os.mkfifo(code / "pipe")
     (code / "nul.py").write_text("x = 1\0\n")
     (entry,) = campaign(code, ERRORS[case])["benchmarks"]
     entry = {key: value for key, value in entry.items() if value is not None}

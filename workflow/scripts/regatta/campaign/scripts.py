@@ -136,6 +136,9 @@ def _file_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[tuple[Fi
     for key, path in zip(keys, [script, *_listed(script, entry)], strict=True):
         named = f"{place((*where, *key))}: {path}"
         try:
+            if path.exists() and not path.is_file():  # reading a pipe could wait indefinitely
+                yield file.error((*where, *key), f"{named} is not a regular file. Correct the path."), False
+                continue
             content = path.read_bytes()
             if key == ("script",):
                 ast.parse(content, filename=str(path))
@@ -257,7 +260,7 @@ def script_files(script: Path, listed: tuple[Path, ...]) -> dict[str, str]:
 
 def _hash(path: Path) -> str | None:
     try:
-        return file_hash(path)
+        return file_hash(path) if path.is_file() else None
     except OSError:  # reported by _file_errors
         return None
 
@@ -271,6 +274,8 @@ def edited(path: str, digest: str) -> bool:
 
 def imported_files(path: Path, folder: Path) -> Iterable[Path]:
     """Return the files in `folder` that a Python file imports anywhere in its text; none if it cannot be parsed."""
+    if not path.is_file():
+        return []
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
