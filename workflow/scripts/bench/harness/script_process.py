@@ -10,7 +10,7 @@ from pathlib import Path
 from harness import peers, script_files
 from harness.peers import Ranks
 
-# Modules of Regatta that a script must not find in place of its own.
+# Modules of Regatta that a script must not find in place of modules with the same name.
 HIDDEN = ("harness", "algorithms", "workloads", "script")
 
 
