@@ -67,7 +67,8 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
     progress.phase = "setup"
     script_files.check(wanted["files"])
     has_ended, rank_pid = threading.Event(), os.getpid()
-    ddp = DdpSettings(wanted.get("ddp", {}), lambda cause: give_up(progress, cause, rank_pid))
+    settings, is_exposed = wanted.get("ddp", {}), wanted.get("exposed", False)
+    ddp = DdpSettings(settings, bool(settings or is_exposed), lambda cause: give_up(progress, cause, rank_pid))
     clock = StepClock(
         steps=wanted["steps"],
         plan=sampling.SamplingPlan(**spec["sampling"]),
@@ -75,7 +76,7 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
         on_end=lambda: end_in_time(progress, has_ended),
         on_fault=lambda cause: give_up(progress, cause, rank_pid),
         progress=progress,
-        switch=ddp.switch_synchronization if wanted.get("exposed") else None,
+        switch=ddp.switch_synchronization if is_exposed else None,
     )
     num_nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", "1"))
     per_node = spec["gpus_per_node"] or int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world_size // num_nodes))
@@ -84,7 +85,7 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
     has_ended.set()
     clock.remove()
     ddp.remove()
-    if not ddp.modules and (ddp.settings or clock.switch):
+    if ddp.is_needed and not ddp.modules:
         raise ScriptError("ddp and exposed have no effect: the script makes no DistributedDataParallel. Remove them")
     times = clock.times()
     sent = {"place": clock.place, "host": socket.gethostname(), "samples": times.samples, "memory": clock.memory}

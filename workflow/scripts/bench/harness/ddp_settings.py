@@ -11,30 +11,31 @@ from torch.nn.parallel import DistributedDataParallel
 class DdpSettings:
     """Sets arguments that the script's calls leave at their defaults, and knows the modules that they make.
 
-    on_fault: called if a call sets one of the arguments itself.
+    is_needed: otherwise nothing is replaced. on_fault: called if a call sets one of the arguments itself.
     """
 
-    def __init__(self, settings: dict, on_fault: Callable[[str], None]):
-        self.settings, self.on_fault = settings, on_fault
+    def __init__(self, settings: dict, is_needed: bool, on_fault: Callable[[str], None]):
+        self.settings, self.is_needed, self.on_fault = settings, is_needed, on_fault
         self.modules: list[weakref.ref] = []
         self.original = DistributedDataParallel.__init__
-        DistributedDataParallel.__init__ = self.replacement()
+        if is_needed:
+            DistributedDataParallel.__init__ = self.replacement()
 
     def replacement(self) -> Callable:
         """Return the constructor to use instead of the original one."""
         original, signature = self.original, inspect.signature(self.original)
 
         @functools.wraps(original)
-        def init(module: DistributedDataParallel, *arguments: object, **named: object) -> None:
-            given = signature.bind(module, *arguments, **named).arguments
+        def init(made: DistributedDataParallel, /, *arguments: object, **named: object) -> None:
+            given = signature.bind(made, *arguments, **named).arguments
             for name in self.settings:
                 if name in given:
                     text = f"ddp.{name}: the script sets {name} = {given[name]!r} itself in DistributedDataParallel"
                     self.on_fault(f"{text}. Remove {name} from ddp, or from the script")
                 if name not in signature.parameters:
                     self.on_fault(f"ddp.{name}: this torch's DistributedDataParallel has no such argument")
-            original(module, *arguments, **named, **self.settings)
-            self.modules.append(weakref.ref(module))
+            original(made, *arguments, **named, **self.settings)
+            self.modules.append(weakref.ref(made))
 
         return init
 
