@@ -14,6 +14,8 @@ import textwrap
 from pathlib import Path
 
 from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, baseline_fields, fields_schema, file_schema
+from regatta.campaign.scripts import BENCHMARK as SCRIPT
+from regatta.campaign.scripts import PARAMETERS
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
@@ -81,7 +83,7 @@ def campaign_schema() -> dict:
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},
-            "then": {"properties": {"parameters": load_benchmark(name).schema}},
+            "then": {"properties": {"parameters": PARAMETERS if name == SCRIPT else load_benchmark(name).schema}},
         }
         for name in benchmark_names()
     ]
@@ -99,7 +101,8 @@ def _plain(rule: object) -> object:
 
 def schemas_by_heading() -> dict[str, dict]:
     """Return the schema of each section, by its heading."""
-    benchmarks = {f"## Parameters of `{name}`": load_benchmark(name).schema for name in benchmark_names()}
+    names = [name for name in benchmark_names() if name != SCRIPT]  # its axes are computed
+    benchmarks = {f"## Parameters of `{name}`": load_benchmark(name).schema for name in names}
     return {CAMPAIGN: file_schema("campaign"), **benchmarks, CLUSTER: file_schema("cluster")}
 
 

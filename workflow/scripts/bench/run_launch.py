@@ -24,13 +24,19 @@ def main() -> None:
 
 def run(request: dict, progress: failures.Progress) -> None:
     """Verify rank placement, then measure the cells."""
+    import torch
+
     from harness import peers, placement
 
-    begin = time.perf_counter_ns()
+    begin, num_threads = time.perf_counter_ns(), torch.get_num_threads()
     placed = placement.verify(request, progress)
     ranks, problems = placed.ranks, placed.verdict.problems
+    is_script = any(cell["spec"]["benchmark"] == "script" for cell in request["cells"])
+    if is_script:  # a script gets what its launcher gives: threads, and no earlier communicator
+        torch.set_num_threads(num_threads)
+        placed.verdict.threads_per_rank = num_threads
     try:
-        if not problems:
+        if not problems and not is_script:
             load_communication_libraries(request, ranks, placed.store, progress)
     finally:
         write = line_writer(request, ranks)
@@ -42,6 +48,8 @@ def run(request: dict, progress: failures.Progress) -> None:
         measure_cells(request, ranks, placed.store, progress, write)
     write({"kind": "complete", "time_utc": launch_file.utc_now(), "elapsed_ns": time.perf_counter_ns() - begin})
     placement.await_shutdown(placed.place, placed.places, placed.store)
+    if is_script:
+        process.leave()
 
 
 def line_writer(request: dict, ranks):
@@ -108,7 +116,7 @@ def measure_cells(request: dict, ranks, store, progress: failures.Progress, writ
         if problem:
             record = build_record(cell, request["repeat"], "failed", "setup", problem, {})
         else:
-            outcome = measure.measure_cell(module, cell["spec"], ranks, store, f"cell/{position}", progress)
+            outcome = measure.measure(module, cell["spec"], ranks, store, f"cell/{position}", progress)
             record = build_record(cell, request["repeat"], outcome.status, outcome.phase, outcome.cause, outcome.fields)
         write(record)
     progress.cell, progress.phase = None, "launch"
@@ -127,7 +135,8 @@ def find_benchmark(spec: dict) -> tuple[object, str | None]:
         if error.name != name:
             raise
         return None, f"benchmark {name!r} is unknown to the ranks: workflow/scripts/bench has no {name}.py. {remedy}"
-    if lacking := [part for part in ("VERSION", "build") if not hasattr(module, part)]:
+    parts = ("VERSION", "measure_cell" if hasattr(module, "measure_cell") else "build")
+    if lacking := [part for part in parts if not hasattr(module, part)]:
         return None, f"benchmark {name!r}: {name}.py has no {' and no '.join(lacking)}. {remedy}"
     if spec["version"] != module.VERSION:
         return None, f"benchmark {name}: version {module.VERSION} found, {spec['version']} expected. {remedy}"

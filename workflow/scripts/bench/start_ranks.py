@@ -93,6 +93,9 @@ def wait(running: dict[int, int]) -> int:
         pid, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
         rank = running.pop(pid, None)
+        if rank is not None:
+            with contextlib.suppress(ProcessLookupError):  # what the rank has started, such as workers that read data
+                os.killpg(pid, signal.SIGKILL)
         if rank is None or code == 0:
             continue
         print(f"start_ranks: rank {rank} exited with code {code}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import torch
 
-from harness import by_hand_table, measure, peers, placement
+from harness import by_hand_table, measure, peers, placement, process
 from harness.failures import Progress
 from harness.launch_file import append_text, build_record, open_launch_file, to_json
 
@@ -55,7 +55,7 @@ def main(name: str, benchmark: ModuleType) -> None:
     ranks = peers.Ranks(rank, world_size, local_rank, device, verdict.host_cores)
     try:
         spec = build_spec(name, benchmark, arguments, places)
-        outcome = measure.measure_cell(benchmark, spec, ranks, store, "cell", progress)
+        outcome = measure.measure(benchmark, spec, ranks, store, "cell", progress)
     except (ValueError, RuntimeError) as error:
         if progress.phase != "setup":
             raise
@@ -71,6 +71,8 @@ def main(name: str, benchmark: ModuleType) -> None:
     placement.await_shutdown(place, places, store)
     if outcome.status != "ok":
         sys.exit(1)
+    if hasattr(benchmark, "script_from"):
+        process.leave()
 
 
 def parse(benchmark: ModuleType, is_printing: bool) -> argparse.Namespace:
@@ -130,6 +132,7 @@ def build_spec(name: str, benchmark: ModuleType, arguments: argparse.Namespace, 
         "stack": None,
         "parameters": benchmark.parameters_from(arguments),
         "sampling": {key: getattr(arguments, key) for key, *_ in SAMPLING_OPTIONS},
+        **({"script": benchmark.script_from(arguments)} if hasattr(benchmark, "script_from") else {}),
     }
 
 

@@ -41,13 +41,14 @@ def render(record: dict, places: list, threads_per_rank: int) -> str:
 def configuration(spec: dict, places: list, threads_per_rank: int) -> list[str]:
     hosts = sorted({place.host for place in places})
     threads = f"{threads_per_rank} thread{'s' if threads_per_rank > 1 else ''} each"
+    how = "device synchronized before and after each iteration"
+    how = "time between optimizer steps" if "script" in spec else how
     settings = ", ".join(f"{key} {value}" for key, value in spec["parameters"].items() if value is not None)
     return [
         f"# {spec['benchmark']} version {spec['version']}: {settings}",
         f"# {len(places)} rank{'s' if len(places) > 1 else ''} on {', '.join(hosts)}: {spec['device']}, "
         f"{spec['backend']}, {threads}",
-        "# Slowest rank; device synchronized before and after each iteration."
-        " One launch: rerun for independent results.",
+        f"# Slowest rank; {how}. One launch: rerun for independent results.",
     ]
 
 
@@ -67,9 +68,10 @@ def outcome_rows(record: dict, num_ranks: int) -> list[tuple[str, str]]:
     warmup_text = "none: the first iteration is measured too"
     if warmup:
         warmup_text = (
-            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, stopped: {warmup['stop']}; "
-            f"first {duration(warmup['first_iteration_ns'])}"
+            f"{warmup['num_iterations']} iterations, {warmup['elapsed_ns'] / 1e9:.2f} s, stopped: {warmup['stop']}"
         )
+        if warmup["first_iteration_ns"] is not None:
+            warmup_text += f"; first {duration(warmup['first_iteration_ns'])}"
     rows = [
         ("warm-up", warmup_text),
         ("samples", f"{len(ordered)} in {taken['elapsed_ns'] / 1e9:.2f} s, stopped: {taken['stop']}"),
@@ -111,8 +113,9 @@ def rate_rows(record: dict, median: float, num_ranks: int) -> list[tuple[str, st
         step = sum(windows) / (len(windows) * steps)  # work over time, as in the report (docs/metrics.md)
         noun = "call" if "operation" in parameters else "step"
         rows.append((f"pipelined {noun}", f"{duration(step)}  ({len(windows)} windows of {steps} {noun}s)"))
-    if step and "batch_size" in parameters:
-        rate = num_ranks * parameters["batch_size"] / step * 1e9
+    samples = parameters.get("batch_size") or parameters.get("samples_per_step")
+    if step and samples:
+        rate = num_ranks * samples / step * 1e9
         rows.append(("throughput", f"{rate:.1f} samples/s, {rate / num_ranks:.1f} per rank"))
     if parameters.get("message_bytes"):
         factor = BUS_FACTOR.get(parameters["operation"], lambda n: 1.0)(num_ranks)

@@ -28,10 +28,14 @@ MAX_CAUSE_CHARACTERS = 500
 
 @dataclass
 class Progress:
-    """The cell and phase of this rank, for the report of a failure. `phase`: see docs/contracts.md, Record."""
+    """The cell and phase of this rank, for the report of a failure. `phase`: see docs/contracts.md, Record.
+
+    error_dir: of its error file; None if it has none.
+    """
 
     cell: str | None = None
     phase: str = "launch"
+    error_dir: Path | None = None
 
 
 def run_request(description: str, run: Callable[[dict, Progress], None]) -> None:
@@ -41,11 +45,11 @@ def run_request(description: str, run: Callable[[dict, Progress], None]) -> None
     request = json.loads(parser.parse_args().request.read_text())
     process.die_with_parent()
     process.print_stacks_on_signal()
-    progress = Progress()
+    progress = Progress(error_dir=Path(request["error_dir"]))
     try:
         run(request, progress)
     except Exception as error:  # broad: the driver has to learn of every failure
-        report_and_exit(Path(request["error_dir"]), progress, error)
+        report_and_exit(progress, error)
 
 
 def classify(error: BaseException) -> str:
@@ -86,11 +90,18 @@ def write_error_file(error_dir: Path, rank: int, progress: Progress, error: Base
     return path
 
 
-def report_and_exit(error_dir: Path, progress: Progress, error: Exception) -> NoReturn:
+def report_and_exit(progress: Progress, error: Exception) -> NoReturn:
     """Write the error file, print the traceback and exit at once: a normal exit may wait for peers that are stuck."""
+    report(progress, error)
+    os._exit(1)
+
+
+def report(progress: Progress, error: Exception) -> None:
+    """Write the error file, and print the traceback."""
     rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
     try:
-        write_error_file(error_dir, rank, progress, error)
+        if progress.error_dir is not None:
+            write_error_file(progress.error_dir, rank, progress, error)
     except OSError as write_error:
         print(f"regatta: rank {rank} cannot write its error file: {write_error}", file=sys.stderr)
     place = f"cell {progress.cell}, phase" if progress.cell else "phase"
@@ -98,4 +109,3 @@ def report_and_exit(error_dir: Path, progress: Progress, error: Exception) -> No
     traceback.print_exception(error)
     sys.stderr.flush()
     sys.stdout.flush()
-    os._exit(1)

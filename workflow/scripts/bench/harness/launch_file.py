@@ -45,6 +45,7 @@ def build_record(
         "cause": cause,
         "time_utc": utc_now(),
         **{name: measured.get(name) for name in MEASURED_FIELDS},
+        **({"modules": measured["modules"]} if "modules" in measured else {}),  # of a user's script
     }
 
 

@@ -30,6 +30,15 @@ class MeasuredCell:
     fields: dict
 
 
+def measure(
+    benchmark: ModuleType, spec: dict, ranks: peers.Ranks, store: dist.Store, name: str, progress: Progress
+) -> MeasuredCell:
+    """Measure one cell: the benchmark does it itself if it has `measure_cell`, as for a user's script."""
+    if hasattr(benchmark, "measure_cell"):
+        return benchmark.measure_cell(spec, ranks, store, name, progress)
+    return measure_cell(benchmark, spec, ranks, store, name, progress)
+
+
 def measure_cell(
     benchmark: ModuleType, spec: dict, ranks: peers.Ranks, store: dist.Store, name: str, progress: Progress
 ) -> MeasuredCell:

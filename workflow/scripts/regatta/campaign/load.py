@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from regatta.campaign import scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
@@ -108,12 +109,16 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     """
     file = read_yaml(path)
     schema = file_schema("campaign")
-    errors = schema_errors(file, file.data, schema) + _parameter_errors(file)
+    errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + scripts.script_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
     missing: list[Missing] | None = [] if may_lack_files else None
+    sound["benchmarks"], found = scripts.complete_entries(file, sound.get("benchmarks", []))
+    errors += [error for error, is_missing in found if missing is None or not is_missing]
+    if missing is not None:
+        missing += [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
         whole = cluster
@@ -264,7 +269,7 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
     return [
         error
         for index, entry in enumerate(entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and entry.get("benchmark") in benchmark_names()
+        if isinstance(entry, dict) and entry.get("benchmark") in {*benchmark_names()} - {scripts.BENCHMARK}
         if isinstance(entry.get("parameters"), dict)
         for error in schema_errors(
             file, entry["parameters"], load_benchmark(entry["benchmark"]).schema, ("benchmarks", index, "parameters")

@@ -175,9 +175,8 @@ def _check_num_cells(campaign: Campaign, num_host_sets: int) -> None:
     common = {"shapes": num_shapes, "stacks": len(data["stacks"]), "backend": len(data["backend"])}
     common |= {data["sweep"]: num_host_sets} if data["sweep"] else {}
     for index, entry in enumerate(data["benchmarks"]):
-        lengths = common | {
-            name: len(entry["parameters"][name]) for name in load_benchmark(entry["benchmark"]).parameters
-        }
+        axes = {name: len(entry["parameters"][name]) for name in load_benchmark(entry["benchmark"]).parameters}
+        lengths = common | ({"points": len(entry["points"])} if "points" in entry else axes)
         if (product := math.prod(lengths.values())) > MAX_CELLS:
             axes = " × ".join(f"{num:,} {name}" for name, num in lengths.items() if num > 1)
             text = f"benchmarks[{index}] expands to {product:,} cells ({axes}); the limit is {MAX_CELLS:,}."
@@ -193,11 +192,10 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
     shapes = dict.fromkeys(shape for s in data["shapes"] for shape in itertools.product(s["nodes"], s["gpus_per_node"]))
     for entry in data["benchmarks"]:
         benchmark = load_benchmark(entry["benchmark"])
-        axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
         unused = () if benchmark.has_windows else ("windows_ratio",)
         sampling = {key: value for key, value in data["sampling"].items() if key not in unused}
-        points = [normalize(benchmark, dict(point)) for point in itertools.product(*axes)]
-        texts = [canonical_json(parameters) for parameters in points]  # once, not for each cell
+        points = _points(entry)
+        texts = [(canonical_json(parameters), canonical_json(script)) for parameters, script in points]  # once
         limit = float(entry.get("cell_seconds", data["limits"]["cell_seconds"]))
         for (nodes, gpus), (name, stack), backend in itertools.product(shapes, data["stacks"].items(), data["backend"]):
             if (nodes, gpus) not in of_stacks[name]:
@@ -219,13 +217,26 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                 common["node_type"] = cluster["node_type"]
             parts = {key: canonical_json(value) for key, value in common.items()}
             of_type = sets[cluster.get("node_type")]
-            for hosts, (parameters, text) in itertools.product(of_type, zip(points, texts, strict=True)):
+            for hosts, ((parameters, script), (text, of_script)) in itertools.product(
+                of_type, zip(points, texts, strict=True)
+            ):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
+                if script:
+                    spec["script"], parts["script"] = script, of_script
                 if hosts:
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
                 cell = _with_slug(spec, _short_hash(f"{{{members}}}"))
                 yield Cell(cell, spec, limit, stack, cluster, text)
+
+
+def _points(entry: dict) -> list[tuple[dict, dict | None]]:
+    """Return the parameters of the cells of an entry, and what else identifies those of a user's script."""
+    if "points" in entry:
+        return entry["points"]
+    benchmark = load_benchmark(entry["benchmark"])
+    axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
+    return [(normalize(benchmark, dict(point)), None) for point in itertools.product(*axes)]
 
 
 def cell_id(spec: dict) -> str:

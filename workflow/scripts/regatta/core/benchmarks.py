@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SAMPLES, SAMPLES_LABEL = "p50_s", "median iteration"  # the time of a launch that every record has
-FLAGS = {"x-sampled": True, "x-has-windows": False, "x-has-baseline": False}  # with their defaults
+FLAGS = {"x-sampled": True, "x-has-windows": False, "x-has-baseline": False, "x-alone": False}  # with their defaults
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Benchmark:
     subject: the first part of its cells' names, such as {model}. primary_time: column and label of the time of a launch
     by which its cells are judged. is_sampled: the campaign's sampling sets the number of iterations; else a parameter
     does (epochs). has_windows: iterations are also timed back to back, in windows (sampling.windows_ratio).
-    has_baseline: efficiency against the campaign's baseline is computed for it.
+    has_baseline: efficiency against the campaign's baseline is computed for it. is_alone: a launch measures one cell.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Benchmark:
     is_sampled: bool
     has_windows: bool
     has_baseline: bool
+    is_alone: bool
 
     @property
     def parameters(self) -> dict[str, dict]:
@@ -89,7 +90,7 @@ def benchmark_names() -> tuple[str, ...]:
     """Return the names of all schemas. Raises ValueError for a program without one."""
     names = tuple(sorted(path.stem for path in SCHEMAS.glob("*.yaml")))
     for program in sorted(PROGRAMS.glob("*.py")):
-        if program.stem not in names and "\ndef build(" in program.read_text(encoding="utf-8"):
+        if program.stem not in names and re.search(r"^def (build|measure_cell)\(", program.read_text("utf-8"), re.M):
             file = f"{program.stem}.yaml in {SCHEMAS_FOLDER}"
             raise ValueError(f"workflow/scripts/bench/{program.name} has no schema {file}")
     return names

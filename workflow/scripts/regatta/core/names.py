@@ -126,6 +126,7 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     known = benchmark in benchmark_names()
     others = dict.fromkeys(name for cell in cells for name in cell if name not in NOT_NAMED)
     axes = axes_of(benchmark) if known else {name: Axis(name, "string", name, None, "{}") for name in others}
+    axes = {name: axis for name, axis in axes.items() if axis.words}
     subject = load_benchmark(benchmark).subject if known else benchmark
     in_subject = set(re.findall(r"{(\w+)}", subject))
     series = tuple(name for name, axis in axes.items() if axis.is_series)

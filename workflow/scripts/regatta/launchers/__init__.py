@@ -5,6 +5,7 @@ of a campaign passes through a shell. Text for a shell is for people.
 """
 
 import contextlib
+import json
 import os
 import shlex
 import subprocess
@@ -217,10 +218,16 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     It starts in the project's folder; on a cluster, within an allocation of the cell's shape.
     """
     program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
-    values = {"device": spec["device"], "backend": spec["backend"], **spec["parameters"], **spec["sampling"]}
+    script, values = spec.get("script", {}), {"device": spec["device"], "backend": spec["backend"]}
+    values |= {**spec["parameters"], **spec["sampling"]}
+    if script:
+        values |= {"script": script["path"], **(script["steps"] or {})}
+        values |= {"ddp": json.dumps(script["ddp"])} if "ddp" in script else {}
+        program += ["--exposed"] if "exposed" in script else []
     for name, value in values.items():
         if value is not None:
             program += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
+    program += [f"--argument={word}" for word in script.get("arguments", [])]
     runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
     prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
     needed, line = launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))

@@ -174,7 +174,7 @@ def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_second
     twins: dict[str, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.id):
         twins.setdefault(cell.twin_key, []).append(cell)
-    is_isolated = campaign.data["isolation"] == "process"
+    is_isolated = _is_alone(campaign, cells)
     num_shapes = len({cell.shape for cell in cells})
     launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"]) * num_shapes
     parts: list[list[Cell]] = []
@@ -224,7 +224,7 @@ def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch
 
 def _sweep_launches(campaign: Campaign, repeat: int, cells: list[Cell], stacks: list[str]) -> list[Launch]:
     """Return the launches of one repeat of a sweep in rounds; all nodes of a round measure its cells in one order."""
-    is_single = campaign.data["isolation"] == "process"
+    is_single = _is_alone(campaign, cells)
     by_place: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.twin_key):
         by_place.setdefault((cell.spec["stack"]["name"], cell.hosts), []).append(cell)
@@ -243,11 +243,17 @@ def _sweep_launches(campaign: Campaign, repeat: int, cells: list[Cell], stacks: 
 def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[Cell], stacks: list[str]) -> list[Launch]:
     """Return the launches of one repeat: stacks in turn (A B, then B A), cells shuffled by the campaign's seed."""
     by_stack = {stack: _shuffled(campaign, repeat, cells, stack) for stack in stacks}
-    if campaign.data["isolation"] == "launch":
-        return [Launch(repeat, stack, tuple(chosen)) for stack, chosen in by_stack.items() if chosen]
-    singles = [Launch(repeat, stack, (cell,)) for stack, chosen in by_stack.items() for cell in chosen]
+    shared = {stack: tuple(c for c in chosen if not _is_alone(campaign, [c])) for stack, chosen in by_stack.items()}
+    alone = {stack: [c for c in chosen if _is_alone(campaign, [c])] for stack, chosen in by_stack.items()}
+    singles = [Launch(repeat, stack, (cell,)) for stack, chosen in alone.items() for cell in chosen]
     rank = {key: index for index, key in enumerate(dict.fromkeys(launch.cells[0].twin_key for launch in singles))}
-    return sorted(singles, key=lambda launch: rank[launch.cells[0].twin_key])
+    singles.sort(key=lambda launch: rank[launch.cells[0].twin_key])
+    return [Launch(repeat, stack, chosen) for stack, chosen in shared.items() if chosen] + singles
+
+
+def _is_alone(campaign: Campaign, cells: list[Cell]) -> bool:
+    """Return whether each of these cells has a separate launch, since one of them must."""
+    return campaign.data["isolation"] == "process" or any(load_benchmark(c.spec["benchmark"]).is_alone for c in cells)
 
 
 def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:

@@ -11,6 +11,7 @@ import orjson
 
 from regatta.campaign.load import Campaign, load_campaign
 from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
+from regatta.campaign.scripts import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
@@ -27,10 +28,11 @@ from regatta.plan.batches import (
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
-from regatta.store.history import ALWAYS_RETRIED, History, read_history
+from regatta.store.history import ALWAYS_RETRIED, History, Slot, read_history
 from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
+WHOLE = ("env", "scripts", "files")  # an entry that is added or removed is a change of the mapping
 # So that adding or removing one of these counts as a change.
 ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hosts": None}
 
@@ -306,8 +308,11 @@ def launch_lines(plan: Plan) -> dict[str, str]:
 
 def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
+    stale = {repeat: paths for repeat, slot in slots.items() if (paths := _edited_modules(slot))}
     recorded = {
-        repeat: slot for repeat, slot in slots.items() if slot is not None and slot.status not in ALWAYS_RETRIED
+        repeat: slot
+        for repeat, slot in slots.items()
+        if slot is not None and slot.status not in ALWAYS_RETRIED and repeat not in stale
     }
     bad = {repeat: slot for repeat, slot in recorded.items() if slot.status != "ok"}
     missing = [repeat for repeat in slots if repeat not in recorded]
@@ -318,7 +323,9 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
     if missing:
         lost = next((slot for slot in slots.values() if slot is not None), None)
         damaged = next((history.lost[cell.id, repeat] for repeat in missing if (cell.id, repeat) in history.lost), None)
-        if recorded:
+        if stale:
+            reason = f"changed: {', '.join(sorted(set().union(*stale.values())))}, which the script loaded"
+        elif recorded:
             reason = f"{len(missing)} of {repeats} launches missing" + (f" or damaged ({damaged})" if damaged else "")
         elif damaged:
             reason = f"its records are damaged or missing ({damaged})"
@@ -331,6 +338,11 @@ def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, st
         reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); --forcerun measure retries them"
         return CellPlan(cell, "done", reason, ())
     return CellPlan(cell, "done", f"{repeats} ok", ())
+
+
+def _edited_modules(slot: Slot | None) -> list[str]:
+    """Return the modules that a user's script loaded in a launch, and that are edited since."""
+    return [path for path, digest in ((slot and slot.modules) or {}).items() if edited(path, digest)]
 
 
 def _gone_cells(results: Path, now: set[str]) -> list[dict]:
@@ -360,8 +372,12 @@ def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str,
     for cell in (cell for cell in cells if old and cell.id not in measured):
         flat = ABSENT | _flat(cell.spec)
         if key := next((key for key in flat if _signature(flat, key) in old), None):
-            before = canonical_json(old[_signature(flat, key)])
-            changes[cell.id] = f"changed: {key} {before} -> {canonical_json(flat[key])}"
+            before, now = old[_signature(flat, key)], flat[key]
+            if key == "script.files":
+                edits = [path for path in {**before, **now} if before.get(path) != now.get(path)]
+                changes[cell.id] = f"changed: {', '.join(edits)}"
+            else:
+                changes[cell.id] = f"changed: {key} {canonical_json(before)} -> {canonical_json(now)}"
     return changes
 
 
@@ -372,7 +388,7 @@ def _signature(flat: dict, without: str) -> str:
 def _flat(spec: dict, prefix: str = "") -> dict[str, object]:
     flat = {}
     for key, value in spec.items():
-        if isinstance(value, dict) and key not in ("env", "scripts"):  # a variable added or removed is a change of env
+        if isinstance(value, dict) and key not in WHOLE:
             flat.update(_flat(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value

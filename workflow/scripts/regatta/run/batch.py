@@ -175,12 +175,14 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     path = (run.folder / "launches" / f"{launch}.json").resolve()
     store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
     geometry = run.geometry(index)
+    specs = [batch["cells"][cell]["spec"] for cell in cells]
+    scripts = [Path(spec["script"]["path"]).parent for spec in specs if "script" in spec]
     argv = launch_argv(
         geometry,
         batch["stacks"][planned["stack"]],
         [str(RUN_LAUNCH), "--request", str(path)],
         variables=os.environ,
-        folders=(ROOT, store_file.parent.parent),
+        folders=(ROOT, store_file.parent.parent, *scripts),
         # The sum of all deadlines, of cells and of the starts between them.
         limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
         hosts=run.step_hosts(index),

@@ -100,6 +100,7 @@ class Slot:
     launch: str
     elapsed_s: float | None
     generation: int = 0  # generation of its batch; 0 if absent from the launch
+    modules: dict[str, str] | None = None  # SHA-256 by path of what a user's script loaded besides its cell's files
 
 
 @dataclass
@@ -160,6 +161,7 @@ def _summary(record: dict) -> dict:
         "status": "invalid" if problem else record["status"],
         "cause": problem or record["cause"],
         "elapsed_s": None if elapsed_ns is None else elapsed_ns / 1e9,
+        **({"modules": record["modules"]} if record.get("modules") and not problem else {}),
     }
 
 
@@ -203,8 +205,8 @@ def read_history(results: Path) -> History:
     for entry in sorted(entries, key=lambda e: record_order(e["launch"], generation_of(e), e["time_utc"], 0)):
         generation = generation_of(entry)
         for record in entry["records"]:
-            slot = Slot(record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation)
-            history.slots[record["cell"], entry["repeat"]] = slot
+            fields = (record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation)
+            history.slots[record["cell"], entry["repeat"]] = Slot(*fields, record.get("modules"))
         if entry["overhead_s"] is not None:
             history.launch_overheads_s.append(entry["overhead_s"])
     history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}

@@ -128,6 +128,7 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
 # By benchmark: table, its time, and the numbers of which the first known one counts.
 VALUES = {
     "train_step": ("scaling", "step_s", (EFFICIENCY, THROUGHPUT)),
+    "script": ("scripts", "step_s", (EFFICIENCY, THROUGHPUT)),
     "collective": ("collectives", "time_s", (BUSBW, CALL)),
 }
 TOPIC = Topic("matrix", "Status and efficiency", section=section)

@@ -1,0 +1,116 @@
+"""Training scripts of users: time of a step, throughput, efficiency, percentiles and memory: tables/scripts.csv."""
+
+from dataclasses import replace
+
+import pandas as pd
+
+from regatta.core.benchmarks import axes_of
+from regatta.core.names import PLACE
+from regatta.core.statistics import PERCENTILES, fast_median, interval_values
+from regatta.kit.columns import TEXT, Column, Columns
+from regatta.report.panels import LAUNCHES, Section, Table, name_rows
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import described, make_table, result_column
+from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
+from regatta.topics.comparison.tables import times_by_cell
+from regatta.topics.scaling.tables import (
+    EFFICIENCY,
+    STEP,
+    THROUGHPUT,
+    TOKENS,
+    BaselineLookup,
+    compare_steps,
+    is_baseline,
+    step_means,
+)
+
+BENCHMARK = "script"
+OF_STEPS = {"table": "steps", "shown_as": "ms", "better": "smaller"}
+SINGLE = "median over launches of each launch's percentile of single steps, slowest rank"
+PEAKS = ("peak_allocated_bytes", "peak_rss_bytes")
+ROUNDS = ("whole_step_s", "no_sync_s")
+EXPOSED = Column(
+    *("exposed_s", "exposed communication"),
+    **OF_STEPS,
+    help="`whole_step_s` − `no_sync_s`: medians over launches of alternating steps with and without synchronization",
+)
+SCRIPTS = Columns(
+    *described(axes_of(BENCHMARK)),
+    replace(STEP, table="steps", note="", help="T: time between optimizer steps, mean over launches; slowest rank"),
+    *(Column(name, name.removesuffix("_s"), **OF_STEPS, help=SINGLE) for name in ("p50_s", *PERCENTILES)),
+    replace(THROUGHPUT, table="steps", help="n `samples_per_step` / T, for n {ranks}"),
+    replace(TOKENS, table="steps", help="n `tokens_per_step` / T"),
+    Column("baseline", type=TEXT, help="the baseline's cell"),
+    replace(EFFICIENCY, table="steps", applies=lambda row: not is_baseline(row)),
+    Column("efficiency_interval", type=TEXT, help="kind of the efficiency's interval"),
+    *(result_column(name, "parts_ns", table="steps") for name in ROUNDS),
+    EXPOSED,
+    *(result_column(name, "memory", table="steps", help="largest over launches and ranks") for name in PEAKS),
+)
+
+
+def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each script cell, measured or not."""
+    cells, rows = cells_of(campaign, BENCHMARK), []
+    means, lookup = step_means(measurements), BaselineLookup(cells)
+    launches = LaunchValues(measurements, ("p50_s", *PERCENTILES, *ROUNDS, *PEAKS))
+    pairs = [(cell["id"], lookup.find(cell["spec"], _baseline(campaign, cell["spec"]))) for cell in cells]
+    ratios = compare_steps(pairs, times_by_cell(measurements))
+    for cell, pair in zip(cells, pairs, strict=True):
+        name, baseline = pair
+        step, world_size = means[name], cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"]
+        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": step.num, "interval": step.kind}
+        row |= interval_values("step", "s", step) | {"baseline": baseline}
+        samples, tokens = (cell["spec"]["parameters"].get(key) for key in ("samples_per_step", "tokens_per_step"))
+        if samples and step.mean:
+            ends = (end and world_size * samples / end for end in (step.mean, step.high, step.low))
+            row |= dict(zip(THROUGHPUT.names, ends, strict=False))
+        row[TOKENS.name] = world_size * tokens / step.mean if tokens and step.mean else None
+        if name == baseline:
+            row["efficiency_ratio"] = 1.0 if step.mean else None
+        elif pair in ratios:
+            row |= _efficiency(ratios[pair].ratio, samples, lookup.specs[baseline])
+        for column in ("p50_s", *PERCENTILES, *ROUNDS):
+            values = launches.of(name, column)
+            row[column] = fast_median(values) if values and len(values) == step.num else None
+        if row["no_sync_s"] is not None:
+            row[EXPOSED.name] = row["whole_step_s"] - row["no_sync_s"]
+        rows.append(row | {column: launches.largest(name, column) for column in PEAKS})
+    return make_table(rows, SCRIPTS)
+
+
+def _baseline(campaign: dict, spec: dict) -> dict:
+    """Return what differs from a cell in the baseline's: fields of other benchmarks, such as strategy, do not count."""
+    known = {"nodes", "gpus_per_node", *spec["parameters"]}
+    return {name: value for name, value in campaign["baseline"].items() if name in known}
+
+
+def _efficiency(ratio, samples: int | None, baseline: dict) -> dict:
+    """Return throughput per rank relative to the baseline's; with equal settings the work of a step is equal."""
+    base = baseline["parameters"].get("samples_per_step")
+    found = ratio.times(samples / base) if samples and base else ratio
+    return interval_values("efficiency", "ratio", found) | {"efficiency_interval": found.kind}
+
+
+NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.say("shape", "settings", *PLACE))
+
+
+def section(data: ReportData) -> Section:
+    """Return a table of the measured cells for each script."""
+    rows = data.tables["scripts"]
+    rows = rows[rows["step_s"].notna()].sort_values(["script", "settings", "nodes", "gpus_per_node", "stack"])
+    named = name_rows(rows, BENCHMARK) if len(rows) else rows
+    columns = (NAME, LAUNCHES, *SCRIPTS.of_table("steps"))
+    tables = tuple(
+        Table.of_columns(f"Steps of {script}", columns, group, data.device, ("scripts",))
+        for script, group in (named.groupby("script", sort=True) if len(rows) else ())
+    )
+    return Section("scripts", "Training scripts", lead=LEAD if tables else "", tables=tables)
+
+
+LEAD = (
+    "Time between optimizer steps of an unchanged script. Nothing is synchronized that the script does not synchronize."
+    " Memory: peaks since the start of the script."
+)
+TABLES = {"scripts": TableSpec.of(SCRIPTS, scripts_table, "campaign", "measurements")}
+TOPIC = Topic("scripts", "Training scripts", TABLES, section)
