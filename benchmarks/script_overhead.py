@@ -1,7 +1,7 @@
 """A training script timed by its own loop, under Regatta and without it, in alternating launches on this machine.
 
-  python3 tests/figures/script_overhead.py                  two gloo ranks on CPUs
-  python3 tests/figures/script_overhead.py --ranks 1 --width 4096 --layers 8 --batch-size 512       on a GPU
+  python3 benchmarks/script_overhead.py                  two gloo ranks on CPUs
+  python3 benchmarks/script_overhead.py --ranks 1 --width 4096 --layers 8 --batch-size 512       on a GPU
 
 Each of 10 rounds has three launches in changing order: alone, under Regatta, and alone again. Printed: the ratio of the
 step times, Regatta / alone, and that of both launches alone (A/A), with 95 % t intervals of the logarithm over rounds.

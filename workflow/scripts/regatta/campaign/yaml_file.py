@@ -236,7 +236,7 @@ def _plain(value: object) -> object:
             raise ValueError(f"{value} is not a finite number")
         return int(value) if value.is_integer() else value
     if not isinstance(value, str | int | None):
-        raise ValueError(f"it is a {type(value).__name__}")
+        raise ValueError("it is binary data" if isinstance(value, bytes) else f"it is a {type(value).__name__}")
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
         raise ValueError("it is larger than 2^53")
     if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):

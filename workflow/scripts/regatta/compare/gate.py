@@ -40,7 +40,7 @@ KINDS = (
     ),
     Kind(
         *("not_settled", NOTE),
-        lead="not settled: {num_open:cell/cells} (do not fail the gate); largest ratio: {largest}",
+        lead="not settled (passes): {num_open:cell/cells}; largest ratio: {largest}",
     ),
     Kind(
         *("allocations_excluded", NOTE),

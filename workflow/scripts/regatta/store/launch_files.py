@@ -149,7 +149,11 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
         launch_file.lines.append((number, line))
     absent = sorted({*range(1, max(seen, default=0))} - seen)
     if len(absent) > num_skipped:
-        which = plural(len(absent) - num_skipped, "line") if num_skipped else f"line {', '.join(map(str, absent))}"
+        which = (
+            plural(len(absent) - num_skipped, "line")
+            if num_skipped
+            else f"line{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
+        )
         launch_file.problems.append(f"{name}: {which} missing")
     if launch_file.header is None and launch_file.lines:
         text = "no readable launch line; its records cannot be attributed to a launch"

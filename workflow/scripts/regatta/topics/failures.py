@@ -102,10 +102,10 @@ KINDS = (
     ),
     Kind(
         *("interrupted", RESULT),
-        lead="Interrupted job: {batch}, {end}; its measurements are valid, and a later job continues the batch.",
+        lead="Interrupted job: {batch}, {end}; its measurements are valid; the next job continues the batch.",
         parts=("Job {job}.", "Hosts: {hosts}.", "{cause}"),
     ),
-    Kind("avoided_node", RESULT, "Avoided node: {text}. It failed jobs of this campaign; clear_nodes.py readmits it."),
+    Kind("avoided_node", RESULT, "Avoided node: {text}. Readmit it with clear_nodes.py."),
 )
 
 

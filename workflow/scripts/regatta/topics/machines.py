@@ -24,10 +24,14 @@ KINDS = (
     ),
     Kind(
         *("truncated_files", NOTE, "Truncated files: {num:launch file ends/launch files end} within a line."),
-        advice="A job was killed while it wrote. Only the measurement of that line has no record.",
+        advice="A job was killed while writing. That measurement is lost; all others are complete.",
     ),
     Kind(
-        *("shared_hosts", LOW, "Shared hosts: ranks of another launch ran beside {num} of {num_ok:measurement}."),
+        *(
+            "shared_hosts",
+            LOW,
+            "Shared hosts: another launch ran on the same host during {num} of {num_ok:measurement}.",
+        ),
         parts=("Up to {most_other_ranks:other rank}.",),
         advice="Run one campaign per node at a time, and allocate whole nodes (exclusive: true in the cluster file).",
         next_step=AGAIN,
@@ -38,13 +42,13 @@ KINDS = (
         next_step=AGAIN,
     ),
     Kind(
-        *("mixed_machines", LOW, "Mixed machines: launches that are pooled in one table differ in {mixed}."),
+        *("mixed_machines", LOW, "Mixed machines: launches in one table differ in {mixed}."),
         advice="Use one cluster file and campaign per machine, and set environment variables in the stack's env.",
         next_step=AGAIN,
     ),
     Kind(
         *("mixed_nodes", NOTE, "Several nodes or commits: launches that are pooled in one table differ in {mixed}."),
-        advice="Ranges include the variation between nodes. A commit that affects results has other cells.",
+        advice="Ranges include the variation between nodes. A commit that affects results changes the cells' version.",
     ),
     Kind(
         *("oversubscribed", NOTE),
@@ -52,11 +56,11 @@ KINDS = (
         advice="Lower gpus_per_node, or use a machine with more cores.",
     ),
     Kind(
-        *("unlike_nodes", NOTE, "Unlike nodes: {num:node} different from most: {facts}."),
+        *("unlike_nodes", NOTE, "Inconsistent nodes: {num:node} {num:differs/differ} from most: {facts}."),
         advice="Differences in time may come from this. Bring the nodes to the same state and measure again.",
     ),
     Kind(
-        *("unknown_versions", NOTE, "Unknown versions, number of launches: {num}, of {num_launches}."),
+        *("unknown_versions", NOTE, "Versions not recorded: {num}, of {num_launches:launch/launches}."),
         advice="MFU and peak bandwidth need the GPU's name. Check what torch.cuda and nvidia-smi return to the ranks.",
     ),
     Kind(

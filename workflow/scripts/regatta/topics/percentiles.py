@@ -23,7 +23,7 @@ TIME |= {
 }
 RATE = {"better": "larger", "figures": 4, "table": "percentiles"}
 RATE |= {
-    "help": "b / that time: the rate of **one {rank}**, as in PyTorch's DDP benchmark. At p95 it is the rate of slow"
+    "help": "b / that time: the rate of one {rank}, as in PyTorch's DDP benchmark. At p95 it is the rate of slow"
     " steps; it is never a percentile or a mean of rates"
 }
 NAMES = {time: time.removesuffix("_s") for time in TIMES}

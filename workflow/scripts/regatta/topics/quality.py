@@ -98,7 +98,7 @@ KINDS = (
     ),
     Kind(
         *("outlying", NOTE),
-        lead=f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the samples, and at least {MIN_OUTLIERS},"
+        lead=f"Outliers: more than {100 * OUTLIER_RATIO:g} % of the iterations, and at least {MIN_OUTLIERS},"
         f" {OF_MEASUREMENTS}.",
         parts=("Maximum: {worst_num_outliers} of {worst_num_iterations}, {run}.",),
         advice="Outliers are not removed; medians are barely affected. Check for other load on the machine.",

@@ -6,12 +6,12 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
-from regatta.core.statistics import PERCENTILES, fast_median, interval_values
+from regatta.core.statistics import PERCENTILES, interval_values
 from regatta.kit.columns import TEXT, Column, Columns
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import LaunchValues, ReportData, TableSpec, Topic, cells_of
+from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, columns_by_cell, largest_values
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.tables import (
     EFFICIENCY,
@@ -53,7 +53,10 @@ def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each script cell, measured or not."""
     cells, rows = cells_of(campaign, BENCHMARK), []
     means, lookup = step_means(measurements), BaselineLookup(cells)
-    launches = LaunchValues(measurements, ("p50_s", *PERCENTILES, *ROUNDS, *PEAKS))
+    launches = measurements[measurements["status"] == "ok"].groupby("cell")
+    times = launches[["p50_s", *PERCENTILES, *ROUNDS]]
+    medians = times.median().where(times.count().eq(launches.size(), axis=0))
+    known = columns_by_cell(medians.join(largest_values(measurements, PEAKS)))
     pairs = [(cell["id"], lookup.find(cell["spec"], _baseline(campaign, cell["spec"]))) for cell in cells]
     ratios = compare_steps(pairs, times_by_cell(measurements))
     for cell, pair in zip(cells, pairs, strict=True):
@@ -70,12 +73,10 @@ def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
             row["efficiency_ratio"] = 1.0 if step.mean else None
         elif pair in ratios:
             row |= _efficiency(ratios[pair].ratio, samples, lookup.specs[baseline])
-        for column in ("p50_s", *PERCENTILES, *ROUNDS):
-            values = launches.of(name, column)
-            row[column] = fast_median(values) if values and len(values) == step.num else None
-        if row["no_sync_s"] is not None:
+        row |= known.get(name, {})
+        if row.get("no_sync_s") is not None:
             row[EXPOSED.name] = row["whole_step_s"] - row["no_sync_s"]
-        rows.append(row | {column: launches.largest(name, column) for column in PEAKS})
+        rows.append(row)
     return make_table(rows, SCRIPTS)
 
 

@@ -194,7 +194,7 @@ TAKEN = ("CPU steal: {steal_ratio:number}.", "CPU throttling (cgroup limit): {th
 HELP = (
     f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
     f" {100 * MARGIN:g} % longer than the median of the cell's other launches ({MIN_OTHERS} or more), by primary time,"
-    " and it is unlike the others: its median ratio differs from those of the other launches of this shape and stack (t"
+    " and its median ratio differs from those of the other launches of this shape and stack (t"
     f" test, corrected p at most {FALSE_DISCOVERIES:g}), or exceeds {SLOW_FACTOR:g}. Other processes: the share of the"
     " host's CPU time that they used: median over the slow cells, on the most loaded host."
 )

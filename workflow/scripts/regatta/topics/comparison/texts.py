@@ -65,7 +65,7 @@ KINDS = (
         *("verdicts", RESULT),
         lead="Verdicts at a margin of {of_margin}: {verdicts}.",
         parts=(
-            "Differences below {half_width} cannot be detected (median half-width of the 95 % CIs, maximum"
+            "Smallest detectable difference: {half_width} (median half-width of the 95 % CIs, maximum"
             " {largest_half_width}).",
             "Largest difference: {largest}, ratio {largest_text}.",
             "Variation between allocations is not in the intervals of {num_without} of {num:pair/pairs}.",
@@ -84,7 +84,7 @@ KINDS = (
         *("not_interleaved", FAIR),
         lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs}, all launches of one side started"
         " before all of the other ({axis}).",
-        advice="A change of the machine over time can look like a difference between the two sides.",
+        advice="Drift of the machine can appear as a difference between the two sides.",
     ),
     Kind(
         *("open_pairs", NOTE),

@@ -43,7 +43,7 @@ KINDS = (
         parts=(
             "losses: {losses} points",
             "more launches are needed: {open}",
-            "baseline suspect, as the efficiency is above 110 %: {suspect}",
+            "baseline implausible, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
             "{sharing} share the cores of a host",
             UNRELIABLE,
@@ -72,7 +72,7 @@ KINDS = (
     ),
     Kind(
         *("baseline_suspect", FAIR),
-        lead="Baseline suspect: {name} has an efficiency of {efficiency}, above 110 %, relative to {baseline}.",
+        lead="Implausible baseline: {name} has an efficiency of {efficiency}, above 110 %, relative to {baseline}.",
         advice="Check the baseline's launches for other load, too few cores or memory. Measure it again.",
         next_step="check the baselines, then raise `repeats`",
     ),

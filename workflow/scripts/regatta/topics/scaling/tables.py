@@ -22,7 +22,7 @@ RATE = {"table": "throughput", "better": "larger"}
 COST = {"table": "throughput", "better": "smaller", "interval": "interval"}
 STEP_HELP = "T: primary time of a step, mean over launches; pipelined windows, slowest rank"
 STEP = Column("step_s", "step time", shown_as="ms", **COST | MAIN, note=PIPELINED, help=STEP_HELP)
-X_HELP = "X(n) = n b / T, for n {ranks} of batch size b. Its low end is from the high end of T"
+X_HELP = "X(n) = n b / T, for n {ranks} of batch size b. Its lower bound uses the upper bound of T"
 THROUGHPUT = Column("throughput_samples_per_s", "throughput", **RATE, interval="interval", help=X_HELP)
 PER_RANK = Column(
     *("throughput_per_gpu_samples_per_s", "throughput per {rank}"),

@@ -143,13 +143,14 @@ KINDS = (
     Kind(
         *("no_straggler", RESULT),
         lead=(
-            "No slow node or rank among the {num_checked} of {num_ok:measurement} checked.",
-            f"Slow nodes and ranks: unknown before {MIN_LAUNCHES} launches.",
+            "No slow node or rank found; {num_checked} of {num_ok:measurement} could show one.",
+            f"Slow nodes and ranks: not detectable with fewer than {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",
-        help="The rank that all others wait for: it spends the least time in a collective that no rank can leave before"
-        " all have arrived, or the most in a step without gradient synchronization. Lag: time behind the median of the"
-        " others, as a share of the iteration; median over the records of a launch, then mean over launches. Slow: the"
+        help="A rank or node that all others wait for: it spends the least time in a collective that no rank can leave"
+        " before all have arrived, or the most in a step without gradient synchronization. Lag: time behind the median"
+        " of the others, as a share of the iteration; median over the records of a launch, then mean over launches."
+        " Slow: the"
         f" moderated 95 % interval of the lag is beyond the margin, and corrected p is at most {FALSE_DISCOVERIES:g}."
         f" This takes {MIN_LAUNCHES} launches. Suspect in a record: last in more iterations than expected by chance"
         f" (binomial test, corrected p < {SUSPECT_P:g}), with a lag above {100 * LAG_RATIO:g} %; in a launch: in more"
@@ -158,7 +159,7 @@ KINDS = (
     Kind(
         *("outliers", RESULT),
         lead=(
-            "{num:outlier} in {num_iterations:iteration} take {cost_ratio:number} of the time.",
+            "{num:outlier} in {num_iterations:iteration} add {cost_ratio:number} to the time.",
             "No outliers in {num_iterations:iteration}.",
         ),
         parts=("Costliest: {what} on {place}, {largest_ratio:number} of their time.",),

@@ -119,11 +119,11 @@ KINDS = (
         for name, part in (
             ("slower", "Slower in {num} of {several} workloads."),
             ("faster", "Faster in {num} of {several} workloads."),
-            ("inconclusive", "Whether beyond the margin is not settled."),
+            ("inconclusive", "May or may not exceed the margin."),
         )
     ),
     Kind(
-        *("healthy_avoided", NOTE, "Avoided nodes: {hosts} {num:is/are} within the margin, but avoided."),
+        *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),
         advice="They failed jobs of this campaign, so other jobs avoid them. Readmit them with clear_nodes.py.",
         next_step="readmit: `python workflow/scripts/clear_nodes.py results/{campaign} {hosts}`",
     ),
