@@ -114,11 +114,11 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
-    missing: list[Missing] | None = [] if may_lack_files else None
     sound["benchmarks"], found = scripts.complete_entries(file, sound.get("benchmarks", []))
-    errors += [error for error, is_missing in found if missing is None or not is_missing]
-    if missing is not None:
-        missing += [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
+    errors += [error for error, is_missing in found if not (is_missing and may_lack_files)]
+    missing = (
+        [Missing(None, e.text, is_in_id=True) for e, is_missing in found if is_missing] if may_lack_files else None
+    )
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
         whole = cluster
@@ -212,16 +212,13 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
 
 def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None) -> list[FileError]:
     launcher = launcher_of(cluster)
-    problems = launcher.checks.cluster_problems(cluster) + prologue_problems(
-        cluster["prologue"], cluster["node_folders"]
-    )
+    checks = launcher.checks
+    problems = checks.cluster_problems(cluster) + prologue_problems(cluster["prologue"], cluster["node_folders"])
     found = _problem_errors(file, (), cluster, problems, missing)
     found += _thread_errors(file, ("env",), cluster["env"])
     both = [name for name in SOCKET_VARIABLES if cluster["network_interface"] and name in cluster["env"]]
     found += [file.error(("env", n), f"env.{n} is also set by network_interface. Keep one of the two.") for n in both]
-    others = {key for other in LAUNCHERS.values() for key in other.checks.cluster_keys} - {
-        *launcher.checks.cluster_keys
-    }
+    others = {key for other in LAUNCHERS.values() for key in other.checks.cluster_keys} - {*checks.cluster_keys}
     found += [
         file.error((key,), f"{key} has no effect with scheduler: {launcher.name}. Remove it.")
         for key in cluster
@@ -269,7 +266,8 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
     return [
         error
         for index, entry in enumerate(entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and entry.get("benchmark") in {*benchmark_names()} - {scripts.BENCHMARK}
+        if isinstance(entry, dict) and entry.get("benchmark") in benchmark_names()
+        if entry["benchmark"] != scripts.BENCHMARK
         if isinstance(entry.get("parameters"), dict)
         for error in schema_errors(
             file, entry["parameters"], load_benchmark(entry["benchmark"]).schema, ("benchmarks", index, "parameters")
