@@ -107,8 +107,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
 
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
-    file = read_yaml(path)
-    schema = file_schema("campaign")
+    file, schema = read_yaml(path), file_schema("campaign")
     errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + scripts.script_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
@@ -116,9 +115,8 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     cluster = None
     sound["benchmarks"], found = scripts.complete_entries(file, sound.get("benchmarks", []))
     errors += [error for error, is_missing in found if not (is_missing and may_lack_files)]
-    missing = (
-        [Missing(None, e.text, is_in_id=True) for e, is_missing in found if is_missing] if may_lack_files else None
-    )
+    lacking = [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
+    missing = lacking if may_lack_files else None
     try:
         cluster = load_cluster(file, sound["cluster"], clusters, missing) if "cluster" in sound else None
         whole = cluster
