@@ -253,9 +253,8 @@ def test_settings_of_ddp_reach_the_call_and_steps_without_synchronization_follow
 
 
 def test_synchronization_is_off_in_every_other_step_after_the_timed_ones(launch):
-    text = (
-        TRAIN + "while True:\n    print('SYNC', rank, int(model.require_backward_grad_sync), flush=True)\n    step()\n"
-    )
+    line = "f'SYNC {rank} {int(model.require_backward_grad_sync)}\\n'"  # in one write: both ranks write to one pipe
+    text = TRAIN + f"while True:\n    os.write(1, {line}.encode())\n    step()\n"
     found = launch(text, exposed=True)
     seen = [line.split()[2] for line in found.done.stdout.splitlines() if line.startswith("SYNC 0")]
     assert "".join(seen) == "1" * 15 + "10" * 21
