@@ -238,7 +238,7 @@ def test_a_script_has_its_arguments_folder_and_the_variables_of_torchrun(launch)
 def test_settings_of_ddp_reach_the_call_and_steps_without_synchronization_follow(launch):
     text = (
         TRAIN.replace("Parallel(nn", "Parallel(module=nn")
-        + "print('BUCKET', model.bucket_bytes_cap, flush=True)\nwhile True:\n    time.sleep(0.01)\n    step()\n"
+        + "os.write(1, f'BUCKET {model.bucket_bytes_cap}\\n'.encode())\nwhile True:\n    time.sleep(0.01)\n    step()\n"
     )
     found = launch(text, ddp={"bucket_cap_mb": 3}, exposed=True)
     assert found.done.returncode == 0, found.done.stderr
