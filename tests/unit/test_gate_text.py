@@ -40,7 +40,7 @@ def test_the_text_stays_within_twenty_lines_and_a_long_cause_is_cut():
     assert len(text.splitlines()) <= 20
     assert max(map(len, text.splitlines())) < 300
     assert re.findall(r"and (\d+) more (.*)", text) == [("7", "not ok"), ("7", "slower"), ("7", "faster")]
-    assert "\n  not settled: " in text
+    assert "\n  not settled (passes): " in text
 
 
 def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():
@@ -48,7 +48,7 @@ def test_a_cell_whose_direction_is_settled_says_by_how_much_it_is_slower():
     gate = gate_of([(CELL, [1.055 * value for value in before])], [(CELL, before)])
     (cell,) = gate.with_verdict("inconclusive")
     assert 1 < cell.compared.time_low_ratio < 1.05 < cell.compared.time_high_ratio
-    line = next(line for line in text_of(gate).splitlines() if "not settled: 1 cell" in line)
+    line = next(line for line in text_of(gate).splitlines() if "not settled (passes): 1 cell" in line)
     by = re.search(r"(\S+)–(\S+) % slower; may or may not exceed", line)
     assert [float(end) for end in by.groups()] == [
         pytest.approx(100 * (end - 1), abs=0.05)

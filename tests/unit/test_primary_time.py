@@ -35,6 +35,7 @@ def test_each_benchmark_declares_a_primary_time_that_is_a_column_of_measurements
     columns = {name: load_benchmark(name).schema["x-primary-time"]["column"] for name in benchmark_names()}
     assert columns == {
         "collective": "window_step_s",
+        "script": "window_step_s",
         "sync_batchnorm": "p50_s",
         "train_run": "mean_s",
         "train_step": "window_step_s",
@@ -120,7 +121,7 @@ def test_records_without_the_primary_time_fall_back_on_both_sides_of_a_compariso
     assert primary_columns(now, before)["train_step"] == "window_step_s"
     assert primary_times(before).to_list() == before["p50_s"].to_list()
     gate = judge(campaign, now, (campaign | {"name": "before"}, before), 0.05)
-    assert [cell.comparison.ratio.mean for cell in gate.compared] == pytest.approx([1.0] * 4)
+    assert [cell.compared.time_ratio for cell in gate.compared] == pytest.approx([1.0] * 4)
     assert [note for note in gate.notes if "collective: median iteration" in note] == [fallback_text(now, before)]
     assert fallback_text(before, before) == fallback_text(now, now) == ""
 
