@@ -5,7 +5,7 @@ from dataclasses import replace
 from regatta.core.benchmarks import axes_of
 from regatta.core.moderation import CONFIDENCE
 from regatta.core.names import PLACE, SEPARATOR, CellName
-from regatta.core.text import is_unknown, natural, ranks_word, shape
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape
 from regatta.core.verdicts import Verdict
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
@@ -35,10 +35,10 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "Scaling efficiency on {world_size} {ranks}: {lowest_ratio:number} ({lowest})"
+            "Scaling efficiency on {on}: {lowest_ratio:number} ({lowest})"
             " to {highest_ratio:number} ({highest})",
-            "Scaling efficiency on {world_size} {ranks}: {lowest_ratio}",
-            "Scaling efficiency on {world_size} {ranks}: {unknown}",
+            "Scaling efficiency on {on}: {lowest_ratio}",
+            "Scaling efficiency on {on}: {unknown}",
         ),
         parts=(
             "losses: {losses} points",
@@ -225,7 +225,8 @@ def _summary(data: ReportData) -> Finding:
     values |= {"largest_losses": lost, "largest_losses_ratio": {cell: known[cell][part] for cell, part in lost.items()}}
     still_open = [*groups.get("uncertain", ()), *groups.get("undecided", ())]
     values["num_uncertain"] = len(still_open)
-    words = {"ranks": ranks, "losses": _ranges_of_losses(list(known.values()))}
+    on = plural(largest, rank_word(data.device), ranks)
+    words = {"on": on, "ranks": ranks, "losses": _ranges_of_losses(list(known.values()))}
     for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
         value = end.values["efficiency"]
         values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value

@@ -1,0 +1,46 @@
+"""A user's training script on two nodes, through srun, on the host and in an image."""
+
+import shutil
+
+import pytest
+from drills import CHECKOUT, SAMPLING, Site, campaign
+from stacks import COMPILED
+
+SCRIPT = "my code/train.py"  # a blank in its path
+TRAIN_STEP = {
+    "benchmark": "train_step",
+    "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["ddp"]},
+}
+
+
+@pytest.mark.timeout(900)
+def test_an_unchanged_script_is_measured_on_two_nodes_on_each_stack(site: Site, cpu_image):
+    code = site.host_folder / "my code"
+    code.mkdir()
+    shutil.copy(CHECKOUT / "examples/script/train.py", code)
+    site.own()
+    script = {
+        "benchmark": "script",
+        "script": f"{site.folder}/{SCRIPT}",
+        "arguments": ["--batch-size={batch}"],
+        "parameters": {"batch": [4]},
+        "samples_per_step": "{batch}",
+        "steps": {"warmup": 3, "measure": 12},
+    }
+    stacks = {
+        "host": {"kind": "host", "python": site.cluster.python},
+        "contained": {"kind": "contained", "image": cpu_image, "env": COMPILED},
+    }
+    changes = {"shapes": [{"nodes": [2], "gpus_per_node": [2]}], "repeats": 1, "benchmarks": [TRAIN_STEP, script]}
+    site.write(campaign(stacks, **changes, sampling=SAMPLING | {"min_samples": 3}), env={"OMP_NUM_THREADS": 1})
+    site.snakemake(timeout=800)
+    records = site.records()
+    measured = {(r["spec"]["benchmark"], r["spec"]["stack"]["name"]): r for r in records}
+    assert set(measured) == {(name, stack) for name in ("script", "train_step") for stack in stacks}
+    assert {(r["status"], r["cause"]) for r in records} == {("ok", None)}
+    for stack in stacks:
+        assert [len(row) for row in measured["script", stack]["samples_ns"]] == [12] * 4
+    hosts = [[h["host"] for h in line["environment"]["hosts"]] for line in site.lines() if line["kind"] == "launch"]
+    assert hosts == [["n1", "n2"]] * 4
+    table = (site.host_folder / "results" / "drill" / "tables" / "scripts.csv").read_text()
+    assert [line.split(",")[1] for line in table.splitlines()[1:]] == ["train.py"] * 2
