@@ -9,59 +9,27 @@
 """
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from regatta.core import readers
 from regatta.core.errors import UserError, nearest
+from regatta.core.readers import Quantity, Reader
 from regatta.core.text import one_line
+from regatta.core.units import convert, parse_number
 from regatta.formats import FORMATS, matching, read_text
 from regatta.formats.base import NANOSECONDS, Options, Reading, check_source, quoted
 from regatta.formats.importer import read_import
-from regatta.formats.units import convert, find_unit, parse_number
 from regatta.store.records import CENTERS
 
-MOST_PATTERN = 1000  # characters
 LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
 # Parameters that name a result of an import format.
 NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
-
-    The number is the group `value`, else the first group, else the whole match. A group `unit` is the unit in the text
-    itself. drop: first samples that are warm-up. better: `smaller` or `larger`.
-    """
-
-    match: str = ""
-    samples: str = ""
-    unit: str = ""
-    better: str = "smaller"
-    drop: int = 0
-
-    @property
-    def pattern(self) -> str:
-        return self.match or self.samples
-
-
-@dataclass(frozen=True)
-class Reader:
-    """What to read from an output. match: a pattern that must occur; reject: one that must not.
-
-    format: name of an import format, instead of quantities.
-    """
-
-    quantities: dict[str, Quantity] = field(default_factory=dict)
-    match: str = ""
-    reject: str = ""
-    format: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,47 +48,12 @@ class OutputReading:
 
 def parse_reader(read: dict | str, check: dict | None = None) -> Reader:
     """Return the reader of a campaign's `read` and `check`. Raises UserError that names key and remedy."""
-    check = check or {}
-    for name in check.keys() - {"match", "reject"}:
-        raise UserError(f"check.{name}: unknown key.{nearest(name, ('match', 'reject'))} Use match or reject.")
-    for name, pattern in check.items():
-        _check_pattern(f"check.{name}", pattern)
-    if isinstance(read, str):
-        known = [kind.name for kind in FORMATS]
-        if read not in known:
-            raise UserError(f'read: unknown format "{read}".{nearest(read, known)} Known formats: {", ".join(known)}.')
-        return Reader(format=read, **check)
-    if not read:
-        raise UserError("read: no quantity. Add one, such as rate: {match: 'rate: (\\S+)', unit: Gflop/s}.")
-    return Reader({name: _quantity(f"read.{name}", given) for name, given in read.items()}, **check)
-
-
-def _quantity(key: str, given: dict) -> Quantity:
-    known = [each.name for each in fields(Quantity)]
-    for name in given.keys() - {*known}:
-        raise UserError(f"{key}.{name}: unknown key.{nearest(name, known)} Known keys: {', '.join(known)}.")
-    quantity = Quantity(**given)
-    if bool(quantity.match) == bool(quantity.samples):
-        raise UserError(f"{key}: needs either match (one number) or samples (one number for each iteration).")
-    if quantity.better not in ("smaller", "larger"):
-        raise UserError(f'{key}.better: "{quantity.better}" is unknown. Use smaller or larger.')
-    if type(quantity.drop) is not int or quantity.drop < 0 or (quantity.drop and quantity.match):
-        raise UserError(f"{key}.drop: {quantity.drop} is invalid. Use a number of iterations, together with samples.")
-    _check_pattern(key, quantity.pattern)
-    try:
-        find_unit(quantity.unit)
-    except UserError as error:
-        raise UserError(f"{key}.unit: {error}") from None
-    return quantity
-
-
-def _check_pattern(key: str, pattern: str) -> None:
-    if not isinstance(pattern, str) or not 0 < len(pattern) <= MOST_PATTERN:
-        raise UserError(f"{key}: a pattern must be text of 1 to {MOST_PATTERN} characters.")
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UserError(f"{key}: invalid pattern {pattern!r} ({error}). Use the syntax of Python's re.") from None
+    if isinstance(read, dict):
+        return readers.parse_reader(read, check)
+    known = [kind.name for kind in FORMATS]
+    if read not in known:
+        raise UserError(f'read: unknown format "{read}".{nearest(read, known)} Known formats: {", ".join(known)}.')
+    return Reader(format=read, **readers.parse_check(check))
 
 
 def read_output(output: str | Path, reader: Reader, options: Options | None = None) -> OutputReading:

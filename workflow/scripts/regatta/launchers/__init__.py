@@ -34,6 +34,7 @@ NOT_INHERITED = ("PYTHON", "REGATTA_")
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
 THREADS += ("VECLIB_MAXIMUM_THREADS",)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
+PROGRAM = SCRIPTS / "bench" / "program.sh"
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by the user's shell or a stack
 POLL_SECONDS = 0.05
 STEP_POLL_SECONDS = 2.0
@@ -64,6 +65,22 @@ def launch_argv(
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
     return launcher_of(geometry.cluster).ranks.argv(geometry, stack, python, program, limit_seconds, hosts)
+
+
+def program_argv(
+    geometry: Geometry,
+    stack: dict,
+    words: list[str],
+    *,
+    variables: Mapping[str, str],
+    folders: tuple[Path, ...],
+    limit_seconds: float,
+    hosts: Sequence[str],
+) -> list[str]:
+    """Return the command line that starts program.sh with these words on all ranks. Keywords: those of launch_argv."""
+    prefix = runtime_of(stack).prefix(stack, geometry.device, variables, folders)
+    line = [*prefix, "sh", str(PROGRAM), *words]
+    return launcher_of(geometry.cluster).ranks.program_argv(geometry, stack, line, limit_seconds, hosts)
 
 
 def inherited_environment(launcher: Launcher) -> dict[str, str]:
@@ -217,6 +234,8 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
 
     It starts in the project's folder; on a cluster, within an allocation of the cell's shape.
     """
+    if "program" in spec:
+        return shlex.join(spec["program"]["command"])
     program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
     script, values = spec.get("script", {}), {"device": spec["device"], "backend": spec["backend"]}
     values |= {**spec["parameters"], **spec["sampling"]}
