@@ -83,9 +83,7 @@ def campaign_schema() -> dict:
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},
-            "then": {
-                "properties": {"parameters": PARAMETERS if name in NAMED_BY_USERS else load_benchmark(name).schema}
-            },
+            "then": {"properties": {"parameters": _parameters(name)}},
         }
         for name in benchmark_names()
     ]

@@ -108,15 +108,13 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
     file, schema = read_yaml(path), file_schema("campaign")
-    errors = schema_errors(file, file.data, schema) + _parameter_errors(file)
-    errors += scripts.script_errors(file) + programs.program_errors(file)
+    errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + programs.entry_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
-    sound["benchmarks"], found = scripts.complete_entries(file, sound.get("benchmarks", []))
-    sound["benchmarks"], same_names = programs.complete_entries(file, sound["benchmarks"])
-    errors += [error for error, is_missing in found if not (is_missing and may_lack_files)] + same_names
+    sound["benchmarks"], found = programs.complete_entries(file, sound.get("benchmarks", []))
+    errors += [error for error, is_missing in found if not (is_missing and may_lack_files)]
     lacking = [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
     missing = lacking if may_lack_files else None
     try:

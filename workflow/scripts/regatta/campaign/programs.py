@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from regatta.campaign import scripts
 from regatta.campaign.scripts import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
 from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
 from regatta.core.errors import UserError, nearest
@@ -28,9 +29,9 @@ COUNTED_WORK = 1e6
 NANOSECONDS, MOST_NS = 1e9, 10**18
 
 
-def program_errors(file: YamlFile) -> list[FileError]:
-    """Return the errors of all entries in their keys for programs, except those that the campaign's schema finds."""
-    entries, found = file.data.get("benchmarks"), []
+def entry_errors(file: YamlFile) -> list[FileError]:
+    """Return the errors of all entries in their keys for scripts and programs, except those that the schema finds."""
+    entries, found = file.data.get("benchmarks"), scripts.script_errors(file)
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         if not isinstance(entry, dict) or "benchmark" not in entry:
             continue
@@ -128,12 +129,13 @@ def check_quantity(item: tuple[str, Quantity]) -> None:
         raise UserError(f"read.{name}.better: {quantity.better} contradicts {quantity.unit}, a {kind}. Use {wanted}")
 
 
-def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], list[FileError]]:
-    """Return the entries, those of programs with the axes of their cells as `parameters` and the cells as `points`.
+def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], list[tuple[FileError, bool]]]:
+    """Return the entries, those of scripts and programs with axes as `parameters` and the cells as `points`.
 
-    Also returns an error for entries whose cells have the same names.
+    Also returns their errors, such as cells of the same name, and whether it is a file that is missing here.
     """
-    complete, found, names = [], [], {}
+    entries, found = scripts.complete_entries(file, entries)
+    complete, names = [], {}
     for index, entry in enumerate(entries):
         if entry["benchmark"] != BENCHMARK:
             complete.append(entry)
@@ -145,7 +147,7 @@ def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], l
             first = names.setdefault((parameters["program"], parameters["settings"]), index)
             if first != index:
                 text = f"benchmarks[{index}] measures the same program and parameters as benchmarks[{first}]."
-                found.append(file.error(("benchmarks", index), f"{text} Give one of them another name."))
+                found.append((file.error(("benchmarks", index), f"{text} Give one of them another name."), False))
                 break
     return complete, found
 

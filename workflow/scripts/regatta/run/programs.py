@@ -17,8 +17,8 @@ from regatta.campaign.programs import (
     writes_output,
 )
 from regatta.core.errors import UserError
+from regatta.core.readers import parse_reader, read_quantities
 from regatta.core.text import one_line, plural
-from regatta.formats.output import parse_reader, read_output
 from regatta.launchers.base import Geometry
 from regatta.run.causes import MAX_CAUSE, Cause
 from regatta.run.record_lines import first_line, record_line
@@ -117,7 +117,7 @@ def _read(spec: dict, output: Path) -> tuple[list[int], str]:
     """Return the samples of a cell in its output, and what is wrong with it or an empty text."""
     name, quantity = quantity_of(spec)
     try:
-        found = read_output(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
+        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
         if found.problems:
             return [], "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]

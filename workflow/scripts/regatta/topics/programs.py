@@ -15,13 +15,13 @@ from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, launch_m
 BENCHMARK = "program"
 SHOWN = {"table": "programs"}
 VALUE = Column(
-    *("value", "value"),
+    *("reported", "value"),
     interval="interval",
     help="mean over launches of the number that the program prints, in the unit of `unit`; of samples, their median",
     **SHOWN,
 )
 SLOWEST = Column(
-    *("slow_value", "slow 5 %"),
+    *("slow_reported", "slow 5 %"),
     help="median over launches of each launch's 95th percentile of the time; of a rate, the rate at that time",
     **SHOWN,
 )
@@ -47,10 +47,10 @@ def programs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
             ends[1:] = ends[:0:-1]
         shown = Estimate(found.num, *ends, found.kind)
         row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": found.num, "interval": found.kind}
-        row |= interval_values("value", "", shown) | {"quantity": name, "unit": quantity.unit}
+        row |= interval_values("reported", "", shown) | {"quantity": name, "unit": quantity.unit}
         times = slow.get(cell["id"], [])
         is_known = times and len(times) == found.num
-        row |= {"slow_value": shown_value(fast_median(times), quantity) if is_known else None}
+        row |= {"slow_reported": shown_value(fast_median(times), quantity) if is_known else None}
         rows.append(row | {"better": quantity.better})
     return make_table(rows, PROGRAMS)
 
@@ -61,7 +61,7 @@ NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.say("shape", 
 def section(data: ReportData) -> Section:
     """Return a table of the measured cells for each program."""
     rows = data.tables["programs"]
-    rows = rows[rows["value"].notna()].sort_values(["program", "settings", "nodes", "gpus_per_node", "stack"])
+    rows = rows[rows["reported"].notna()].sort_values(["program", "settings", "nodes", "gpus_per_node", "stack"])
     named = name_rows(rows, BENCHMARK) if len(rows) else rows
     columns = (NAME, LAUNCHES, *PROGRAMS.of_table("programs"))
     tables = tuple(
