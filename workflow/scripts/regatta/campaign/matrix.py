@@ -15,7 +15,7 @@ from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
-from regatta.launchers import command_by_hand
+from regatta.launchers import command_by_hand, program_by_hand
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 MAX_CELLS = 1_000_000  # per `benchmarks` entry, before deduplication and exclusions; 100,000 take 20 s to plan
@@ -52,6 +52,9 @@ class Cell:
     @cached_property
     def command(self) -> str:
         """Return the command that repeats this cell by hand."""
+        if "program" in self.spec:
+            geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec)
+            return program_by_hand(geometry, self.stack, words, self.hosts[: geometry.nodes])
         return command_by_hand(self.spec, self.stack, self.cluster)
 
     @property

@@ -15,6 +15,7 @@ from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
 from regatta.core.schemas import place, show
 from regatta.core.units import find_unit
+from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
 BENCHMARK = "program"
@@ -26,6 +27,7 @@ MOST_CHARACTERS = 20_000  # of a file: its text is in each record
 # alone: the times of two cells are comparable. Nanoseconds then resolve rates up to 10^18 flop/s to 0.1 %.
 WORK = {"flop/s": 1e12, "B/s": 1e12}
 COUNTED_WORK = 1e6
+OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
 NANOSECONDS, MOST_NS = 1e9, 10**18
 
 
@@ -63,7 +65,19 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
     found += _command_errors(file, where, parameters, command)
     for name, path in files.items():
         found += _file_errors(file, (*where, "files", name), name, path)
-    return [*found, *_reader_errors(file, where, entry)]
+    found += _reader_errors(file, where, entry)
+    return found or list(_unused_parameters(file, where, entry))
+
+
+def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileError]:
+    """Yield an error for each parameter that neither the command nor a file contains."""
+    texts = [file.texts.get((*where, "command", index), "") for index in range(len(entry["command"]))]
+    texts += [_content(whole_path(path)) for path in entry.get("files", {}).values() if isinstance(path, str)]
+    for name in entry.get("parameters", {}):
+        if not any(f"{{{name}}}" in text for text in texts):
+            text = f"{place(where)}.parameters.{name} is in no word of command and in no file."
+            key = (*where, "parameters", name)
+            yield file.error(key, f"{text} Write {{{name}}} into one of them, or remove it.")
 
 
 def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: list) -> Iterator[FileError]:
@@ -176,10 +190,18 @@ def _content(path: Path) -> str:
     return path.read_bytes().decode()
 
 
-def command_of(spec: dict, output: str) -> list[str]:
+def command_of(spec: dict, output: str = OUTPUT) -> list[str]:
     """Return the words of a cell's command, of which none passes through a shell. output: path of its output file."""
     values = values_of(spec, output)
     return [render(word, values) for word in spec["program"]["command"]]
+
+
+def geometry_of(spec: dict, cluster: dict) -> Geometry:
+    """Return where the processes of a cell start: one for each rank of the shape, on each node, or in all."""
+    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
+    places = {"gpu": (nodes, gpus), "node": (nodes, 1), "one": (1, 1)}
+    nodes, ranks_per_node = places[spec["program"]["ranks"]]
+    return Geometry(cluster, nodes, gpus, spec["device"], ranks_per_node)
 
 
 def values_of(spec: dict, output: str) -> dict[str, str]:

@@ -234,8 +234,6 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
 
     It starts in the project's folder; on a cluster, within an allocation of the cell's shape.
     """
-    if "program" in spec:
-        return shlex.join(spec["program"]["command"])
     program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
     script, values = spec.get("script", {}), {"device": spec["device"], "backend": spec["backend"]}
     values |= {**spec["parameters"], **spec["sampling"]}
@@ -250,7 +248,19 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
     prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
     needed, line = launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))
-    given = stack_variables(stack)
+    return _line_by_hand(stack, needed, line)
+
+
+def program_by_hand(geometry: Geometry, stack: dict, words: list[str], hosts: Sequence[str]) -> str:
+    """Return the shell command that starts a user's program by hand, in a folder with its files."""
+    prefix = runtime_of(stack).prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, geometry.device, None, ())
+    line = launcher_of(geometry.cluster).ranks.program_argv(geometry, stack, [*prefix, *words], None, hosts)
+    return _line_by_hand(stack, [], line)
+
+
+def _line_by_hand(stack: dict, needed: list[str], line: list[str]) -> str:
+    """Return a command line as text for a shell, with the variables of a stack and those that are needed."""
+    runtime, given = runtime_of(stack), stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
     line = " ".join([*(["env"] if words else []), *words, *quote_for_shell(line, runtime.bind_option)])

@@ -39,6 +39,10 @@ class Geometry:
     def num_local_ranks(self) -> int:
         return self.ranks_per_node or self.gpus_per_node
 
+    @property
+    def num_ranks(self) -> int:
+        return self.nodes * self.num_local_ranks
+
 
 @dataclass(frozen=True)
 class TaskEnd:

@@ -159,7 +159,7 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     specs = [batch["cells"][cell]["spec"] for cell in cells]
     scripts = [Path(spec["script"]["path"]).parent for spec in specs if "script" in spec]
     if "program" in specs[0]:  # it is alone in its launch
-        place = programs.prepare(specs[0], geometry, programs.folder_of(run.folder, launch), error_dir)
+        place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(run.folder, launch), error_dir)
     else:
         place = geometry, [str(RUN_LAUNCH), "--request", str(path)]
     argv = (program_argv if "program" in specs[0] else launch_argv)(

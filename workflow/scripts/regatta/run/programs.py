@@ -5,12 +5,13 @@ and the record when the program has ended. Output and files of a launch are kept
 """
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 from regatta.campaign.programs import (
+    OUTPUT,
     command_of,
     file_text,
+    geometry_of,
     quantity_of,
     sample_ns,
     values_of,
@@ -24,8 +25,6 @@ from regatta.run.causes import MAX_CAUSE, Cause
 from regatta.run.record_lines import first_line, record_line
 from regatta.store.launch_files import append_launch_line, utc_now, write_text
 
-OUTPUT = "output"  # file of a launch's folder, if the command names it
-
 
 def is_program(request: dict) -> bool:
     return "program" in request["cells"][0]["spec"]
@@ -36,21 +35,13 @@ def folder_of(batch: Path, launch: str) -> Path:
     return (batch / "outputs" / launch).resolve()
 
 
-def prepare(spec: dict, geometry: Geometry, folder: Path, error_dir: Path) -> tuple[Geometry, list[str]]:
+def prepare(spec: dict, cluster: dict, folder: Path, error_dir: Path) -> tuple[Geometry, list[str]]:
     """Write the files of a launch. Return where its processes start, and the arguments of program.sh."""
     output = str(folder / OUTPUT)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in spec["program"]["files"].items():
         write_text(folder / name, file_text(content, values_of(spec, output)))
-    nodes, ranks_per_node = _processes(spec)
-    place = replace(geometry, nodes=nodes, ranks_per_node=ranks_per_node)
-    return place, [str(error_dir), str(folder), *command_of(spec, output)]
-
-
-def _processes(spec: dict) -> tuple[int, int]:
-    """Return on how many nodes a program is started, and how often on each."""
-    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
-    return {"gpu": (nodes, gpus), "node": (nodes, 1), "one": (1, 1)}[spec["program"]["ranks"]]
+    return geometry_of(spec, cluster), [str(error_dir), str(folder), *command_of(spec, output)]
 
 
 def note_start(request: dict, is_over: bool) -> None:
@@ -59,8 +50,7 @@ def note_start(request: dict, is_over: bool) -> None:
     is_over: the launch has ended. Then one rank is enough: if it fails, the launcher ends the others early.
     """
     hosts = _started_hosts(request)
-    nodes, ranks_per_node = _processes(request["cells"][0]["spec"])
-    if len(hosts) >= nodes * ranks_per_node or (is_over and hosts):
+    if len(hosts) >= geometry_of(request["cells"][0]["spec"], {}).num_ranks or (is_over and hosts):
         _begin(request, hosts)
 
 
@@ -102,8 +92,8 @@ def record_output(request: dict, log: Path, elapsed_ns: int | None) -> None:
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
     """Return why the ranks that started are not those of the cell, or an empty text."""
-    nodes, ranks_per_node = _processes(spec)
-    wanted, per_host = nodes * ranks_per_node, Counter(hosts.values())
+    place, per_host = geometry_of(spec, {}), Counter(hosts.values())
+    wanted, nodes, ranks_per_node = place.num_ranks, place.nodes, place.num_local_ranks
     remedy = "Check the launcher's node and task counts."
     if [*hosts] != [*range(wanted)]:
         return f"{plural(len(hosts), 'rank')} of {wanted} started. {remedy}"
