@@ -10,10 +10,14 @@ import yaml
 from campaign_files import HOSTILE, SLURM, TEXT, matrix, message, plan, small
 
 from regatta.campaign import programs
+from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.launchers import program_argv
 from regatta.run import programs as runs
+from regatta.run.record_lines import FROM_REQUEST
+from regatta.store.launch_files import read_launch_file
+from regatta.store.records import problem_of
 
 RATE = {"match": r"rate: (\S+)", "unit": "Gflop/s", "better": "larger"}
 ENTRY = {
@@ -171,7 +175,7 @@ ERRORS = {
     "a file in another folder": {"files": {"../a": "FOLDER/hpl.dat.in"}},
     "a binary file": {"files": {"a": "FOLDER/binary"}},
     "a large file": {"files": {"a": "FOLDER/large"}},
-    "a list of files": {"files": ["FOLDER/hpl.dat.in"]},
+    "a list of files": {"files": ["x"]},
     "a key of a script": {"arguments": ["x"]},
     "a key of another benchmark": {"benchmark": "collective", "parameters": {"operation": ["barrier"]}},
 }
@@ -202,3 +206,65 @@ def test_two_entries_whose_cells_have_one_name_are_refused(folder, wording):
     entries = campaign(folder, {}, {"command": ["other", "{n}"]})["benchmarks"]
     text = TEXT.partition("benchmarks:")[0] + yaml.safe_dump({"benchmarks": entries}, sort_keys=False)
     wording(message(folder, text))
+
+
+@pytest.fixture
+def ended(folder):
+    """A function that records a program that exited with 0: its last record. started: host by rank."""
+
+    def record(output: bytes, started: dict[int, str], **entry) -> dict:
+        cell = matrix(folder, campaign(folder, entry)).cells[0]
+        batch, launch = folder / "results" / "batches" / "b", "b-l000-a00"
+        for path in (batch / "logs", batch / "errors" / launch):
+            path.mkdir(parents=True)
+        (batch / "logs" / f"{launch}.log").write_bytes(output)
+        for rank, host in started.items():
+            (batch / "errors" / launch / f"started-{rank}").write_text(f"{host}\n/bin/x\n")
+        request = dict.fromkeys(FROM_REQUEST, None) | {"launch": launch, "repeat": 0, "stack": "host"}
+        request |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"}]}
+        request |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
+        runs.record_output(request, batch / "logs" / f"{launch}.log", 5)
+        lines = [line for _, line in read_launch_file(folder / f"{launch}.jsonl").lines]
+        assert [line["kind"] for line in lines] == ["launch", "start", "record", "complete"]
+        assert problem_of(lines[2]) is None
+        return lines[2]
+
+    return record
+
+
+TWO = {0: "n1", 1: "n1"}
+GOOD = b"rate: 4.0\nPASSED\n"
+
+
+def test_a_program_that_ends_is_recorded(ended):
+    record = ended(GOOD, TWO)
+    assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [250 * 10**9])
+    assert record["checks"] == {"output_is_valid": True}
+    assert undeclared(record) == []
+
+
+@pytest.mark.parametrize("started", [{}, {0: "n1"}, {1: "n1"}, {0: "n1", 1: "n2"}, {0: "n1", 1: "n1", 2: "n1"}])
+def test_other_ranks_than_planned_are_a_placement_failure(ended, started):
+    record = ended(GOOD, started)
+    assert (record["status"], record["phase"], record["slowest_rank_samples_ns"]) == ("placement", "placement", None)
+
+
+@pytest.mark.parametrize(
+    ("output", "entry", "words"),
+    [
+        (b"rate: 4\0\nPASSED\n", {}, "binary"),
+        (b"rate: 4\nrate: 5\nPASSED\n", {}, "different numbers"),
+        (b"rate: inf\nPASSED\n", {}, "not finite"),
+        (b"rate: 0\nPASSED\n", {}, "not above 0"),
+        (b"rate: 4\n", {}, "check.match"),
+        (b"", {}, "no line matches"),
+        (b"a" * 60 + b"!\n", {"read": {"rate": RATE | {"match": "(a+)+$"}}}, "nested"),
+        (b"rate: 4\n", {"read": {"rate": {"samples": "x", "unit": "s", "better": "smaller"}}}, "no line matches"),
+        (GOOD, {"command": ["x", "{n}", "{output}"]}, "no such file"),
+    ],
+    ids=["binary", "several", "infinite", "zero", "check", "empty", "backtracks", "samples", "no output file"],
+)
+def test_an_output_without_a_number_is_a_failure_with_its_cause(ended, output, entry, words):
+    record = ended(output, TWO, **entry)
+    assert (record["status"], record["phase"], record["slowest_rank_samples_ns"]) == ("failed", "measure", None)
+    assert words in record["cause"]

@@ -100,6 +100,26 @@ def test_a_program_that_gives_no_number_is_a_failed_cell_with_its_cause(tmp_path
     assert len(list((batch / "logs").glob("*.log"))) == len(records)
 
 
+def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign):
+    code = "import os, sys, time; os.environ['RANK'] == '0' and print('rate: ', time.time_ns(), 'half: 7')"
+    entry = {"command": ["python3", "-c", code], "files": {}, "parameters": {}, "check": {}}
+    path = write_campaign(tmp_path, campaign(entry | {"read": {"rate": RATE["rate"] | {"match": r"rate:\s(\d+)"}}}))
+    assert snakemake(tmp_path, path).returncode != 0  # two spaces: the pattern finds nothing
+    good = entry | {"read": {"rate": RATE["rate"] | {"match": r"rate: +(\d+)", "unit": "B/s"}}}
+    write_campaign(tmp_path, campaign(good))
+    done = snakemake(tmp_path, path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = tmp_path / "results" / "small"
+    logs = sorted(path.read_text() for path in results.glob("batches/*/logs/*.log"))
+    assert len(logs) == 4
+    assert logs[0] == logs[1] != logs[2] == logs[3]  # two launches, each read twice
+    records = record_lines(results)
+    assert sorted(record["status"] for record in records) == ["failed", "failed", "ok", "ok"]
+    write_campaign(tmp_path, campaign(good | {"read": {"half": RATE["rate"] | {"match": r"half: (\d+)"}}}))
+    assert snakemake(tmp_path, path).returncode == 0
+    assert [r["slowest_rank_samples_ns"] for r in record_lines(results)].count([round(1e12 / 7)]) == 2
+
+
 def test_words_reach_the_program_as_written(tmp_path, campaign):
     words = ["$(touch /tmp/never)", "a b", "'", '"', "; exit 1", "--", "-h", "{{n}}", "", "*"]
     code = "import os, sys; os.environ['RANK'] == '0' and print('rate: 1', sys.argv[1:])"

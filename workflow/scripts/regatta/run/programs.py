@@ -4,6 +4,9 @@ Each rank writes a file when it starts (bench/program.sh). The launch file gets 
 and the record when the program has ended. Output and files of a launch are kept in batches/*/outputs/<launch>/.
 """
 
+import contextlib
+import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -23,7 +26,9 @@ from regatta.core.text import one_line, plural
 from regatta.launchers.base import Geometry
 from regatta.run.causes import MAX_CAUSE, Cause
 from regatta.run.record_lines import first_line, record_line
-from regatta.store.launch_files import append_launch_line, utc_now, write_text
+from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_text
+
+READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
 
 
 def is_program(request: dict) -> bool:
@@ -83,11 +88,72 @@ def record_output(request: dict, log: Path, elapsed_ns: int | None) -> None:
     if not problem:
         output = folder_of(log.parent.parent, request["launch"]) / OUTPUT
         samples_ns, problem = _read(cell["spec"], output if writes_output(cell["spec"]) else log)
-        status, phase = ("failed", "measure") if problem else ("ok", None)
+        status, phase = ("failed", READING) if problem else ("ok", None)
         record = _measured(cell["spec"], samples_ns, elapsed_ns) if samples_ns else {}
     cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
     append_launch_line(path, record_line(request, cell["id"], cause, elapsed_ns) | record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
+
+
+# Cells that differ from measured ones in `read` and `check` alone are read from the output that was kept.
+
+
+def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
+    """Return the requests of all launches of programs, the oldest first, by what they ran and their repeat."""
+    found: dict[tuple[str, int], list[Path]] = {}
+    for path in sorted(results.glob("batches/*/launches/*.json"), key=lambda path: path.stat().st_mtime):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            request = _request(path)
+            if is_program(request):
+                found.setdefault((_without_reader(request["cells"][0]["spec"]), request["repeat"]), []).append(path)
+    return found
+
+
+def _without_reader(spec: dict) -> str:
+    program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
+    return json.dumps(spec | {"program": program}, sort_keys=True)
+
+
+def find_kept(known: dict[tuple[str, int], list[Path]], cell: str, spec: dict, repeat: int) -> Path | None:
+    """Return the request of a launch that ran the program of a new cell to its end, None if there is none.
+
+    None also if the cell was started or read before: then it is repeated because it failed. known: see above.
+    """
+    paths = known.get((_without_reader(spec), repeat), [])
+    if any(_request(path)["cells"][0]["id"] == cell for path in paths):
+        return None
+    ended = [path for path in paths if _ended_record(path) and _log(path).exists()]
+    return ended[-1] if ended else None
+
+
+def _request(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _ended_record(request: Path) -> dict | None:
+    """Return the record of a program that exited with 0 on the planned ranks, whether or not its output was valid."""
+    results = request.parents[3]
+    for _, line in read_launch_file(results / "launches" / f"{request.stem}.jsonl").lines:
+        if line["kind"] == "record" and (line["status"] == "ok" or line.get("phase") == READING):
+            return line
+    return None
+
+
+def _log(request: Path) -> Path:
+    return request.parent.parent / "logs" / f"{request.stem}.log"
+
+
+def read_kept(request: dict, path: Path, kept: Path) -> None:
+    """Write the launch file of a request from the output of an earlier launch. path, kept: of the two requests."""
+    record, spec = _ended_record(kept), request["cells"][0]["spec"]
+    _log(path).parent.mkdir(exist_ok=True)
+    shutil.copyfile(_log(kept), _log(path))
+    output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
+    if writes_output(spec) and output.exists():
+        shutil.copyfile(output, folder_of(path.parent.parent, path.stem) / OUTPUT)
+    for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
+        shutil.copy(started, request["error_dir"])
+    record_output(request, _log(path), record["elapsed_ns"])
 
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:

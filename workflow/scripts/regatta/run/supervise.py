@@ -40,7 +40,7 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
-from regatta.run.programs import is_program, note_start, record_output
+from regatta.run.programs import find_kept, is_program, launches_of_programs, note_start, read_kept, record_output
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
@@ -130,7 +130,13 @@ def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
             cause = Cause("skipped", None, reason)
             write_records(run, index, write_request(run, index, remaining), remaining, cause, None)
             return
+        kept = _kept_output(run, index, remaining[0])
         request = write_request(run, index, remaining)
+        if kept:
+            read_kept(request, run.folder / "launches" / f"{request['launch']}.json", kept)
+            for line in Watch(run.launch_file(request["launch"]), {}, 0).update():
+                count(run, index, line)
+            continue
         if run.watched(index) in map(run.watched, run.not_started):
             text = f"not started: an earlier launch of stack {run.watched(index)} failed to start"
             cause = Cause("skipped", None, text)
@@ -163,6 +169,15 @@ def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
         if num_fruitless >= MAX_FRUITLESS_LAUNCHES:
             run.not_started[index] = (request, cause)
             return
+
+
+def _kept_output(run: Run, index: int, cell: str) -> Path | None:
+    """Return the request of an earlier launch whose output also gives the result of this one, None to measure it."""
+    spec = run.batch["cells"][cell]["spec"]
+    if "program" not in spec:
+        return None
+    run.known_programs = run.known_programs or launches_of_programs(run.results)
+    return find_kept(run.known_programs, cell, spec, run.batch["launches"][index]["repeat"])
 
 
 def _wait_for_scheduler(run: Run) -> None:
