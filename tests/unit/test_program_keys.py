@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 import yaml
-from campaign_files import HOSTILE, SLURM, TEXT, matrix, message, plan, small
+from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, matrix, message, plan, program, small
 
 from regatta.campaign import programs
 from regatta.core.benchmarks import undeclared
@@ -111,6 +112,23 @@ def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     assert (folder / "out" / "HPL.dat").read_text() == "1000 Ns\n192 NBs {unknown}\n"
 
 
+def test_an_image_needs_no_python(folder, monkeypatch):
+    (folder / "bin").mkdir()
+    runtime = program(folder / "bin" / "apptainer", "exit 0\n")
+    monkeypatch.setenv("PATH", f"{runtime.parent}:{os.environ['PATH']}")
+    image = fake_sif(folder / "x.sif")
+    stacks = {"image": {"kind": "contained", "image": str(image)}}
+    made = plan(folder, campaign(folder, stacks=stacks))
+    assert not made.preflights  # it would start Python
+    cell = made.cells[0].cell
+    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
+    line = program_argv(place, cell.stack, words, variables={}, folders=(folder,), limit_seconds=60, hosts=())
+    begin = line.index("--no-python")
+    assert line[begin + 1] == "apptainer"
+    assert line[line.index("sh", begin) - 1] == str(image)
+    assert not [word for word in line[begin:] if "python3" in word]
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "nanoseconds"),
     [
@@ -173,6 +191,7 @@ ERRORS = {
     "a file that is not there": {"files": {"a": "FOLDER/absent"}},
     "a file that is a folder": {"files": {"a": "FOLDER"}},
     "a file in another folder": {"files": {"../a": "FOLDER/hpl.dat.in"}},
+    "a file in the place of the output": {"files": {"output": "FOLDER/hpl.dat.in"}},
     "a binary file": {"files": {"a": "FOLDER/binary"}},
     "a large file": {"files": {"a": "FOLDER/large"}},
     "a list of files": {"files": ["x"]},

@@ -2,9 +2,11 @@
 
 import csv
 import json
+import subprocess
+import sys
 
 import pytest
-from campaigns import REAL_REPORT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
+from campaigns import REAL_REPORT, ROOT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
 
 PROGRAM = """
 import os, sys, time
@@ -13,7 +15,7 @@ rank, mode, n = int(os.environ["RANK"]), sys.argv[1], int(sys.argv[2])
 if mode == "hang":
     time.sleep(60)
 if mode == "dies" and rank == 1:
-    sys.exit(3)
+    sys.exit(74)
 if rank == 0:
     for step in range(4):
         print(f"step {step}: {1000 if step == 0 else n * (step + 1)} tokens/s")
@@ -80,7 +82,7 @@ FAILURES = {
     "fails its check": ("invalid", "failed", "measure", "check.reject"),
     "prints no number": ("silent", "failed", "measure", "no line matches"),
     "prints NaN": ("nan", "failed", "measure", "not finite"),
-    "dies on one rank": ("dies", "failed", "launch", "code 3"),
+    "dies on one rank": ("dies", "failed", "launch", "code 74"),
     "hangs": ("hang", "timeout", None, "cell_seconds"),
 }
 
@@ -118,6 +120,15 @@ def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign):
     write_campaign(tmp_path, campaign(good | {"read": {"half": RATE["rate"] | {"match": r"half: (\d+)"}}}))
     assert snakemake(tmp_path, path).returncode == 0
     assert [r["slowest_rank_samples_ns"] for r in record_lines(results)].count([round(1e12 / 7)]) == 2
+
+
+def test_nodes_without_the_driver_refuse_programs(tmp_path, campaign):
+    frozen_batches(tmp_path, campaign())
+    program = ROOT / "workflow" / "scripts" / "bench" / "run_batches.py"
+    line = [sys.executable, str(program), str(tmp_path / "results" / "small")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "benchmark: program" in done.stderr
 
 
 def test_words_reach_the_program_as_written(tmp_path, campaign):

@@ -99,8 +99,9 @@ def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterato
     """Yield the error of a file that is to be written to the folder of a launch."""
     if not isinstance(path, str):  # an error of the schema
         return
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
-        yield file.error(key, f"{place(key)}: the name must be letters, digits, dot, dash and underscore, no folder.")
+    if name == OUTPUT or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
+        text = f"{place(key)}: the name must be letters, digits, dot, dash and underscore, no folder, and not {OUTPUT}."
+        yield file.error(key, text)
         return
     source = whole_path(path)
     try:

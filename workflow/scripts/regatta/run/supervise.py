@@ -286,7 +286,7 @@ def _run_launch(
     if is_late:
         return watch, _late(watch, other_load, is_program(request)), elapsed_ns
     text = read_log_tail(log)
-    if problem := store_write_error(run.allocation.launcher, text):
+    if not is_program(request) and (problem := store_write_error(run.allocation.launcher, text)):
         raise UserError(f"{problem} Completed measurements are kept.")
     if is_program(request) and process.returncode == 0:
         record_output(request, log, elapsed_ns)
