@@ -19,7 +19,7 @@ import yaml
 
 from regatta.core.statistics import median_interval
 from regatta.launchers import LAUNCHERS
-from regatta.run import batch, causes, supervise
+from regatta.run import batch, causes, record_lines, supervise
 from regatta.store import history
 from regatta.store.checksums import sealed_file
 from regatta.store.launch_files import append_launch_line, read_launch_file
@@ -114,7 +114,7 @@ def test_ranks_and_driver_write_the_same_bytes(bench, tmp_path):
 def test_what_is_measured_again_is_the_same_with_and_without_the_driver(bench):
     frozen_batch, run_batches = bench("harness.frozen_batch"), bench("run_batches")
     assert frozen_batch.ALWAYS_RETRIED == history.ALWAYS_RETRIED
-    assert set(frozen_batch.FROM_REQUEST) == set(batch.FROM_REQUEST)
+    assert set(frozen_batch.FROM_REQUEST) == set(record_lines.FROM_REQUEST)
     assert run_batches.MAX_FRUITLESS_LAUNCHES == supervise.MAX_FRUITLESS_LAUNCHES
 
 

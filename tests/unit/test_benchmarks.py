@@ -30,14 +30,17 @@ def fields_of_parameters(program: Path) -> list[str]:
     return [node.target.id for node in found.body if isinstance(node, ast.AnnAssign)]
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+WITH_PYTHON = [name for name in benchmark_names() if name != "program"]  # program.sh starts any program
+
+
+@pytest.mark.parametrize("name", WITH_PYTHON)
 def test_program_and_schema_have_the_same_parameters(name):
     differing = set(load_benchmark(name).parameters) ^ set(fields_of_parameters(PROGRAMS / f"{name}.py"))
     files = f"workflow/scripts/bench/{name}.py: class Parameters and {load_benchmark(name).file}"
     assert not differing, f"{files} differ in {', '.join(sorted(differing))}"
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+@pytest.mark.parametrize("name", WITH_PYTHON)
 def test_a_program_has_what_a_launch_imports(name):
     tree = ast.parse((PROGRAMS / f"{name}.py").read_text(encoding="utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -68,14 +71,14 @@ def test_what_several_benchmarks_declare_is_identical():
             assert shared.setdefault(key, result) == result or not result.column, f"{name}: {result.name}"
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+@pytest.mark.parametrize("name", WITH_PYTHON)
 def test_a_program_has_an_option_for_each_axis(name):
     text = (PROGRAMS / f"{name}.py").read_text(encoding="utf-8")
     missing = [axis for axis in axes_of(name) if axis.replace("_", "-") not in text]
     assert not missing, f"workflow/scripts/bench/{name}.py: no option for {missing}"
 
 
-@pytest.mark.parametrize("name", benchmark_names())
+@pytest.mark.parametrize("name", WITH_PYTHON)
 def test_every_declared_result_is_written_by_a_program(name):
     text = "\n".join(path.read_text(encoding="utf-8") for path in PROGRAMS.rglob("*.py"))
     words = set(re.findall(r"\w+", text)) | {"first_loss", "last_loss"}  # written as f"{...}_loss"

@@ -7,10 +7,10 @@ import pytest
 from formats_files import FILES, NEEDS, read
 
 from regatta.core.errors import UserError
+from regatta.core.matching import MOST_CHARACTERS, search_stream
+from regatta.core.units import UNITS, find_unit, parse_number
 from regatta.formats.base import Options
-from regatta.formats.matching import MOST_CHARACTERS, search_stream
 from regatta.formats.output import parse_reader, read_output
-from regatta.formats.units import UNITS, find_unit, parse_number
 
 HPL = "T/V  N  NB  P  Q  Time  Gflops\nWR11C2R4  1000 192 2 2  0.12  1.2345e+03\n||Ax-b||= 3.2e-03 ...... PASSED\n"
 RATE = {"rate": {"match": r"WR\S+.*?(\S+)$", "unit": "Gflop/s", "better": "larger"}}

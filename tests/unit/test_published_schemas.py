@@ -97,7 +97,8 @@ def test_the_parameters_of_each_benchmark_are_there_with_their_descriptions():
         for case in entry["allOf"]
     }
     assert sorted(inlined) == entry["properties"]["benchmark"]["enum"]
-    assert "additionalProperties" in inlined.pop("script")  # names of the user's choice
+    for name in ("script", "program"):
+        assert "additionalProperties" in inlined.pop(name)  # names of the user's choice
     for name, schema in inlined.items():
         wanted = {key: rule["description"] for key, rule in load_benchmark(name).parameters.items()}
         assert {key: rule["description"] for key, rule in schema["properties"].items()} == wanted

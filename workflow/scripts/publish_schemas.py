@@ -13,9 +13,8 @@ import re
 import textwrap
 from pathlib import Path
 
+from regatta.campaign import programs, scripts
 from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, baseline_fields, fields_schema, file_schema
-from regatta.campaign.scripts import BENCHMARK as SCRIPT
-from regatta.campaign.scripts import PARAMETERS
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
@@ -46,7 +45,8 @@ UNITS = {
     "margin": "ratio",
     "allocation_variation": "ratio",
 }
-TYPES = {"object": "mapping"}  # others have JSON Schema's names
+NAMED_BY_USERS = (scripts.BENCHMARK, programs.BENCHMARK)  # their parameters; the axes are computed
+TYPES = {"object": "mapping", "array": "list"}  # others have JSON Schema's names
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "mapping": "mappings"}
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 MAX_NAMES = 12  # longest enum in a table; longer ones have a separate list
@@ -83,11 +83,16 @@ def campaign_schema() -> dict:
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},
-            "then": {"properties": {"parameters": PARAMETERS if name == SCRIPT else load_benchmark(name).schema}},
+            "then": {"properties": {"parameters": _parameters(name)}},
         }
         for name in benchmark_names()
     ]
     return schema
+
+
+def _parameters(benchmark: str) -> dict:
+    """Return the schema of the parameters of a benchmark."""
+    return scripts.PARAMETERS if benchmark in NAMED_BY_USERS else load_benchmark(benchmark).schema
 
 
 def _plain(rule: object) -> object:
@@ -101,7 +106,7 @@ def _plain(rule: object) -> object:
 
 def schemas_by_heading() -> dict[str, dict]:
     """Return the schema of each section, by its heading."""
-    names = [name for name in benchmark_names() if name != SCRIPT]  # its axes are computed
+    names = [name for name in benchmark_names() if name not in NAMED_BY_USERS]
     benchmarks = {f"## Parameters of `{name}`": load_benchmark(name).schema for name in names}
     return {CAMPAIGN: file_schema("campaign"), **benchmarks, CLUSTER: file_schema("cluster")}
 

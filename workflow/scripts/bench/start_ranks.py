@@ -29,17 +29,19 @@ GRACE_SECONDS = 3  # between SIGTERM and SIGKILL; the supervisor waits 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nproc-per-node", type=int, required=True, help="number of ranks")
+    parser.add_argument("--no-python", action="store_true", help="the program is no Python file")
     parser.add_argument("program", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
     options = parser.parse_args()
     if options.nproc_per_node < 1:
         parser.error(f"--nproc-per-node = {options.nproc_per_node}: must be at least 1")
+    line = [*([] if options.no_python else [sys.executable]), options.program, *options.arguments]
     running: dict[int, int] = {}  # process id -> rank
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # meant for the ranks, which print their stacks
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, frame: stop(running))
-    ranks = start(running, options.nproc_per_node, [sys.executable, options.program, *options.arguments])
+    ranks = start(running, options.nproc_per_node, line)
     code = wait(running)
     del ranks
     sys.exit(code)

@@ -132,6 +132,8 @@ def problem_of(content: dict) -> str | None:
     """Return why a batch needs Regatta's driver, or None."""
     if content["schema"] != SCHEMA:
         return f"has schema {content['schema']}; these programs read schema {SCHEMA}. Copy both from the same checkout"
+    if any("program" in cell["spec"] for cell in content["cells"].values()):
+        return "has cells of benchmark: program, whose output only the driver reads. Measure them with snakemake"
     if content["cluster"]["scheduler"] != "none":
         return (
             f"cluster {content['cluster']['name']} has a scheduler, which needs Regatta's driver. "

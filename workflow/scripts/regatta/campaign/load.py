@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign import scripts
+from regatta.campaign import programs, scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
@@ -108,12 +108,12 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
     file, schema = read_yaml(path), file_schema("campaign")
-    errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + scripts.script_errors(file)
+    errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + programs.entry_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
     cluster = None
-    sound["benchmarks"], found = scripts.complete_entries(file, sound.get("benchmarks", []))
+    sound["benchmarks"], found = programs.complete_entries(file, sound.get("benchmarks", []))
     errors += [error for error, is_missing in found if not (is_missing and may_lack_files)]
     lacking = [Missing(None, error.text, is_in_id=True) for error, is_missing in found if is_missing]
     missing = lacking if may_lack_files else None
@@ -265,7 +265,7 @@ def _parameter_errors(file: YamlFile) -> list[FileError]:
         error
         for index, entry in enumerate(entries if isinstance(entries, list) else [])
         if isinstance(entry, dict) and entry.get("benchmark") in benchmark_names()
-        if entry["benchmark"] != scripts.BENCHMARK
+        if entry["benchmark"] not in (scripts.BENCHMARK, programs.BENCHMARK)
         if isinstance(entry.get("parameters"), dict)
         for error in schema_errors(
             file, entry["parameters"], load_benchmark(entry["benchmark"]).schema, ("benchmarks", index, "parameters")

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
+from regatta.campaign import programs
 from regatta.campaign.load import Campaign, axis_values, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
-from regatta.launchers import command_by_hand
+from regatta.launchers import command_by_hand, program_by_hand
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 MAX_CELLS = 1_000_000  # per `benchmarks` entry, before deduplication and exclusions; 100,000 take 20 s to plan
@@ -51,6 +52,9 @@ class Cell:
     @cached_property
     def command(self) -> str:
         """Return the command that repeats this cell by hand."""
+        if "program" in self.spec:
+            geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec)
+            return program_by_hand(geometry, self.stack, words, self.hosts[: geometry.nodes])
         return command_by_hand(self.spec, self.stack, self.cluster)
 
     @property
@@ -194,8 +198,9 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
         benchmark = load_benchmark(entry["benchmark"])
         unused = () if benchmark.has_windows else ("windows_ratio",)
         sampling = {key: value for key, value in data["sampling"].items() if key not in unused}
+        sampling = None if benchmark.name == programs.BENCHMARK else sampling  # a program ignores it
         points = _points(entry)
-        texts = [(canonical_json(parameters), canonical_json(script)) for parameters, script in points]  # once
+        texts = [(canonical_json(parameters), canonical_json(code)) for parameters, code in points]  # once
         limit = float(entry.get("cell_seconds", data["limits"]["cell_seconds"]))
         for (nodes, gpus), (name, stack), backend in itertools.product(shapes, data["stacks"].items(), data["backend"]):
             if (nodes, gpus) not in of_stacks[name]:
@@ -217,12 +222,12 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                 common["node_type"] = cluster["node_type"]
             parts = {key: canonical_json(value) for key, value in common.items()}
             of_type = sets[cluster.get("node_type")]
-            for hosts, ((parameters, script), (text, of_script)) in itertools.product(
+            for hosts, ((parameters, code), (text, of_code)) in itertools.product(
                 of_type, zip(points, texts, strict=True)
             ):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
-                if script:
-                    spec["script"], parts["script"] = script, of_script
+                if code:  # under `script` or `program`
+                    spec[benchmark.name], parts[benchmark.name] = code, of_code
                 if hosts:
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
@@ -231,7 +236,7 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
 
 
 def _points(entry: dict) -> list[tuple[dict, dict | None]]:
-    """Return the parameters of the cells of an entry, and what else identifies those of a user's script."""
+    """Return the parameters of the cells of an entry, and what else identifies those of a user's script or program."""
     if "points" in entry:
         return entry["points"]
     benchmark = load_benchmark(entry["benchmark"])

@@ -61,7 +61,7 @@ def script_errors(file: YamlFile) -> list[FileError]:
             found += _entry_errors(file, where, entry)
             continue
         for key in KEYS:
-            if key in entry:
+            if key in entry and (entry["benchmark"], key) != ("program", "files"):
                 text = f"{place((*where, key))} has no effect with benchmark: {entry['benchmark']}. Remove it."
                 found.append(file.error((*where, key), text))
     return found
@@ -70,6 +70,7 @@ def script_errors(file: YamlFile) -> list[FileError]:
 def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
     parameters = entry.get("parameters", {})
     found = schema_errors(file, parameters, PARAMETERS, (*where, "parameters"))
+    found += schema_errors(file, entry.get("files", []), {"type": "array"}, (*where, "files"))
     if found or not isinstance(parameters, dict) or not isinstance(entry.get("arguments", []), list):
         return found
     num_points = math.prod(map(len, parameters.values()))
@@ -101,7 +102,7 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
 def _rate_errors(file: YamlFile, where: tuple, entry: dict, parameters: dict) -> Iterator[FileError]:
     """Yield the first error of samples_per_step and tokens_per_step each."""
     for key in RATES:
-        texts = dict.fromkeys(_rendered(file, where, key, point) for point in _texts(file, where, parameters))
+        texts = dict.fromkeys(_rendered(file, where, key, point) for point in texts_of_points(file, where, parameters))
         for text in texts if key in entry else ():
             if _product(text) is None:
                 wanted = "Write an integer above 0, or a product such as {batch}*4."
@@ -169,7 +170,7 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
     files = script_files(script, tuple(_listed(script, entry)))
     given, ddp = entry.get("parameters", {}), entry.get("ddp", {})
     crossed = itertools.product(
-        zip(_texts(file, where, given), itertools.product(*given.values()), strict=True),
+        zip(texts_of_points(file, where, given), itertools.product(*given.values()), strict=True),
         [dict(zip(ddp, values, strict=True)) for values in itertools.product(*ddp.values())],
     )
     found = []
@@ -178,7 +179,7 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
         words = [(file.texts[key], render(file.texts[key], texts)) for key in keys]
         parameters = {
             "script": re.sub(r"[^A-Za-z0-9_.-]", "_", script.name)[:64],
-            "settings": ", ".join(_setting(name, value) for name, value in (texts | of_ddp).items()) or None,
+            "settings": ", ".join(setting_text(name, value) for name, value in (texts | of_ddp).items()) or None,
         }
         for key in RATES:
             parameters[key] = _product(_rendered(file, where, key, texts)) if key in entry else None
@@ -199,14 +200,14 @@ def points(file: YamlFile, index: int, entry: dict) -> list[tuple[dict, dict]]:
     return found
 
 
-def _setting(name: str, value: object) -> str:
+def setting_text(name: str, value: object) -> str:
     """Return a parameter as people read it."""
     if value == "":
         return f"no {name}"
     return f"{name} {str(value).lower() if isinstance(value, bool) else value}"
 
 
-def _texts(file: YamlFile, where: tuple, parameters: dict) -> Iterator[dict[str, str]]:
+def texts_of_points(file: YamlFile, where: tuple, parameters: dict) -> Iterator[dict[str, str]]:
     """Yield the values of each point as written: YAML would turn 1.10 into 1.1."""
     axes = [
         [(name, file.texts.get((*where, "parameters", name, index), str(value))) for index, value in enumerate(values)]

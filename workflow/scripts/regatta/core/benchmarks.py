@@ -99,12 +99,13 @@ def benchmark_names() -> tuple[str, ...]:
 @cache
 def load_benchmark(name: str) -> Benchmark:
     """Return a benchmark. Raises ValueError for one that is not declared in full."""
-    program, schema = PROGRAMS / f"{name}.py", schemas.read_schema(SCHEMAS / f"{name}.yaml")
-    if not program.is_file():
+    schema = schemas.read_schema(SCHEMAS / f"{name}.yaml")
+    files = [path for path in (PROGRAMS / f"{name}.py", PROGRAMS / f"{name}.sh") if path.is_file()]
+    if not files:
         raise ValueError(f"{SCHEMAS_FOLDER}/{name}.yaml has no program {name}.py in workflow/scripts/bench")
-    version = re.search(r"^VERSION = (\d+)\b", program.read_text(encoding="utf-8"), re.MULTILINE)
+    version = re.search(r"^VERSION ?= ?(\d+)\b", files[0].read_text(encoding="utf-8"), re.MULTILINE)
     if version is None:
-        raise ValueError(f"workflow/scripts/bench/{program.name} assigns no VERSION")
+        raise ValueError(f"workflow/scripts/bench/{files[0].name} assigns no VERSION")
     if problem := schemas.first_violation(schema, schemas.load_schema("benchmark")):
         raise ValueError(f"{SCHEMAS_FOLDER}/{name}.yaml: {problem}")
     time = schema.get("x-primary-time", {"column": SAMPLES, "label": SAMPLES_LABEL})

@@ -67,7 +67,7 @@ def interval_heading(kinds: Iterable[str | None]) -> str:
 
 def with_ends(name: str, unit: str) -> tuple[str, ...]:
     """Return the names of a number and of the ends of its range or interval: step_s, step_low_s, step_high_s."""
-    return tuple(f"{name}{end}_{unit}" for end in ("", "_low", "_high"))
+    return tuple(f"{name}{end}_{unit}" if unit else f"{name}{end}" for end in ("", "_low", "_high"))
 
 
 def is_unknown(value: object) -> bool:

@@ -1,126 +1,27 @@
-"""Read quantities from the output of any program, by patterns that a user declares (`read:` and `check:`).
+"""Read the output of any program: by patterns (core/readers.py), or as an import format, `read: nccl-tests-json`."""
 
-    read:
-      rate: {match: 'WR\\S+.*?(\\S+)$', unit: Gflop/s, better: larger}           one number
-      tps: {samples: 'tps: ([\\d,]+)', unit: tokens/s, better: larger, drop: 10}   one number for each iteration
-    check: {match: PASSED, reject: FAILED}
-
-`read` may also be the name of an import format, such as nccl-tests-json. Values are in SI units.
-"""
-
-import json
-import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 
+from regatta.core import readers
 from regatta.core.errors import UserError, nearest
-from regatta.core.text import one_line
-from regatta.formats import FORMATS, matching, read_text
-from regatta.formats.base import NANOSECONDS, Options, Reading, check_source, quoted
+from regatta.core.readers import OutputReading, Reader, read_quantities
+from regatta.formats import FORMATS, read_text
+from regatta.formats.base import NANOSECONDS, Options, Reading, check_source
 from regatta.formats.importer import read_import
-from regatta.formats.units import convert, find_unit, parse_number
 from regatta.store.records import CENTERS
 
-MOST_PATTERN = 1000  # characters
-LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
-MOST_PROBLEMS = 5  # of one quantity
 # Parameters that name a result of an import format.
 NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
-
-    The number is the group `value`, else the first group, else the whole match. A group `unit` is the unit in the text
-    itself. drop: first samples that are warm-up. better: `smaller` or `larger`.
-    """
-
-    match: str = ""
-    samples: str = ""
-    unit: str = ""
-    better: str = "smaller"
-    drop: int = 0
-
-    @property
-    def pattern(self) -> str:
-        return self.match or self.samples
-
-
-@dataclass(frozen=True)
-class Reader:
-    """What to read from an output. match: a pattern that must occur; reject: one that must not.
-
-    format: name of an import format, instead of quantities.
-    """
-
-    quantities: dict[str, Quantity] = field(default_factory=dict)
-    match: str = ""
-    reject: str = ""
-    format: str = ""
-
-
-@dataclass(frozen=True)
-class OutputReading:
-    """What was read from an output: numbers in SI units, samples without those dropped, and the lines of the matches.
-
-    problems: why a quantity is missing or the output is not valid, each with its line and what to do; empty if all was
-    read. A quantity with a problem has no value.
-    """
-
-    values: dict[str, float] = field(default_factory=dict)
-    samples: dict[str, list[float]] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
-    matched_lines: dict[str, list[int]] = field(default_factory=dict)
-
-
 def parse_reader(read: dict | str, check: dict | None = None) -> Reader:
     """Return the reader of a campaign's `read` and `check`. Raises UserError that names key and remedy."""
-    check = check or {}
-    for name in check.keys() - {"match", "reject"}:
-        raise UserError(f"check.{name}: unknown key.{nearest(name, ('match', 'reject'))} Use match or reject.")
-    for name, pattern in check.items():
-        _check_pattern(f"check.{name}", pattern)
-    if isinstance(read, str):
-        known = [kind.name for kind in FORMATS]
-        if read not in known:
-            raise UserError(f'read: unknown format "{read}".{nearest(read, known)} Known formats: {", ".join(known)}.')
-        return Reader(format=read, **check)
-    if not read:
-        raise UserError("read: no quantity. Add one, such as rate: {match: 'rate: (\\S+)', unit: Gflop/s}.")
-    return Reader({name: _quantity(f"read.{name}", given) for name, given in read.items()}, **check)
-
-
-def _quantity(key: str, given: dict) -> Quantity:
-    known = [each.name for each in fields(Quantity)]
-    for name in given.keys() - {*known}:
-        raise UserError(f"{key}.{name}: unknown key.{nearest(name, known)} Known keys: {', '.join(known)}.")
-    quantity = Quantity(**given)
-    if bool(quantity.match) == bool(quantity.samples):
-        raise UserError(f"{key}: needs either match (one number) or samples (one number for each iteration).")
-    if quantity.better not in ("smaller", "larger"):
-        raise UserError(f'{key}.better: "{quantity.better}" is unknown. Use smaller or larger.')
-    if type(quantity.drop) is not int or quantity.drop < 0 or (quantity.drop and quantity.match):
-        raise UserError(f"{key}.drop: {quantity.drop} is invalid. Use a number of iterations, together with samples.")
-    _check_pattern(key, quantity.pattern)
-    try:
-        find_unit(quantity.unit)
-    except UserError as error:
-        raise UserError(f"{key}.unit: {error}") from None
-    return quantity
-
-
-def _check_pattern(key: str, pattern: str) -> None:
-    if not isinstance(pattern, str) or not 0 < len(pattern) <= MOST_PATTERN:
-        raise UserError(f"{key}: a pattern must be text of 1 to {MOST_PATTERN} characters.")
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise UserError(f"{key}: invalid pattern {pattern!r} ({error}). Use the syntax of Python's re.") from None
+    if isinstance(read, dict):
+        return readers.parse_reader(read, check)
+    known = [kind.name for kind in FORMATS]
+    if read not in known:
+        raise UserError(f'read: unknown format "{read}".{nearest(read, known)} Known formats: {", ".join(known)}.')
+    return Reader(format=read, **readers.parse_check(check))
 
 
 def read_output(output: str | Path, reader: Reader, options: Options | None = None) -> OutputReading:
@@ -128,61 +29,17 @@ def read_output(output: str | Path, reader: Reader, options: Options | None = No
 
     options: shape of the run, which the output of most import formats lacks.
     """
-    patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
-    patterns |= {f"check.{name}": getattr(reader, name) for name in ("match", "reject") if getattr(reader, name)}
-    values, samples, problems, lines = {}, {}, [], {}
-    found: dict[str, list] = {name: [] for name in patterns}
-    for name, line, *groups in _search(output, patterns):
-        if name is not None:
-            found[name].append((line, *groups))
-        elif groups[0]:  # the search ended early: what it found may be a part
-            return OutputReading(problems=(groups[0],))
-    for name, quantity in reader.quantities.items():
-        matches = found[f"read.{name}"]
-        lines[name] = [line for line, *_ in matches]
-        try:
-            numbers = _numbers(name, quantity, matches)
-        except ValueError as error:
-            problems += error.args
-            continue
-        if quantity.samples:
-            samples[name] = numbers[quantity.drop :]
-        else:
-            values[name] = numbers[0]
-    if reader.match and not found["check.match"]:
-        problems.append(f"check.match: no line matches {reader.match!r}. The program failed, or the pattern is wrong")
-    if rejected := found.get("check.reject"):
-        line, text, _ = rejected[0]
-        problems.append(f"line {line}: check.reject matches {quoted(text)}. The run is invalid")
-    if reader.format:
-        try:
-            for name, reading in _readings(output, reader.format, options or Options()).items():
-                _add_reading(name, reading, values, samples, problems)
-                lines[name] = [reading.line] if reading.line else []
-        except UserError as error:
-            problems.append(str(error))
+    found = read_quantities(output, reader)
+    if not reader.format or found.is_cut:
+        return found
+    values, samples, problems, lines = found.values, found.samples, [*found.problems], found.matched_lines
+    try:
+        for name, reading in _readings(output, reader.format, options or Options()).items():
+            _add_reading(name, reading, values, samples, problems)
+            lines[name] = [reading.line] if reading.line else []
+    except UserError as error:
+        problems.append(str(error))
     return OutputReading(values, samples, tuple(problems), lines)
-
-
-def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None]]) -> list[float]:
-    """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
-    numbers, problems = [], []
-    for line, text, unit in matches:
-        try:
-            number = parse_number((text or "").strip())
-            numbers.append(convert(number, quantity.unit if unit is None else unit.strip()))
-        except (ValueError, UserError) as error:
-            problems.append(f"line {line}: {name} is {quoted(text or '')}: {error}. Fix the pattern or the program")
-    if problems:
-        raise ValueError(*problems[:MOST_PROBLEMS])
-    if len(numbers) <= quantity.drop:
-        few = f"only {len(numbers)} matches, {quantity.drop} of them dropped" if numbers else "no line matches"
-        raise ValueError(f"read.{name}: {few}; pattern {quantity.pattern!r}. Compare it with the output")
-    if quantity.match and len(set(numbers)) > 1:
-        places = ", ".join(str(line) for line, *_ in matches[:MOST_PROBLEMS])
-        differ = f"{len(numbers)} matches with different numbers (lines {places})"
-        raise ValueError(f"read.{name}: {differ}. Narrow the pattern, or use samples")
-    return numbers
 
 
 def _readings(output: str | Path, name: str, options: Options) -> dict[str, Reading]:
@@ -213,30 +70,3 @@ def _add_reading(name: str, reading: Reading, values: dict, samples: dict, probl
         samples[name] = [time / NANOSECONDS for time in slowest]
     else:
         values[name] = next(reading.times_s[key] for key in CENTERS if key in reading.times_s)
-
-
-def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
-    """Yield what matching.py prints, which runs as a process to be bounded in time."""
-    if not patterns:
-        return
-    with tempfile.TemporaryFile() if isinstance(output, str) else _open(output) as file:
-        if isinstance(output, str):
-            file.write(output.encode("utf-8", "replace"))
-            file.seek(0)
-        num_bytes = file.seek(0, 2)
-        file.seek(0)
-        seconds = LEAST_SECONDS + len(patterns) * num_bytes / BYTES_PER_SECOND
-        once = [name for name in patterns if name.startswith("check.")]
-        options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
-        command = [sys.executable, "-I", "-S", matching.__file__, options]
-        done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
-    if done.returncode:  # such as one that ran out of memory
-        found = f"matching ended with status {done.returncode}: {one_line(done.stderr, 200)}"
-        yield [None, 0, f"{found}. Simplify the patterns"]
-    yield from map(json.loads, done.stdout.splitlines())
-
-
-def _open(path: Path):
-    if not path.is_file():
-        raise UserError(f"{path}: no such file, or not a regular file. Write the output to a file.")
-    return path.open("rb")

@@ -2,7 +2,7 @@
 
 import re
 
-from regatta.formats.matching import ESCAPES
+from regatta.core.matching import ESCAPES
 
 PREFIXES = {
     "mpirun --tag-output": r"\[\d+,\d+\]<std(?:out|err)>: ?",

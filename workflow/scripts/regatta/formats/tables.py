@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from regatta.core.errors import UserError
+from regatta.core.units import NUMBER, convert, parse_number
 from regatta.formats.base import (
     Format,
     Options,
@@ -21,7 +22,6 @@ from regatta.formats.base import (
     refusal,
 )
 from regatta.formats.runs import join_runs, parts_of
-from regatta.formats.units import NUMBER, convert, parse_number
 
 DECIMAL, WHOLE = r"\d{1,15}\.\d\d", r"\d{1,15}"
 UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name

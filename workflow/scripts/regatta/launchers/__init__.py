@@ -34,6 +34,7 @@ NOT_INHERITED = ("PYTHON", "REGATTA_")
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR"))
 THREADS += ("VECLIB_MAXIMUM_THREADS",)
 RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
+PROGRAM = SCRIPTS / "bench" / "program.sh"
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by the user's shell or a stack
 POLL_SECONDS = 0.05
 STEP_POLL_SECONDS = 2.0
@@ -64,6 +65,22 @@ def launch_argv(
     runtime = runtime_of(stack)
     python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
     return launcher_of(geometry.cluster).ranks.argv(geometry, stack, python, program, limit_seconds, hosts)
+
+
+def program_argv(
+    geometry: Geometry,
+    stack: dict,
+    words: list[str],
+    *,
+    variables: Mapping[str, str],
+    folders: tuple[Path, ...],
+    limit_seconds: float,
+    hosts: Sequence[str],
+) -> list[str]:
+    """Return the command line that starts program.sh with these words on all ranks. Keywords: those of launch_argv."""
+    prefix = runtime_of(stack).prefix(stack, geometry.device, variables, folders)
+    line = [*prefix, "sh", str(PROGRAM), *words]
+    return launcher_of(geometry.cluster).ranks.program_argv(geometry, stack, line, limit_seconds, hosts)
 
 
 def inherited_environment(launcher: Launcher) -> dict[str, str]:
@@ -231,7 +248,19 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
     prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
     needed, line = launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))
-    given = stack_variables(stack)
+    return _line_by_hand(stack, needed, line)
+
+
+def program_by_hand(geometry: Geometry, stack: dict, words: list[str], hosts: Sequence[str]) -> str:
+    """Return the shell command that starts a user's program by hand, in a folder with its files."""
+    prefix = runtime_of(stack).prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, geometry.device, None, ())
+    line = launcher_of(geometry.cluster).ranks.program_argv(geometry, stack, [*prefix, *words], None, hosts)
+    return _line_by_hand(stack, [], line)
+
+
+def _line_by_hand(stack: dict, needed: list[str], line: list[str]) -> str:
+    """Return a command line as text for a shell, with the variables of a stack and those that are needed."""
+    runtime, given = runtime_of(stack), stack_variables(stack)
     names = runtime.variable_names(stack, given)
     words = [*(shlex.quote(f"{names.get(key, key)}={value}") for key, value in given.items()), *needed]
     line = " ".join([*(["env"] if words else []), *words, *quote_for_shell(line, runtime.bind_option)])

@@ -24,12 +24,24 @@ STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then 
 
 @dataclass(frozen=True)
 class Geometry:
-    """The place where ranks start: cluster, number of nodes, ranks per node, and device."""
+    """The place where ranks start: cluster, number of nodes, GPUs per node, and device.
+
+    ranks_per_node: None for one per GPU, and on cpu for `gpus_per_node`.
+    """
 
     cluster: dict
     nodes: int
     gpus_per_node: int
     device: str
+    ranks_per_node: int | None = None
+
+    @property
+    def num_local_ranks(self) -> int:
+        return self.ranks_per_node or self.gpus_per_node
+
+    @property
+    def num_ranks(self) -> int:
+        return self.nodes * self.num_local_ranks
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,12 @@ class Ranks(ABC):
     @abstractmethod
     def read_log(self, log: str) -> LogReading:
         """Return what the launcher's messages say."""
+
+    def program_argv(
+        self, geometry: Geometry, stack: dict, program: list[str], limit_seconds: float | None, hosts: Sequence[str]
+    ) -> list[str]:
+        """Return the command line that starts any program on all ranks. program: its words, of which none is Python."""
+        return self.argv(geometry, stack, program, [], limit_seconds, hosts)
 
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
         """Return the values of the stack's keys, with those of the cluster."""

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import sys
 
 import psutil
 
@@ -21,6 +22,10 @@ class LocalRanks(Ranks):
 
     def argv(self, geometry, stack, python, program, limit_seconds=None, hosts=(), starter=str(START_RANKS)):
         return [*python, starter, f"--nproc-per-node={geometry.gpus_per_node}", *program]
+
+    def program_argv(self, geometry, stack, program, limit_seconds, hosts):
+        starter = [sys.executable, str(START_RANKS), f"--nproc-per-node={geometry.num_local_ranks}", "--no-python"]
+        return [*starter, *program]
 
     def by_hand(self, geometry, stack, prefix, program, hosts=()):
         """Return a line with torchrun if the stack names no Python, else with start_ranks.py."""

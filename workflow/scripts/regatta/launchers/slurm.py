@@ -225,8 +225,8 @@ class SlurmRanks(Ranks):
         hosts: Sequence[str] = (),
     ) -> list[str]:
         """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
-        nodes, gpus = geometry.nodes, geometry.gpus_per_node
-        line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * gpus}", f"--ntasks-per-node={gpus}"]
+        nodes, gpus, ranks = geometry.nodes, geometry.gpus_per_node, geometry.num_local_ranks
+        line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * ranks}", f"--ntasks-per-node={ranks}"]
         if geometry.device == "cuda":
             request = geometry.cluster["gpu_request"]
             line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]

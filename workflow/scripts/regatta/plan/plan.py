@@ -142,7 +142,8 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     preflights: dict[str | None, Preflight] = {}
     for kind in dict.fromkeys(cell.node_type for cell, _ in todo):
         chosen = [cell for cell, _ in todo if cell.node_type == kind]
-        stacks = {cell.spec["stack"]["name"] for cell in chosen}
+        # The preflight is a program of torch, which a stack for other programs need not have.
+        stacks = {cell.spec["stack"]["name"] for cell in chosen if "program" not in cell.spec}
         if preflight := plan_preflight(campaign, [cell.shape for cell in chosen], stacks, results):
             preflights[kind] = preflight
     ids = {kind: preflight.id for kind, preflight in preflights.items()}

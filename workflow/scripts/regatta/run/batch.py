@@ -13,43 +13,18 @@ from pathlib import Path
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
 from regatta.core.text import plural
-from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv
+from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv, program_argv
 from regatta.launchers.base import Geometry
+from regatta.run import programs
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, StackWatch, Watch, counts_text
+from regatta.run.record_lines import first_line, record_line
 from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
 from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_json
 from regatta.store.nodes import blamed_nodes
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
-
-# Record fields for ranks that died: copied from the launch request, and null.
-FROM_REQUEST = "schema campaign batch launch generation repeat stack nodes gpus_per_node device argv git".split()
-NOT_MEASURED = (
-    "setup_ns warmup sampling samples_ns slowest_rank_samples_ns rank_quantiles_ns windows parts_ns checks "
-    "values memory other_ranks"
-).split()
-
-
-def record_line(request: dict, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:
-    """Return the record of a cell that killed its ranks. Everything measured is None: unknown is never 0."""
-    entry = next(c for c in request["cells"] if c["id"] == cell)
-    return {
-        "kind": "record",
-        "cell": cell,
-        "spec": entry["spec"],
-        "repeat": request["repeat"],
-        "command": entry["command"],
-        "writer": "driver",
-        "status": cause.status,
-        "phase": cause.phase,
-        "cause": cause.text,
-        "time_utc": utc_now(),
-        "elapsed_ns": elapsed_ns,
-        **dict.fromkeys(NOT_MEASURED),
-        "host_load": cause.host_load,
-    }
 
 
 class Stopped(Exception):
@@ -82,6 +57,7 @@ class Run:
     has_come_up: bool = False  # any launch, in this job
     prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
     progress: Progress | None = None
+    known_programs: dict[tuple[str, int], list[Path]] = field(default_factory=dict)  # launches of user's programs
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
 
@@ -112,8 +88,14 @@ class Run:
         return [] if index is None else self.batch["launches"][index].get("hosts", [])
 
     def watched(self, index: int) -> str:
-        """Return the name under which failures of a planned launch are counted: its stack; in a sweep, also nodes."""
-        stack, hosts = self.batch["launches"][index]["stack"], self.sweep_hosts(index)
+        """Return the name under which failures of a planned launch are counted: its stack; in a sweep, also nodes.
+
+        Of a user's program, also its name: when it fails, the others of the stack may work.
+        """
+        launch, hosts = self.batch["launches"][index], self.sweep_hosts(index)
+        spec = self.batch["cells"][launch["cells"][0]]["spec"]
+        program = f", program {spec['parameters']['program']}" if "program" in spec else ""
+        stack = f"{launch['stack']}{program}"
         return f"{stack} on {', '.join(hosts)}" if hosts else stack
 
     def launch_file(self, launch: str) -> Path:
@@ -177,15 +159,19 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     geometry = run.geometry(index)
     specs = [batch["cells"][cell]["spec"] for cell in cells]
     scripts = [Path(spec["script"]["path"]).parent for spec in specs if "script" in spec]
-    argv = launch_argv(
-        geometry,
+    if "program" in specs[0]:  # it is alone in its launch
+        place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(run.folder, launch), error_dir)
+    else:
+        place = geometry, [str(RUN_LAUNCH), "--request", str(path)]
+    argv = (program_argv if "program" in specs[0] else launch_argv)(
+        place[0],
         batch["stacks"][planned["stack"]],
-        [str(RUN_LAUNCH), "--request", str(path)],
+        place[1],
         variables=os.environ,
         folders=(ROOT, store_file.parent.parent, *scripts),
         # The sum of all deadlines, of cells and of the starts between them.
         limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
-        hosts=run.step_hosts(index),
+        hosts=run.step_hosts(index)[: place[0].nodes],
     )
     request = {
         "schema": SCHEMA,
@@ -215,11 +201,7 @@ def write_records(run: Run, index: int, request: dict, cells: list[str], cause: 
     """Record cells that no rank is left to record. Without a first line of the ranks, the environment is unknown."""
     path = run.launch_file(request["launch"])
     if not path.exists() or read_launch_file(path).header is None:
-        known = {key: request[key] for key in FROM_REQUEST}
-        order = [cell["id"] for cell in request["cells"]]
-        append_launch_line(
-            path, {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": None}
-        )
+        append_launch_line(path, first_line(request, None))
     for cell in cells:
         line = record_line(request, cell, cause, elapsed_ns)
         append_launch_line(path, line)

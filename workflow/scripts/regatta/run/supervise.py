@@ -40,6 +40,7 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
+from regatta.run.programs import find_kept, is_program, launches_of_programs, note_start, read_kept, record_output
 from regatta.run.progress import Progress, Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
@@ -129,7 +130,13 @@ def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
             cause = Cause("skipped", None, reason)
             write_records(run, index, write_request(run, index, remaining), remaining, cause, None)
             return
+        kept = _kept_output(run, index, remaining[0])
         request = write_request(run, index, remaining)
+        if kept:
+            read_kept(request, run.folder / "launches" / f"{request['launch']}.json", kept)
+            for line in Watch(run.launch_file(request["launch"]), {}, 0).update():
+                count(run, index, line)
+            continue
         if run.watched(index) in map(run.watched, run.not_started):
             text = f"not started: an earlier launch of stack {run.watched(index)} failed to start"
             cause = Cause("skipped", None, text)
@@ -162,6 +169,15 @@ def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
         if num_fruitless >= MAX_FRUITLESS_LAUNCHES:
             run.not_started[index] = (request, cause)
             return
+
+
+def _kept_output(run: Run, index: int, cell: str) -> Path | None:
+    """Return the request of an earlier launch whose output also gives the result of this one, None to measure it."""
+    spec = run.batch["cells"][cell]["spec"]
+    if "program" not in spec:
+        return None
+    run.known_programs = run.known_programs or launches_of_programs(run.results)
+    return find_kept(run.known_programs, cell, spec, run.batch["launches"][index]["repeat"])
 
 
 def _wait_for_scheduler(run: Run) -> None:
@@ -268,10 +284,15 @@ def _run_launch(
         return watch, None, None
     _raise_if_job_ends(run, watch, request)
     if is_late:
-        return watch, _late(watch, other_load), elapsed_ns
+        return watch, _late(watch, other_load, is_program(request)), elapsed_ns
     text = read_log_tail(log)
-    if problem := store_write_error(run.allocation.launcher, text):
+    if not is_program(request) and (problem := store_write_error(run.allocation.launcher, text)):
         raise UserError(f"{problem} Completed measurements are kept.")
+    if is_program(request) and process.returncode == 0:
+        record_output(request, log, elapsed_ns)
+        for line in watch.update():
+            count(run, index, line)
+        return watch, None, None
     errors, num_oom_kills = read_rank_errors(Path(request["error_dir"])), kernel_oom_kills() - num_oom_kills
     cause = find_cause(run.allocation.launcher, errors, text, process.returncode, num_oom_kills)
     return watch, cause, elapsed_ns
@@ -287,6 +308,8 @@ def _follow(
     hosts = run.sweep_hosts(index)
     while True:
         is_over = process.poll() is not None  # before the file is read for the last time, so that nothing is missed
+        if is_program(request) and not watch.has_header:
+            note_start(request, is_over)
         for line in watch.update():
             count(run, index, line)
             if load and line["kind"] == "start":
@@ -333,17 +356,16 @@ def _raise_if_stopped(run: Run) -> None:
     raise Stopped("the parent process died", 1, state)
 
 
-def _late(watch: Watch, load: OtherLoad | None) -> Cause:
+def _late(watch: Watch, load: OtherLoad | None, is_without_stacks: bool) -> Cause:
     """Return the cause of a timeout. It names the load of a busy machine: the program may not be at fault."""
+    rest = "" if is_without_stacks else "; stack traces are in the log"
     beside = f"; {load.text}" if load and load.is_busy else ""
     found = record_field(load) if load else None
     if watch.current is not None:
         limit = watch.limits[watch.current]
-        text = f"no record within {limit:g} s (cell_seconds){beside}; stack traces are in the log"
+        text = f"no record within {limit:g} s (cell_seconds){beside}{rest}"
         return Cause("timeout", None, text, host_load=found)
-    text = (
-        f"no cell started within {watch.start_seconds:g} s (launch_start_seconds){beside}; stack traces are in the log"
-    )
+    text = f"no cell started within {watch.start_seconds:g} s (launch_start_seconds){beside}{rest}"
     return Cause("timeout", "launch", text, host_load=found)
 
 

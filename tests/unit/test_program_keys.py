@@ -1,0 +1,289 @@
+"""Campaigns with any program: cells, their identity, command lines, units, and what is refused."""
+
+import contextlib
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, matrix, message, plan, program, small
+
+from regatta.campaign import programs
+from regatta.core.benchmarks import undeclared
+from regatta.core.errors import UserError
+from regatta.core.readers import Quantity, parse_reader, read_quantities
+from regatta.launchers import program_argv
+from regatta.run import programs as runs
+from regatta.run.record_lines import FROM_REQUEST
+from regatta.store.launch_files import read_launch_file
+from regatta.store.records import problem_of
+
+RATE = {"match": r"rate: (\S+)", "unit": "Gflop/s", "better": "larger"}
+ENTRY = {
+    "benchmark": "program",
+    "name": "hpl",
+    "command": ["xhpl", "-n", "{n}", "{world_size}"],
+    "files": {"HPL.dat": "FOLDER/hpl.dat.in"},
+    "parameters": {"n": [1000, 2000], "nb": [192]},
+    "read": {"rate": RATE},
+    "check": {"match": "PASSED"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "hpl.dat.in").write_text("{n} Ns\n{nb} NBs {unknown}\n")
+    return tmp_path
+
+
+def campaign(folder: Path, *entries: dict, **changes) -> dict:
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    entries = [json.loads(json.dumps(ENTRY | entry).replace("FOLDER", str(folder))) for entry in entries or ({},)]
+    entries = [{key: value for key, value in entry.items() if value is not None} for entry in entries]
+    return small(shapes=shapes, benchmarks=entries) | changes
+
+
+def ids_of(folder: Path, entry: dict, **changes) -> list[str]:
+    return [cell.cell.id for cell in plan(folder, campaign(folder, entry, **changes)).cells]
+
+
+def test_the_points_of_an_entry_are_cells(folder):
+    cells = [cell.cell for cell in plan(folder, campaign(folder)).cells]
+    assert [cell.spec["parameters"] for cell in cells] == [
+        {"program": "hpl", "settings": "n 1000, nb 192"},
+        {"program": "hpl", "settings": "n 2000, nb 192"},
+    ]
+    spec = cells[0].spec
+    assert programs.command_of(spec) == ["xhpl", "-n", "1000", "2"]
+    assert spec["sampling"] is None
+    text = programs.file_text(spec["program"]["files"]["HPL.dat"], programs.values_of(spec, "x"))
+    assert text == "1000 Ns\n192 NBs {unknown}\n"
+    assert shlex.split(cells[0].command)[-6:] == ["--nproc-per-node=2", "--no-python", "xhpl", "-n", "1000", "2"]
+
+
+CHANGES = {
+    "command": ["xhpl", "-m", "{n}", "{world_size}"],
+    "parameters": {"n": [1001, 2000], "nb": [192]},
+    "ranks": "node",
+    "files": {"HPL.txt": "FOLDER/hpl.dat.in"},
+    "read": {"rate": RATE | {"unit": "Mflop/s"}},
+    "check": {"match": "passed"},
+}
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_an_id_covers_what_can_change_the_result(folder, key):
+    before = ids_of(folder, {})
+    assert ids_of(folder, {}) == before
+    assert ids_of(folder, {key: CHANGES[key]})[0] not in before
+
+
+def test_an_id_covers_the_text_of_files_and_no_sampling(folder):
+    before = ids_of(folder, {})
+    assert ids_of(folder, {"cell_seconds": 3}, sampling={"max_seconds": 77}) == before
+    (folder / "hpl.dat.in").write_text("{n} {nb} edited\n")
+    assert not set(ids_of(folder, {})) & set(before)
+
+
+def test_no_word_passes_through_a_shell(folder):
+    words = [word for word in HOSTILE if word and "{" not in word]
+    entry = {
+        "command": ["xhpl", *words, "{n}", "{nb}"],
+        "parameters": {"n": [w for w in words if "\n" not in w], "nb": [1]},
+    }
+    for cell in (cell.cell for cell in plan(folder, campaign(folder, entry)).cells):
+        value = cell.spec["program"]["parameters"]["n"]
+        assert programs.command_of(cell.spec) == ["xhpl", *words, value, "1"]
+        assert shlex.split(cell.command)[-len(words) - 3 :] == ["xhpl", *words, value, "1"]
+
+
+@pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1)])
+def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
+    shapes = [{"nodes": [2], "gpus_per_node": [4]}]
+    cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
+    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
+    line = program_argv(place, cell.stack, words, variables={}, folders=(), limit_seconds=60, hosts=())
+    assert line[:4] == ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}"]
+    begin = line.index("sh")
+    assert line[begin + 1].endswith("bench/program.sh")
+    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), "xhpl", "-n", "1000", "8"]
+    assert (folder / "out" / "HPL.dat").read_text() == "1000 Ns\n192 NBs {unknown}\n"
+
+
+def test_an_image_needs_no_python(folder, monkeypatch):
+    (folder / "bin").mkdir()
+    runtime = program(folder / "bin" / "apptainer", "exit 0\n")
+    monkeypatch.setenv("PATH", f"{runtime.parent}:{os.environ['PATH']}")
+    image = fake_sif(folder / "x.sif")
+    stacks = {"image": {"kind": "contained", "image": str(image)}}
+    made = plan(folder, campaign(folder, stacks=stacks))
+    assert not made.preflights  # it would start Python
+    cell = made.cells[0].cell
+    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
+    line = program_argv(place, cell.stack, words, variables={}, folders=(folder,), limit_seconds=60, hosts=())
+    begin = line.index("--no-python")
+    assert line[begin + 1] == "apptainer"
+    assert line[line.index("sh", begin) - 1] == str(image)
+    assert not [word for word in line[begin:] if "python3" in word]
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "nanoseconds"),
+    [
+        (1.5, "us", 1500),
+        (2.0, "s", 2 * 10**9),
+        (500.0, "Gflop/s", 2 * 10**9),  # 10^12 flop
+        (10.0, "GB/s", 100 * 10**9),  # 10^12 B
+        (250.0, "tokens/s", 4000 * 10**9),  # 10^6 tokens
+        (8.0, "Gbit/s", 1000 * 10**9),
+    ],
+)
+def test_a_value_is_a_time_and_back(value, unit, nanoseconds):
+    better = "smaller" if unit in ("us", "s") else "larger"
+    reader = parse_reader({"x": {"match": r"(\S+)", "unit": unit, "better": better}})
+    (quantity,) = reader.quantities.values()
+    found = programs.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
+    assert found == nanoseconds
+    assert programs.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize(("value", "unit"), [(0.0, "s"), (-1.0, "GB/s"), (1e-10, "s"), (1e30, "flop/s"), (1e12, "h")])
+def test_a_value_that_cannot_be_recorded_is_refused(value, unit):
+    with pytest.raises(ValueError, match="is"):
+        programs.sample_ns(value * (3600 if unit == "h" else 1), Quantity(match="x", unit=unit))
+
+
+def test_a_unit_in_the_text_must_be_of_the_kind_of_the_declared_one():
+    reader = parse_reader({"x": {"match": r"(?P<value>\S+) (?P<unit>\S+)", "unit": "GB/s", "better": "larger"}})
+    assert read_quantities("3 MB/s\n", reader).values == {"x": 3e6}
+    (problem,) = read_quantities("3 s\n", reader).problems
+    assert "'s'" in problem
+
+
+ERRORS = {
+    "an unknown value": {"command": ["xhpl", "{nn}"]},
+    "an attribute": {"command": ["xhpl", "{n.__class__}"]},
+    "a single brace": {"command": ["xhpl", "{"]},
+    "no command": {"command": None},
+    "a command in one word": {"command": "xhpl -n {n}"},
+    "an empty command": {"command": []},
+    "an option instead of a program": {"command": ["-x"]},
+    "a word with a NUL": {"command": ["xhpl", "\0"]},
+    "no name": {"name": None},
+    "a name with a slash": {"name": "a/b"},
+    "a reserved parameter": {"parameters": {"world_size": [1]}},
+    "a parameter that is not used": {"files": None},
+    "a parameter that is no list": {"parameters": {"n": 1}},
+    "no reader": {"read": None},
+    "no unit": {"read": {"rate": {"match": "x", "better": "larger"}}},
+    "no direction": {"read": {"rate": {"match": "x", "unit": "GB/s"}}},
+    "an unknown unit": {"read": {"rate": RATE | {"unit": "parsec"}}},
+    "a wrong direction": {"read": {"rate": RATE | {"better": "smaller"}}},
+    "a quantity that is no time or rate": {"read": {"power": RATE | {"unit": "W"}}},
+    "two quantities": {"read": {"a": RATE, "b": RATE}},
+    "a pattern that does not compile": {"read": {"rate": RATE | {"match": "("}}},
+    "a match and samples": {"read": {"rate": RATE | {"samples": "x"}}},
+    "an invalid check": {"check": {"match": "*"}},
+    "an unknown check": {"check": {"must": "x"}},
+    "an unknown number of ranks": {"ranks": "core"},
+    "a file that is not there": {"files": {"a": "FOLDER/absent"}},
+    "a file that is a folder": {"files": {"a": "FOLDER"}},
+    "a file in another folder": {"files": {"../a": "FOLDER/hpl.dat.in"}},
+    "a file in the place of the output": {"files": {"output": "FOLDER/hpl.dat.in"}},
+    "a binary file": {"files": {"a": "FOLDER/binary"}},
+    "a large file": {"files": {"a": "FOLDER/large"}},
+    "a list of files": {"files": ["x"]},
+    "a key of a script": {"arguments": ["x"]},
+    "a key of another benchmark": {"benchmark": "collective", "parameters": {"operation": ["barrier"]}},
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_name_line_value_and_remedy(folder, wording, case):
+    (folder / "binary").write_bytes(b"\xff\xfe\0")
+    (folder / "large").write_text("x" * 20_001)
+    (entry,) = campaign(folder, ERRORS[case])["benchmarks"]
+    text = TEXT.partition("benchmarks:")[0] + yaml.safe_dump({"benchmarks": [entry]}, sort_keys=False)
+    wording(message(folder, text))
+
+
+WRONG = [None, 1, 1.5, True, "", "x", [], ["x"], [[]], [None], {}, {"x": 1}, {"x": {}}, {"x": [1]}, {"x": {"match": 1}}]
+
+
+@pytest.mark.parametrize("key", ["name", "command", "ranks", "files", "parameters", "read", "check"])
+def test_a_value_of_any_type_is_accepted_or_refused(folder, key):
+    for value in WRONG:
+        (entry,) = campaign(folder, {key: value} if value is not None else {})["benchmarks"]
+        data = campaign(folder) | {"benchmarks": [entry | {key: value}]}
+        with contextlib.suppress(UserError):
+            matrix(folder, data)
+
+
+def test_two_entries_whose_cells_have_one_name_are_refused(folder, wording):
+    entries = campaign(folder, {}, {"command": ["other", "{n}"]})["benchmarks"]
+    text = TEXT.partition("benchmarks:")[0] + yaml.safe_dump({"benchmarks": entries}, sort_keys=False)
+    wording(message(folder, text))
+
+
+@pytest.fixture
+def ended(folder):
+    """A function that records a program that exited with 0: its last record. started: host by rank."""
+
+    def record(output: bytes, started: dict[int, str], **entry) -> dict:
+        cell = matrix(folder, campaign(folder, entry)).cells[0]
+        batch, launch = folder / "results" / "batches" / "b", "b-l000-a00"
+        for path in (batch / "logs", batch / "errors" / launch):
+            path.mkdir(parents=True)
+        (batch / "logs" / f"{launch}.log").write_bytes(output)
+        for rank, host in started.items():
+            (batch / "errors" / launch / f"started-{rank}").write_text(f"{host}\n/bin/x\n")
+        request = dict.fromkeys(FROM_REQUEST, None) | {"launch": launch, "repeat": 0, "stack": "host"}
+        request |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"}]}
+        request |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
+        runs.record_output(request, batch / "logs" / f"{launch}.log", 5)
+        lines = [line for _, line in read_launch_file(folder / f"{launch}.jsonl").lines]
+        assert [line["kind"] for line in lines] == ["launch", "start", "record", "complete"]
+        assert problem_of(lines[2]) is None
+        return lines[2]
+
+    return record
+
+
+TWO = {0: "n1", 1: "n1"}
+GOOD = b"rate: 4.0\nPASSED\n"
+
+
+def test_a_program_that_ends_is_recorded(ended):
+    record = ended(GOOD, TWO)
+    assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [250 * 10**9])
+    assert record["checks"] == {"output_is_valid": True}
+    assert undeclared(record) == []
+
+
+@pytest.mark.parametrize("started", [{}, {0: "n1"}, {1: "n1"}, {0: "n1", 1: "n2"}, {0: "n1", 1: "n1", 2: "n1"}])
+def test_other_ranks_than_planned_are_a_placement_failure(ended, started):
+    record = ended(GOOD, started)
+    assert (record["status"], record["phase"], record["slowest_rank_samples_ns"]) == ("placement", "placement", None)
+
+
+@pytest.mark.parametrize(
+    ("output", "entry", "words"),
+    [
+        (b"rate: 4\0\nPASSED\n", {}, "binary"),
+        (b"rate: 4\nrate: 5\nPASSED\n", {}, "different numbers"),
+        (b"rate: inf\nPASSED\n", {}, "not finite"),
+        (b"rate: 0\nPASSED\n", {}, "not above 0"),
+        (b"rate: 4\n", {}, "check.match"),
+        (b"", {}, "no line matches"),
+        (b"a" * 60 + b"!\n", {"read": {"rate": RATE | {"match": "(a+)+$"}}}, "nested"),
+        (b"rate: 4\n", {"read": {"rate": {"samples": "x", "unit": "s", "better": "smaller"}}}, "no line matches"),
+        (GOOD, {"command": ["x", "{n}", "{output}"]}, "no such file"),
+    ],
+    ids=["binary", "several", "infinite", "zero", "check", "empty", "backtracks", "samples", "no output file"],
+)
+def test_an_output_without_a_number_is_a_failure_with_its_cause(ended, output, entry, words):
+    record = ended(output, TWO, **entry)
+    assert (record["status"], record["phase"], record["slowest_rank_samples_ns"]) == ("failed", "measure", None)
+    assert words in record["cause"]

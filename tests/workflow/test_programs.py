@@ -1,0 +1,151 @@
+"""Programs that know nothing of Regatta, from the campaign file to tables and report, and the ways in which they fail."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+from campaigns import REAL_REPORT, ROOT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
+
+PROGRAM = """
+import os, sys, time
+
+rank, mode, n = int(os.environ["RANK"]), sys.argv[1], int(sys.argv[2])
+if mode == "hang":
+    time.sleep(60)
+if mode == "dies" and rank == 1:
+    sys.exit(74)
+if rank == 0:
+    for step in range(4):
+        print(f"step {step}: {1000 if step == 0 else n * (step + 1)} tokens/s")
+    print({"silent": "done", "nan": "rate: nan", "dies": "PASSED"}.get(mode, f"rate: {n}.5 GB/s"))
+    print("FAILED" if mode == "invalid" else "PASSED")
+"""
+RATE = {"rate": {"match": r"rate: (\S+)", "unit": "GB/s", "better": "larger"}}
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    """A function that returns a campaign of programs on two ranks. changes: of each entry."""
+    (tmp_path / "run.py.in").write_text(PROGRAM)
+
+    def make(*entries: dict, **changes) -> dict:
+        common = {
+            "benchmark": "program",
+            "command": ["python3", "run.py", "fine", "{n}"],
+            "files": {"run.py": str(tmp_path / "run.py.in")},
+            "parameters": {"n": [50]},
+            "read": RATE,
+            "check": {"match": "PASSED", "reject": "FAILED"},
+        }
+        entries = [common | {"name": f"p{index}"} | entry for index, entry in enumerate(entries or ({},))]
+        shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+        stacks = {"host": {"kind": "host"}}
+        return fake_campaign(stacks=stacks, shapes=shapes, benchmarks=entries, **changes)
+
+    return make
+
+
+def rows_of(path) -> list[dict]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_program_runs_to_the_report(tmp_path, campaign):
+    tokens = {"samples": r"(\d+) tokens/s", "unit": "tokens/s", "better": "larger", "drop": 1}
+    seconds = {"match": r"rate: (\d+)", "unit": "ms", "better": "smaller"}
+    entries = {"name": "copy", "parameters": {"n": [50, 100]}}, {"name": "train", "read": {"tps": tokens}}
+    data = campaign(*entries, {"name": "slow", "read": {"wall": seconds}})
+    path = write_campaign(tmp_path, data)
+    done = snakemake(tmp_path, path, env=REAL_REPORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = tmp_path / "results" / "small"
+    rows = {(row["program"], row["settings"]): row for row in rows_of(results / "tables" / "programs.csv")}
+    assert {key: (float(row["reported"]), row["unit"], row["num_launches"]) for key, row in rows.items()} == {
+        ("copy", "n 50"): (50.5, "GB/s", "2"),
+        ("copy", "n 100"): (100.5, "GB/s", "2"),
+        ("train", "n 50"): (150.0, "tokens/s", "2"),  # the median of 100, 150 and 200
+        ("slow", "n 50"): (50.0, "ms", "2"),
+    }
+    records = record_lines(results)
+    samples = {record["spec"]["parameters"]["program"]: record["slowest_rank_samples_ns"] for record in records}
+    assert samples["slow"] == [50_000_000]
+    assert samples["train"] == [10**13, 6_666_666_666_667, 5 * 10**12]  # of a million tokens
+    assert {record["writer"] for record in records} == {"driver"}
+    (launch, *_) = [json.loads(line) for line in next((results / "launches").glob("*")).read_text().splitlines()]
+    assert [entry["ranks"] for entry in launch["environment"]["hosts"]] == [[0, 1]]
+    assert "GB/s" in (results / "report.html").read_text(encoding="utf-8")
+
+
+FAILURES = {
+    "fails its check": ("invalid", "failed", "measure", "check.reject"),
+    "prints no number": ("silent", "failed", "measure", "no line matches"),
+    "prints NaN": ("nan", "failed", "measure", "not finite"),
+    "dies on one rank": ("dies", "failed", "launch", "code 74"),
+    "hangs": ("hang", "timeout", None, "cell_seconds"),
+}
+
+
+def test_a_program_that_gives_no_number_is_a_failed_cell_with_its_cause(tmp_path, campaign):
+    entries = [{"name": mode, "command": ["python3", "run.py", mode, "{n}"]} for mode, *_ in FAILURES.values()]
+    entries.append({"name": "absent", "command": ["no-such-program", "{n}"]})
+    data = campaign(*entries, repeats=1, limits={"cell_seconds": 3, "launch_start_seconds": 30})
+    (batch,) = frozen_batches(tmp_path, data)
+    script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    records = {record["spec"]["parameters"]["program"]: record for record in record_lines(batch.parent.parent)}
+    for mode, status, phase, words in FAILURES.values():
+        assert (records[mode]["status"], records[mode]["phase"]) == (status, phase), mode
+        assert words in records[mode]["cause"], mode
+        assert records[mode]["slowest_rank_samples_ns"] is None
+    assert "127" in records["absent"]["cause"]
+    assert len(list((batch / "logs").glob("*.log"))) == len(records)
+
+
+def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign):
+    code = "import os, sys, time; os.environ['RANK'] == '0' and print('rate: ', time.time_ns(), 'half: 7')"
+    entry = {"command": ["python3", "-c", code], "files": {}, "parameters": {}, "check": {}}
+    path = write_campaign(tmp_path, campaign(entry | {"read": {"rate": RATE["rate"] | {"match": r"rate:\s(\d+)"}}}))
+    assert snakemake(tmp_path, path).returncode != 0  # two spaces: the pattern finds nothing
+    good = entry | {"read": {"rate": RATE["rate"] | {"match": r"rate: +(\d+)", "unit": "B/s"}}}
+    write_campaign(tmp_path, campaign(good))
+    done = snakemake(tmp_path, path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = tmp_path / "results" / "small"
+    logs = sorted(path.read_text() for path in results.glob("batches/*/logs/*.log"))
+    assert len(logs) == 4
+    assert logs[0] == logs[1] != logs[2] == logs[3]  # two launches, each read twice
+    records = record_lines(results)
+    assert sorted(record["status"] for record in records) == ["failed", "failed", "ok", "ok"]
+    write_campaign(tmp_path, campaign(good | {"read": {"half": RATE["rate"] | {"match": r"half: (\d+)"}}}))
+    assert snakemake(tmp_path, path).returncode == 0
+    assert [r["slowest_rank_samples_ns"] for r in record_lines(results)].count([round(1e12 / 7)]) == 2
+
+
+def test_nodes_without_the_driver_refuse_programs(tmp_path, campaign):
+    frozen_batches(tmp_path, campaign())
+    program = ROOT / "workflow" / "scripts" / "bench" / "run_batches.py"
+    line = [sys.executable, str(program), str(tmp_path / "results" / "small")]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "benchmark: program" in done.stderr
+
+
+def test_words_reach_the_program_as_written(tmp_path, campaign):
+    words = ["$(touch /tmp/never)", "a b", "'", '"', "; exit 1", "--", "-h", "{{n}}", "", "*"]
+    code = "import os, sys; os.environ['RANK'] == '0' and print('rate: 1', sys.argv[1:])"
+    data = campaign({"command": ["python3", "-c", code, *words, "{n}"], "files": {}}, repeats=1)
+    (batch,) = frozen_batches(tmp_path, data)
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    (log,) = (batch / "logs").glob("*.log")
+    wanted = [*(word.replace("{{n}}", "{n}") for word in words), "50"]
+    assert f"rate: 1 {wanted}" in log.read_text()
+
+
+def test_an_output_file_and_one_process(tmp_path, campaign):
+    code = "import os, sys; print('rate:', os.environ['WORLD_SIZE'], 'PASSED', file=open(sys.argv[1], 'a'))"
+    data = campaign({"command": ["python3", "-c", code, "{output}"], "ranks": "one"}, repeats=1)
+    (batch,) = frozen_batches(tmp_path, data)
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    (record,) = record_lines(batch.parent.parent)
+    assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [10**12])  # 1000 GB at 1 GB/s

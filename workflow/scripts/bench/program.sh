@@ -1,0 +1,15 @@
+#!/bin/sh
+# Start one rank of a user's program: record that it started, where, and which file it runs, then become the program.
+# The driver compares these records with the planned ranks. POSIX sh, so that it runs in images without Python.
+#
+#   sh program.sh STARTED FOLDER COMMAND [ARGUMENT...]
+#
+# STARTED: folder for the file of each rank. FOLDER: where the program runs. Contract: docs/contracts.md.
+VERSION=1
+started=$1 folder=$2
+shift 2
+rank=${SLURM_PROCID:-${RANK:-0}}
+cd "$folder" || exit 1
+found=$(command -v "$1") || found=
+{ uname -n && printf '%s\n' "$found"; } >"$started/.$rank" && mv "$started/.$rank" "$started/started-$rank" || exit 1
+exec "$@"

@@ -1,0 +1,253 @@
+"""Any program as a benchmark: the entries of a campaign with `benchmark: program`.
+
+A cell's id covers the command and the files as written, the parameters, and how the output is read.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from regatta.campaign import scripts
+from regatta.campaign.scripts import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
+from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
+from regatta.core.errors import UserError, nearest
+from regatta.core.readers import Quantity, parse_reader
+from regatta.core.schemas import place, show
+from regatta.core.units import find_unit
+from regatta.launchers.base import Geometry
+from regatta.runtimes.base import whole_path
+
+BENCHMARK = "program"
+KEYS = ("name", "command", "ranks", "files", "read", "check")
+OF_SCRIPTS = ("files",)  # keys that a script has as well
+BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
+MOST_CHARACTERS = 20_000  # of a file: its text is in each record
+# The samples of a rate are the times of this much work, so that statistics of times apply. It depends on the unit
+# alone: the times of two cells are comparable. Nanoseconds then resolve rates up to 10^18 flop/s to 0.1 %.
+WORK = {"flop/s": 1e12, "B/s": 1e12}
+COUNTED_WORK = 1e6
+OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
+NANOSECONDS, MOST_NS = 1e9, 10**18
+
+
+def entry_errors(file: YamlFile) -> list[FileError]:
+    """Return the errors of all entries in their keys for scripts and programs, except those that the schema finds."""
+    entries, found = file.data.get("benchmarks"), scripts.script_errors(file)
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        if not isinstance(entry, dict) or "benchmark" not in entry:
+            continue
+        where, benchmark = ("benchmarks", index), entry["benchmark"]
+        if benchmark == BENCHMARK:
+            found += _entry_errors(file, where, entry)
+            continue
+        for key in KEYS:
+            if key in entry and key not in OF_SCRIPTS:
+                text = f"{place((*where, key))} has no effect with benchmark: {benchmark}. Remove it."
+                found.append(file.error((*where, key), text))
+    return found
+
+
+def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
+    parameters, command = entry.get("parameters", {}), entry.get("command")
+    files = entry.get("files", {})
+    found = schema_errors(file, parameters, PARAMETERS, (*where, "parameters"))
+    found += schema_errors(file, files, {"type": "object"}, (*where, "files"))
+    if found or not isinstance(parameters, dict) or not isinstance(command, list):
+        return found
+    for name in set(BUILT_IN) & set(parameters):
+        text = f"{place(where)}.parameters.{name}: the name is reserved. Choose another."
+        found.append(file.error((*where, "parameters", name), text))
+    num_points = math.prod(map(len, parameters.values()))
+    if num_points > MAX_POINTS:
+        text = f"{place(where)}.parameters have {num_points:,} combinations; the limit is {MAX_POINTS:,}."
+        return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
+    found += _command_errors(file, where, parameters, command)
+    for name, path in files.items():
+        found += _file_errors(file, (*where, "files", name), name, path)
+    found += _reader_errors(file, where, entry)
+    return found or list(_unused_parameters(file, where, entry))
+
+
+def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileError]:
+    """Yield an error for each parameter that neither the command nor a file contains."""
+    texts = [file.texts.get((*where, "command", index), "") for index in range(len(entry["command"]))]
+    texts += [_content(whole_path(path)) for path in entry.get("files", {}).values() if isinstance(path, str)]
+    for name in entry.get("parameters", {}):
+        if not any(f"{{{name}}}" in text for text in texts):
+            text = f"{place(where)}.parameters.{name} is in no word of command and in no file."
+            key = (*where, "parameters", name)
+            yield file.error(key, f"{text} Write {{{name}}} into one of them, or remove it.")
+
+
+def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: list) -> Iterator[FileError]:
+    """Yield the errors of the templates in a command, and of its first word."""
+    known = (*parameters, *BUILT_IN)
+    for index in range(len(command)):
+        key = (*where, "command", index)
+        text = file.texts.get(key, "")
+        names = [found[1] if found[1] is not None else found[0] for found in TEMPLATE.finditer(text)]
+        for name in [name for name in names if name not in ("{{", "}}", *known)][:1]:
+            shown = f"{place(key)} = {show(text)} names {show(name)}, which is no parameter.{nearest(name, known)}"
+            yield file.error(key, f"{shown} Known: {', '.join(known)}. A literal brace is written {{{{ or }}}}.")
+    first = file.texts.get((*where, "command", 0), "")
+    if command and (not first or first.startswith("-")):
+        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+
+
+def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterator[FileError]:
+    """Yield the error of a file that is to be written to the folder of a launch."""
+    if not isinstance(path, str):  # an error of the schema
+        return
+    if name == OUTPUT or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
+        text = f"{place(key)}: the name must be letters, digits, dot, dash and underscore, no folder, and not {OUTPUT}."
+        yield file.error(key, text)
+        return
+    source = whole_path(path)
+    try:
+        if not source.is_file():
+            raise UserError("no such file, or not a regular file")
+        num_characters = len(source.read_bytes().decode())
+        if num_characters > MOST_CHARACTERS:
+            raise UserError(f"has {num_characters:,} characters; the limit is {MOST_CHARACTERS:,}")
+    except (OSError, UnicodeDecodeError, UserError) as error:
+        text = f"{place(key)}: {source}: {getattr(error, 'strerror', None) or error}."
+        yield file.error(key, f"{text} Name a small text file, or pass the path in command.")
+
+
+def _reader_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileError]:
+    """Yield the first error of `read` and `check`: a pattern or unit is invalid, or a quantity is no time or rate."""
+    read, check = entry.get("read"), entry.get("check", {})
+    is_sound = isinstance(read, dict) and all(isinstance(given, dict) for given in read.values())
+    if not is_sound or not isinstance(check, dict):  # an error of the schema
+        return
+    try:
+        reader = parse_reader(read, check)
+        if len(reader.quantities) != 1:
+            raise UserError(f"read has {len(reader.quantities)} quantities; a cell has one. Add entries for the others")
+        check_quantity(*reader.quantities.items())
+    except UserError as error:
+        yield file.error((*where, "read"), f"{place(where)}.{str(error).rstrip('.')}.")
+    except TypeError:  # an error of the schema
+        return
+
+
+def check_quantity(item: tuple[str, Quantity]) -> None:
+    """Raise UserError unless a quantity is a time, of which less is better, or a rate, of which more is better."""
+    name, quantity = item
+    unit = find_unit(quantity.unit)[0]
+    wanted = "smaller" if unit == "s" else "larger" if unit.endswith("/s") else None
+    if wanted is None:
+        raise UserError(f"read.{name}.unit: {quantity.unit!r} is neither a time nor a rate. Use one such as s or GB/s")
+    if quantity.better != wanted:
+        kind = "time" if unit == "s" else "rate"
+        raise UserError(f"read.{name}.better: {quantity.better} contradicts {quantity.unit}, a {kind}. Use {wanted}")
+
+
+def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], list[tuple[FileError, bool]]]:
+    """Return the entries, those of scripts and programs with axes as `parameters` and the cells as `points`.
+
+    Also returns their errors, such as cells of the same name, and whether it is a file that is missing here.
+    """
+    entries, found = scripts.complete_entries(file, entries)
+    complete, names = [], {}
+    for index, entry in enumerate(entries):
+        if entry["benchmark"] != BENCHMARK:
+            complete.append(entry)
+            continue
+        cells = list(_points(file, index, entry))
+        axes = {axis: list({parameters[axis]: None for parameters, _ in cells}) for axis in ("program", "settings")}
+        complete.append(entry | {"parameters": axes, "points": cells})
+        for parameters, _ in cells:
+            first = names.setdefault((parameters["program"], parameters["settings"]), index)
+            if first != index:
+                text = f"benchmarks[{index}] measures the same program and parameters as benchmarks[{first}]."
+                found.append((file.error(("benchmarks", index), f"{text} Give one of them another name."), False))
+                break
+    return complete, found
+
+
+def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dict]]:
+    """Yield the parameters of each cell of an entry, and its `program`: what the driver needs to start and read it."""
+    where, given = ("benchmarks", index), entry.get("parameters", {})
+    words = [file.texts[*where, "command", number] for number in range(len(entry["command"]))]
+    if "/" in words[0]:
+        words[0] = str(whole_path(words[0]))
+    contents = {name: _content(whole_path(path)) for name, path in entry.get("files", {}).items()}
+    for texts in texts_of_points(file, where, given):
+        settings = ", ".join(setting_text(name, value) for name, value in texts.items())
+        program = {
+            "command": words,
+            "ranks": entry.get("ranks", "gpu"),
+            "files": contents,
+            "parameters": texts,
+            "read": entry["read"],
+            "check": entry.get("check", {}),
+        }
+        yield {"program": entry["name"], "settings": settings or None}, program
+
+
+def _content(path: Path) -> str:
+    return path.read_bytes().decode()
+
+
+def command_of(spec: dict, output: str = OUTPUT) -> list[str]:
+    """Return the words of a cell's command, of which none passes through a shell. output: path of its output file."""
+    values = values_of(spec, output)
+    return [render(word, values) for word in spec["program"]["command"]]
+
+
+def geometry_of(spec: dict, cluster: dict) -> Geometry:
+    """Return where the processes of a cell start: one for each rank of the shape, on each node, or in all."""
+    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
+    places = {"gpu": (nodes, gpus), "node": (nodes, 1), "one": (1, 1)}
+    nodes, ranks_per_node = places[spec["program"]["ranks"]]
+    return Geometry(cluster, nodes, gpus, spec["device"], ranks_per_node)
+
+
+def values_of(spec: dict, output: str) -> dict[str, str]:
+    """Return the values of the templates of a cell."""
+    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
+    numbers = {"nodes": nodes, "gpus_per_node": gpus, "world_size": nodes * gpus}
+    return spec["program"]["parameters"] | {name: str(value) for name, value in numbers.items()} | {"output": output}
+
+
+def file_text(content: str, values: Mapping[str, str]) -> str:
+    """Return the text of a file with the known {names} replaced. Other braces stay: a file may be of any format."""
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda found: values[found[1]], content)
+
+
+def writes_output(spec: dict) -> bool:
+    """Return whether the program is told where to write its output, which is then read instead of what it prints."""
+    texts = (*spec["program"]["command"], *spec["program"]["files"].values())
+    return any("{output}" in text for text in texts)
+
+
+def quantity_of(spec: dict) -> tuple[str, Quantity]:
+    """Return the name and the quantity by which a cell is judged."""
+    ((name, given),) = spec["program"]["read"].items()
+    return name, Quantity(**given)
+
+
+def work_of(quantity: Quantity) -> float | None:
+    """Return the work whose time is a sample of a rate, in SI units; None for a time."""
+    unit = find_unit(quantity.unit)[0]
+    return None if unit == "s" else WORK.get(unit, COUNTED_WORK)
+
+
+def sample_ns(value: float, quantity: Quantity) -> int:
+    """Return a number of an output, in SI units, as nanoseconds. Raises ValueError outside of 1 ns to 30 years."""
+    if not value > 0:
+        raise ValueError(f"{value:g} is not above 0")
+    work = work_of(quantity)
+    nanoseconds = round(NANOSECONDS * (value if work is None else work / value))
+    if not 1 <= nanoseconds < MOST_NS:
+        raise ValueError(f"{value:g} is outside of what can be recorded; check the unit")
+    return nanoseconds
+
+
+def shown_value(seconds: float, quantity: Quantity) -> float:
+    """Return a recorded time as the value in the unit of the campaign."""
+    work, factor = work_of(quantity), find_unit(quantity.unit)[1]
+    return (seconds if work is None else work / seconds) / factor

@@ -1,0 +1,206 @@
+"""Read quantities from the output of any program, by patterns that a user declares (`read:` and `check:`).
+
+    read:
+      rate: {match: 'WR\\S+.*?(\\S+)$', unit: Gflop/s, better: larger}           one number
+      tps: {samples: 'tps: ([\\d,]+)', unit: tokens/s, better: larger, drop: 10}   one number for each iteration
+    check: {match: PASSED, reject: FAILED}
+
+Values are in SI units. formats/output.py also reads the import formats.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from regatta.core import matching
+from regatta.core.errors import UserError, nearest
+from regatta.core.text import one_line
+from regatta.core.units import convert, find_unit, parse_number
+
+LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
+MOST_PROBLEMS = 5  # of one quantity
+MOST_PATTERN = 1000  # characters
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
+
+    The number is the group `value`, else the first group, else the whole match. A group `unit` is the unit in the text
+    itself. drop: first samples that are warm-up. better: `smaller` or `larger`.
+    """
+
+    match: str = ""
+    samples: str = ""
+    unit: str = ""
+    better: str = "smaller"
+    drop: int = 0
+
+    @property
+    def pattern(self) -> str:
+        return self.match or self.samples
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What to read from an output. match: a pattern that must occur; reject: one that must not.
+
+    format: name of an import format, instead of quantities.
+    """
+
+    quantities: dict[str, Quantity] = field(default_factory=dict)
+    match: str = ""
+    reject: str = ""
+    format: str = ""
+
+
+@dataclass(frozen=True)
+class OutputReading:
+    """What was read from an output: numbers in SI units, samples without those dropped, and the lines of the matches.
+
+    problems: why a quantity is missing or the output is not valid, each with its line and what to do; empty if all was
+    read. A quantity with a problem has no value. is_cut: the search ended early, so that nothing was read.
+    """
+
+    values: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    matched_lines: dict[str, list[int]] = field(default_factory=dict)
+    is_cut: bool = False
+
+
+def parse_reader(read: dict, check: dict | None = None) -> Reader:
+    """Return the reader of a campaign's `read` and `check`. Raises UserError that names key and remedy."""
+    if not read:
+        raise UserError("read: no quantity. Add one, such as rate: {match: 'rate: (\\S+)', unit: Gflop/s}.")
+    quantities = {name: _quantity(f"read.{name}", given) for name, given in read.items()}
+    return Reader(quantities, **parse_check(check))
+
+
+def parse_check(check: dict | None) -> dict[str, str]:
+    """Return the patterns of a campaign's `check`. Raises UserError that names key and remedy."""
+    check = check or {}
+    for name in check.keys() - {"match", "reject"}:
+        raise UserError(f"check.{name}: unknown key.{nearest(name, ('match', 'reject'))} Use match or reject.")
+    for name, pattern in check.items():
+        _check_pattern(f"check.{name}", pattern)
+    return check
+
+
+def _quantity(key: str, given: dict) -> Quantity:
+    known = [each.name for each in fields(Quantity)]
+    for name in given.keys() - {*known}:
+        raise UserError(f"{key}.{name}: unknown key.{nearest(name, known)} Known keys: {', '.join(known)}.")
+    quantity = Quantity(**given)
+    if bool(quantity.match) == bool(quantity.samples):
+        raise UserError(f"{key}: needs either match (one number) or samples (one number for each iteration).")
+    if quantity.better not in ("smaller", "larger"):
+        raise UserError(f'{key}.better: "{quantity.better}" is unknown. Use smaller or larger.')
+    if type(quantity.drop) is not int or quantity.drop < 0 or (quantity.drop and quantity.match):
+        raise UserError(f"{key}.drop: {quantity.drop} is invalid. Use a number of iterations, together with samples.")
+    _check_pattern(key, quantity.pattern)
+    try:
+        find_unit(quantity.unit)
+    except UserError as error:
+        raise UserError(f"{key}.unit: {error}") from None
+    return quantity
+
+
+def _check_pattern(key: str, pattern: str) -> None:
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MOST_PATTERN:
+        raise UserError(f"{key}: a pattern must be text of 1 to {MOST_PATTERN} characters.")
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UserError(f"{key}: invalid pattern {pattern!r} ({error}). Use the syntax of Python's re.") from None
+
+
+def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
+    """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size."""
+    patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
+    patterns |= {f"check.{name}": getattr(reader, name) for name in ("match", "reject") if getattr(reader, name)}
+    values, samples, problems, lines = {}, {}, [], {}
+    found: dict[str, list] = {name: [] for name in patterns}
+    for name, line, *groups in _search(output, patterns):
+        if name is not None:
+            found[name].append((line, *groups))
+        elif groups[0]:  # the search ended early: what it found may be a part
+            return OutputReading(problems=(groups[0],), is_cut=True)
+    for name, quantity in reader.quantities.items():
+        matches = found[f"read.{name}"]
+        lines[name] = [line for line, *_ in matches]
+        try:
+            numbers = _numbers(name, quantity, matches)
+        except ValueError as error:
+            problems += error.args
+            continue
+        if quantity.samples:
+            samples[name] = numbers[quantity.drop :]
+        else:
+            values[name] = numbers[0]
+    if reader.match and not found["check.match"]:
+        problems.append(f"check.match: no line matches {reader.match!r}. The program failed, or the pattern is wrong")
+    if rejected := found.get("check.reject"):
+        line, text, _ = rejected[0]
+        problems.append(f"line {line}: check.reject matches {_quoted(text)}. The run is invalid")
+    return OutputReading(values, samples, tuple(problems), lines)
+
+
+def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None]]) -> list[float]:
+    """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
+    numbers, problems = [], []
+    for line, text, unit in matches:
+        try:
+            number = parse_number((text or "").strip())
+            found = quantity.unit if unit is None else unit.strip()
+            if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
+                raise ValueError(f"its unit {_quoted(found)} is not of the kind of {quantity.unit}")
+            numbers.append(convert(number, found))
+        except (ValueError, UserError) as error:
+            problems.append(f"line {line}: {name} is {_quoted(text or '')}: {error}. Fix the pattern or the program")
+    if problems:
+        raise ValueError(*problems[:MOST_PROBLEMS])
+    if len(numbers) <= quantity.drop:
+        few = f"only {len(numbers)} matches, {quantity.drop} of them dropped" if numbers else "no line matches"
+        raise ValueError(f"read.{name}: {few}; pattern {quantity.pattern!r}. Compare it with the output")
+    if quantity.match and len(set(numbers)) > 1:
+        places = ", ".join(str(line) for line, *_ in matches[:MOST_PROBLEMS])
+        differ = f"{len(numbers)} matches with different numbers (lines {places})"
+        raise ValueError(f"read.{name}: {differ}. Narrow the pattern, or use samples")
+    return numbers
+
+
+def _quoted(text: object) -> str:
+    return f"'{one_line(text, 80)}'"
+
+
+def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
+    """Yield what matching.py prints, which runs as a process to be bounded in time."""
+    if not patterns:
+        return
+    with tempfile.TemporaryFile() if isinstance(output, str) else _open(output) as file:
+        if isinstance(output, str):
+            file.write(output.encode("utf-8", "replace"))
+            file.seek(0)
+        num_bytes = file.seek(0, 2)
+        file.seek(0)
+        seconds = LEAST_SECONDS + len(patterns) * num_bytes / BYTES_PER_SECOND
+        once = [name for name in patterns if name.startswith("check.")]
+        options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
+        command = [sys.executable, "-I", "-S", matching.__file__, options]
+        done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
+    if done.returncode:  # such as one that ran out of memory
+        found = f"matching ended with status {done.returncode}: {one_line(done.stderr, 200)}"
+        yield [None, 0, f"{found}. Simplify the patterns"]
+    yield from map(json.loads, done.stdout.splitlines())
+
+
+def _open(path: Path):
+    if not path.is_file():
+        raise UserError(f"{path}: no such file, or not a regular file. Write the output to a file.")
+    return path.open("rb")
