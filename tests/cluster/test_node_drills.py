@@ -38,7 +38,7 @@ def test_a_node_on_which_no_rank_starts_is_avoided_by_the_next_job_and_the_other
     site.snakemake()
     assert jobs_after(before, site) == ["n[1,3] without n2"]
     before = last_job(site)
-    assert "Avoided nodes" in site.report()
+    assert "Avoided node: " in site.report()
     assert blamed["cause"] in site.report()
     site.cluster.run([site.cluster.python, "workflow/scripts/clear_nodes.py", "campaign.yaml", "n2"], cwd=site.folder)
     site.write(fake_campaign(site, env, repeats=4), num_nodes=NUM_NODES)

@@ -35,8 +35,7 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "Scaling efficiency on {on}: {lowest_ratio:number} ({lowest})"
-            " to {highest_ratio:number} ({highest})",
+            "Scaling efficiency on {on}: {lowest_ratio:number} ({lowest}) to {highest_ratio:number} ({highest})",
             "Scaling efficiency on {on}: {lowest_ratio}",
             "Scaling efficiency on {on}: {unknown}",
         ),
