@@ -11,6 +11,7 @@ import yaml
 from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, matrix, message, plan, program, small
 
 from regatta.campaign import programs
+from regatta.compare.campaigns import match_key
 from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
@@ -52,8 +53,8 @@ def ids_of(folder: Path, entry: dict, **changes) -> list[str]:
 def test_the_points_of_an_entry_are_cells(folder):
     cells = [cell.cell for cell in plan(folder, campaign(folder)).cells]
     assert [cell.spec["parameters"] for cell in cells] == [
-        {"program": "hpl", "settings": "n 1000, nb 192"},
-        {"program": "hpl", "settings": "n 2000, nb 192"},
+        {"program": "hpl", "settings": "n 1000, nb 192", "reported_quantity": "rate (flop/s)"},
+        {"program": "hpl", "settings": "n 2000, nb 192", "reported_quantity": "rate (flop/s)"},
     ]
     spec = cells[0].spec
     assert programs.command_of(spec) == ["xhpl", "-n", "1000", "2"]
@@ -85,6 +86,16 @@ def test_an_id_covers_the_text_of_files_and_no_sampling(folder):
     assert ids_of(folder, {"cell_seconds": 3}, sampling={"max_seconds": 77}) == before
     (folder / "hpl.dat.in").write_text("{n} {nb} edited\n")
     assert not set(ids_of(folder, {})) & set(before)
+
+
+def test_cells_of_two_campaigns_match_if_they_have_the_same_quantity(folder):
+    def key(**read) -> str:
+        (entry,) = campaign(folder, {"read": {"rate": RATE | read}, "parameters": {"n": [1]}})["benchmarks"]
+        return match_key(matrix(folder, campaign(folder, entry | {"files": {}})).cells[0].spec)
+
+    assert key() == key(unit="Mflop/s", match="x")
+    assert key() != key(unit="GB/s")
+    assert key() != key(unit="s", better="smaller")
 
 
 def test_no_word_passes_through_a_shell(folder):

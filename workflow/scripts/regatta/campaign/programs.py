@@ -20,6 +20,7 @@ from regatta.runtimes.base import whole_path
 
 BENCHMARK = "program"
 KEYS = ("name", "command", "ranks", "files", "read", "check")
+AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
 MOST_CHARACTERS = 20_000  # of a file: its text is in each record
@@ -156,7 +157,7 @@ def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], l
             complete.append(entry)
             continue
         cells = list(_points(file, index, entry))
-        axes = {axis: list({parameters[axis]: None for parameters, _ in cells}) for axis in ("program", "settings")}
+        axes = {axis: list({parameters[axis]: None for parameters, _ in cells}) for axis in AXES}
         complete.append(entry | {"parameters": axes, "points": cells})
         for parameters, _ in cells:
             first = names.setdefault((parameters["program"], parameters["settings"]), index)
@@ -173,6 +174,8 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
     words = [file.texts[*where, "command", number] for number in range(len(entry["command"]))]
     if "/" in words[0]:
         words[0] = str(whole_path(words[0]))
+    ((name, given_quantity),) = entry["read"].items()
+    quantity = f"{name} ({find_unit(given_quantity['unit'])[0]})"
     contents = {name: _content(whole_path(path)) for name, path in entry.get("files", {}).items()}
     for texts in texts_of_points(file, where, given):
         settings = ", ".join(setting_text(name, value) for name, value in texts.items())
@@ -184,7 +187,7 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
             "read": entry["read"],
             "check": entry.get("check", {}),
         }
-        yield {"program": entry["name"], "settings": settings or None}, program
+        yield {"program": entry["name"], "settings": settings or None, "reported_quantity": quantity}, program
 
 
 def _content(path: Path) -> str:

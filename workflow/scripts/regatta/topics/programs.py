@@ -27,7 +27,6 @@ SLOWEST = Column(
 )
 PROGRAMS = Columns(
     *described(axes_of(BENCHMARK)),
-    Column("quantity", "quantity", TEXT, help="name of the quantity in `read`", **SHOWN),
     VALUE,
     SLOWEST,
     Column("unit", "unit", TEXT, help="unit of the values", **SHOWN),
@@ -40,14 +39,14 @@ def programs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     means, rows = launch_means(with_primary(measurements), "primary_s"), []
     slow = values_by_cell(measurements, "p95_s")
     for cell in cells_of(campaign, BENCHMARK):
-        name, quantity = quantity_of(cell["spec"])
+        _, quantity = quantity_of(cell["spec"])
         found = means[cell["id"]]
         ends = [end and shown_value(end, quantity) for end in (found.mean, found.low, found.high)]
         if work_of(quantity) is not None:  # the least time is the highest rate
             ends[1:] = ends[:0:-1]
         shown = Estimate(found.num, *ends, found.kind)
         row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": found.num, "interval": found.kind}
-        row |= interval_values("reported", "", shown) | {"quantity": name, "unit": quantity.unit}
+        row |= interval_values("reported", "", shown) | {"unit": quantity.unit}
         times = slow.get(cell["id"], [])
         is_known = times and len(times) == found.num
         row |= {"slow_reported": shown_value(fast_median(times), quantity) if is_known else None}
