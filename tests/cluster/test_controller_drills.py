@@ -26,19 +26,6 @@ def test_a_controller_that_is_away_for_a_while_ends_neither_the_job_nor_the_run(
     assert site.jobs() == []
 
 
-def test_a_job_lost_by_the_controller_is_resubmitted(site):
-    site.write(fake_campaign(site))
-    site.pass_preflight()
-    snakemake = site.popen(*UNTIL_MEASURED, "--retries", "1")
-    wait_until(lambda: "RUNNING" in site.cluster.squeue().values(), 90, "a job")
-    site.cluster.stop_controller()
-    site.cluster.forget_jobs()
-    site.cluster.start_controller()
-    assert snakemake.wait(300) == 0
-    assert submitted(site.output()) == 2
-    assert len(set(site.slots())) == NUM_RECORDS
-
-
 def test_kill_9_of_snakemake_leaves_a_waiting_job_that_the_next_run_does_not_submit_again(site):
     site.write(fake_campaign(site))
     site.pass_preflight()
@@ -56,3 +43,17 @@ def test_kill_9_of_snakemake_leaves_a_waiting_job_that_the_next_run_does_not_sub
     assert site.statuses() == {"ok": NUM_RECORDS}
     assert len(set(site.slots())) == NUM_RECORDS
     assert "<html" in site.report()
+
+
+def test_a_job_lost_by_the_controller_is_resubmitted(site):
+    """The last of this file: job ids start again, and the nodes may still run the lost job with one of them."""
+    site.write(fake_campaign(site))
+    site.pass_preflight()
+    snakemake = site.popen(*UNTIL_MEASURED, "--retries", "1")
+    wait_until(lambda: "RUNNING" in site.cluster.squeue().values(), 90, "a job")
+    site.cluster.stop_controller()
+    site.cluster.forget_jobs()
+    site.cluster.start_controller()
+    assert snakemake.wait(300) == 0
+    assert submitted(site.output()) == 2
+    assert len(set(site.slots())) == NUM_RECORDS
