@@ -103,14 +103,14 @@ def test_the_record_of_a_timeout_has_the_load():
 @pytest.mark.parametrize("current", ["a", None])
 def test_the_cause_of_a_timeout_names_the_load_of_a_busy_machine(busy_s, is_named, current):
     watch = SimpleNamespace(current=current, limits={"a": 60.0}, start_seconds=60.0)
-    cause = _late(watch, load_of(busy_s, 20))
+    cause = _late(watch, load_of(busy_s, 20), False)
     assert (cause.status, cause.phase) == ("timeout", None if current else "launch")
     assert ("75 %" in cause.text) == is_named
     assert cause.host_load["hosts"][0]["busy_ns"] == busy_s * 10**9
 
 
 def test_without_counters_a_timeout_has_no_load():
-    cause = _late(SimpleNamespace(current="a", limits={"a": 60.0}), None)
+    cause = _late(SimpleNamespace(current="a", limits={"a": 60.0}), None, False)
     assert (cause.host_load, "processes" in cause.text) == (None, False)
 
 

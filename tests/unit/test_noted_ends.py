@@ -91,7 +91,7 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     )
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
     monkeypatch.setattr(
-        supervise, "close_stopped_launch", lambda run, watch, index, stop: events.append(("note", index))
+        supervise, "close_stopped_launch", lambda run, watch, request, stop: events.append(("note", request["index"]))
     )
     monkeypatch.setattr(supervise, "note_early_end", lambda run, stop: events.append(("job", str(stop))))
 
@@ -99,7 +99,8 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
         watch = SimpleNamespace(update=list, current=None, clock=lambda: 0, deadline=lambda: 1)
         process = SimpleNamespace(poll=lambda: None, index=index)
         try:
-            yield from supervise._follow(run, index, process, watch, index)
+            request = {"index": index, "cells": [{"spec": {}}]}
+            yield from supervise._follow(run, index, process, watch, request)
         finally:
             allocation.stop(process, [])
 

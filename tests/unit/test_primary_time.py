@@ -35,6 +35,7 @@ def test_each_benchmark_declares_a_primary_time_that_is_a_column_of_measurements
     columns = {name: load_benchmark(name).schema["x-primary-time"]["column"] for name in benchmark_names()}
     assert columns == {
         "collective": "window_step_s",
+        "program": "p50_s",
         "script": "window_step_s",
         "sync_batchnorm": "p50_s",
         "train_run": "mean_s",

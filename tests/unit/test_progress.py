@@ -118,7 +118,7 @@ def test_a_record_of_a_launch_that_was_skipped_is_not_started():
 
 
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
-    run = Run(tmp_path, {"launches": [{"stack": "host"}] * 6}, {})
+    run = Run(tmp_path, {"launches": [{"stack": "host", "cells": ["a"]}] * 6, "cells": {"a": {"spec": {}}}}, {})
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
     line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
