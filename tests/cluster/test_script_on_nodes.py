@@ -1,4 +1,4 @@
-"""A user's training script on two nodes, through srun, on the host and in an image."""
+"""A user's training script, and a program, on two nodes through srun, on the host and in an image."""
 
 import shutil
 
@@ -44,3 +44,29 @@ def test_an_unchanged_script_is_measured_on_two_nodes_on_each_stack(site: Site, 
     assert hosts == [["n1", "n2"]] * 4
     table = (site.host_folder / "results" / "drill" / "tables" / "scripts.csv").read_text()
     assert [line.split(",")[1] for line in table.splitlines()[1:]] == ["train.py"] * 2
+
+
+def test_a_program_is_measured_on_two_nodes_on_each_stack(site: Site, cpu_image):
+    """One number, of rank 0; on a node more than planned, the placement would fail."""
+    code = site.host_folder / "my code"
+    code.mkdir()
+    (code / "rate.sh").write_text("#!/bin/sh\n[ $SLURM_PROCID -gt 0 ] || echo rate: 250 of $SLURM_NTASKS\n")
+    (code / "rate.sh").chmod(0o755)
+    site.own()
+    program = {
+        "benchmark": "program",
+        "name": "rate",
+        "command": [f"{site.folder}/my code/rate.sh"],
+        "read": {"rate": {"match": r"rate: (\d+)", "unit": "operations/s", "better": "larger"}},
+        "check": {"match": "of 4"},
+    }
+    stacks = {
+        "host": {"kind": "host", "python": site.cluster.python},
+        "contained": {"kind": "contained", "image": cpu_image, "binds": [site.folder]},
+    }
+    changes = {"shapes": [{"nodes": [2], "gpus_per_node": [2]}], "repeats": 1, "benchmarks": [program]}
+    site.write(campaign(stacks, **changes))
+    site.snakemake(timeout=400)
+    records = {record["spec"]["stack"]["name"]: record for record in site.records()}
+    assert {name: (r["status"], r["cause"]) for name, r in records.items()} == dict.fromkeys(stacks, ("ok", None))
+    assert [record["slowest_rank_samples_ns"] for record in records.values()] == [[4 * 10**12]] * 2  # 10^6 / 250 s
