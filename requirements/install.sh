@@ -115,7 +115,7 @@ choose_python() {
 
 announce() {
     case $1 in
-        driver) say "Installing Snakemake and the analysis libraries (about 400 MB on disk) into $venv ..." ;;
+        driver) say "Installing Snakemake and the analysis libraries (about 500 MB on disk) into $venv ..." ;;
         rank) say "Installing torch and torchvision (about 5 GB on disk) into $venv ..." ;;
         dev) say "Installing the tools for tests and linting (about 100 MB on disk) into $venv ..." ;;
         *) say "Installing requirements/$1.lock into $venv ..." ;;
