@@ -132,7 +132,7 @@ def run_script(wanted: dict, clock: StepClock) -> None:
 
 
 def early_end(how: str, clock: StepClock) -> str:
-    """Return why a script that ended by itself was not measured."""
+    """Return why a script that ended early was not measured."""
     num_steps = len(clock.marks)
     if num_steps == 0:
         return (

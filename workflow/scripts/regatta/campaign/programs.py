@@ -222,7 +222,7 @@ def file_text(content: str, values: Mapping[str, str]) -> str:
 
 
 def writes_output(spec: dict) -> bool:
-    """Return whether the program is told where to write its output, which is then read instead of what it prints."""
+    """Return whether the program gets a path for its output. That file is then read instead of what it prints."""
     texts = (*spec["program"]["command"], *spec["program"]["files"].values())
     return any("{output}" in text for text in texts)
 

@@ -4,13 +4,13 @@ import pandas as pd
 
 from regatta.campaign.programs import quantity_of, shown_value, work_of
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import TEXT, Column, Columns
-from regatta.report.panels import LAUNCHES, Section, Table, name_rows
+from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, launch_means, values_by_cell, with_primary
+from regatta.topics.scripts import tables_of_cells
 
 BENCHMARK = "program"
 SHOWN = {"table": "programs"}
@@ -54,19 +54,9 @@ def programs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     return make_table(rows, PROGRAMS)
 
 
-NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.say("shape", "settings", *PLACE))
-
-
 def section(data: ReportData) -> Section:
     """Return a table of the measured cells for each program."""
-    rows = data.tables["programs"]
-    rows = rows[rows["reported"].notna()].sort_values(["program", "settings", "nodes", "gpus_per_node", "stack"])
-    named = name_rows(rows, BENCHMARK) if len(rows) else rows
-    columns = (NAME, LAUNCHES, *PROGRAMS.of_table("programs"))
-    tables = tuple(
-        Table.of_columns(program, columns, group, data.device, ("programs",))
-        for program, group in (named.groupby("program", sort=True) if len(rows) else ())
-    )
+    tables = tables_of_cells(data, BENCHMARK, "reported", PROGRAMS.of_table("programs"), "{}")
     return Section("programs", "Programs", lead=LEAD if tables else "", tables=tables)
 
 

@@ -1,5 +1,6 @@
 """Training scripts of users: time of a step, throughput, efficiency, percentiles and memory: tables/scripts.csv."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pandas as pd
@@ -96,16 +97,24 @@ def _efficiency(ratio, samples: int | None, baseline: dict) -> dict:
 NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.say("shape", "settings", *PLACE))
 
 
+def tables_of_cells(
+    data: ReportData, benchmark: str, known: str, columns: Iterable[Column], caption: str
+) -> tuple[Table, ...]:
+    """Return a table of the measured cells for each script or program, whose name fills the caption.
+
+    known: a column that only measured cells have.
+    """
+    name = f"{benchmark}s"
+    rows = data.tables[name]
+    rows = rows[rows[known].notna()].sort_values([benchmark, "settings", "nodes", "gpus_per_node", "stack"])
+    groups = name_rows(rows, benchmark).groupby(benchmark, sort=True) if len(rows) else ()
+    columns = (NAME, LAUNCHES, *columns)
+    return tuple(Table.of_columns(caption.format(of), columns, group, data.device, (name,)) for of, group in groups)
+
+
 def section(data: ReportData) -> Section:
     """Return a table of the measured cells for each script."""
-    rows = data.tables["scripts"]
-    rows = rows[rows["step_s"].notna()].sort_values(["script", "settings", "nodes", "gpus_per_node", "stack"])
-    named = name_rows(rows, BENCHMARK) if len(rows) else rows
-    columns = (NAME, LAUNCHES, *SCRIPTS.of_table("steps"))
-    tables = tuple(
-        Table.of_columns(f"Steps of {script}", columns, group, data.device, ("scripts",))
-        for script, group in (named.groupby("script", sort=True) if len(rows) else ())
-    )
+    tables = tables_of_cells(data, BENCHMARK, "step_s", SCRIPTS.of_table("steps"), "Steps of {}")
     return Section("scripts", "Training scripts", lead=LEAD if tables else "", tables=tables)
 
 
