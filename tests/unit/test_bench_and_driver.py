@@ -141,7 +141,7 @@ def damages():
         yield whole + text + b"\n", 2
 
 
-@pytest.mark.parametrize(("content", "num"), damages())
+@pytest.mark.parametrize(("content", "num"), list(damages()))
 def test_damage_is_seen_alike_with_and_without_the_driver(bench, tmp_path, content, num):
     path = tmp_path / "l0.jsonl"
     path.write_bytes(content)

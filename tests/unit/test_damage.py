@@ -101,7 +101,7 @@ def test_a_line_that_was_copied_is_used_once(tmp_path, wording):
     assert recorded(found).count("a") == 1
 
 
-@pytest.mark.parametrize(("first", "second"), itertools.combinations(range(len(LINES)), 2))
+@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(range(len(LINES)), 2)))
 def test_lines_in_another_order_are_named_and_used(tmp_path, first, second):
     lines = WHOLE.splitlines(keepends=True)
     lines[first], lines[second] = lines[second], lines[first]

@@ -9,13 +9,11 @@ from pathlib import Path
 import run_campaign
 
 CAMPAIGN = Path(run_campaign.__file__).parents[2] / "config" / "config.yaml"  # its name is laptop
-SNAKEMAKE_THAT_WAITS = """import pathlib, signal, sys, time
-def stop(number, _):
-    pathlib.Path("received").write_text(str(number))
-    sys.exit(7)
-signal.signal(signal.SIGTERM, stop)
+SNAKEMAKE_THAT_WAITS = """import pathlib, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 print("ready", flush=True)
-time.sleep(60)
+pathlib.Path("received").write_text(str(int(signal.sigwait([signal.SIGTERM]))))
+sys.exit(7)
 """
 
 

@@ -55,8 +55,12 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
 def run_snakemake(arguments: list[str]) -> int:
     """Run Snakemake and return its exit status. Signals to this process are forwarded, including its death."""
     scripts, this = str(Path(__file__).resolve().parent), os.getpid()
+    # sigwait misses none of them. With handlers, one that arrives just before waitpid would wait for Snakemake to end.
+    awaited = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 
     def end_with_this_process() -> None:  # between fork and exec; this process has one thread, so that is safe
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != this:
@@ -64,17 +68,17 @@ def run_snakemake(arguments: list[str]) -> int:
 
     line = [sys.executable, "-c", SNAKEMAKE, scripts, *arguments]
     snakemake = subprocess.Popen(line, preexec_fn=end_with_this_process)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda received, _: snakemake.send_signal(received))
     # Ctrl-C reaches Snakemake from the terminal; this process only waits for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=stop_with_terminal, args=(snakemake,), daemon=True).start()
-    status = snakemake.wait()
+    threading.Thread(target=hang_up_with_terminal, daemon=True).start()
+    while (status := snakemake.poll()) is None:
+        if (number := signal.sigwait(awaited)) != signal.SIGCHLD:
+            snakemake.send_signal(number)
     return status if status >= 0 else 128 - status  # exit status of a shell after a signal
 
 
-def stop_with_terminal(snakemake: subprocess.Popen) -> None:
-    """Stop Snakemake when the terminal closes on which this process is in the foreground.
+def hang_up_with_terminal() -> None:
+    """Send SIGHUP to this process when the terminal closes on which it is in the foreground.
 
     The kernel sends SIGHUP to the session leader, and to the other processes when that one ends. If it is make (ssh -t
     HOST make campaign), it waits for its command and does not forward the signal.
@@ -89,7 +93,7 @@ def stop_with_terminal(snakemake: subprocess.Popen) -> None:
         with contextlib.suppress(OSError):
             is_foreground = os.tcgetpgrp(terminal) == os.getpgrp()
     if is_foreground:
-        snakemake.send_signal(signal.SIGHUP)  # ignored under nohup
+        os.kill(os.getpid(), signal.SIGHUP)  # Snakemake ignores it under nohup
 
 
 def main() -> None:
