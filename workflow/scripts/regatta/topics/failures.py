@@ -19,6 +19,7 @@ from regatta.report.panels import Section
 from regatta.report.same_hosts import HOST, hosts_by_launch
 from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.store.history import ALWAYS_RETRIED
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
 from regatta.topics.matrix import NO_RECORD
 from regatta.topics.timeline import allocated_hours
@@ -97,8 +98,11 @@ KINDS = (
     Kind(
         *("missing_launches", NOTE),
         lead="Incomplete cells: {num} of {num_cells:cell} have fewer valid launches than planned.",
-        advice="Run `snakemake` to measure what is missing; add `--forcerun measure` to retry failures.",
-        next_step="measure what is missing: `snakemake`",
+        advice=(
+            "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
+            "Run `snakemake --forcerun measure` to retry failures.",
+        ),
+        next_step="make {num_missing:missing measurement}: `snakemake`",
     ),
     Kind(
         *("interrupted", RESULT),
@@ -115,7 +119,7 @@ def findings(data: ReportData) -> list[Finding]:
     bad, found = planned[planned["status"] != "ok"], [_summary(data, planned)]
     if cells := tuple(bad["cell"].unique()):
         values = {"num": len(cells), "num_cells": int(planned["cell"].nunique())}
-        values |= {"num_failed": found[0].values["num_failed"]}
+        values |= {"num_missing": int(bad["status"].isin(["not_measured", *ALWAYS_RETRIED]).sum())}
         found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings"))
     for job in data.problems.get("interrupted", []):
         words = {"end": status_text(job["kind"])}
