@@ -72,6 +72,21 @@ def test_versions_and_machines_invalidate_a_comparison_and_nodes_and_commits_do_
     assert kind != "mixed_machines" or found.cells == (cells[1]["id"],)  # the launches of one shape
 
 
+def test_machines_are_compared_by_benchmark(tmp_path):
+    """The header of a user's program has its hosts alone, whatever machine it ran on."""
+    data = analyse(write_results(tmp_path / "r", make_campaign([collective_cell(4096, 1, 2)], repeats=4), CLUSTER))
+    programs = [header for header in data.headers if header["repeat"] % 2]
+    for header in programs:
+        header["environment"] = {"hosts": [{"host": host["host"]} for host in header["environment"]["hosts"]]}
+    is_program = data.measurements["launch"].isin([header["launch"] for header in programs])
+    kinds = []
+    for other in ("program", "collective"):
+        benchmark = is_program.map({True: other, False: "collective"})
+        data.tables["measurements"] = data.measurements.assign(benchmark=benchmark)
+        kinds.append("mixed_machines" in {finding.kind for finding in findings(data)})
+    assert kinds == [False, True]
+
+
 def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
     problems = {"corrupt": ["l.jsonl: line 3"], "invalid": [], "after_now": [{"time_utc": "2031", "launch": "l"}]}
     data = report_data(make_campaign([]), make_table([], MEASUREMENTS), problems=problems)

@@ -128,29 +128,32 @@ def _mixed(data: ReportData) -> list[Finding]:
     """Return the findings on facts that differ between the launches of a stack, or of its cells of one shape.
 
     Only those of versions, hardware and settings invalidate a comparison: nodes of one kind, and commits, may differ.
+    Machines are compared by benchmark: a program of a user does not report what torch reports.
     """
-    launches = defaultdict(lambda: defaultdict(set))  # (kind, fact) -> value -> launches
+    launches = defaultdict(lambda: defaultdict(set))  # (kind, fact, group, benchmark) -> value -> launches
+    benchmarks = data.measurements.groupby("launch")["benchmark"].unique()
     for header in data.headers:
         environment, stack = header.get("environment") or {}, f"stack {header['stack']}"
         place = f"{stack}, {shape(header['nodes'], header['gpus_per_node'])}"
-        facts = {("mixed_versions", name, stack): environment.get(name) for name in VERSIONS}
-        facts["mixed_nodes", "commit", "all"] = ((header.get("git") or {}).get("commit") or "")[:12] or None
+        facts = {("mixed_versions", name, stack, ""): environment.get(name) for name in VERSIONS}
+        facts["mixed_nodes", "commit", "all", ""] = ((header.get("git") or {}).get("commit") or "")[:12] or None
         if environment:
-            facts |= {("mixed_machines", name, place): value for name, value in _machine(environment).items()}
-            hosts = " ".join(sorted(host["host"] for host in environment["hosts"]))
-            facts["mixed_nodes", "nodes", place] = hosts
+            known = _machine(environment).items()
+            of_launch = benchmarks.get(header["launch"], ())
+            facts |= {("mixed_machines", name, place, of): value for name, value in known for of in of_launch}
+            facts["mixed_nodes", "nodes", place, ""] = " ".join(sorted(host["host"] for host in environment["hosts"]))
         for fact, value in facts.items():
             if value is not None:
                 launches[fact][str(value)].add(header["launch"])
-    texts, differing = defaultdict(list), defaultdict(set)
-    for (kind, name, group), values in sorted(launches.items()):
+    texts, differing = defaultdict(dict), defaultdict(set)
+    for (kind, name, group, _), values in sorted(launches.items()):
         if len(values) > 1:
-            texts[kind].append(f"{name} of {group}: {' | '.join(value or 'none' for value in sorted(values))}")
+            texts[kind][f"{name} of {group}: {' | '.join(value or 'none' for value in sorted(values))}"] = None
             differing[kind].update(*values.values())
     ok, found = data.ok, []
     for kind, mixed in texts.items():
         cells = ok.loc[ok["launch"].isin(differing[kind]), "cell"].unique()
-        found += _warning(kind, {}, cells=cells, mixed=mixed)
+        found += _warning(kind, {}, cells=cells, mixed=list(mixed))
     return found
 
 
