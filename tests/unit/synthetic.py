@@ -149,6 +149,8 @@ CLUSTER = Machine(
     {"bound": 1.021},
 )
 
+CHECKS = {"train_step": {"loss_is_finite": True}, "script": {}, "program": {"output_is_valid": True}}
+
 
 def make_record(cell: dict, repeat: int, seconds: float, noise: float, rng: random.Random, time_utc: str) -> dict:
     """Return an ok record whose samples scatter to the right of `seconds`, as real ones do."""
@@ -191,7 +193,7 @@ def make_record(cell: dict, repeat: int, seconds: float, noise: float, rng: rand
         "slowest_rank_samples_ns": None,
         "rank_quantiles_ns": None,
         "windows": windows,
-        "checks": {"loss_is_finite": True} if is_training else {"result_is_correct": True},
+        "checks": CHECKS.get(cell["spec"]["benchmark"], {"result_is_correct": True}),
         "values": {},
         "memory": {
             "parameter_bytes": 46800000 if is_training else None,

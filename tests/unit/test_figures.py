@@ -10,7 +10,7 @@ from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
-from regatta.report.plotting import MAX_POINTS, Axis, Panel, Point, Series, draw, legend, log_ticks, size_ticks
+from regatta.report.plotting import MAX_POINTS, Axis, Panel, Point, Series, draw, legend, size_ticks, ticks_between
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _short
 from regatta.store.collect import cell_row
@@ -176,7 +176,7 @@ def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color()
 
 @given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))
 def test_a_log_axis_has_a_few_ticks_inside_it(low, factor):
-    ticks = log_ticks(low, low * factor, "{:g}".format)
+    ticks = ticks_between(low, low * factor, Axis("", is_log=True))
     assert len(ticks) <= 7
     assert all(low <= place <= low * factor for place, _ in ticks)
 

@@ -1,4 +1,4 @@
-"""The wording of the report: the text of five pages, as a reader sees it.
+"""The wording of the report: the text of six pages, as a reader sees it.
 
 Only these files contain whole sentences of the report; other tests check values. After rewording, read the diff of
 REGATTA_WRITE_GOLDEN=1 pytest tests/unit/test_golden_pages.py
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from synthetic import make_report
+from synthetic_own import write_own
 from test_frozen_tables import CAMPAIGNS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "pages"
@@ -53,9 +54,9 @@ def text_of(page: str, scratch: Path) -> str:
     return re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?", "<time>", head.replace(f"{scratch}/", "")) + "\n"
 
 
-@pytest.mark.parametrize("name", ["laptop", "failures", "trainings", "sweep", "sweep-pairs"])
+@pytest.mark.parametrize("name", ["laptop", "failures", "trainings", "sweep", "sweep-pairs", "own"])
 def test_the_text_of_the_page_is_the_golden_one(name, tmp_path):
-    CAMPAIGNS[name](tmp_path / name)
+    (CAMPAIGNS | {"own": write_own})[name](tmp_path / name)
     text = text_of(make_report(tmp_path / name).read_text(encoding="utf-8"), tmp_path)
     golden = GOLDEN / f"{name}.txt"
     if os.environ.get("REGATTA_WRITE_GOLDEN"):

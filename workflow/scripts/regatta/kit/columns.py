@@ -101,8 +101,10 @@ class Column:
 
     @cached_property
     def factor(self) -> float:
-        """Return what a value is multiplied with to have the unit that people read."""
-        return FACTORS[self.unit, self.shown_as] if self.shown_as and self.shown_as != UNITS.get(self.unit) else 1
+        """Return what a value is multiplied with to have the unit that people read; 1 if its name has no unit."""
+        if not self.shown_as or self.shown_as == UNITS.get(self.unit):
+            return 1
+        return FACTORS[self.unit, self.shown_as] if self.unit else FACTORS.get(("", self.shown_as), 1)
 
     @property
     def block_key(self) -> str:

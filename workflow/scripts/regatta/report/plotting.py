@@ -116,7 +116,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of a tick on a log axis."""
+    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick."""
 
     label: str
     is_log: bool = False
@@ -245,7 +245,7 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
-        set_ticks(side, axis.ticks or (log_ticks(low, high, axis.show) if axis.is_log else ()))
+        set_ticks(side, axis.ticks or ticks_between(low, high, axis))
     axes.grid(visible=True, color=GRID, linewidth=0.8)
 
 
@@ -265,17 +265,17 @@ Ticks = tuple[tuple[float, str], ...]  # (place, text)
 MOST_TICKS = 7
 
 
-def log_ticks(low: float, high: float, show: Callable[[float], str]) -> Ticks:
-    """Return a few round values on a log axis: even steps within a decade, 1-2-5 or whole decades beyond."""
+def ticks_between(low: float, high: float, axis: Axis) -> Ticks:
+    """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 
-    steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
-    is_within = high / low < 10
-    locator = (
-        MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10]) if is_within else LogLocator(subs=steps, numticks=MOST_TICKS)
-    )
+    if axis.is_log and high / low >= 10:
+        steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
+        locator = LogLocator(subs=steps, numticks=MOST_TICKS)
+    else:
+        locator = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10])
     places = [place for place in locator.tick_values(low, high) if low <= place <= high]
-    return tuple((float(place), show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
+    return tuple((float(place), axis.show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
 
 
 def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:

@@ -19,14 +19,15 @@ from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import BUSBW, CALL
 from regatta.topics.base import ReportData, Topic
+from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT, is_wide
 
 NO_RECORD = ("not_measured", "not_started")
 
 NUMBERS = (
     "Number: highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline; collectives:"
-    " highest bus bandwidth, or lowest time per call; others: valid / planned measurements. Color:"
-    " efficiency, 0 to 100 %."
+    " highest bus bandwidth, or lowest time per call; programs: best value; others: valid / planned measurements."
+    " Color: efficiency, 0 to 100 %."
 )
 
 SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
@@ -114,6 +115,7 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     rows = [row for row in rows if not is_unknown(getattr(row, column.name))]
     if column is EFFICIENCY:
         rows = [row for row in rows if row.cell != row.baseline] or rows
+    column = in_unit(rows[0]) if column is VALUE else column
     is_rate = column.better == "larger"
     best = (max if is_rate else min)(rows, key=lambda row: getattr(row, column.name))
     of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
@@ -130,5 +132,6 @@ VALUES = {
     "train_step": ("scaling", "step_s", (EFFICIENCY, THROUGHPUT)),
     "script": ("scripts", "step_s", (EFFICIENCY, THROUGHPUT)),
     "collective": ("collectives", "time_s", (BUSBW, CALL)),
+    "program": ("programs", "reported", (VALUE,)),
 }
 TOPIC = Topic("matrix", "Status and efficiency", section=section)

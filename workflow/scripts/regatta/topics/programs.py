@@ -1,16 +1,33 @@
 """Programs of users: the time or rate that each prints, in its unit: tables/programs.csv."""
 
+from dataclasses import replace
+
 import pandas as pd
 
 from regatta.campaign.programs import quantity_of, shown_value, work_of
 from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import Estimate, fast_median, interval_values
+from regatta.core.text import thousands
 from regatta.kit.columns import TEXT, Column, Columns
-from regatta.report.panels import Section
+from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.report.findings import Finding, of_cells
+from regatta.report.panels import Section, how_to_read
+from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, launch_means, values_by_cell, with_primary
-from regatta.topics.scripts import tables_of_cells
+from regatta.topics.base import (
+    UNRELIABLE,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    headline_rows,
+    launch_means,
+    unreliable,
+    values_by_cell,
+    with_primary,
+)
+from regatta.topics.scripts import figures_of_cells, name_below, tables_of_cells
 
 BENCHMARK = "program"
 SHOWN = {"table": "programs"}
@@ -54,10 +71,54 @@ def programs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     return make_table(rows, PROGRAMS)
 
 
+def in_unit(row: Row) -> Column:
+    """Return the column of values with the unit of a row."""
+    return replace(VALUE, shown_as=row.unit, better=row.better)
+
+
 def section(data: ReportData) -> Section:
-    """Return a table of the measured cells for each program."""
+    """Return a figure of each program's values, and a table of its measured cells."""
+    rows = data.tables["programs"]
+    quantities, figures = {cell["id"]: quantity_of(cell["spec"])[1] for cell in cells_of(data.campaign, BENCHMARK)}, []
+    for _, part in rows[rows["reported"].notna()].groupby(["program", "reported_quantity", "unit"], sort=True):
+        [first, *_] = table_rows(part)
+        column = replace(in_unit(first), label=first.reported_quantity.partition(" (")[0])
+        figures += figures_of_cells(
+            *(data, BENCHMARK, part, column),
+            lambda row, time: shown_value(time, quantities[row.cell]),
+            low=0,
+            show=thousands,
+        )
     tables = tables_of_cells(data, BENCHMARK, "reported", PROGRAMS.of_table("programs"), "{}")
-    return Section("programs", "Programs", lead=LEAD if tables else "", tables=tables)
+    lead = f"{LEAD} {how_to_read(rows, 'reported')}" if tables else ""
+    return Section("programs", "Programs", lead=lead, figures=tuple(figures), tables=tables)
+
+
+KINDS = (
+    Kind(
+        *("programs", SUMMARY, "{program}: {value}"),
+        parts=("{name}", "best mean of {num:cell}", "first of {num_programs:program}", UNRELIABLE),
+    ),
+    Kind("other_program", RESULT, "{program}: {value}.", ("{name}.", "Best mean of {num:cell}.")),
+)
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return for each program the best value on most ranks."""
+    rows = data.tables["programs"].dropna(subset="reported")
+    groups = [table_rows(part) for _, part in rows.groupby(["program", "reported_quantity"], sort=True)]
+    found = []
+    for of_program in groups:
+        largest = [row for row in of_program if row.world_size == max(row.world_size for row in of_program)]
+        known = headline_rows(data, largest, lambda row: [row.cell])
+        best = (max if known[0].better == "larger" else min)(known, key=lambda row: row.reported)
+        values = {"program": best.program, "value": Value.of(best, in_unit(best)), "unit": best.unit}
+        words = {"name": name_below(data, best), "num": len(known) if len(known) > 1 else None}
+        words |= {"num_programs": len(groups) if len(groups) > 1 else None}
+        source, values = of_cells("programs", [row.cell for row in known]), values | unreliable(data, [best.cell])
+        kind = "other_program" if found else "programs"
+        found.append(Finding(kind, values, (source,), (best.cell,), "programs", words))
+    return found
 
 
 LEAD = (
@@ -65,4 +126,4 @@ LEAD = (
     " or floating-point operations, 10⁶ of anything else. Ratios of these times are those of the rates, inverted."
 )
 TABLES = {"programs": TableSpec.of(PROGRAMS, programs_table, "campaign", "measurements")}
-TOPIC = Topic("programs", "Programs", TABLES, section)
+TOPIC = Topic("programs", "Programs", TABLES, section, findings, kinds=KINDS)

@@ -1,18 +1,36 @@
 """Training scripts of users: time of a step, throughput, efficiency, percentiles and memory: tables/scripts.csv."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import PERCENTILES, interval_values
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, thousands
 from regatta.kit.columns import TEXT, Column, Columns
-from regatta.report.panels import LAUNCHES, Section, Table, name_rows
+from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.report import panels
+from regatta.report.findings import Finding, of_cells
+from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table, how_to_read, make_figure, name_rows
+from regatta.report.plotting import Axis, Panel
+from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, columns_by_cell, largest_values
+from regatta.topics.base import (
+    UNRELIABLE,
+    ReportData,
+    TableSpec,
+    Topic,
+    cells_of,
+    columns_by_cell,
+    headline_rows,
+    largest_values,
+    steps_by_cell,
+    unreliable,
+)
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.scaling.tables import (
     EFFICIENCY,
@@ -22,10 +40,12 @@ from regatta.topics.scaling.tables import (
     BaselineLookup,
     compare_steps,
     is_baseline,
+    is_wide,
     step_means,
 )
 
 BENCHMARK = "script"
+OfTime = Callable[[Row, float], float]
 OF_STEPS = {"table": "steps", "shown_as": "ms", "better": "smaller"}
 SINGLE = "median over launches of each launch's percentile of single steps, slowest rank"
 PEAKS = ("peak_allocated_bytes", "peak_rss_bytes")
@@ -35,9 +55,11 @@ EXPOSED = Column(
     **OF_STEPS,
     help="`whole_step_s` − `no_sync_s`: medians over launches of alternating steps with and without synchronization",
 )
+STEP_HELP = "T: time between optimizer steps, mean over launches; slowest rank"
+STEP_TIME = replace(STEP, table="steps", note="", help=STEP_HELP)
 SCRIPTS = Columns(
     *described(axes_of(BENCHMARK)),
-    replace(STEP, table="steps", note="", help="T: time between optimizer steps, mean over launches; slowest rank"),
+    STEP_TIME,
     *(Column(name, name.removesuffix("_s"), **OF_STEPS, help=SINGLE) for name in ("p50_s", *PERCENTILES)),
     replace(THROUGHPUT, table="steps", help="n `samples_per_step` / T, for n {ranks}"),
     replace(TOKENS, table="steps", help="n `tokens_per_step` / T"),
@@ -112,15 +134,127 @@ def tables_of_cells(
     return tuple(Table.of_columns(caption.format(of), columns, group, data.device, (name,)) for of, group in groups)
 
 
+def figures_of_cells(
+    data: ReportData, benchmark: str, rows: pd.DataFrame, column: Column, of_time: OfTime, **axis: object
+) -> list[Figure]:
+    """Return a figure of a column for each script or program: over the number of ranks, or of one shape by setting.
+
+    rows: of a table with one row for each cell. of_time: the column's value, as it is shown, of a row and the time of
+    one of its launches. axis: options of the vertical axis.
+    """
+    known, times = rows[rows[column.name].notna()], steps_by_cell(data.measurements)
+    known = known.sort_values("settings", key=lambda texts: texts.fillna("").map(natural), kind="stable")
+    named = panels.in_order(name_rows(data.with_stack_places(known), benchmark))
+    found, kind = [], column.label.capitalize()
+    for number, (title, part) in enumerate(panels.panels(named) if len(named) > 1 else (), start=1):
+        if part["world_size"].nunique() > 1:
+            label, x, below = "label", "world_size", panels.ranks_axis(part)
+        else:
+            settings = [name.say("settings", always=("settings",)) for name in part["cell_name"]]
+            places = {text: place for place, text in enumerate(dict.fromkeys(settings))}
+            part, label, x = part.assign(place=[places[text] for text in settings]), "stack", "place"
+            ticks = tuple((place, text.replace(", ", "\n")) for text, place in places.items())
+            below = Axis("", low=-0.5, high=len(places) - 0.5, ticks=ticks)
+        series = panels.make_series(
+            *(part, label, x),
+            lambda row: [of_time(row, time) for time in times.get(row.cell, ())],
+            lambda row: column.of(row)[0],
+        )
+        series = tuple(replace(one, has_line=x == "world_size") for one in series)
+        panel = Panel(below, Axis(column.heading(data.device), **axis), series)
+        table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, column), part, data.device)
+        name = f"{benchmark}-{column.stem}-{number}"
+        found.append(make_figure(name, f"{kind}: {title}", panel, table, f"{benchmark}s"))
+    return found
+
+
 def section(data: ReportData) -> Section:
-    """Return a table of the measured cells for each script."""
+    """Return efficiency and throughput, or without rates the time of a step, of each script, and a table."""
+    rows = data.tables["scripts"]
+    others, figures = rows[(rows["cell"] != rows["baseline"]).fillna(True)], []
+    for column, of in ((EFFICIENCY, others), (THROUGHPUT, rows)):
+        axis = {"low": 0} if column is EFFICIENCY else {"is_log": True, "show": thousands}
+        figures += figures_of_cells(data, BENCHMARK, of, column, partial(_rate, column), **axis)
+    if not figures:
+        figures = figures_of_cells(data, BENCHMARK, rows, STEP_TIME, lambda row, time: STEP_TIME.shown(time), low=0)
     tables = tables_of_cells(data, BENCHMARK, "step_s", SCRIPTS.of_table("steps"), "Steps of {}")
-    return Section("scripts", "Training scripts", lead=LEAD if tables else "", tables=tables)
+    lead = f"{LEAD} {how_to_read(rows, 'step_s')}" if tables else ""
+    return Section("scripts", "Training scripts", lead=lead, figures=tuple(figures), tables=tables)
+
+
+def _rate(column: Column, row: Row, time_s: float) -> float:
+    """Return a rate of one launch: that of the mean time, for its own."""
+    return column.of(row)[0] * row.step_s / time_s
 
 
 LEAD = (
     "Time between optimizer steps of an unchanged script. Nothing is synchronized that the script does not synchronize."
     " Memory: peaks since the start of the script."
 )
+
+
+def name_below(data: ReportData, row: Row) -> str:
+    """Return the name of a row's cell below that of its script or program."""
+    return data.cell_names[row.cell].without("subject").full
+
+
+WORDS = (
+    "{script}: scaling efficiency on {on}: {lowest:number} ({lowest_name}) to {highest:number} ({highest_name})",
+    "{script}: scaling efficiency on {on}: {lowest}",
+    "{script}: scaling efficiency on {on} uncertain, {uncertain}",
+    "{script}: {throughput}",
+    "{script}: {step:number} per step ({step:ends})",
+)
+KINDS = (
+    Kind("scripts", SUMMARY, WORDS, ("{name}", "{num:cell} uncertain", "first of {num_scripts:script}", UNRELIABLE)),
+    Kind("other_script", RESULT, tuple(f"{text}." for text in WORDS), ("{name}.", "{num:cell} uncertain.")),
+)
+
+
+def findings(data: ReportData) -> list[Finding]:
+    """Return for each script the efficiency on most ranks, or without any the fastest cell on most ranks."""
+    rows = data.tables["scripts"].dropna(subset="step_s")
+    groups = [table_rows(of_script) for _, of_script in rows.groupby("script", sort=True)]
+    found = []
+    for of_script in groups:
+        known = [row for row in of_script if not is_baseline(row) and not is_unknown(row.efficiency_ratio)]
+        largest = max(row.world_size for row in known or of_script)
+        known = headline_rows(
+            *(data, [row for row in known or of_script if row.world_size == largest]), lambda row: [row.cell]
+        )
+        values, words = _efficiencies(data, known) if not is_baseline(known[0]) else _fastest(data, known)
+        values |= {"script": known[0].script, "world_size": int(largest)}
+        values |= unreliable(data, [row.cell for row in known])
+        words |= {"on": plural(int(largest), rank_word(data.device), ranks_word(data.device))}
+        words |= {"num_scripts": len(groups) if len(groups) > 1 else None}
+        cells = tuple(row.cell for row in known)
+        kind = "other_script" if found else "scripts"
+        found.append(Finding(kind, values, (of_cells("scripts", cells),), cells, "scripts", words))
+    return found
+
+
+def _efficiencies(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
+    """Return the ends of the efficiencies. Ends of several are stated without intervals, which ignore the selection."""
+    certain = sorted((row for row in rows if not is_wide(row)), key=lambda row: row.efficiency_ratio)
+    if not certain:
+        row = min(rows, key=lambda row: row.efficiency_ratio)
+        return {"uncertain": Value.of(row, EFFICIENCY)}, {"name": name_below(data, row)}
+    ends = {"lowest": certain[0]} | ({"highest": certain[-1]} if len(certain) > 1 else {})
+    values = {name: Value.of(row, EFFICIENCY) for name, row in ends.items()}
+    words = {f"{name}_name": name_below(data, row) for name, row in ends.items()}
+    words |= {"name": name_below(data, certain[0])} if len(certain) == 1 else {}
+    return values, words | {"num": len(rows) - len(certain)}
+
+
+def _fastest(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
+    """Return throughput, or without samples the time of a step, of the fastest cell."""
+    with_rate = [row for row in rows if not is_unknown(row.throughput_samples_per_s)]
+    if with_rate:
+        row = max(with_rate, key=lambda row: row.throughput_samples_per_s)
+        return {"throughput": Value.of(row, THROUGHPUT)}, {"name": name_below(data, row)}
+    row = min(rows, key=lambda row: row.step_s)
+    return {"step": Value.of(row, STEP_TIME)}, {"name": name_below(data, row)}
+
+
 TABLES = {"scripts": TableSpec.of(SCRIPTS, scripts_table, "campaign", "measurements")}
-TOPIC = Topic("scripts", "Training scripts", TABLES, section)
+TOPIC = Topic("scripts", "Training scripts", TABLES, section, findings, kinds=KINDS)

@@ -13,7 +13,8 @@ from regatta.report.page import shown_status
 from regatta.topics.base import ReportData, Topic, once_per_report, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
-ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "communication", "training_runs", "failed")
+ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
+ORDER += ("training_runs", "failed")
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 2  # in the line on what to do next
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)

@@ -1,0 +1,85 @@
+"""Figures and findings on users' training scripts and programs."""
+
+import pytest
+from synthetic import analyse, make_campaign, write_results
+from synthetic_own import MACHINE, program_cell, script_cell, write_own
+
+from regatta.topics import programs, scripts
+from regatta.topics.matrix import status_matrix
+
+
+def by_kind(found) -> dict:
+    return {finding.kind: finding for finding in found}
+
+
+def make(folder, cells: list[dict], repeats: int = 5):
+    baseline = {"nodes": 1, "gpus_per_node": 1}
+    return analyse(write_results(folder, make_campaign(cells, repeats=repeats, baseline=baseline), MACHINE))
+
+
+def test_the_summary_has_efficiency_and_value(tmp_path):
+    """Two ranks take 25 % longer, so the efficiency is 80 %; 10¹² B in 12.5 s are 80 GB/s."""
+    data = analyse(write_own(tmp_path / "own"))
+    found = by_kind(scripts.findings(data))["scripts"].values
+    assert (found["script"], found["world_size"]) == ("train.py", 2)
+    assert found["lowest"].estimate == pytest.approx(0.8, rel=0.01)
+    assert found["highest"].estimate == pytest.approx(0.8, rel=0.01)
+    assert found["lowest"].estimate < found["highest"].estimate
+    program = by_kind(programs.findings(data))["programs"]
+    assert program.values["value"].estimate == pytest.approx(80, rel=0.01)
+    assert (program.values["unit"], program.cells[0]) == ("GB/s", program_cell(5, 2, stack="old")["id"])
+
+
+def test_without_a_baseline_the_throughput_counts_and_without_samples_the_step(tmp_path):
+    with_samples = make(tmp_path / "a", [script_cell(8, 1), script_cell(16, 1)])
+    found = by_kind(scripts.findings(with_samples))["scripts"].values
+    assert found["throughput"].estimate == pytest.approx(100 / 0.97, rel=0.01)  # a window of 5 steps takes 4.85
+    without = make(tmp_path / "b", [script_cell(8, 1, samples=None), script_cell(16, 1, samples=None)])
+    found = by_kind(scripts.findings(without))["scripts"].values
+    assert found["step"].estimate == pytest.approx(0.0776, rel=0.01)
+    assert "throughput" not in found
+
+
+def test_an_uncertain_efficiency_is_no_end(tmp_path):
+    data = make(tmp_path / "r", [script_cell(8, 1), script_cell(8, 2)])
+    wide = {"efficiency_low_ratio": 0.2, "efficiency_high_ratio": 2.4}
+    is_pair = data.tables["scripts"]["world_size"] == 2
+    for name, value in wide.items():
+        data.tables["scripts"].loc[is_pair, name] = value
+    found = by_kind(scripts.findings(data))["scripts"].values
+    assert "lowest" not in found
+    assert (found["uncertain"].low, found["uncertain"].high) == (0.2, 2.4)
+
+
+def test_each_script_and_program_has_a_finding_and_figures(tmp_path):
+    cells = [script_cell(8, n, script=name) for n in (1, 2) for name in ("a.py", "b.py")]
+    cells += [program_cell(5, n, program=name) for n in (1, 2) for name in ("p", "q")]
+    data = make(tmp_path / "r", cells)
+    assert [(f.kind, f.values["script"]) for f in scripts.findings(data)] == [
+        ("scripts", "a.py"),
+        ("other_script", "b.py"),
+    ]
+    assert [f.kind for f in programs.findings(data)] == ["programs", "other_program"]
+    assert [figure.id for figure in scripts.section(data).figures] == [
+        *("script-efficiency-1", "script-efficiency-2", "script-throughput-1", "script-throughput-2"),
+    ]
+    assert len(programs.section(data).figures) == 2
+
+
+def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):
+    data = make(tmp_path / "one", [program_cell(n, 1, stack=stack) for n in (5, 6) for stack in ("old", "new")])
+    (figure,) = programs.section(data).figures
+    assert {cell["id"] for cell in data.campaign["cells"]} == set(figure.table.cells)
+    assert [entry.label for entry in figure.legend] == ["old", "new"]
+    several = make(tmp_path / "several", [program_cell(5, n) for n in (1, 2)])
+    (figure,) = programs.section(several).figures
+    assert [entry.label for entry in figure.legend] == ["n 5"]
+
+
+def test_a_time_is_better_if_it_is_smaller(tmp_path):
+    read = {"elapsed": {"match": r"t: (\S+)", "unit": "ms", "better": "smaller"}}
+    data = make(tmp_path / "r", [program_cell(5, 1, read=read), program_cell(6, 1, read=read, stack="new")])
+    found = by_kind(programs.findings(data))["programs"].values
+    assert found["value"].estimate == pytest.approx(10_000, rel=0.01)
+    (square, _) = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
+    assert square.text == "10,000 ms"
