@@ -8,6 +8,8 @@ PYTHON ?=
 CONFIG = config/config.yaml
 PROFILE = profiles/local
 ARGS =
+FILE =
+BENCHMARK =
 
 # A path that begins with a dash would be parsed as an option.
 ifneq ($(filter -%,$(firstword $(VENV))),)
@@ -16,9 +18,12 @@ endif
 ifneq ($(filter -%,$(firstword $(CONFIG))),)
 override CONFIG := ./$(CONFIG)
 endif
+ifneq ($(filter -%,$(firstword $(FILE))),)
+override FILE := ./$(FILE)
+endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
-export VENV PYTHON CONFIG PROFILE
+export VENV PYTHON CONFIG PROFILE FILE BENCHMARK
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
@@ -38,7 +43,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .NOTPARALLEL:
 .SUFFIXES:
 .PHONY: bench campaign clean-env env env-dev env-driver format gate help index lint lock plan report test test-all
-.PHONY: submit test-site watch
+.PHONY: submit test-site try watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -69,6 +74,10 @@ plan: ## show what would run, why, and how long it would take; nothing runs
 gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.baseline_campaign
 	$(INSTALL) campaign
 	@exec "$$VENV/bin/python3" workflow/scripts/run_campaign.py "$$CONFIG" gate $(SNAKEMAKE_OPTIONS)
+
+try: ## show what `read` of a program finds in a saved output: FILE=old.log, BENCHMARK=name
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/try_output.py "$$CONFIG" "$$FILE" $(if $(BENCHMARK),--benchmark "$$BENCHMARK")
 
 report: ## rebuild the report from existing measurements, also while the campaign runs
 	$(INSTALL) driver

@@ -1,0 +1,92 @@
+"""try_output.py: what the patterns of a campaign find in a saved output, also of the shipped campaigns in published ones."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from campaign_files import small, write
+
+import try_output
+from regatta.core.errors import UserError
+
+FOLDER = Path(__file__).resolve().parents[2]
+CAMPAIGNS, PUBLISHED = FOLDER / "config" / "campaigns", FOLDER / "tests" / "golden" / "formats"
+# https://github.com/pytorch/torchtitan/pull/3393, with colors as on a terminal
+TITAN = (
+    "[rank0]:\x1b[31m[titan] 2026-05-18 16:04:46,338 - root - INFO - step: {step:2}  loss:  3.24405  grad_norm:  0.8319"
+    "  memory:  9.46GiB(64.99%)  tps: {rate:,}  tflops: 0.52  mfu: 0.17%\x1b[39m\n"
+)
+
+
+def try_it(capsys, monkeypatch, *words: object) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["try_output.py", *map(str, words)])
+    try:
+        try_output.main()
+        status = 0
+    except SystemExit as ended:
+        status = ended.code
+    found = capsys.readouterr()
+    return status, found.out, found.err
+
+
+def program(**changes) -> dict:
+    read = {"rate": {"match": r"rate: (\S+)", "unit": "GB/s", "better": "larger"}}
+    return {"benchmark": "program", "name": "p", "command": ["p"], "read": read} | changes
+
+
+def one_size(name: str, size: int) -> str:
+    """Return a published output with the row of one message size."""
+    lines = (PUBLISHED / name).read_text().splitlines(keepends=True)
+    words = [line.split() for line in lines]
+    rows = [word[:1] == [str(size)] or not (word and word[0].isdigit()) for word in words]
+    return "".join(line for line, is_kept in zip(lines, rows, strict=True) if is_kept)
+
+
+@pytest.mark.parametrize(
+    ("campaign", "output", "given"),
+    [
+        ("nccl-tests", one_size("nccl-13-columns.txt", 1048576), "gives 55.76 GB/s"),
+        ("osu-allreduce", one_size("osu-allreduce.txt", 1048576), "gives 2,503.41 us"),
+        ("torchtitan", "".join(TITAN.format(step=n, rate=7000 + n) for n in range(1, 61)), "50 samples"),
+    ],
+)
+def test_the_shipped_campaigns_read_published_outputs(tmp_path, capsys, monkeypatch, campaign, output, given):
+    path = tmp_path / "output.log"
+    path.write_text(output)
+    status, text, errors = try_it(capsys, monkeypatch, CAMPAIGNS / f"{campaign}.yaml", path)
+    assert (status, errors) == (0, "")
+    assert given in text
+
+
+@pytest.mark.parametrize(
+    ("output", "changes", "status"),
+    [
+        ("rate: 3\n", {}, 0),
+        ("rate: 3\nrate: 4\n", {}, 2),
+        ("rate: nan\n", {}, 2),
+        ("rate: 0\n", {}, 2),  # a rate without a time
+        ("", {}, 2),
+        ("rate: 3\nFAILED\n", {"check": {"reject": "FAILED"}}, 2),
+    ],
+)
+def test_the_status_is_that_of_a_launch(tmp_path, capsys, monkeypatch, wording, output, changes, status):
+    path = write(tmp_path, small(cluster="local", benchmarks=[program(**changes)]))
+    log = tmp_path / "old.log"
+    log.write_text(output)
+    found, text, errors = try_it(capsys, monkeypatch, path, log)
+    assert found == status
+    wording(text + errors)
+
+
+def test_the_entry_is_chosen_by_name(tmp_path, capsys, monkeypatch, wording):
+    other = program(name="q", read={"t": {"samples": "t: (.*)", "unit": "ms", "better": "smaller", "drop": 1}})
+    path = write(tmp_path, small(cluster="local", benchmarks=[program(), other]))
+    log = tmp_path / "old.log"
+    log.write_text("t: 9\n" + "".join(f"t: {n}\n" for n in range(1, 8)))
+    status, text, errors = try_it(capsys, monkeypatch, path, log, "--benchmark", "q")
+    assert (status, errors) == (0, "")
+    wording(text)
+    for words in ((), ("--benchmark", "r")):
+        with pytest.raises(UserError) as refused:
+            try_it(capsys, monkeypatch, path, log, *words)
+        wording(str(refused.value))
