@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from html import unescape
 from pathlib import Path
@@ -25,7 +26,7 @@ from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, stat
 from regatta.launchers import LAUNCHERS
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
-from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
+from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
@@ -34,6 +35,8 @@ TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
+UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
+HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
 MAX_PLAIN_BYTES = {False: 15_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
@@ -76,6 +79,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code, "plural": plural}
+    environment.filters["unbroken"] = unbroken
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
@@ -93,6 +97,11 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
 def script_source(script: str) -> str:
     """Return the source of a content security policy that lets this inline script run, and no other."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def unbroken(text: str) -> str:
+    """Return a text in which no line breaks between a number and its unit."""
+    return type(text)(UNIT.sub("\N{NO-BREAK SPACE}", text))
 
 
 @jinja2.pass_context
@@ -130,6 +139,15 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
     found.append(("cells", "All cells", "", ""))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
+
+
+def headline(shown: list[Section]) -> Figure | None:
+    """Return the figure of the first screen: of the first section in HEADLINES that has one."""
+    by_id = {section.id: section for section in shown}
+    for section in (by_id[name] for name in HEADLINES if name in by_id):
+        if figures := [section.headline] if section.headline else section.figures[:1]:
+            return replace(figures[0], id="headline")
+    return None
 
 
 def in_columns(shown: list[Section], campaign: dict) -> tuple[list[Section], list[Section]]:

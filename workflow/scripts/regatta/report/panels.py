@@ -73,20 +73,20 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 class Figure:
     """One figure.
 
-    image: an inline SVG element, or a function that draws it, so that only what a page shows is drawn. source: the
-    table whose rows it draws. legend: of its series.
+    image: an inline SVG element, or a function of the figure's id that draws it, so that only what a page shows is
+    drawn. source: the table whose rows it draws. legend: of its series.
     """
 
     id: str
     title: str
-    image: str | Callable[[], str]
+    image: str | Callable[[str], str]
     table: Table
     source: str = ""
     legend: tuple[Entry, ...] = ()
 
     @property
     def svg(self) -> str:
-        return self.image if isinstance(self.image, str) else self.image()
+        return self.image if isinstance(self.image, str) else self.image(self.id)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class Section:
     template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
     another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
-    beside: template of a card beside the figures; it receives `content` too.
+    beside: template of a card beside the figures; it receives `content` too. headline: figure of the first screen, if
+    not the first one.
     """
 
     id: str
@@ -112,6 +113,7 @@ class Section:
     parts: tuple["Section", ...] = ()
     summary: str = ""
     beside: str = ""
+    headline: Figure | None = None
 
     @property
     def has_content(self) -> bool:
@@ -291,8 +293,8 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
 def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str) -> Figure:
     """Return a figure of a panel with its numbers."""
 
-    def image() -> str:
-        return draw(panel, figure_id, title)
+    def image(drawn_id: str) -> str:
+        return draw(panel, drawn_id, title)
 
     return Figure(figure_id, title, image, table, source, legend(panel))
 

@@ -63,6 +63,8 @@ EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn l
 GUIDE_DASHES = (4, 3)
 FAINTEST = 0.4  # opacity of the last series of a hue
 DOT = 4.5
+LABELLED = 5.6, 2.6, 0.08, 0.62  # width, height of the plot in inches; left and width of the plot, of all
+LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
 WIDTH_IN, PLOT_IN = 3.3, 1.35  # small, so that its text is legible with four figures in a row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 STYLE = {
@@ -131,7 +133,7 @@ class Panel:
     """What is drawn. guides: gray dashed lines (label, points). dot: size of a launch, in points.
 
     context: label of the series that are context. limits: at most two horizontal lines (label, place), the higher
-    first, with the label on the line.
+    first, with the label on the line. is_labelled: labels stand at the ends of lines, in a larger figure.
     """
 
     x: Axis
@@ -141,6 +143,7 @@ class Panel:
     dot: float = DOT
     context: str = ""
     limits: tuple[tuple[str, float], ...] = ()
+    is_labelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,9 +164,10 @@ class Entry:
 def draw(panel: Panel, figure_id: str, title: str) -> str:
     """Draw a panel as SVG. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
-    height_in = ABOVE_IN + PLOT_IN + below_in
-    with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
-        axes = figure.add_axes((0.16, below_in / height_in, 0.79, PLOT_IN / height_in))
+    width_in, plot_in, left, width = LABELLED if panel.is_labelled else (WIDTH_IN, PLOT_IN, 0.16, 0.79)
+    height_in = ABOVE_IN + plot_in + below_in
+    with new_canvas(width_in, height_in, **{"svg.hashsalt": figure_id}) as figure:
+        axes = figure.add_axes((left, below_in / height_in, width, plot_in / height_in))
         _scale(axes, panel)
         for _, line in panel.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
@@ -174,8 +178,26 @@ def draw(panel: Panel, figure_id: str, title: str) -> str:
         cells: list[list[str]] = []
         for series, style in zip(panel.series, _styles(panel.series), strict=True):
             _draw_series(axes, panel, series, style, cells)
+        if panel.is_labelled:
+            _label_ends(axes, panel)
         by = f" by {panel.x.label}" if panel.x.label else ""
         return svg_of(figure, f"{title}: {panel.y.label}{by}", cells)
+
+
+def _label_ends(axes: "Axes", panel: Panel) -> None:
+    """Write the label of each line at its last point, and of each guide; labels that would overlap move apart."""
+    ends = [(line[-1], label, GREY) for label, line in panel.guides]
+    ends += [
+        ((series.points[-1].x, series.points[-1].reported), series.label.replace("\n", " "), style.color)
+        for series, style in zip(panel.series, _styles(panel.series), strict=True)
+    ]
+    lowest, gap = -math.inf, LABEL_GAP * axes.figure.dpi / 72
+    for (x, y), label, color in sorted(ends, key=lambda end: end[0][1]):
+        place = axes.transData.transform((x, y))[1]
+        lowest = max(place, lowest + gap)
+        where = {"xytext": (8, (lowest - place) * 72 / axes.figure.dpi), "textcoords": "offset points"}
+        text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+        axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
 
 
 def legend(panel: Panel) -> tuple[Entry, ...]:

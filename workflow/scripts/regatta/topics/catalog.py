@@ -53,7 +53,7 @@ from regatta.topics.fits import section as fits
 from regatta.topics.scaling import section as scaling
 from regatta.topics.stragglers import section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
-from regatta.topics.summary import answer_json, summary
+from regatta.topics.summary import MARKS, answer_json, summary
 from regatta.topics.sweep import section as sweep
 
 TOPICS: tuple[Topic, ...] = (
@@ -237,7 +237,9 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "summary": summary(data),
-        "anchors": {one.id for section in shown for one in (section, *section.parts)},
+        "summary_marks": MARKS,
+        "headline": page.headline(shown),
+        "titles": {one.id: one.title for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),
         "counts": page.status_counts(measurements),

@@ -5,6 +5,7 @@ A benchmark without a known number shows how many of its measurements are ok.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
@@ -22,12 +23,13 @@ from regatta.topics.base import ReportData, Topic
 from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT, is_wide
 
+LIGHTEST = 0.15  # color of the lowest level
 NO_RECORD = ("not_measured", "not_started")
 
 NUMBERS = (
     "Number: highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline; collectives:"
     " highest bus bandwidth, or lowest time per call; programs: best value; others: valid / planned measurements."
-    " Color: efficiency, 0 to 100 %."
+    " Color: efficiency, from the lowest to the highest; the baseline has none."
 )
 
 SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
@@ -45,7 +47,25 @@ def status_matrix(data: ReportData) -> Matrix:
     campaign, names = data.campaign, data.cell_names
     specs = {cell["id"]: cell["spec"] for cell in [*campaign["cells"], *campaign["skipped"]]}
     caption = f"Nodes × {ranks_word(data.device)} per node"
-    return by_workload_and_shape(caption, specs, names, _squares(data, names), _summary)
+    return _spread(by_workload_and_shape(caption, specs, names, _squares(data, names), _summary))
+
+
+def _spread(matrix: Matrix) -> Matrix:
+    """Return a matrix whose colors span its levels: on a scale from 0, 94 and 81 % would look alike."""
+    levels = [one.level for group in matrix.groups for row in group.rows for one in row.squares if one and one.level]
+    low, high = min(levels, default=0), max(levels, default=1)
+
+    def spread(square: Square | None) -> Square | None:
+        if square is None or square.level is None:
+            return square
+        share = (square.level - low) / (high - low) if high > low else 1
+        return replace(square, level=LIGHTEST + (1 - LIGHTEST) * share)
+
+    groups = (
+        replace(group, rows=tuple(replace(row, squares=tuple(map(spread, row.squares))) for row in group.rows))
+        for group in matrix.groups
+    )
+    return replace(matrix, groups=tuple(groups))
 
 
 def _summary(rows: list[Row]) -> str:
@@ -122,6 +142,8 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
     if column is not EFFICIENCY:
         return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note
+    if best.cell == best.baseline:  # 100 by definition
+        return f"{shown:.0f}", None, f"baseline: {names[best.cell]}"
     if is_wide(best):
         return f"{shown:.0f}?", None, f"uncertain {note}"
     return f"{shown:.0f}", float(best.efficiency_ratio), note

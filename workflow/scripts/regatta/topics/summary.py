@@ -15,6 +15,16 @@ from regatta.topics.base import ReportData, Topic, once_per_report, unreliable_c
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
 ORDER += ("training_runs", "failed")
+# Word of a mark -> its sign and CSS class. Lines without one are results.
+MARKS = {
+    "ok": ("\N{CHECK MARK}", "good"),
+    "good": ("\N{CHECK MARK}", "good"),
+    "fair": ("!", "quiet"),
+    "check": ("!", "bad"),
+    "low": ("!", "bad"),
+    "slow": ("!", "bad"),
+    "failed": ("\N{MULTIPLICATION X}", "bad"),
+}
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 2  # in the line on what to do next
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
@@ -40,6 +50,28 @@ class Line:
     text: str = ""
     anchor: str = ""
     values: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Return what the line is about, the lead up to its colon; empty if it has none."""
+        return self.lead.partition(": ")[0] if ": " in self.lead else ""
+
+    @property
+    def statement(self) -> str:
+        return self.lead.partition(": ")[2] or self.lead
+
+    @property
+    def mark(self) -> str:
+        """Return the word of the line's mark, a key of MARKS; empty for a result."""
+        found = {"failed": self._failed, "nodes": self._nodes, "confidence": lambda: self.values["word"]}
+        word = found[self.id]() if self.id in found else ""
+        return word or ("check" if "unreliable" in self.values else "")
+
+    def _failed(self) -> str:
+        return "failed" if self.values["num_failed"] or self.values["num_not_measured"] else "ok"
+
+    def _nodes(self) -> str:
+        return "failed" if self.values["nodes"]["failed"] else "slow" if self.values["num_slower"] else ""
 
     @property
     def plain(self) -> str:

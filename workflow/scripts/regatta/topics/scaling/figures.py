@@ -7,15 +7,20 @@ from dataclasses import replace
 
 import pandas as pd
 
+from regatta.core.names import PLACE
 from regatta.core.text import is_unknown, thousands
-from regatta.kit.columns import Column
+from regatta.kit.columns import TEXT, Column
 from regatta.report import panels
 from regatta.report.panels import CELL_NAME, LAUNCHES, MOST_FIGURES, Figure, Table
 from regatta.report.plotting import Axis, Panel, Series
 from regatta.report.rows import Row, table_rows
+from regatta.topics.base import ReportData, steps_by_cell
 from regatta.topics.scaling.tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
 
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
+LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
+BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
+MOST_LINES = 6  # of the headline, whose labels stand at their ends
 OTHER_BUCKETS = "other bucket sizes"
 
 
@@ -69,6 +74,44 @@ def _figure(
     columns = (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label))
     table = Table.of_columns(f"{kind} of {title}", columns, rows, device)
     return panels.make_figure(f"{column.label}-{number}", f"{kind}: {title}", panel, table, "scaling")
+
+
+def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
+    """Return the efficiency of the fastest cell of each size, a line for each workload and stack.
+
+    None without two sizes. Of more than MOST_LINES lines, those with the lowest efficiency. rows: with names.
+    """
+    known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
+    lines = []
+    for _, of_line in known.groupby(["workload", "stack", "backend"], sort=True):
+        best = [fastest(table_rows(of_size)) for _, of_size in of_line.groupby("world_size", sort=True)]
+        lines += [best] if len(best) > 1 else []
+    if not lines:
+        return None
+    lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
+    shown = known[known["cell"].isin({row.cell for line in lines[:MOST_LINES] for row in line})]
+    label = [name.say("subject", *name.settings, *PLACE, always=("subject",)) for name in shown["cell_name"]]
+    steps = steps_by_cell(data.measurements)
+
+    def of_launches(row: Row) -> list[float]:
+        return [EFFICIENCY.of(row)[0] * row.step_s / step_s for step_s in steps.get(row.cell, ())]
+
+    series = panels.make_series(shown.assign(label=label), *("label", "world_size"), of_launches, _efficiency)
+    ends = min(shown["world_size"]), max(shown["world_size"])
+    guides = (("100 %", tuple((end, 100) for end in ends)),)
+    lowest = min(shown["efficiency_ratio"])
+    low = max(0, math.floor(10 * lowest - 0.5) * 10) if lowest > LEAST_ZOOMED else 0
+    heading = EFFICIENCY.heading(data.device)
+    y = Axis(f"{heading}, axis from {low}" if low else heading, low=low)
+    panel = Panel(panels.ranks_axis(shown), y, series, guides, is_labelled=True)
+    title = "Scaling efficiency of the fastest cells"
+    title += f": lowest {MOST_LINES} of {len(lines)}" if len(lines) > MOST_LINES else ""
+    table = Table.of_columns(title, (BRIEF_NAME, LAUNCHES, EFFICIENCY), shown, data.device)
+    return replace(panels.make_figure("headline", title, panel, table, "scaling"), legend=())
+
+
+def _efficiency(row: Row) -> float:
+    return EFFICIENCY.of(row)[0]
 
 
 def _lowest_efficiency(rows: pd.DataFrame) -> float:

@@ -6,7 +6,7 @@ from regatta.core.text import rank_word
 from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
 from regatta.topics.memory import NAME
-from regatta.topics.scaling.figures import scaling_figures
+from regatta.topics.scaling.figures import headline, scaling_figures
 from regatta.topics.scaling.findings import KINDS, efficiency_findings, findings, loss_rows, threads_text
 from regatta.topics.scaling.tables import EFFICIENCIES, PARTS, SCALING, STRONG, efficiencies_table, scaling_table
 
@@ -28,7 +28,8 @@ def section(data: ReportData) -> Section | None:
     content = {"losses": loss_rows(data), "parts": {part.name: part.label for part in PARTS}}
     shown = {"figures": efficiency, "folded": ("Throughput", throughput)} if efficiency else {"figures": throughput}
     lead = " ".join(filter(None, texts))
-    return Section("scaling", "Scaling", lead=lead, tables=tables, beside="losses.html.j2", content=content, **shown)
+    shown |= {"beside": "losses.html.j2", "headline": headline(data, placed)}
+    return Section("scaling", "Scaling", lead=lead, tables=tables, content=content, **shown)
 
 
 def reference_text(data: ReportData) -> str:

@@ -272,7 +272,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
         names={len(rows) - 1: last["hosts"]} if last["verdict"] == "slower" else {},
     )
     used = tuple(style for verdict, style in STYLES.items() if (rows["verdict"] == verdict).any())
-    return Figure(figure_id, title, partial(draw_strip, strip, figure_id, title), slowest_first, table, used)
+    return Figure(figure_id, title, partial(draw_strip, strip, title=title), slowest_first, table, used)
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
