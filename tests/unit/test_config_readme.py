@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from publish_schemas import METRICS, README, long_enums, rows, schemas_by_heading, with_columns, with_tables
+from publish_schemas import README, long_enums, rows, schemas_by_heading, with_tables
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.schemas import load_schema
 
@@ -100,11 +100,3 @@ def test_a_key_missing_in_an_example_is_noticed():
     rule = {"properties": {"a": {}, "b": {"items": {"properties": {"c": {}, "d": {}}}}}}
     assert missing_keys({"a": 1, "b": [{"c": 1}, {"c": 2, "d": 3}]}, rule) == []
     assert missing_keys({"b": [{"c": 1}]}, rule) == ["a", "b.d"]
-
-
-def test_the_definitions_of_columns_are_what_they_declare():
-    text = METRICS.read_text(encoding="utf-8")
-    assert with_columns(text) == text, "docs/metrics.md is out of date. Run: python workflow/scripts/publish_schemas.py"
-    outdated = re.sub(r"(\| `mfu_ratio` \|).*", r"\1 old |", text)
-    assert "| old |" in outdated
-    assert with_columns(outdated) == text

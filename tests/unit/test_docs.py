@@ -98,15 +98,12 @@ def test_troubleshooting_lists_the_exit_statuses_of_the_code():
     assert "nothing measured" in found[NOTHING_MEASURED]
 
 
-def test_contracts_list_the_columns_of_the_collected_files():
-    from published_columns import new_columns
-
+def test_the_page_of_metrics_says_what_a_row_of_each_file_is():
     from regatta.store.csv_files import COLLECTED
+    from regatta.topics.catalog import TABLES
 
-    listed = "\n".join(blocks("docs/contracts.md", ""))
-    tables = listed.replace(",\n", ",").splitlines()
-    for columns in COLLECTED.values():
-        assert ",".join(name for name in columns if name not in new_columns()) in tables
+    listed = set(re.findall(r"`(\w+)\.csv`", read("docs/metrics.md").partition("\n## Within")[0]))
+    assert listed == {*COLLECTED, *TABLES}
 
 
 @pytest.mark.parametrize(("page", "index"), [("README.md", 0), ("docs/campaigns.md", 0)])

@@ -1,5 +1,6 @@
 """The JSON Schemas for editors: up to date, self-contained, and named by every campaign and cluster file."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_what_is_published_is_what_the_schemas_say():
     assert sorted(texts) == sorted(PUBLISHED.iterdir())
     for path, text in texts.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date. Run: {COMMAND}"
+
+
+def test_the_list_of_columns_has_each_column_of_each_file_in_order_with_type_and_definition():
+    from regatta.store.csv_files import COLLECTED
+    from regatta.topics.catalog import TABLES
+
+    with (PUBLISHED / "columns.csv").open(encoding="utf-8", newline="") as file:
+        listed = list(csv.DictReader(file))
+    files = COLLECTED | {f"tables/{name}": spec.columns for name, spec in TABLES.items()}
+    assert [(row["file"], row["column"]) for row in listed] == [
+        (f"{name}.csv", column) for name, columns in files.items() for column in columns
+    ]
+    assert {row["type"] for row in listed} == {"string", "integer", "number", "boolean"}
+    assert [row for row in listed if not row["definition"] or "see below" in row["definition"]] == []
 
 
 @pytest.mark.parametrize("name", ["campaign", "cluster"])
