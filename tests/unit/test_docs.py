@@ -124,7 +124,7 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, node_types, typed_shapes, first_look, stacks, with_prologue, sweep = yaml_blocks("docs/cluster.md")
+    cluster, node_types, typed_shapes, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
     _, of_readme = yaml_blocks("README.md")
     for example in (cluster, cluster | node_types):
         jsonschema.validate(example, schema)
@@ -143,8 +143,6 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
     (tmp_path / "clusters" / "mycluster.yaml").write_text(yaml.safe_dump(cluster | node_types), encoding="utf-8")
     (tmp_path / "campaign.yaml").write_text(text_of(first_look | typed_shapes), encoding="utf-8")
     assert list(load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").shapes) == ["host-h100", "host-cpu"]
-    (tmp_path / "campaign.yaml").write_text(text_of(sweep), encoding="utf-8")
-    assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").data["sweep"] == "nodes"
 
 
 def test_the_answers_to_the_ten_questions_are_on_a_page():
