@@ -29,11 +29,6 @@ def validator(name: str) -> jsonschema.Draft7Validator:
     return jsonschema.Draft7Validator(json.loads((PUBLISHED / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def examples() -> list[dict]:
-    text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-
-
 def errors(change: str, old: str) -> list[str]:
     """Return the places at which the default campaign is refused after an edit."""
     text = (ROOT / "config" / "config.yaml").read_text(encoding="utf-8")
@@ -79,11 +74,6 @@ def test_the_first_line_of_each_file_names_its_schema_and_the_file_is_valid(path
     assert found, f"{path} must begin with # yaml-language-server: $schema="
     assert (path.parent / found[1]).resolve() == PUBLISHED / f"{kind(path)}.json"
     assert list(validator(kind(path)).iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))) == []
-
-
-def test_the_example_of_the_readme_is_valid():
-    (campaign,) = examples()
-    assert list(validator("campaign").iter_errors(campaign)) == []
 
 
 @pytest.mark.parametrize(
