@@ -77,10 +77,11 @@ def columns_csv() -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("file", "column", "type", "definition"))
     for table, columns in (COLLECTED | {f"tables/{name}": spec.columns for name, spec in TABLES.items()}).items():
-        helps = {name: column.helps("cuda") for column in columns.declared for name in column.names}
-        for name, kind in columns.items():
-            text = (helps.get(name) or common.get(name, "")).replace("see below", "see docs/metrics.md")
-            writer.writerow((f"{table}.csv", name, types[kind], text))
+        for column in columns.declared:
+            for name in column.names:
+                text = column.helps("cuda") or common.get(name) or column.label
+                text = text.replace("see below", "see docs/metrics.md")
+                writer.writerow((f"{table}.csv", name, types[column.type], text))
     return out.getvalue()
 
 
