@@ -1,16 +1,13 @@
 """Best buckets, measured and predicted: sqrt(s w o) computed by hand, and the reason if there is no prediction."""
 
-from pathlib import Path
-
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, MEASUREMENTS, make_table
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.buckets import BUCKETS, MIB, best_bucket_bytes, buckets_table
 from regatta.topics.communication import collectives_table
-from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
-from regatta.topics.fits.scaling import SCALING_MODELS
+from regatta.topics.fits.collectives import communication_models_table
 from regatta.topics.gradient_communication import strategies_table
 from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.settings import settings_table
@@ -178,12 +175,6 @@ def test_unknown_gradients_and_compressed_ones_give_no_prediction():
     for cell, _ in cells:
         cell["spec"]["parameters"]["compression"] = "bf16"
     assert reason(*cells, *reduces()).startswith("gradients are compressed")
-
-
-def test_every_number_of_the_models_is_defined_in_the_documentation():
-    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
-    columns = {*COMMUNICATION_MODELS, *SCALING_MODELS, *BUCKETS} - {*CELL}
-    assert sorted(column for column in columns if f"`{column}`" not in text) == []
 
 
 def test_one_rank_and_strategies_without_buckets_have_no_row():

@@ -32,7 +32,7 @@ def test_names_types_and_keys_derive_from_the_name_and_its_unit():
         "throughput_samples_per_s": REAL,
     }
     assert columns.declared[1] is STEP
-    assert Columns(*in_file(WHOLE, "those of it", "line", "rank")).definitions == [("`line`, `rank`", "those of it")]
+    assert Columns(*in_file(WHOLE, "those of it", "line", "rank")) == {"line": WHOLE, "rank": WHOLE}
 
 
 @pytest.mark.parametrize(

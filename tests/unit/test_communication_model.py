@@ -80,8 +80,10 @@ def test_half_of_the_bandwidth_is_reached_where_the_other_terms_take_as_long_as_
 
 
 def documented_half_bandwidth(a, c, b):
-    """Evaluate the formula of docs/metrics.md."""
-    text = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    """Evaluate the published definition of half_bandwidth_bytes."""
+    text = (Path(__file__).resolve().parents[2] / "workflow" / "schemas" / "published" / "columns.csv").read_text(
+        encoding="utf-8"
+    )
     formula = re.search(r"at which S/T is B/2: (.*?)[;.] ", text)[1].replace("²", "**2").replace("√", "math.sqrt")
     formula = re.sub(r"(?<=\d)(?=[aB])|(?<=[\w)]) (?=[(aBc])", " * ", formula)
     return eval(formula, {"math": math, "a": a, "B": b, "c": c})

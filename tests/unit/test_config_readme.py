@@ -4,18 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from publish_schemas import METRICS, README, long_enums, rows, schemas_by_heading, with_columns, with_tables
+from publish_schemas import README, long_enums, rows, schemas_by_heading, with_tables
 from regatta.core.benchmarks import load_benchmark
-from regatta.core.schemas import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def examples() -> list[dict]:
-    text = README.read_text(encoding="utf-8")
-    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
 
 
 def test_the_tables_are_what_the_schemas_say():
@@ -48,63 +41,3 @@ def test_no_section_is_without_a_schema():
 def test_the_list_of_models_is_long():
     (names,) = [names for schema in schemas_by_heading().values() for names in long_enums(schema)]
     assert len(names) == 86
-
-
-def test_the_example_campaign_is_valid_and_shows_every_key(tmp_path, monkeypatch):
-    from campaign_files import fake_sif
-
-    from regatta.campaign.load import CLUSTERS, load_campaign
-
-    monkeypatch.chdir(ROOT)  # where the wrapper's path begins
-    text = re.search(r"```yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[1]
-    text = text.replace("/shared/images/pytorch.sif", str(fake_sif(tmp_path / "pytorch.sif")))
-    text = text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
-    (tmp_path / "campaign.yaml").write_text(text, encoding="utf-8")
-    load_campaign(tmp_path / "campaign.yaml", CLUSTERS)
-    example = examples()[0]
-    assert missing_keys(example, load_schema("campaign")) == []
-    assert {"collective", "sync_batchnorm", "train_run", "train_step"} <= {
-        entry["benchmark"] for entry in example["benchmarks"]
-    }
-    for entry in (entry for entry in example["benchmarks"] if entry["benchmark"] not in ("script", "program")):
-        assert missing_keys(entry["parameters"], load_benchmark(entry["benchmark"]).schema) == []
-
-
-def test_the_example_clusters_are_valid_and_one_shows_every_key():
-    import jsonschema
-
-    full, small = examples()[1:]
-    for example in (full, small):
-        jsonschema.validate(example, load_schema("cluster"))
-    assert missing_keys(full, load_schema("cluster")) == []
-
-
-def missing_keys(data: object, schema: dict, prefix: str = "") -> list[str]:
-    """Return the keys of a schema that no part of the example has."""
-    if isinstance(data, list):
-        parts = [set(missing_keys(item, schema.get("items", {}), prefix)) for item in data]
-        return sorted(set.intersection(*parts)) if parts else []
-    missing = []
-    for key, rule in schema.get("properties", {}).items():
-        if not isinstance(data, dict) or key not in data:
-            missing.append(f"{prefix}{key}")
-        else:
-            missing += missing_keys(data[key], rule, f"{prefix}{key}.")
-    named = schema.get("additionalProperties")
-    if isinstance(named, dict) and isinstance(data, dict):
-        missing += missing_keys(list(data.values()), {"items": named}, f"{prefix}NAME.")
-    return missing
-
-
-def test_a_key_missing_in_an_example_is_noticed():
-    rule = {"properties": {"a": {}, "b": {"items": {"properties": {"c": {}, "d": {}}}}}}
-    assert missing_keys({"a": 1, "b": [{"c": 1}, {"c": 2, "d": 3}]}, rule) == []
-    assert missing_keys({"b": [{"c": 1}]}, rule) == ["a", "b.d"]
-
-
-def test_the_definitions_of_columns_are_what_they_declare():
-    text = METRICS.read_text(encoding="utf-8")
-    assert with_columns(text) == text, "docs/metrics.md is out of date. Run: python workflow/scripts/publish_schemas.py"
-    outdated = re.sub(r"(\| `mfu_ratio` \|).*", r"\1 old |", text)
-    assert "| old |" in outdated
-    assert with_columns(outdated) == text

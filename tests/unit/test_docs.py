@@ -98,15 +98,12 @@ def test_troubleshooting_lists_the_exit_statuses_of_the_code():
     assert "nothing measured" in found[NOTHING_MEASURED]
 
 
-def test_contracts_list_the_columns_of_the_collected_files():
-    from published_columns import new_columns
-
+def test_the_page_of_metrics_says_what_a_row_of_each_file_is():
     from regatta.store.csv_files import COLLECTED
+    from regatta.topics.catalog import TABLES
 
-    listed = "\n".join(blocks("docs/contracts.md", ""))
-    tables = listed.replace(",\n", ",").splitlines()
-    for columns in COLLECTED.values():
-        assert ",".join(name for name in columns if name not in new_columns()) in tables
+    listed = set(re.findall(r"`(\w+)\.csv`", read("docs/metrics.md").partition("\n## Within")[0]))
+    assert listed == {*COLLECTED, *TABLES}
 
 
 @pytest.mark.parametrize(("page", "index"), [("README.md", 0), ("docs/campaigns.md", 0)])
@@ -127,9 +124,9 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, node_types, typed_shapes, first_look, stacks, with_prologue, sweep = yaml_blocks("docs/cluster.md")
-    of_readme = yaml_blocks("README.md")
-    for example in (cluster, cluster | node_types, of_readme[1]):
+    cluster, node_types, typed_shapes, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
+    _, of_readme = yaml_blocks("README.md")
+    for example in (cluster, cluster | node_types):
         jsonschema.validate(example, schema)
     shutil.copytree(ROOT / "config" / "clusters", tmp_path / "clusters")
     cluster["node_folders"] = ["/opt/cray", "/opt/site"]  # as the comment beside the key says
@@ -140,14 +137,12 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
         text = yaml.safe_dump(data).replace("/shared/images/pytorch.sif", image)
         return text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
 
-    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_prologue, of_readme[2]):
+    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_prologue, of_readme):
         (tmp_path / "campaign.yaml").write_text(text_of(first_look | changes), encoding="utf-8")
         assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").name == "first-look"
     (tmp_path / "clusters" / "mycluster.yaml").write_text(yaml.safe_dump(cluster | node_types), encoding="utf-8")
     (tmp_path / "campaign.yaml").write_text(text_of(first_look | typed_shapes), encoding="utf-8")
     assert list(load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").shapes) == ["host-h100", "host-cpu"]
-    (tmp_path / "campaign.yaml").write_text(text_of(sweep), encoding="utf-8")
-    assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").data["sweep"] == "nodes"
 
 
 def test_the_answers_to_the_ten_questions_are_on_a_page():

@@ -1,5 +1,6 @@
 """The JSON Schemas for editors: up to date, self-contained, and named by every campaign and cluster file."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -28,11 +29,6 @@ def validator(name: str) -> jsonschema.Draft7Validator:
     return jsonschema.Draft7Validator(json.loads((PUBLISHED / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def examples() -> list[dict]:
-    text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
-
-
 def errors(change: str, old: str) -> list[str]:
     """Return the places at which the default campaign is refused after an edit."""
     text = (ROOT / "config" / "config.yaml").read_text(encoding="utf-8")
@@ -46,6 +42,20 @@ def test_what_is_published_is_what_the_schemas_say():
     assert sorted(texts) == sorted(PUBLISHED.iterdir())
     for path, text in texts.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date. Run: {COMMAND}"
+
+
+def test_the_list_of_columns_has_each_column_of_each_file_in_order_with_type_and_definition():
+    from regatta.store.csv_files import COLLECTED
+    from regatta.topics.catalog import TABLES
+
+    with (PUBLISHED / "columns.csv").open(encoding="utf-8", newline="") as file:
+        listed = list(csv.DictReader(file))
+    files = COLLECTED | {f"tables/{name}": spec.columns for name, spec in TABLES.items()}
+    assert [(row["file"], row["column"]) for row in listed] == [
+        (f"{name}.csv", column) for name, columns in files.items() for column in columns
+    ]
+    assert {row["type"] for row in listed} == {"string", "integer", "number", "boolean"}
+    assert [row for row in listed if not row["definition"] or "see below" in row["definition"]] == []
 
 
 @pytest.mark.parametrize("name", ["campaign", "cluster"])
@@ -64,13 +74,6 @@ def test_the_first_line_of_each_file_names_its_schema_and_the_file_is_valid(path
     assert found, f"{path} must begin with # yaml-language-server: $schema="
     assert (path.parent / found[1]).resolve() == PUBLISHED / f"{kind(path)}.json"
     assert list(validator(kind(path)).iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))) == []
-
-
-def test_the_examples_of_the_readme_are_valid():
-    campaign, *clusters = examples()
-    assert list(validator("campaign").iter_errors(campaign)) == []
-    for cluster in clusters:
-        assert list(validator("cluster").iter_errors(cluster)) == []
 
 
 @pytest.mark.parametrize(

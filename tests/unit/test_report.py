@@ -8,7 +8,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from published_columns import new_columns
 from synthetic import (
     CLUSTER,
     LAPTOP,
@@ -28,7 +27,6 @@ import warm_start
 from regatta.report.cells import decoded
 from regatta.report.page import LIMITS, download, in_columns, provenance, script_source
 from regatta.report.panels import Section, Table
-from regatta.store.csv_files import CELL, MEASURED
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
 from regatta.topics.catalog import TABLES, TOPICS, render
@@ -375,12 +373,6 @@ def test_the_campaign_file_is_there_verbatim(laptop):
 def test_brackets_are_an_interval(laptop):
     findings = laptop.partition('<section id="models"')[0]
     assert re.search(r"\[\d[\d.,]*, \d[\d.,]*\]", visible(findings)), "3 launches have an interval"
-
-
-def test_every_number_is_defined_in_the_documentation():
-    text = (SCRIPTS.parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
-    columns = {*MEASURED, *TABLES["scaling"].columns, *TABLES["collectives"].columns} - {*CELL, "cell"} - new_columns()
-    assert sorted(column for column in columns if f"`{column}`" not in text) == []
 
 
 def test_the_command_lines_run_without_snakemake_and_leave_no_draft(tmp_path):

@@ -1,13 +1,16 @@
-"""Write what derives from declarations: JSON Schemas for editors, tables of config/README.md and of docs/metrics.md.
+"""Write what derives from declarations: JSON Schemas for editors, the list of all columns, tables of config/README.md.
 
 python workflow/scripts/publish_schemas.py
 
-Editors use them to complete and check campaign and cluster files. Each is self-contained: the parameters of all
-benchmarks are inlined. Only load_campaign checks what a schema cannot express, such as shapes that the cluster lacks.
+columns.csv has each column of each CSV file with its type and definition. Editors use the JSON Schemas to complete and
+check campaign and cluster files. Each is self-contained: the parameters of all benchmarks are inlined. Only
+load_campaign checks what a schema cannot express, such as shapes that the cluster lacks.
 """
 
 import argparse
 import copy
+import csv
+import io
 import json
 import re
 import textwrap
@@ -19,8 +22,7 @@ from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
-from regatta.core.text import device_words
-from regatta.store.csv_files import COLLECTED
+from regatta.store.csv_files import CELL, COLLECTED, TYPES
 from regatta.store.launch_files import write_text
 from regatta.topics.catalog import TABLES
 
@@ -28,12 +30,10 @@ PUBLISHED = SCHEMAS / "published"
 DIALECT = "http://json-schema.org/draft-07/schema#"  # the latest that every editor reads
 COMMENT = "Generated from workflow/schemas/*.yaml by workflow/scripts/publish_schemas.py. Do not edit."
 README = ROOT / "config" / "README.md"
-METRICS = ROOT / "docs" / "metrics.md"
 HEAD = "| key | type | unit | default | meaning |\n|---|---|---|---|---|"
 CAMPAIGN, CLUSTER = "## Campaign file", "## Cluster file"
 ROW = re.compile(r"^\| `([^`]+)` \|.*$", re.MULTILINE)
 ROWS = re.compile(r"(?:^\| `.*\n)+", re.MULTILINE)
-COLUMNS = re.compile(r"(<!-- columns: (\w+)(?: without ([\w ]+))? -->\n\n)(?:\|.*\n)*")
 NAMES = re.compile(r"(?<=<!-- names -->\n).*?(?=\n\n|\n\Z|\Z)", re.DOTALL)
 UNITS = {
     "_seconds": "s",
@@ -45,8 +45,16 @@ UNITS = {
     "margin": "ratio",
     "allocation_variation": "ratio",
 }
+COMMON_COLUMNS = {
+    "cell": "id of the cell",
+    "rank": "the rank",
+    "num_planned": "launches that the campaign requests",
+    "num_launches": "launches with a valid record",
+    "num_places": "nodes or pairs that are compared",
+    "interval": "kind of the intervals: none, single, range or interval",
+}  # of several tables, where they declare no definition
 NAMED_BY_USERS = (scripts.BENCHMARK, programs.BENCHMARK)  # their parameters; the axes are computed
-TYPES = {"object": "mapping", "array": "list"}  # others have JSON Schema's names
+NAMES_OF_TYPES = {"object": "mapping", "array": "list"}  # others have JSON Schema's names
 PLURALS = {"string": "strings", "integer": "integers", "number": "numbers", "mapping": "mappings"}
 LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 MAX_NAMES = 12  # longest enum in a table; longer ones have a separate list
@@ -57,7 +65,24 @@ def published_schemas() -> dict[Path, str]:
     schemas = {"campaign": campaign_schema(), "cluster": file_schema("cluster")}
     head = {"$schema": DIALECT, "$comment": COMMENT}
     texts = {name: json.dumps(head | _plain(schema), indent=2, ensure_ascii=False) for name, schema in schemas.items()}
-    return {PUBLISHED / f"{name}.json": f"{text}\n" for name, text in texts.items()}
+    files = {PUBLISHED / f"{name}.json": f"{text}\n" for name, text in texts.items()}
+    return files | {PUBLISHED / "columns.csv": columns_csv()}
+
+
+def columns_csv() -> str:
+    """Return columns.csv: file, column, type and definition of each column, in the order of the files."""
+    common = dict.fromkeys(CELL, "what the cell measures: config/README.md") | COMMON_COLUMNS
+    types = {kind: name for name, kind in TYPES.items()}
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(("file", "column", "type", "definition"))
+    for table, columns in (COLLECTED | {f"tables/{name}": spec.columns for name, spec in TABLES.items()}).items():
+        for column in columns.declared:
+            for name in column.names:
+                text = column.helps("cuda") or common.get(name) or column.label
+                text = text.replace("see below", "see docs/metrics.md")
+                writer.writerow((f"{table}.csv", name, types[column.type], text))
+    return out.getvalue()
 
 
 def campaign_schema() -> dict:
@@ -135,21 +160,6 @@ def with_tables(text: str) -> str:
     return text
 
 
-def with_columns(text: str) -> str:
-    """Return the text of docs/metrics.md with the definitions that columns declare, below `<!-- columns: TABLE -->`.
-
-    `<!-- columns: TABLE without OTHER OTHER -->`: those that other tables do not define.
-    """
-    declared = COLLECTED | {name: spec.columns for name, spec in TABLES.items()}
-
-    def table(found: re.Match) -> str:
-        known = [definition for other in (found[3] or "").split() for definition in declared[other].definitions]
-        lines = [f"| {' | '.join(row)} |" for row in declared[found[2]].definitions if row not in known]
-        return found[1] + "\n".join(["| column | definition |", "|---|---|", *lines, ""]).format(**device_words("cuda"))
-
-    return COLUMNS.sub(table, text)
-
-
 def rows(schema: dict, prefix: str = "") -> dict[str, str]:
     """Return the table rows of an object's keys, and of all keys below, by key."""
     found = {}
@@ -179,7 +189,7 @@ def type_words(rule: dict, is_plural: bool = False) -> str:
     if rule["type"] == "array":
         return f"list of {type_words(rule['items'], is_plural=True)}"
     names = [rule["type"]] if isinstance(rule["type"], str) else rule["type"]
-    words = [TYPES.get(name, name) for name in names]
+    words = [NAMES_OF_TYPES.get(name, name) for name in names]
     limits = ", ".join(f"{sign} {rule[key]}" for key, sign in LIMITS.items() if key in rule)
     return " or ".join(PLURALS.get(w, w) if is_plural else w for w in words) + (f" {limits}" if limits else "")
 
@@ -196,7 +206,6 @@ def long_enums(schema: dict) -> list[list[str]]:
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     texts = published_schemas() | {README: with_tables(README.read_text(encoding="utf-8"))}
-    texts[METRICS] = with_columns(METRICS.read_text(encoding="utf-8"))
     for path, text in texts.items():
         write_text(path, text)
         print(path)

@@ -1,7 +1,7 @@
 """A column of a table, declared once beside its computation.
 
 From it derive its place and type in the CSV file, heading, unit and digits on the page, labels of axes, the table of
-all cells, the drawer, and its row in docs/metrics.md. Names end with the unit: step_s has the ends step_low_s and
+all cells, the drawer, and its definition in columns.csv. Names end with the unit: step_s has the ends step_low_s and
 step_high_s.
 """
 
@@ -244,14 +244,3 @@ class Columns(dict):
     def of_table(self, table: str) -> list[Column]:
         """Return the columns that a table on the page shows."""
         return [column for column in self.declared if column.table == table]
-
-    @property
-    def definitions(self) -> list[tuple[str, str]]:
-        """Return (names, definition) of the columns that have one; successive columns may share it."""
-        found: list[tuple[list[str], str]] = []
-        for column in (column for column in self.declared if column.help):
-            if found and found[-1][1] == column.help:
-                found[-1][0].extend(column.names)
-            else:
-                found.append(([*column.names], column.help))
-        return [(", ".join(f"`{name}`" for name in names), text) for names, text in found]
