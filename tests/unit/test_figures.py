@@ -10,7 +10,18 @@ from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
-from regatta.report.plotting import MAX_POINTS, Axis, Panel, Point, Series, draw, legend, size_ticks, ticks_between
+from regatta.report.plotting import (
+    MAX_POINTS,
+    Axis,
+    Panel,
+    Point,
+    Series,
+    apart,
+    draw,
+    legend,
+    size_ticks,
+    ticks_between,
+)
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _short
 from regatta.store.collect import cell_row
@@ -170,7 +181,7 @@ def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color()
     same = styles(0, 0, 0)
     assert len({(entry.dashes, entry.marker, entry.opacity) for entry in same}) == 3
     assert len({entry.color for entry in same}) == 1
-    assert [entry.opacity for entry in same] == [1, pytest.approx(0.7), pytest.approx(0.4)]
+    assert [entry.opacity for entry in same] == [pytest.approx(0.4), pytest.approx(0.7), 1]  # the last is the largest
     assert len({(entry.color, entry.marker) for entry in styles(0, 1, 2)}) == 3
 
 
@@ -505,3 +516,37 @@ def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alo
     for part in found.values():
         assert part["label"].tolist() == ["1×1\ngloo", "2×1\ngloo", "1×1\nnccl", "2×1\nnccl"]
         assert [name.partition(" ")[0] for name in part["name"]][:2] == ["1×1", "2×1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ([], []),
+        ([1, 50, 99], [1, 50, 99]),
+        ([10, 10, 12], [10, 20, 30]),  # upward
+        ([85, 95, 96], [80, 90, 100]),  # downward from the highest
+        ([0, 98, 99, 99], [0, 80, 90, 100]),
+    ],
+)
+def test_labels_move_apart_and_stay_below_the_highest_place(wanted, found):
+    assert apart(wanted, 10, 100) == found
+
+
+def line(label: str, num_points: int = 2, **changes) -> Series:
+    return Series(label, tuple(Point(float(x), (1.0,), 1.0) for x in range(num_points)), **changes)
+
+
+@pytest.mark.parametrize(
+    ("series", "is_labelled"),
+    [
+        ([line("a"), line("b")], True),
+        ([line(str(n)) for n in range(6)], True),
+        ([line(str(n)) for n in range(7)], False),  # too many
+        ([line("a"), line("b", num_points=1)], False),  # no line
+        ([line("a", has_line=False)], False),
+        ([line("a"), line("b", is_context=True)], False),
+        ([], False),
+    ],
+)
+def test_a_few_lines_have_labels_at_their_ends(series, is_labelled):
+    assert Panel(Axis("x"), Axis("y"), tuple(series)).is_labelled is is_labelled

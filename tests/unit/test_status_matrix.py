@@ -168,7 +168,7 @@ def test_many_rows_are_folded_by_subject_with_their_range(tmp_path):
     [(-0.1, "--level: 0%"), (0.0, "--level: 0%"), (0.5, "--level: 50%"), (1.3, "--level: 100%"), (None, "")],
 )
 def test_a_level_beyond_the_scale_has_the_color_of_its_end(level, style):
-    assert Square("x", level).style == style
+    assert Square("x", level).style() == style
 
 
 def test_hostile_names_stay_text_in_the_matrix(tmp_path):
@@ -185,3 +185,14 @@ def test_groups_beyond_a_number_of_rows_are_folded_and_none_is_lost():
     text = str(tables(matrix, most_open=4))
     assert re.findall(r"<summary>(.)</summary>", text) == ["c"]
     assert text.count("4 MiB") == 3
+
+
+def test_colors_span_what_was_measured_without_the_baseline(laptop):
+    _, matrix, squares = laptop
+    levels = [square.level for square in squares.values() if square and square.level is not None]
+    low, high = matrix.scale
+    assert high == max(levels)
+    assert (min(levels) - low) / (high - low) == pytest.approx(0.15)
+    assert squares["ResNet-18", "no DDP", "1×1"].level is None
+    shares = {round((level - low) / (high - low), 2) for level in levels}
+    assert f"--level: {100 * min(shares):.0f}%" in {s.style(matrix.scale) for s in squares.values() if s}

@@ -13,7 +13,7 @@ MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
 
 @dataclass(frozen=True)
 class Square:
-    """One square. text: its number or mark. level: place on the color scale, 0 to 1; None: no color.
+    """One square. text: its number or mark. level: place on the color scale of its matrix; None: no color.
 
     side: "above" or "below" the middle of a diverging scale, whose colors differ; empty for a sequential scale.
     state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. others: cells
@@ -32,10 +32,10 @@ class Square:
     def classes(self) -> str:
         return " ".join(filter(None, (self.state, self.side)))
 
-    @property
-    def style(self) -> str:
-        """Return its place on the color scale; a level beyond the scale has the color of its end."""
-        return "" if self.level is None else f"--level: {min(max(self.level, 0.0), 1.0):.0%}"
+    def style(self, scale: tuple[float, float] = (0, 1)) -> str:
+        """Return its place on a color scale with these ends; a level beyond it has the color of its end."""
+        low, high = scale
+        return "" if self.level is None else f"--level: {min(max((self.level - low) / (high - low), 0.0), 1.0):.0%}"
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,17 @@ class Group:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Squares by row and column. is_folded: groups open one by one. label: for screen readers, unique on a page."""
+    """Squares by row and column. is_folded: groups open one by one. label: for screen readers, unique on a page.
+
+    scale: levels with the lightest and the darkest color.
+    """
 
     caption: str
     columns: tuple[str, ...]
     groups: tuple[Group, ...]
     is_folded: bool = False
     label: str = "All cells"
+    scale: tuple[float, float] = (0, 1)
 
 
 def by_workload_and_shape(

@@ -32,7 +32,6 @@ from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_CELLS_IN_COLUMNS = 30  # beyond, figures need the full width
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
@@ -148,14 +147,6 @@ def headline(shown: list[Section]) -> Figure | None:
         if figures := [section.headline] if section.headline else section.figures[:1]:
             return replace(figures[0], id="headline")
     return None
-
-
-def in_columns(shown: list[Section], campaign: dict) -> tuple[list[Section], list[Section]]:
-    """Return the first sections of a small campaign, which stand side by side, and the others, at full width."""
-    num_beside = next((place for place, section in enumerate(shown) if section.id == "stability"), len(shown))
-    if len(campaign["cells"]) > MOST_CELLS_IN_COLUMNS or num_beside < 2:
-        return [], shown
-    return shown[:num_beside], shown[num_beside:]
 
 
 def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

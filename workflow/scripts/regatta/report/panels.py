@@ -74,7 +74,7 @@ class Figure:
     """One figure.
 
     image: an inline SVG element, or a function of the figure's id that draws it, so that only what a page shows is
-    drawn. source: the table whose rows it draws. legend: of its series.
+    drawn. source: the table whose rows it draws. legend: of its series; the page omits it if they have labels.
     """
 
     id: str
@@ -83,6 +83,7 @@ class Figure:
     table: Table
     source: str = ""
     legend: tuple[Entry, ...] = ()
+    is_labelled: bool = False
 
     @property
     def svg(self) -> str:
@@ -296,7 +297,7 @@ def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: 
     def image(drawn_id: str) -> str:
         return draw(panel, drawn_id, title)
 
-    return Figure(figure_id, title, image, table, source, legend(panel))
+    return Figure(figure_id, title, image, table, source, legend(panel), panel.is_labelled)
 
 
 def divided(figures: Sequence[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

@@ -61,11 +61,12 @@ MARKERS = {  # of matplotlib, with the path of the same shape in a legend
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
 GUIDE_DASHES = (4, 3)
-FAINTEST = 0.4  # opacity of the last series of a hue
+FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
-LABELLED = 5.6, 2.6, 0.08, 0.62  # width, height of the plot in inches; left and width of the plot, of all
+MOST_LABELS = 6
 LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
-WIDTH_IN, PLOT_IN = 3.3, 1.35  # small, so that its text is legible with four figures in a row; height without labels
+LEFT, PLOT_WIDTH, LABELLED_WIDTH = 0.08, 0.89, 0.62  # of the plot, relative to the figure
+WIDTH_IN, PLOT_IN = 5.6, 2.3  # two stand in a row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 STYLE = {
     "svg.hashsalt": "regatta",
@@ -133,7 +134,7 @@ class Panel:
     """What is drawn. guides: gray dashed lines (label, points). dot: size of a launch, in points.
 
     context: label of the series that are context. limits: at most two horizontal lines (label, place), the higher
-    first, with the label on the line. is_labelled: labels stand at the ends of lines, in a larger figure.
+    first, with the label on the line.
     """
 
     x: Axis
@@ -143,7 +144,13 @@ class Panel:
     dot: float = DOT
     context: str = ""
     limits: tuple[tuple[str, float], ...] = ()
-    is_labelled: bool = False
+
+    @property
+    def is_labelled(self) -> bool:
+        """Return whether labels stand at the ends of lines instead of in a legend: of a few, over several places."""
+        lines = [one for one in self.series if not one.is_context]
+        is_line = all(one.has_line and len(one.points) > 1 for one in lines)
+        return bool(lines) and len(lines) <= MOST_LABELS and is_line and len(lines) == len(self.series)
 
 
 @dataclass(frozen=True)
@@ -164,10 +171,10 @@ class Entry:
 def draw(panel: Panel, figure_id: str, title: str) -> str:
     """Draw a panel as SVG. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
-    width_in, plot_in, left, width = LABELLED if panel.is_labelled else (WIDTH_IN, PLOT_IN, 0.16, 0.79)
-    height_in = ABOVE_IN + plot_in + below_in
-    with new_canvas(width_in, height_in, **{"svg.hashsalt": figure_id}) as figure:
-        axes = figure.add_axes((left, below_in / height_in, width, plot_in / height_in))
+    height_in = ABOVE_IN + PLOT_IN + below_in
+    with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
+        width = LABELLED_WIDTH if panel.is_labelled else PLOT_WIDTH
+        axes = figure.add_axes((LEFT, below_in / height_in, width, PLOT_IN / height_in))
         _scale(axes, panel)
         for _, line in panel.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
@@ -191,13 +198,25 @@ def _label_ends(axes: "Axes", panel: Panel) -> None:
         ((series.points[-1].x, series.points[-1].reported), series.label.replace("\n", " "), style.color)
         for series, style in zip(panel.series, _styles(panel.series), strict=True)
     ]
-    lowest, gap = -math.inf, LABEL_GAP * axes.figure.dpi / 72
-    for (x, y), label, color in sorted(ends, key=lambda end: end[0][1]):
-        place = axes.transData.transform((x, y))[1]
-        lowest = max(place, lowest + gap)
-        where = {"xytext": (8, (lowest - place) * 72 / axes.figure.dpi), "textcoords": "offset points"}
+    ends.sort(key=lambda end: end[0][1])
+    dots_per_point = axes.figure.dpi / 72
+    wanted = [axes.transData.transform(place)[1] / dots_per_point for place, _, _ in ends]
+    places = apart(wanted, LABEL_GAP, axes.bbox.ymax / dots_per_point)
+    for ((x, y), label, color), wish, place in zip(ends, wanted, places, strict=True):
+        where = {"xytext": (8, place - wish), "textcoords": "offset points"}
         text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
         axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
+
+
+def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
+    """Return places in ascending order, at least `gap` apart and at most `highest`, near those wanted (ascending)."""
+    places, lowest = [], -math.inf
+    for place in wanted:
+        lowest = max(place, lowest + gap)
+        places.append(lowest)
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], highest - gap * (len(places) - 1 - index))
+    return places
 
 
 def legend(panel: Panel) -> tuple[Entry, ...]:
@@ -209,7 +228,10 @@ def legend(panel: Panel) -> tuple[Entry, ...]:
 
 
 def _styles(series: Sequence[Series]) -> list[Entry]:
-    """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue."""
+    """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
+
+    The last one, such as the largest shape, is solid and darkest.
+    """
     numbers, places, found = Counter(one.hue for one in series if not one.is_context), Counter(), []
     for one in series:
         if one.is_context:
@@ -218,8 +240,9 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
         place, index = places[one.hue], one.hue % len(COLORS)
         places[one.hue] += 1
         marker = list(MARKERS)[(index if len(numbers) > 1 else place) % len(MARKERS)]
-        opacity = 1 - (1 - FAINTEST) * place / max(numbers[one.hue] - 1, 1)
-        found.append(Entry(one.label, COLORS[index], DASHES[place % len(DASHES)], marker, opacity))
+        from_last = numbers[one.hue] - 1 - place
+        opacity = 1 - (1 - FAINTEST) * from_last / max(numbers[one.hue] - 1, 1)
+        found.append(Entry(one.label, COLORS[index], DASHES[from_last % len(DASHES)], marker, opacity))
     return found
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regatta.report.plotting import WIDTH_IN, Axis, Entry, new_canvas, set_ticks
+from regatta.report.plotting import LEFT, PLOT_WIDTH, WIDTH_IN, Axis, Entry, new_canvas, set_ticks
 from regatta.report.svg import GREY, GRID, INK, MARKS, svg_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STRIP_IN = 2.4
+STRIP_IN = 2.6
 MOST_LARGE = 64  # marks; more are drawn small
 MOST_GROUPS = 8  # whose names fit above their marks
 
@@ -46,7 +46,7 @@ def draw_strip(strip: Strip, figure_id: str, title: str) -> str:
     places, cells = np.arange(len(value)) + strip.first, []
     width, size = (0.8, 2.5) if len(value) > MOST_LARGE else (1.8, 5)
     with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
-        axes = canvas.add_axes((0.15, 0.19, 0.82, 0.53 if strip.groups else 0.68))
+        axes = canvas.add_axes((LEFT, 0.19, PLOT_WIDTH, 0.53 if strip.groups else 0.68))
         if strip.log_above:
             axes.set_yscale("symlog", linthresh=strip.log_above, linscale=1)
         for limit in strip.limits:

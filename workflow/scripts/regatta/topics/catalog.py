@@ -249,7 +249,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "cell_names": data.names,
         "marks": marked,
         "findings": findings_by_section(data),
-        "sections": page.in_columns(shown, campaign),
+        "sections": shown,
         "contents": page.contents(shown),
         "sampling": page.sampling(campaign),
         "terms": terms(data),

@@ -47,25 +47,12 @@ def status_matrix(data: ReportData) -> Matrix:
     campaign, names = data.campaign, data.cell_names
     specs = {cell["id"]: cell["spec"] for cell in [*campaign["cells"], *campaign["skipped"]]}
     caption = f"Nodes × {ranks_word(data.device)} per node"
-    return _spread(by_workload_and_shape(caption, specs, names, _squares(data, names), _summary))
-
-
-def _spread(matrix: Matrix) -> Matrix:
-    """Return a matrix whose colors span its levels: on a scale from 0, 94 and 81 % would look alike."""
+    matrix = by_workload_and_shape(caption, specs, names, _squares(data, names), _summary)
     levels = [one.level for group in matrix.groups for row in group.rows for one in row.squares if one and one.level]
-    low, high = min(levels, default=0), max(levels, default=1)
-
-    def spread(square: Square | None) -> Square | None:
-        if square is None or square.level is None:
-            return square
-        share = (square.level - low) / (high - low) if high > low else 1
-        return replace(square, level=LIGHTEST + (1 - LIGHTEST) * share)
-
-    groups = (
-        replace(group, rows=tuple(replace(row, squares=tuple(map(spread, row.squares))) for row in group.rows))
-        for group in matrix.groups
-    )
-    return replace(matrix, groups=tuple(groups))
+    if not levels or min(levels) == max(levels):
+        return matrix
+    lowest, highest = min(levels), max(levels)
+    return replace(matrix, scale=(highest - (highest - lowest) / (1 - LIGHTEST), highest))
 
 
 def _summary(rows: list[Row]) -> str:

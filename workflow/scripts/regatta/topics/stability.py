@@ -11,7 +11,18 @@ import pandas as pd
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.cell_numbers import RANGE
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import DASHES, MARKERS, MAX_POINTS, Axis, Entry, new_canvas, set_ticks
+from regatta.report.plotting import (
+    DASHES,
+    LEFT,
+    MARKERS,
+    MAX_POINTS,
+    PLOT_WIDTH,
+    WIDTH_IN,
+    Axis,
+    Entry,
+    new_canvas,
+    set_ticks,
+)
 from regatta.report.strips import Strip, draw_strip
 from regatta.report.svg import CELL, COLORS, GRID, svg_of
 from regatta.store.launch_files import read_one_line
@@ -23,7 +34,7 @@ MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
 MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
-ECDF_IN = (2.6, 1.9)
+ECDF_IN = WIDTH_IN, 2.6
 TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
 ITERATIONS = (
     Column("launch", "launch", WHOLE),
@@ -127,7 +138,7 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndar
     # As a landmark, a table needs a unique name.
     table = Table.of_columns(f"Iterations by launch, {title}", ITERATIONS, rows, "")
     with new_canvas(*ECDF_IN, **{"svg.hashsalt": figure_id}) as canvas:
-        axes = canvas.add_axes((0.13, 0.25, 0.82, 0.7))
+        axes = canvas.add_axes((LEFT, 0.19, PLOT_WIDTH, 0.76))
         for of_launch, style in zip(times.values(), styles, strict=True):
             if len(of_launch) > MOST_STEPS:
                 of_launch = np.quantile(of_launch, np.linspace(0, 1, MOST_STEPS + 1), method="inverted_cdf")

@@ -31,16 +31,18 @@ def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> list[Fi
     if len(shown) > MOST_FIGURES:
         shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
     figures = []
+    rates = Axis(THROUGHPUT.heading(device), is_log=True, show=thousands)
+    ratios = efficiency_axis(pd.concat([rows for _, rows in shown]), device) if shown else None
     for number, (title, rows) in enumerate(shown, start=1):
         others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
         sizes = sorted({1, *rows.loc[rows["step_s"].notna(), "world_size"]})
         of_rank = (others[PER_RANK.name] / others[EFFICIENCY.name]).max()
         has_base, of = not is_unknown(of_rank), (number, title, steps, device)
         ideal = (("ideal", tuple((n, float(of_rank) * n) for n in sizes)),) if has_base else ()
-        figures.append(_figure(*of, rows, THROUGHPUT, ideal, is_log=True, show=thousands))
+        figures.append(_figure(*of, rows, THROUGHPUT, rates, ideal))
         if has_base:
             full = (("100 %", ((min(others["world_size"]), 100), (max(others["world_size"]), 100))),)
-            figures.append(_figure(*of, others, EFFICIENCY, full, low=0))
+            figures.append(_figure(*of, others, EFFICIENCY, ratios, full))
     return figures
 
 
@@ -51,13 +53,10 @@ def _figure(
     device: str,
     rows: pd.DataFrame,
     column: Column,
+    axis: Axis,
     guides: tuple = (),
-    **axis: object,
 ) -> Figure:
-    """Return the figure of a rate over the ranks. A launch has the column's value for its time per step.
-
-    axis: options of the vertical axis.
-    """
+    """Return the figure of a rate over the ranks. A launch has the column's value for its time per step."""
 
     def value(row: Row) -> float | None:
         return column.of(row)[0]
@@ -68,9 +67,7 @@ def _figure(
 
     kind, measured = column.label.capitalize(), rows[rows["step_s"].notna()]
     series = best_buckets_first(panels.make_series(rows, "label", "world_size", of_launches, value), measured)
-    panel = Panel(
-        panels.ranks_axis(measured), Axis(column.heading(device), **axis), series, guides, context=OTHER_BUCKETS
-    )
+    panel = Panel(panels.ranks_axis(measured), axis, series, guides, context=OTHER_BUCKETS)
     columns = (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label))
     table = Table.of_columns(f"{kind} of {title}", columns, rows, device)
     return panels.make_figure(f"{column.label}-{number}", f"{kind}: {title}", panel, table, "scaling")
@@ -99,15 +96,20 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     series = panels.make_series(shown.assign(label=label), *("label", "world_size"), of_launches, _efficiency)
     ends = min(shown["world_size"]), max(shown["world_size"])
     guides = (("100 %", tuple((end, 100) for end in ends)),)
-    lowest = min(shown["efficiency_ratio"])
-    low = max(0, math.floor(10 * lowest - 0.5) * 10) if lowest > LEAST_ZOOMED else 0
-    heading = EFFICIENCY.heading(data.device)
-    y = Axis(f"{heading}, axis from {low}" if low else heading, low=low)
-    panel = Panel(panels.ranks_axis(shown), y, series, guides, is_labelled=True)
+    axis = efficiency_axis(shown, data.device)
+    panel = Panel(panels.ranks_axis(shown), axis, series, guides)
     title = "Scaling efficiency of the fastest cells"
     title += f": lowest {MOST_LINES} of {len(lines)}" if len(lines) > MOST_LINES else ""
     table = Table.of_columns(title, (BRIEF_NAME, LAUNCHES, EFFICIENCY), shown, data.device)
-    return replace(panels.make_figure("headline", title, panel, table, "scaling"), legend=())
+    return panels.make_figure("headline", title, panel, table, "scaling")
+
+
+def efficiency_axis(rows: pd.DataFrame, device: str) -> Axis:
+    """Return the axis of efficiencies; it begins above 0, and says so, if their intervals are above LEAST_ZOOMED."""
+    lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
+    low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
+    heading = EFFICIENCY.heading(device)
+    return Axis(f"{heading}, axis from {low}" if low else heading, low=low)
 
 
 def _efficiency(row: Row) -> float:
