@@ -6,10 +6,11 @@ from regatta.campaign.programs import quantity_of, shown_value, work_of
 from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import TEXT, Column, Columns
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, launch_means, values_by_cell, with_primary
+from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, values_by_cell, with_primary
 from regatta.topics.scripts import tables_of_cells
 
 BENCHMARK = "program"
@@ -34,20 +35,20 @@ PROGRAMS = Columns(
 )
 
 
-def programs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def programs_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell of a program, measured or not."""
     means, rows = launch_means(with_primary(measurements), "primary_s"), []
     slow = values_by_cell(measurements, "p95_s")
-    for cell in cells_of(campaign, BENCHMARK):
-        _, quantity = quantity_of(cell["spec"])
-        found = means[cell["id"]]
+    for cell in campaign.cells_of(BENCHMARK):
+        _, quantity = quantity_of(cell.spec)
+        found = means[cell.id]
         ends = [end and shown_value(end, quantity) for end in (found.mean, found.low, found.high)]
         if work_of(quantity) is not None:  # the least time is the highest rate
             ends[1:] = ends[:0:-1]
         shown = Estimate(found.num, *ends, found.kind)
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": found.num, "interval": found.kind}
+        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": found.num, "interval": found.kind}
         row |= interval_values("reported", "", shown) | {"unit": quantity.unit}
-        times = slow.get(cell["id"], [])
+        times = slow.get(cell.id, [])
         is_known = times and len(times) == found.num
         row |= {"slow_reported": shown_value(fast_median(times), quantity) if is_known else None}
         rows.append(row | {"better": quantity.better})
