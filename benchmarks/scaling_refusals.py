@@ -18,11 +18,10 @@ from common import ROOT
 sys.path[:0] = [str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")]
 
 from synthetic import make_campaign, train_cell  # noqa: E402
+from typed import cell_row, scaling_table  # noqa: E402
 
-from regatta.store.collect import cell_row  # noqa: E402
 from regatta.store.csv_files import MEASUREMENTS, make_table  # noqa: E402
 from regatta.topics.fits import scaling  # noqa: E402
-from regatta.topics.scaling.tables import scaling_table  # noqa: E402
 
 SEED = 1
 NUM_CURVES = 8

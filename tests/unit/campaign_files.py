@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Cell, Matrix, expand
+from regatta.campaign.matrix import Matrix, MatrixCell, expand
 from regatta.campaign.stacks import complete_stack
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
@@ -81,7 +81,7 @@ def matrix(folder: Path, data: dict, cluster: dict | None = None) -> Matrix:
     return expand(load(folder, data, cluster))
 
 
-def cells(folder: Path, data: dict) -> list[Cell]:
+def cells(folder: Path, data: dict) -> list[MatrixCell]:
     return matrix(folder, data).cells
 
 

@@ -3,8 +3,8 @@
 import json
 
 from synthetic import collective_cell, make_campaign, make_header
+from typed import cell_row
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, write_csv
 
 STACKS = {"contained": {"image_id": "aaa"}, "bound": {"image_id": "aaa", "binds": ["/opt/lib:/host"]}}

@@ -8,12 +8,14 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from unittest import mock
 
+from typed import collect, make_tables
+
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, Source
 from regatta.formats.importer import Outcome, import_files
 from regatta.store.collect import write_collected
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.catalog import collect, make_tables, write_tables
+from regatta.topics.catalog import write_tables
 
 FILES = Path(__file__).resolve().parents[1] / "golden" / "formats"
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

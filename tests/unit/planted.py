@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from synthetic import analyse, make_failure, make_header, make_record, write_lines
+from typed import cell_row
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, make_table
 from regatta.topics.base import ReportData
 from regatta.topics.catalog import warnings, write_report

@@ -414,10 +414,12 @@ def analyse(folder: Path, collected: dict | None = None):
 
     collected: tables instead of those of the store.
     """
+    from typed import collect, make_tables
+
     from regatta.store.collect import read_collected, write_collected
     from regatta.store.frozen_files import read_frozen
     from regatta.store.launch_files import write_json
-    from regatta.topics.catalog import collect, make_tables, read_report_data, write_tables
+    from regatta.topics.catalog import read_report_data, write_tables
 
     path = next(folder.glob("campaign.*.json"))
     campaign = read_frozen(path)
@@ -433,9 +435,11 @@ def analyse(folder: Path, collected: dict | None = None):
 
 def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
     """Return what a report is made of, with these tables alone; all others have no rows. preflight, problems: as given."""
+    from typed import topics_of, typed
+
     from regatta.store.csv_files import COLLECTED, make_table
     from regatta.topics.base import ReportData
-    from regatta.topics.catalog import COLUMNS, TABLES, topics_of
+    from regatta.topics.catalog import COLUMNS, TABLES
 
     problems = tables.pop("problems", {"corrupt": [], "invalid": []})
     preflight = tables.pop("preflight", None)
@@ -443,7 +447,7 @@ def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables
     empty |= {name: make_table([], columns) for name, columns in COLLECTED.items()}
     tables = {**empty, **tables, "measurements": measurements}
     more = {"columns": COLUMNS, "topics": tuple(topics_of(campaign))}
-    return ReportData(campaign, tables, list(headers), problems, Path("launches"), preflight, **more)
+    return ReportData(typed(campaign), tables, list(headers), problems, Path("launches"), preflight, **more)
 
 
 def make_report(folder: Path) -> Path:

@@ -6,11 +6,11 @@ import pytest
 from synthetic import make_campaign
 from synthetic_training import norm_cell, norm_record
 from test_training_runs import T, tables_of
+from typed import batch_norms_table, cell_row
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import problem_of
-from regatta.topics.sync_batchnorm import batch_norms_table, findings, section
+from regatta.topics.sync_batchnorm import findings, section
 
 OWN, TORCH = (norm_cell(name, 32, 128, device="cuda", backend="nccl") for name in ("own", "torch"))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from synthetic import LAPTOP, laptop_campaign, write_lines, write_results
+from typed import collect
 
 from regatta.core import benchmarks
 from regatta.core.benchmarks import PROGRAMS, all_axes, axes_of, benchmark_names, load_benchmark, results_of, undeclared
@@ -15,7 +16,6 @@ from regatta.core.schemas import load_schema
 from regatta.core.text import PHASE_WORDS
 from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.store.records import MEMORY_BYTES
-from regatta.topics.catalog import collect
 from regatta.topics.gradient_communication import STRATEGIES
 from regatta.topics.memory import MEMORY
 from regatta.topics.scaling.tables import SCALING

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
+from typed import cell_row, typed
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, make_table, to_csv
 from regatta.topics import (
     buckets,
@@ -129,7 +129,8 @@ def case_of(campaign, measurements, launches, **collected):
     rows = collected | {"measurements": measurements, "launches": launches}
     tables = {name: make_table(rows.get(name, []), columns) for name, columns in COLLECTED.items()}
     problems, topics = {"corrupt": [], "invalid": []}, tuple(catalog.TOPICS)
-    data = ReportData(campaign, catalog._OnDemand(campaign, tables), [], problems, Path("launches"), topics=topics)
+    frozen = typed(campaign)
+    data = ReportData(frozen, catalog._OnDemand(frozen, tables), [], problems, Path("launches"), topics=topics)
     found = defaultdict(list)
     for topic in CHECKED:
         for finding in topic.findings(data):

@@ -18,8 +18,7 @@ from test_brute_force import (
     random_launches,
     times_of,
 )
-
-from regatta.store.collect import cell_row
+from typed import cell_row
 
 SEEDS = range(12)
 
@@ -134,7 +133,7 @@ def test_the_fastest_training_run_of_each_workload(runs):
     assert len(case.found["training"]) == len(by_epochs)
     for finding in case.found["training"]:
         of_workload = by_epochs[finding.values["epochs"]]
-        complete = [run for run in of_workload if len(run[2]) == case.data.campaign["repeats"]] or of_workload
+        complete = [run for run in of_workload if len(run[2]) == case.data.campaign.repeats] or of_workload
         fastest, cell, totals = min(complete)
         assert finding.cells == (cell,)
         assert finding.values["num_candidates"] == len(complete)

@@ -2,14 +2,11 @@
 
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
+from typed import cell_row, collectives_table, scaling_table, strategies_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.buckets import BUCKETS, MIB, best_bucket_bytes, buckets_table
-from regatta.topics.communication import collectives_table
 from regatta.topics.fits.collectives import communication_models_table
-from regatta.topics.gradient_communication import strategies_table
-from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.settings import settings_table
 
 GRADIENTS = 10**8  # 100 MB

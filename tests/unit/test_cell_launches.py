@@ -6,13 +6,13 @@ import shlex
 from synthetic import collective_cell, make_campaign, report_data, train_cell
 from synthetic_training import run_cell
 from test_data_block import data_of
+from typed import make_tables
 
 from regatta.report.cell_launches import launch_files, printable, strips_of
 from regatta.report.cell_numbers import cell_time_text
 from regatta.report.cells import data_block
 from regatta.report.same_hosts import OtherResults, hosts_by_launch, other_results
 from regatta.store.csv_files import COLLECTED, LAUNCHES, MEASUREMENTS, make_table
-from regatta.topics.catalog import make_tables
 
 
 def results(*rows, **hosts):

@@ -22,6 +22,7 @@ from synthetic import (
     write_laptop,
     write_results,
 )
+from typed import collect as collect_all
 
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
@@ -29,7 +30,6 @@ from regatta.core.text import one_line
 from regatta.kit.columns import TEXT, WHOLE
 from regatta.store.csv_files import MEASUREMENTS, RENAMED, WAITS, make_table, read_csv, to_csv, write_csv
 from regatta.store.records import ARRAYS, measured, violation
-from regatta.topics.catalog import collect as collect_all
 
 T0, T1 = "2026-11-21T03:00:00Z", "2026-11-21T04:00:00Z"
 CELL = train_cell("resnet18", 1, 2)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from published_columns import without_new_columns
+from typed import collect, make_tables
 
 from regatta.store.collect import collected_csv, read_collected, write_collected
 from regatta.store.csv_files import to_csv
 from regatta.store.frozen_files import read_frozen
 from regatta.store.records import violation
-from regatta.topics.catalog import collect, make_tables
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

@@ -1,10 +1,9 @@
 import pytest
 from synthetic import collective_cell, make_campaign
+from typed import cell_row, collectives_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.bandwidth import BUS_FACTOR, algorithm_bandwidth, bus_bandwidth
-from regatta.topics.communication import collectives_table
 
 
 def table_of(cells, medians, repeats=3, **more):

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign
+from typed import cell_row, collectives_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
-from regatta.topics.communication import collectives_table
 from regatta.topics.fits.collectives import COMMUNICATION_MODELS, communication_models_table
 from regatta.topics.fits.least_squares import fit_sum, refit
 

@@ -7,6 +7,7 @@ from comparison_results import STACKS, cell_of, results_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import train_cell
+from typed import comparisons_table, margins_of
 
 from regatta.core.verdicts import Compared
 from regatta.topics.comparison.tables import (
@@ -15,9 +16,7 @@ from regatta.topics.comparison.tables import (
     Margin,
     alike_that_differ,
     by_effect,
-    comparisons_table,
     is_within_margin,
-    margins_of,
     sides_of,
     times_by_cell,
 )

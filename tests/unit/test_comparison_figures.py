@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 import pytest
 from comparison_results import STACKS, cell_of, results_of, write_folder
 from synthetic import make_header, report_data, train_cell
+from typed import comparisons_table
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.output import comparison_page, difference_text
@@ -18,7 +19,6 @@ from regatta.topics.comparison.section import (
     pairs_table,
     section,
 )
-from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import axis_text, compared_findings, judged_rows, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]

@@ -6,10 +6,10 @@ import re
 import pytest
 from comparison_results import cell_of, results_of
 from synthetic import train_cell
+from typed import comparisons_table
 
 from regatta.report.matrix import Square
 from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, ratio_matrices
-from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.comparison.texts import UNSETTLED, compared_findings, judged_rows, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 from comparison_results import cell_of, write_folder
+from typed import typed
 
 from regatta.compare.campaigns import read_campaign
 from regatta.compare.trends import keys_of, most_moved, ratios_to_first, times_of_cells
@@ -41,4 +42,4 @@ def test_another_version_of_the_benchmark_is_another_cell(tmp_path):
 
 
 def key_of(cell):
-    return next(iter(keys_of({"cells": [cell]})))
+    return next(iter(keys_of([typed(cell)])))

@@ -2,10 +2,10 @@ import pytest
 from campaign_files import cells, load, matrix, message, small
 from comparison_results import cell_of
 from synthetic import make_campaign, train_cell
+from typed import alike_stacks, cell_pairs, versus_of
 
 from regatta.campaign.load import load_campaign
 from regatta.plan.plan import freeze_campaign, make_plan
-from regatta.topics.comparison.tables import alike_stacks, cell_pairs, versus_of
 
 TWO_STACKS = {"host": {"kind": "host"}, "again": {"kind": "host"}}
 
@@ -14,7 +14,7 @@ def pairs_of(planned, **versus):
     """Return the pairs of some cells as (index of reference, index of other)."""
     ids = [cell["id"] for cell in planned]
     campaign = make_campaign(planned, versus={"axis": "stack", "reference": None, "margin": None} | versus)
-    return [(ids.index(pair.reference["id"]), ids.index(pair.other["id"])) for pair in cell_pairs(campaign)]
+    return [(ids.index(pair.reference.id), ids.index(pair.other.id)) for pair in cell_pairs(campaign)]
 
 
 def test_stacks_are_compared_unless_the_campaign_says_otherwise(tmp_path):
@@ -96,7 +96,7 @@ def test_stacks_that_differ_in_their_name_alone_are_alike():
     a, b, other = cell_of("contained"), cell_of("contained"), cell_of("bound")
     b["spec"]["stack"]["name"], b["id"] = "again", "b"
     found = alike_stacks(make_campaign([a, b, other]))
-    assert [(pair.reference["id"], pair.other["id"]) for pair in found] == [(a["id"], "b")]
+    assert [(pair.reference.id, pair.other.id) for pair in found] == [(a["id"], "b")]
 
 
 def test_alike_stacks_are_held_against_the_reference_of_the_campaign_where_it_is_among_them():
@@ -105,7 +105,7 @@ def test_alike_stacks_are_held_against_the_reference_of_the_campaign_where_it_is
         cell["spec"]["stack"]["name"], cell["id"] = name, name
     versus = {"axis": "stack", "reference": "again", "margin": None}
     found = alike_stacks(make_campaign([a, b, c], versus=versus))
-    assert [(pair.reference["id"], pair.other["id"]) for pair in found] == [("again", a["id"]), ("again", "third")]
+    assert [(pair.reference.id, pair.other.id) for pair in found] == [("again", a["id"]), ("again", "third")]
 
 
 def test_the_frozen_campaign_keeps_versus(tmp_path, monkeypatch):
@@ -114,5 +114,5 @@ def test_the_frozen_campaign_keeps_versus(tmp_path, monkeypatch):
     )
     load(tmp_path, small(versus="strategy"))
     frozen = freeze_campaign(make_plan(tmp_path / "campaign.yaml", tmp_path / "results"))
-    assert frozen["versus"] == {"axis": "strategy", "reference": None, "margin": None}
+    assert frozen.versus == {"axis": "strategy", "reference": None, "margin": None}
     assert versus_of(frozen)["axis"] == "strategy"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from campaign_files import collectives, plan
 from synthetic import LAPTOP, laptop_campaign, write_results
+from typed import collect
 
 from regatta.core.errors import USER_ERROR, UserError
 from regatta.core.files import check_folders
@@ -26,7 +27,6 @@ from regatta.store.launch_files import (
     read_launch_file,
     read_one_line,
 )
-from regatta.topics.catalog import collect
 from regatta.workflow import FOLDERS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

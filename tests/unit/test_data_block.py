@@ -9,17 +9,17 @@ import pytest
 from synthetic import analyse, collective_cell, make_campaign, make_cell, report_data, train_cell, write_laptop
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 from test_training_runs import write_store
+from typed import cell_row, make_tables
 
 from regatta.core.verdicts import verdict_text
 from regatta.kit.findings import FAIR, LOW, NOTE
 from regatta.report.cell_launches import TIMES
-from regatta.report.cells import campaign_cells, cell_indices, data_block, decoded, encoded
+from regatta.report.cells import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template, marked_status
 from regatta.report.rows import table_rows
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
-from regatta.topics.catalog import make_tables, marks, warnings_by_cell
+from regatta.topics.catalog import marks, warnings_by_cell
 from regatta.topics.comparison.tables import RATIO
 from regatta.topics.scaling.tables import STEP
 
@@ -80,9 +80,8 @@ def column(block, key):
 
 def test_cells_keep_the_order_of_the_campaign_and_skipped_ones_come_last(block):
     campaign = small().campaign
-    assert column(block, "id") == [cell["id"] for cell in [*campaign["cells"], *campaign["skipped"]]]
+    assert column(block, "id") == [cell.id for cell in (*campaign.cells, *campaign.skipped)]
     assert cell_indices(campaign) == {cell: index for index, cell in enumerate(column(block, "id"))}
-    assert [cell["id"] for cell in campaign_cells(campaign)] == column(block, "id")
 
 
 def test_numbers_are_those_of_the_tables_in_the_unit_of_their_label(block):
@@ -293,8 +292,8 @@ def test_the_page_of_a_laptop_marks_rows_and_failures_with_their_cells(tmp_path)
 
 def test_a_cell_has_the_subjects_of_the_warnings_on_it():
     data = small()
-    first, second, *_ = (cell["id"] for cell in data.campaign["cells"])
-    all_cells = tuple(cell["id"] for cell in data.campaign["cells"])
+    first, second, *_ = (cell.id for cell in data.campaign.cells)
+    all_cells = tuple(cell.id for cell in data.campaign.cells)
     said = (
         ("Outliers: 3 of 23.", NOTE, (first, second)),
         ("Shared hosts: 12.", LOW, (second,)),
@@ -307,7 +306,7 @@ def test_a_cell_has_the_subjects_of_the_warnings_on_it():
         ["Outliers", "Few launches."],
         ["⚠ Outliers", "Shared hosts", "Few launches."],
     ]
-    num_skipped = len(data.campaign["skipped"])
+    num_skipped = len(data.campaign.skipped)
     assert {words[index] for index in indices[2 : len(indices) - num_skipped]} == {"Few launches."}
     # A note marks no cell, nor does what concerns more than a fifth of them.
     assert words[block["cells"]["invalid"][1]] == "Shared hosts"

@@ -2,12 +2,11 @@
 
 import pytest
 from synthetic import make_campaign, train_cell
+from typed import baselines_of, cell_row, efficiencies_table, scaling_table
 
 from regatta.report.panels import name_rows
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.scaling.section import baseline_tables
-from regatta.topics.scaling.tables import baselines_of, efficiencies_table, scaling_table
 
 
 def table_of(times):
@@ -53,8 +52,8 @@ def test_a_baseline_that_was_not_measured_gives_no_number():
 
 
 def test_one_rank_has_no_baseline_and_a_step_without_ddp_none_twice():
-    assert list(baselines_of(train_cell("resnet50", 1, 1)["spec"])) == []
-    names = [(scaling, name) for scaling, name, _ in baselines_of(train_cell("resnet50", 1, 2, "none")["spec"])]
+    assert list(baselines_of(train_cell("resnet50", 1, 1))) == []
+    names = [(scaling, name) for scaling, name, _ in baselines_of(train_cell("resnet50", 1, 2, "none"))]
     assert names == [("weak", "none, 1 rank"), ("strong", "none, 1 rank")]
 
 

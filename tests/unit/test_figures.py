@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_campaign, train_cell, write_results
+from typed import cell_row, collectives_table, scaling_table
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
@@ -24,14 +25,13 @@ from regatta.report.plotting import (
 )
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _short
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
-from regatta.topics.communication import COLLECTIVES, collective_figures, collectives_table, lead_text
+from regatta.topics.communication import COLLECTIVES, collective_figures, lead_text
 from regatta.topics.scaling import section as scaling_section
 from regatta.topics.scaling.figures import fastest, scaling_figures
-from regatta.topics.scaling.tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING, scaling_table
+from regatta.topics.scaling.tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING
 
 
 def series(num_points=3, label="ddp"):

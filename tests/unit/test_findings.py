@@ -28,10 +28,10 @@ from synthetic_timeline import write_nights
 from synthetic_training import norm_cell, norm_record, run_record
 from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
+from typed import cell_row, typed
 
 from regatta.kit.findings import FAIR, NOTE, RESULT, WARNINGS, Kind
 from regatta.report.findings import Finding
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics import base, buckets, communication, training_runs
 from regatta.topics.base import ReportData, Topic, headline_rows, unreliable
@@ -426,8 +426,8 @@ def judged(data, cells, kind="invalid", is_judge=True):
     ],
 )
 def test_headlines_leave_out_cells_that_few_warnings_invalidate(judge, left):
-    campaign = {"cells": [{"id": f"c{i}"} for i in range(10)]}
-    data = judged(ReportData(campaign, {}, [], {}, Path()), **judge)
+    campaign = make_campaign([collective_cell(4**i, 1, 2) | {"id": f"c{i}"} for i in range(10)])
+    data = judged(ReportData(typed(campaign), {}, [], {}, Path()), **judge)
     assert headline_rows(data, ["c0", "c1", "c2", "c3"], lambda cell: (cell,)) == left
     assert bool(unreliable(data, ["c0", "c9"])) == ("c0" not in left)
     assert headline_rows(data, ["c0", "c1"], lambda cell: (cell,)) == ["c0", "c1"]  # nothing else is there

@@ -137,7 +137,7 @@ def test_every_number_of_every_table_stands_in_a_row_of_its_own(laptop, tmp_path
 
 def test_a_condition_leaves_the_cells_that_have_the_value_or_none(laptop):
     cells = read_results_folder(laptop, {"bucket_cap_mb": "25"}).cells
-    assert {cell["spec"]["parameters"].get("bucket_cap_mb") for cell in cells} == {25, None}
+    assert {cell.parameters.get("bucket_cap_mb") for cell in cells} == {25, None}
     assert len(read_results_folder(laptop, {"model": "resnet18", "strategy": "none"}).cells) == 8  # and 7 collectives
 
 

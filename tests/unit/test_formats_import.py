@@ -8,7 +8,7 @@ import re
 import pandas as pd
 import pytest
 from formats_files import ALL, FILES, NEEDS, TIME, analysed, collected, read, run_import, run_script, text_of
-from synthetic import make_report, report_data
+from synthetic import make_campaign, make_report, report_data
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
@@ -359,4 +359,4 @@ def test_a_report_has_no_table_of_memory_that_nobody_knows(tmp_path):
 
     run_import(tmp_path / "c", "ddp-2x4-gh200.txt")
     _, tables, _ = analysed(tmp_path / "c")
-    assert not section(report_data({"device": "cpu"}, None, memory=tables["memory"])).has_content
+    assert not section(report_data(make_campaign([], device="cpu"), None, memory=tables["memory"])).has_content

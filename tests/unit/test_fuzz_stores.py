@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from synthetic import LAPTOP, analyse, collective_cell, make_campaign, report_data, train_cell, write_results
 from synthetic_preflight import write_preflight
+from typed import collect
 
 from regatta.core.errors import UserError
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.store.history import read_history, summarize
 from regatta.store.launch_files import read_launch_file
-from regatta.topics.catalog import collect, render
+from regatta.topics.catalog import render
 from regatta.topics.preflight import TOPIC
 
 NUM_STORES, SEED, MOST_SECONDS = 150, 20261123, 30

@@ -9,9 +9,10 @@ from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import collective_cell, train_cell
+from typed import judge
 
 import warm_start
-from regatta.compare.gate import ALLOCATION_VARIATION, compare_all, gate_text, judge, junit
+from regatta.compare.gate import ALLOCATION_VARIATION, compare_all, gate_text, junit
 from regatta.core.schemas import load_schema
 from regatta.core.text import status_text
 from regatta.core.verdicts import Compared, judge_all

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
 from synthetic import LAPTOP, Machine, analyse, collective_cell, make_campaign, train_cell, write_results
+from typed import judge
 
 import warm_start
 from regatta.compare.campaigns import read_campaign
-from regatta.compare.gate import judge, junit
+from regatta.compare.gate import junit
 from regatta.core.errors import UserError
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 

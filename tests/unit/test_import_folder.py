@@ -174,7 +174,7 @@ def test_an_import_killed_in_an_existing_folder_leaves_it_readable_and_any_next_
         begin()
         assert in_child(do, lambda: kill_at(folder, number)) == signal.SIGKILL  # noqa: B023
         results = read_campaign(folder)  # exactly one campaign, with all of its cells in the tables
-        assert len(results.campaign["cells"]) in num_cells
+        assert len(results.campaign.cells) in num_cells
         run_import(folder, third)
         seen.add(wholes.index(content_of(folder)))
     assert seen == {2, 3}

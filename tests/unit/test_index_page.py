@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from comparison_results import cell_of, write_folder
 from synthetic import analyse, train_cell, write_laptop
+from typed import cell_row, typed
 
 import warm_start
 from regatta.compare.index import index_page, neighbors, read_entries, read_entry
 from regatta.compare.trends import MOST_CAMPAIGNS, MOST_CHANGES, MOST_SERIES, connected, read_keys, read_trends
 from regatta.core.errors import UserError
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import make_table, write_csv
 from regatta.topics.communication import COLLECTIVES
 from regatta.topics.scaling.tables import SCALING
@@ -259,7 +259,7 @@ def test_another_version_shape_or_parameter_is_another_cell(tmp_path, changed):
     campaign["cells"][0]["id"] = "other-id"
     campaign["cells"][0]["spec"]["cluster"] = "another name, as in a comparison"
     frozen.write_text(json.dumps(campaign))
-    assert read_keys(frozen) == {key: campaign["cells"][0]}
+    assert read_keys(frozen) == {key: typed(campaign["cells"][0])}
     campaign["cells"][0]["spec"] |= changed
     frozen.write_text(json.dumps(campaign))
     assert key not in read_keys(frozen)

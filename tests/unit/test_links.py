@@ -17,16 +17,16 @@ from synthetic import (
     write_results,
 )
 from test_figures import drawn_panels
+from typed import cell_row, collectives_table, peaks_by_cell
 
 from regatta.campaign.matrix import expand
 from regatta.plan.batches import Price, make_batches
 from regatta.run.preflight import plan_preflight
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.topics import communication
-from regatta.topics.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth, peaks_by_cell
-from regatta.topics.communication import collective_figures, collectives_table
+from regatta.topics.bandwidth import BUS_FACTOR, NODE_FACTOR, peak_bus_bandwidth
+from regatta.topics.communication import collective_figures
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/links"

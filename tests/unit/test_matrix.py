@@ -12,7 +12,7 @@ from campaign_files import SLURM, cells, changed, collectives, load, matrix, pin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.matrix import canonical_json, content_hash, expand, field_value
+from regatta.campaign.matrix import canonical_json, content_hash, expand
 from regatta.core.errors import UserError
 
 TRAIN = {"model": ["resnet18"], "batch_size": [8], "strategy": ["ddp"]}
@@ -175,7 +175,7 @@ def test_every_field_of_the_spec_changes_the_id(tmp_path):
 
 def test_a_cell_carries_its_stack_as_launches_need_it(tmp_path):
     [cell] = cells(tmp_path, collectives(4096))
-    assert cell.stack == stack()
+    assert cell.stack_entry == stack()
     assert cell.spec["stack"] == {"name": "host", "kind": "host", "python": None, "env": {}}
 
 
@@ -346,9 +346,9 @@ def test_a_rule_that_only_matches_what_cannot_run_is_noted(tmp_path):
 
 
 def test_fields_of_a_cell_are_found_by_the_names_that_rules_use(tmp_path):
-    spec = cells(tmp_path, collectives(4096))[0].spec
+    cell = cells(tmp_path, collectives(4096))[0]
     names = ("world_size", "stack", "backend", "message_bytes", "model")
-    assert [field_value(spec, name) for name in names] == [2, "host", "gloo", 4096, None]
+    assert [cell.field(name) for name in names] == [2, "host", "gloo", 4096, None]
 
 
 def test_shapes_given_twice_are_one(tmp_path):

@@ -2,12 +2,13 @@
 
 from synthetic import make_campaign, train_cell
 from synthetic_training import norm_cell
+from typed import typed
 
 from regatta.report.page import sampling
 
 
 def sampling_of(cells):
-    return sampling(make_campaign(cells))
+    return sampling(typed(make_campaign(cells)))
 
 
 def test_windows_are_named_only_for_benchmarks_that_have_them():

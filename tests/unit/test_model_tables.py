@@ -18,14 +18,13 @@ from synthetic import (
     write_results,
 )
 from synthetic_failures import write_failing
+from typed import cell_row, scaling_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.catalog import read_tables
 from regatta.topics.fits import section as fits
 from regatta.topics.fits.scaling import scaling_models_table
 from regatta.topics.fits.section import model_table
-from regatta.topics.scaling.tables import scaling_table
 from regatta.topics.summary import summary
 
 

@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typed import typed
 
 from regatta.core.benchmarks import benchmark_names, load_benchmark, normalize
-from regatta.core.names import campaign_names, cell_names
+from regatta.core.names import cell_names
+from regatta.model.frozen import names_by_id
 
 
 def step(**changes: object) -> dict:
@@ -90,6 +92,7 @@ def campaigns(draw) -> dict:
                 "device": "cpu",
                 "stack": {"name": draw(st.sampled_from(stacks))},
                 "parameters": normalize(benchmark, given_values),
+                "sampling": None,
             }
             specs[repr(spec)] = spec
     return {"cells": [{"id": key, "spec": spec} for key, spec in specs.items()], "skipped": []}
@@ -98,7 +101,7 @@ def campaigns(draw) -> dict:
 @settings(max_examples=100)
 @given(campaigns())
 def test_no_two_cells_of_a_campaign_share_a_name(campaign):
-    names = [name.full for name in campaign_names(campaign).values()]
+    names = [name.full for name in names_by_id(map(typed, campaign["cells"])).values()]
     assert len(set(names)) == len(names)
 
 

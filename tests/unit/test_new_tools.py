@@ -26,7 +26,7 @@ def test_a_new_runtime_starts_images(tmp_path, monkeypatch):
     )
     cell = expand(campaign).cells[0]
     assert cell.spec["stack"]["runtime"] == "podman"
-    line = launch_argv(Geometry(campaign.cluster, 1, 2, "cpu"), cell.stack, ["x.py"])
+    line = launch_argv(Geometry(campaign.cluster, 1, 2, "cpu"), cell.stack_entry, ["x.py"])
     assert line[:5] == ["podman", "run", "--rm", image, "python3"]
     assert cell.command.startswith(f"podman run --rm {image} python3 ")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from formats_files import FILES, run_import
 from synthetic import LAPTOP, laptop_campaign, write_results
+from typed import collect
 
 import warm_start
 from regatta.run.preflight import latest_preflight
 from regatta.store.frozen_files import read_frozen
 from regatta.store.history import read_history
 from regatta.store.launch_files import read_launch_file, read_one_line
-from regatta.topics.catalog import collect
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 NO_UTF8 = os.fsdecode(b"x\xe9y")

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from synthetic import analyse, report_data, write_lines
+from synthetic import analyse, make_campaign, report_data, write_lines
 from synthetic_waits import write_waits
+from typed import collect
 
 from regatta.core.statistics import outer_fences
 from regatta.store.csv_files import MEASUREMENTS, OUTLIERS, WAITS, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.catalog import collect
 from regatta.topics.stragglers.section import findings
 from regatta.topics.stragglers.tables import straggler_hosts_table, stragglers_table
 from regatta.topics.stragglers.waits import (
@@ -77,7 +77,7 @@ def tables_of(*records):
 
 def finding_of(*launches):
     _, stragglers, hosts = tables_of(*launches)
-    data = report_data({}, make_table([], MEASUREMENTS), stragglers=stragglers, straggler_hosts=hosts)
+    data = report_data(make_campaign([]), make_table([], MEASUREMENTS), stragglers=stragglers, straggler_hosts=hosts)
     return next((finding for finding in findings(data) if finding.kind == "outliers"), None)
 
 

@@ -69,7 +69,7 @@ def test_each_script_and_program_has_a_finding_and_figures(tmp_path):
 def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):
     data = make(tmp_path / "one", [program_cell(n, 1, stack=stack) for n in (5, 6) for stack in ("old", "new")])
     (figure,) = programs.section(data).figures
-    assert {cell["id"] for cell in data.campaign["cells"]} == set(figure.table.cells)
+    assert {cell.id for cell in data.campaign.cells} == set(figure.table.cells)
     assert [entry.label for entry in figure.legend] == ["old", "new"]
     several = make(tmp_path / "several", [program_cell(5, n) for n in (1, 2)])
     (figure,) = programs.section(several).figures

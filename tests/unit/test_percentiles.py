@@ -1,10 +1,10 @@
 import pandas as pd
 import pytest
 from synthetic import make_campaign, train_cell
+from typed import cell_row, percentiles_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.percentiles import PERCENTILE_COLUMNS, percentile_tables, percentiles_table
+from regatta.topics.percentiles import PERCENTILE_COLUMNS, percentile_tables
 
 BATCH = 32
 

@@ -337,7 +337,7 @@ def losses(said: Said) -> set[str]:
 def is_marked(said: Said, node: str) -> bool:
     """Return whether warnings that name a node mark all cells that ran on all 16 nodes."""
     marked = {cell for one in said.warnings for cell in one.cells if node in str(one.values)}
-    return {cell["id"] for cell in said.data.campaign["cells"] if cell["spec"]["nodes"] == 16} <= marked
+    return {cell.id for cell in said.data.campaign.cells if cell.nodes == 16} <= marked
 
 
 def next_steps(said: Said) -> str:

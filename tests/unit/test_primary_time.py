@@ -4,18 +4,21 @@ import numpy as np
 import pytest
 from synthetic import collective_cell, make_campaign, train_cell
 from synthetic_sweep import sweep_campaign
+from typed import (
+    cell_row,
+    collectives_table,
+    comparisons_table,
+    efficiencies_table,
+    judge,
+    scaling_table,
+    sweep_nodes_table,
+)
 
-from regatta.compare.gate import judge
 from regatta.core.benchmarks import benchmark_names, load_benchmark
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.bandwidth import collectives_table
 from regatta.topics.base import fallback_text, primary_columns, primary_times
-from regatta.topics.comparison.tables import comparisons_table
 from regatta.topics.quality import launch_ranges_table
-from regatta.topics.scaling.tables import efficiencies_table, scaling_table
 from regatta.topics.slow_launches import slow_launches_table
-from regatta.topics.sweep.tables import sweep_nodes_table
 
 NOISE = (0.99, 1.0, 1.01)  # of three launches
 

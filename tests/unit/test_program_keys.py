@@ -91,7 +91,7 @@ def test_an_id_covers_the_text_of_files_and_no_sampling(folder):
 def test_cells_of_two_campaigns_match_if_they_have_the_same_quantity(folder):
     def key(**read) -> str:
         (entry,) = campaign(folder, {"read": {"rate": RATE | read}, "parameters": {"n": [1]}})["benchmarks"]
-        return match_key(matrix(folder, campaign(folder, entry | {"files": {}})).cells[0].spec)
+        return match_key(matrix(folder, campaign(folder, entry | {"files": {}})).cells[0])
 
     assert key() == key(unit="Mflop/s", match="x")
     assert key() != key(unit="GB/s")
@@ -115,7 +115,7 @@ def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     shapes = [{"nodes": [2], "gpus_per_node": [4]}]
     cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
     place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = program_argv(place, cell.stack, words, variables={}, folders=(), limit_seconds=60, hosts=())
+    line = program_argv(place, cell.stack_entry, words, variables={}, folders=(), limit_seconds=60, hosts=())
     assert line[:4] == ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}"]
     begin = line.index("sh")
     assert line[begin + 1].endswith("bench/program.sh")
@@ -133,7 +133,7 @@ def test_an_image_needs_no_python(folder, monkeypatch):
     assert not made.preflights  # it would start Python
     cell = made.cells[0].cell
     place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = program_argv(place, cell.stack, words, variables={}, folders=(folder,), limit_seconds=60, hosts=())
+    line = program_argv(place, cell.stack_entry, words, variables={}, folders=(folder,), limit_seconds=60, hosts=())
     begin = line.index("--no-python")
     assert line[begin + 1] == "apptainer"
     assert line[line.index("sh", begin) - 1] == str(image)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, write_lines
+from typed import collect
 
 from regatta.store.history import generation_of, is_after_now, read_history, record_order, summarize
 from regatta.store.launch_files import read_launch_file
-from regatta.topics.catalog import collect
 from regatta.topics.machines import _problems
 
 CELL = collective_cell(4096, 1, 2)

@@ -97,21 +97,23 @@ def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     rows = [("bind", "ok"), ("contained", "ok"), ("contained", "ok"), ("host", "failed"), ("other", "ok")]
     measurements = pd.DataFrame(rows, columns=["stack", "status"]).assign(cell=list("abbcd"))
     preflight = make_preflight()
-    finding, failed, unchecked = findings(report_data({}, measurements, preflight=preflight))
+    finding, failed, unchecked = findings(report_data(make_campaign([]), measurements, preflight=preflight))
     assert (finding.kind, finding.values["stacks"]) == ("preflight_failed", ("contained", "host"))
     assert (finding.values["num_failed"], finding.values["num_stacks"]) == (2, 3)
     assert (failed.kind, failed.values, failed.cells) == ("unreliable_stacks", {"stacks": {"contained": 2}}, ("b",))
     assert (unchecked.kind, unchecked.values) == ("unchecked_stacks", {"stacks": {"other": 1}})
     assert [TOPIC.kind_of(one).rank for one in (failed, unchecked)] == [LOW, NOTE]
-    assert [one.kind for one in findings(report_data({}, measurements[:1], preflight=preflight))] == [finding.kind]
-    assert findings(report_data({}, measurements)) == []
+    assert [one.kind for one in findings(report_data(make_campaign([]), measurements[:1], preflight=preflight))] == [
+        finding.kind
+    ]
+    assert findings(report_data(make_campaign([]), measurements)) == []
 
 
 def test_a_stack_that_failed_on_one_node_type_failed():
     preflight = make_preflight()
     preflight["stacks"] += [{**stack, "verdict": {**stack["verdict"], "ok": True}} for stack in preflight["stacks"]]
     measurements = pd.DataFrame({"cell": ["a"], "stack": ["contained"], "status": ["ok"]})
-    finding, failed = findings(report_data({}, measurements, preflight=preflight))
+    finding, failed = findings(report_data(make_campaign([]), measurements, preflight=preflight))
     assert (finding.values["num_stacks"], failed.values) == (3, {"stacks": {"contained": 1}})
 
 

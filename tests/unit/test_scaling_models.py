@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import make_campaign, train_cell
+from typed import cell_row, scaling_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table, to_csv
 from regatta.topics.fits.scaling import SCALING_MODELS, scaling_models_table
-from regatta.topics.scaling.tables import scaling_table
 
 BATCH = 8
 SHAPES = {1: (1, 1), 2: (1, 2), 4: (1, 4), 8: (2, 4), 16: (4, 4), 32: (8, 4), 64: (16, 4)}

@@ -11,7 +11,6 @@ from campaign_files import HOSTILE, TEXT, message, plan, small, write, write_lau
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
-from regatta.core.names import campaign_names
 from regatta.plan.plan import freeze_campaign, write_frozen
 from regatta.store.launch_files import read_launch_file
 
@@ -81,7 +80,7 @@ def test_the_points_of_an_entry_are_cells(tmp_path, code):
     assert set(names) == wanted | {"small.yaml"}
     assert names["small.yaml"] == hashlib.sha256(b"a: 1\n").hexdigest()
     assert all(len(launch.cells) == 1 for batch in made.batches for launch in batch.launches)
-    words = {name.full for name in campaign_names(freeze_campaign(made)).values()}
+    words = {name.full for name in freeze_campaign(made).cell_names.values()}
     assert words == {f"train.py · 1×2 processes · batch {batch}, lr 0.1" for batch in (8, 16)}
 
 

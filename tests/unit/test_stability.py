@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_lines, write_results
 from synthetic_waits import write_waits
+from typed import stack_styles
 
 from regatta.report.plotting import Axis, Panel, Point, Series, draw
 from regatta.store.csv_files import make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections
 from regatta.topics.quality import LAUNCH_RANGES
-from regatta.topics.stability import ecdf_figures, iteration_times, most_variable, stack_styles, variation_figure
+from regatta.topics.stability import ecdf_figures, iteration_times, most_variable, variation_figure
 
 
 def ranges_of(**ratios):

@@ -52,7 +52,7 @@ def laptop(tmp_path_factory):
 def test_every_cell_of_the_campaign_is_in_exactly_one_square(laptop):
     data, _, squares = laptop
     cells = [cell for square in squares.values() if square for cell in square.cells]
-    assert sorted(cells) == sorted(cell["id"] for cell in [*data.campaign["cells"], *data.campaign["skipped"]])
+    assert sorted(cells) == sorted(cell.id for cell in data.campaign.all_cells)
 
 
 def test_the_bus_bandwidth_is_that_of_the_summary_also_if_a_cell_lacks_launches(tmp_path):

@@ -4,14 +4,15 @@ import json
 
 import numpy as np
 import pytest
-from synthetic import analyse, report_data, write_lines
+from synthetic import analyse, make_campaign, report_data, write_lines
 from synthetic_waits import inside, late_times, write_waits
+from typed import collect
 
 from regatta.core import moderation
 from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.store.summaries import hosts_by_rank
-from regatta.topics.catalog import collect, render
+from regatta.topics.catalog import render
 from regatta.topics.failures import FAILURES
 from regatta.topics.stragglers import waits as store_waits
 from regatta.topics.stragglers.section import findings, section
@@ -259,7 +260,9 @@ def test_a_rank_that_is_suspect_in_half_of_the_records_is_not_that_of_the_launch
 
 
 def findings_of(waits, **tables):
-    data = report_data({}, make_table([], MEASUREMENTS), waits=waits, stragglers=stragglers_table(waits), **tables)
+    data = report_data(
+        make_campaign([]), make_table([], MEASUREMENTS), waits=waits, stragglers=stragglers_table(waits), **tables
+    )
     return {finding.kind: finding.values for finding in findings(data) if "straggler" in finding.kind}
 
 

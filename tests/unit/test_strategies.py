@@ -4,11 +4,11 @@ import re
 
 import pytest
 from synthetic import collective_cell, make_campaign, report_data, train_cell
+from typed import cell_row, memory_table, strategies_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.gradient_communication import findings, strategies_table, strategy_figures
-from regatta.topics.memory import memory_table, section
+from regatta.topics.gradient_communication import findings, strategy_figures
+from regatta.topics.memory import section
 
 # Three launches: exposed 10, 20, 12 ms; of the step 0.1, 0.2, 0.12; hidden 0.75, 0.5, 0.7.
 LAUNCHES = [
@@ -77,10 +77,10 @@ def test_memory_is_the_largest_over_launches(wording):
     launches = [{"saved_bytes": 10, "peak_rss_bytes": 7}, {"saved_bytes": 12, "peak_rss_bytes": 5}]
     _, memory, _ = tables((cell, launches))
     assert (memory["saved_bytes"][0], memory["peak_rss_bytes"][0]) == (12, 7)
-    data = report_data({"device": "cpu"}, None, memory=memory)
+    data = report_data(make_campaign([], device="cpu"), None, memory=memory)
     [shown] = section(data).tables
     assert [row[1:] for row in shown.rows] == [("12", "7")]
-    assert not section(report_data({"device": "cpu"}, None, memory=memory[:0])).has_content
+    assert not section(report_data(make_campaign([], device="cpu"), None, memory=memory[:0])).has_content
 
 
 def test_the_table_of_a_figure_has_exposed_time_and_its_range(wording):

@@ -6,11 +6,11 @@ import os
 
 import pytest
 from synthetic import laptop_campaign, write_laptop
+from typed import collect
 
 from regatta.store import summaries
 from regatta.store.collect import collected_csv
 from regatta.store.launch_files import load_json, parse_line
-from regatta.topics.catalog import collect
 
 
 def tables(folder) -> tuple[dict[str, str], dict]:

@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic import analyse, collective_cell, write_lines
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
+from typed import sweep_nodes_table, sweep_pairs_table, typed
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.output import comparison_text
 from regatta.compare.trends import times_of_cells
-from regatta.core.names import campaign_names
 from regatta.kit.findings import filled
 from regatta.report.cells import data_block
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -22,7 +23,6 @@ from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
 from regatta.topics.summary import summary
 from regatta.topics.sweep import section as sweep
-from regatta.topics.sweep.tables import sweep_nodes_table, sweep_pairs_table
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:
@@ -196,7 +196,7 @@ def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
     data = analyse(folder)
     [finding] = [finding for finding in sweep.findings(data) if finding.kind == "healthy_avoided"]
     assert (finding.values["hosts"], finding.values["num"]) == ("n2", 1)
-    assert f"results/{data.campaign['name']} n2" in filled(sweep.TOPIC.kind_of(finding).next_step, finding.values)
+    assert f"results/{data.campaign.name} n2" in filled(sweep.TOPIC.kind_of(finding).next_step, finding.values)
 
 
 @pytest.mark.parametrize(("repeats", "faults"), [(1, {}), (2, {("n1", r): FAULTS["n9", 0] for r in range(2)})])
@@ -273,18 +273,18 @@ def test_topics_that_would_pool_nodes_have_no_tables_and_no_sections(of_nodes):
 
 
 def test_other_campaigns_have_no_such_section(of_nodes):
-    campaign = {**of_nodes.campaign, "sweep": None, "cells": []}
+    campaign = replace(of_nodes.campaign, sweep=None, cells=())
     assert sweep_nodes_table(campaign, of_nodes.measurements).empty
-    assert catalog.topics_of(campaign) == list(catalog.TOPICS)
+    assert catalog.topics_of(typed(campaign)) == list(catalog.TOPICS)
 
 
 def test_names_and_numbers_of_cells_distinguish_nodes(of_nodes):
-    names = campaign_names(of_nodes.campaign)
+    names = of_nodes.campaign.cell_names
     assert len({name.full for name in names.values()}) == len(names) == 72
-    cell = next(cell for cell in of_nodes.campaign["cells"] if cell["spec"]["hosts"] == ["n17"])
-    assert names[cell["id"]].parts["hosts"] == "n17"
+    cell = next(cell for cell in of_nodes.campaign.cells if cell.hosts == ("n17",))
+    assert names[cell.id].parts["hosts"] == "n17"
     block = data_block(of_nodes)
-    place = block["cells"]["id"].index(cell["id"])
+    place = block["cells"]["id"].index(cell.id)
     assert 7 < block["cells"]["difference_percent"][place] < 10
     assert len(block["facets"]["hosts"]["values"]) == 24
 

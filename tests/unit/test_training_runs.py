@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import analyse, make_campaign, make_header, report_data, write_lines
 from synthetic_training import run_cell, run_record
+from typed import cell_row, collect, make_tables
 
-from regatta.store.collect import cell_row, read_collected, write_collected
+from regatta.store.collect import read_collected, write_collected
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
-from regatta.topics.catalog import collect, make_tables
 from regatta.topics.summary import summary
 from regatta.topics.training_runs import (
     TOPIC,

@@ -4,14 +4,11 @@ import pandas as pd
 import pytest
 from campaign_files import message, small
 from synthetic import make_campaign, train_cell
+from typed import cell_row, memory_table, peaks_text, scaling_table
 
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import device_of
-from regatta.topics.memory import memory_table
 from regatta.topics.scaling.figures import scaling_figures
-from regatta.topics.scaling.section import peaks_text
-from regatta.topics.scaling.tables import scaling_table
 
 GPU = "NVIDIA GH200 120GB"
 SOURCE = "https://example.org/sheet.pdf"

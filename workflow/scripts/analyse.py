@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import read_collected
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import check_launches
 from regatta.topics.catalog import make_tables, write_from_store, write_tables
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--out-dir", type=Path, required=True, help="folder of the tables")
     args = parser.parse_args()
     gc.disable()  # it takes a tenth of the run time and frees almost nothing
-    campaign = read_frozen(args.campaign, "campaign")
+    campaign = read_frozen_campaign(args.campaign)
     if args.launches:
         check_launches(args.launches, args.campaign)
         problems = args.problems or args.measurements.with_name("problems.json")

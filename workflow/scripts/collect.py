@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
 from regatta.store.collect import read_store, summaries_beside, write_collected
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import check_launches, write_json
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
 
@@ -25,7 +25,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     check_launches(args.launches, args.campaign)
-    campaign, summaries = read_frozen(args.campaign, "campaign"), summaries_beside(args.launches)
+    campaign, summaries = read_frozen_campaign(args.campaign), summaries_beside(args.launches)
     collected, problems = read_store(campaign, args.launches, waits_of, rows_of_json, summaries)
     write_json(args.problems or args.out.with_name("problems.json"), problems)
     write_collected(collected, args.out)

@@ -18,7 +18,7 @@ from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, judge, junit
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import write_text
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
     args = parser.parse_args()
     base = read_campaign(args.baseline) if args.baseline else None
-    results = read_frozen(args.campaign, "campaign"), read_csv(args.measurements, MEASUREMENTS)
+    results = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
     gate = judge(*results, base and (base.campaign, base.measurements), args.margin, args.allocation_variation)
     text = gate_text(gate, args.out_text.parent)
     write_text(args.out_junit, junit(gate))

@@ -13,7 +13,7 @@ from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import read_collected
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen_campaign
 from regatta.topics.catalog import make_tables, read_report_data, write_from_store, write_report, write_tables
 
 
@@ -33,7 +33,7 @@ def main() -> None:
 
 def rebuild(folder: Path, frozen: Path) -> None:
     """Run collect.py, analyse.py and report.py in this process; each reads what the one before it wrote."""
-    campaign, launches, tables = read_frozen(frozen, "campaign"), folder / "launches", folder / "tables"
+    campaign, launches, tables = read_frozen_campaign(frozen), folder / "launches", folder / "tables"
     measurements, problems = folder / "measurements.csv", folder / "problems.json"
     write_from_store(campaign, launches, measurements, problems)
     write_tables(make_tables(campaign, read_collected(measurements)), tables)

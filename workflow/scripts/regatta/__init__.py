@@ -3,6 +3,8 @@
 A package imports only packages that stand above it:
 
 core        errors, files, text, statistics, verdicts: code that every package uses
+model       frozen campaigns and their cells as objects; JSON in and out
+kit         columns and findings, from which tables, pages and documentation derive
 store       the launch files: what was measured, never rewritten
 runtimes    container runtimes, by the `runtime` of a stack
 launchers   how ranks are started and jobs requested, by the `scheduler` of a cluster file

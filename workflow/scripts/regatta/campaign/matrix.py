@@ -16,60 +16,50 @@ from regatta.campaign.sweep import host_sets
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.launchers import command_by_hand, program_by_hand
+from regatta.model.frozen import Cell, FrozenCell
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
 MAX_CELLS = 1_000_000  # per `benchmarks` entry, before deduplication and exclusions; 100,000 take 20 s to plan
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
-    """One point of the matrix. `spec`: everything that can affect its results; `id`: its slug and hash."""
+class MatrixCell(Cell):
+    """A cell with what its launches need.
 
-    id: str
-    spec: dict
+    stack_entry: that of the campaign, with the paths that are not in `spec`. parameters_text: their canonical JSON.
+    """
+
     limit_seconds: float
-    stack: dict  # entry for launches, including the paths that are not in `spec`
+    stack_entry: dict
     cluster: dict
-    parameters_text: str  # canonical JSON of the parameters
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.spec["nodes"], self.spec["gpus_per_node"]
-
-    @property
-    def node_type(self) -> str | None:
-        return self.spec.get("node_type")
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Return the nodes on which a cell of a sweep is measured; empty for other cells."""
-        return tuple(self.spec.get("hosts", ()))
-
-    @property
-    def world_size(self) -> int:
-        return self.spec["nodes"] * self.spec["gpus_per_node"]
+    parameters_text: str
 
     @cached_property
     def command(self) -> str:
         """Return the command that repeats this cell by hand."""
         if "program" in self.spec:
             geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec)
-            return program_by_hand(geometry, self.stack, words, self.hosts[: geometry.nodes])
-        return command_by_hand(self.spec, self.stack, self.cluster)
+            return program_by_hand(geometry, self.stack_entry, words, self.hosts[: geometry.nodes])
+        return command_by_hand(self.spec, self.stack_entry, self.cluster)
 
     @property
     def twin_key(self) -> tuple:
         """Return the key of cells that differ only in their stack: they are compared, so they stay together."""
-        spec = self.spec
-        return spec["benchmark"], spec["backend"], spec["nodes"], spec["gpus_per_node"], self.parameters_text
+        return self.benchmark, self.backend, *self.shape, self.parameters_text
+
+    def frozen(self, reason: str | None = None) -> FrozenCell:
+        """Return the cell of the frozen campaign. reason: why it is skipped."""
+        if reason is not None:
+            return FrozenCell(self.id, self.spec, reason=reason)
+        return FrozenCell(self.id, self.spec, self.command, self.limit_seconds)
 
 
 @dataclass
 class Matrix:
     """The cells to measure, and those skipped, each with a reason. `notes`: rules without effect."""
 
-    cells: list[Cell] = field(default_factory=list)
-    skipped: list[tuple[Cell, str]] = field(default_factory=list)
+    cells: list[MatrixCell] = field(default_factory=list)
+    skipped: list[tuple[MatrixCell, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -103,19 +93,19 @@ def expand(campaign: Campaign) -> Matrix:
     _check_num_cells(campaign, max(map(len, sets.values())))
     matrix = Matrix()
     uses = [0] * len(campaign.data["exclude"])
-    cells: dict[str, Cell] = {}
+    cells: dict[str, MatrixCell] = {}
     for cell in _all_cells(campaign, sets):
         cells.setdefault(cell.id, cell)
     for cell in cells.values():
-        reason = impossible(cell.spec, cell.cluster) or _excluded(cell.spec, data["exclude"], uses)
+        reason = impossible(cell, cell.cluster) or _excluded(cell, data["exclude"], uses)
         reason = reason or sets[cell.node_type][cell.hosts]
         if reason:
             matrix.skipped.append((cell, reason))
         else:
             matrix.cells.append(cell)
     notes = [file.error(("exclude", i), f"exclude[{i}] matches no cell") for i, num in enumerate(uses) if num == 0]
-    trained = [cell.spec for cell in matrix.cells if load_benchmark(cell.spec["benchmark"]).has_baseline]
-    if trained and not any(_has_fields(spec, data["baseline"]) for spec in trained):
+    trained = [cell for cell in matrix.cells if load_benchmark(cell.benchmark).has_baseline]
+    if trained and not any(_has_fields(cell, data["baseline"]) for cell in trained):
         text = "no cell matches `baseline`; efficiency will be n/a. Add its shape and strategy to the campaign."
         notes.append(file.error(("baseline",), text))
     axis = data["versus"]["axis"]
@@ -126,18 +116,17 @@ def expand(campaign: Campaign) -> Matrix:
     return matrix
 
 
-def impossible(spec: dict, cluster: dict) -> str | None:
+def impossible(cell: Cell, cluster: dict) -> str | None:
     """Return why a cell cannot run at all, or None."""
-    if spec["device"] == "cuda" and cluster["gpus_per_node"] == 0:
+    if cell.device == "cuda" and cluster["gpus_per_node"] == 0:
         return f"device cuda needs a GPU; cluster '{cluster['name']}' has none"
-    if reason := does_not_fit(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"]):
+    if reason := does_not_fit(cluster, *cell.shape, cell.device):
         return reason
-    if spec["backend"] == "nccl" and spec["device"] != "cuda":
+    if cell.backend == "nccl" and cell.device != "cuda":
         return "backend nccl needs device cuda; this campaign's device is cpu"
-    parameters = spec["parameters"]
-    fields = {**spec, **parameters, "world_size": spec["nodes"] * spec["gpus_per_node"]}
-    fields["element_bytes"] = ELEMENT_BYTES.get(parameters.get("dtype"))
-    for rule in load_benchmark(spec["benchmark"]).schema.get("x-impossible", []):
+    fields = cell.fields | {"world_size": cell.world_size}
+    fields["element_bytes"] = ELEMENT_BYTES.get(cell.parameters.get("dtype"))
+    for rule in load_benchmark(cell.benchmark).schema.get("x-impossible", []):
         if all(_meets(fields[name], wanted, fields) for name, wanted in rule["when"].items()):
             return rule["reason"].format(**fields)
     return None
@@ -160,15 +149,6 @@ def _meets(value: object, wanted: object, fields: dict) -> bool:
     return value > limit if rule == "above" else value < limit
 
 
-def field_value(spec: dict, name: str) -> object:
-    """Return a field of a cell by its name in `exclude` and the plan; None if the cell has no such field."""
-    if name == "world_size":
-        return spec["nodes"] * spec["gpus_per_node"]
-    if name == "stack":
-        return spec["stack"]["name"]
-    return spec[name] if name in spec else spec["parameters"].get(name)
-
-
 def _kinds(campaign: Campaign) -> dict[str | None, dict]:
     return {cluster.get("node_type"): cluster for cluster in campaign.clusters.values()}
 
@@ -189,7 +169,7 @@ def _check_num_cells(campaign: Campaign, num_host_sets: int) -> None:
     raise_errors(campaign.file, errors)
 
 
-def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ...]]]) -> Iterator[Cell]:
+def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ...]]]) -> Iterator[MatrixCell]:
     """Yield the cells. sets: by node type, the nodes of each cell of a sweep."""
     data = campaign.data
     of_stacks = campaign.shapes
@@ -232,7 +212,7 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
                 cell = _with_slug(spec, _short_hash(f"{{{members}}}"))
-                yield Cell(cell, spec, limit, stack, cluster, text)
+                yield MatrixCell(cell, spec, limit, stack, cluster, text)
 
 
 def _points(entry: dict) -> list[tuple[dict, dict | None]]:
@@ -261,19 +241,18 @@ def _slug_axes(benchmark: str) -> tuple[str, ...]:
     return tuple(name for name, rule in load_benchmark(benchmark).parameters.items() if rule.get("x-slug"))
 
 
-def _excluded(spec: dict, rules: list[dict], uses: list[int]) -> str | None:
+def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:
     """Return the reason of the first rule that excludes a cell, or None. uses: how often each rule applied."""
     for index, rule in enumerate(rules):
-        if _has_fields(spec, rule["when"]):
+        if _has_fields(cell, rule["when"]):
             uses[index] += 1
             return f"excluded: {' '.join(rule['reason'].split())}"
     return None
 
 
-def _has_fields(spec: dict, fields: dict) -> bool:
-    return all(
-        field_value(spec, name) in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in fields.items()
-    )
+def _has_fields(cell: Cell, fields: dict) -> bool:
+    allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
+    return all(cell.field(name) in values for name, values in allowed.items())
 
 
 def whole(value: object) -> object:

@@ -18,11 +18,12 @@ from regatta.core.verdicts import Compared
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.kit.findings import joined
+from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, read_csv
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.topics.base import fallback_text, primary_columns
 from regatta.topics.comparison.section import Difference, Side, by_stack
 from regatta.topics.comparison.tables import Margin, by_effect, compared_table, sides_of, times_by_cell
@@ -35,9 +36,9 @@ USED_IF_PRESENT = ("benchmark", *PRIMARY_TIMES)
 BASE, TEST = "only in base", "only in test"  # reasons for which a cell has no counterpart
 
 
-def match_key(spec: dict) -> str:
+def match_key(cell: Cell) -> str:
     """Return a text that identifies what a cell measures. Its id does not: an upgraded image changes it."""
-    return canonical_json(matched_fields(spec) | ({"hosts": spec["hosts"]} if "hosts" in spec else {}))
+    return canonical_json(matched_fields(cell) | ({"hosts": cell.hosts} if cell.hosts else {}))
 
 
 def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
@@ -58,7 +59,7 @@ class CampaignResults:
     """The results that a comparison needs. headers: one per launch in measurements. nccl: verdicts by stack."""
 
     folder: Path
-    campaign: dict
+    campaign: FrozenCampaign
     measurements: pd.DataFrame
     headers: list[dict]
     nccl: dict[str, dict]
@@ -66,13 +67,13 @@ class CampaignResults:
     @functools.cached_property
     def first_time_utc(self) -> str | None:
         """Return the time of the first record; None if imported, since those records have the time of the import."""
-        times = self.measurements["time_utc"].dropna() if "imported" not in self.campaign else ()
+        times = self.measurements["time_utc"].dropna() if self.campaign.imported is None else ()
         return min(times) if len(times) else None
 
     @property
     def notes(self) -> list[str]:
         """Return corrections, assumptions and omissions of the import; empty for a measured campaign."""
-        files = self.campaign.get("imported") or []
+        files = self.campaign.imported or []
         return list(dict.fromkeys(note for file in files for note in file["notes"]))
 
 
@@ -88,7 +89,7 @@ class CampaignsCompared:
     base: CampaignResults
     test: CampaignResults
     comparisons: pd.DataFrame
-    unmatched: dict[str, list[dict]]
+    unmatched: dict[str, list[FrozenCell]]
     environment: list[Difference]
     fields: list[str]
     fallback: str = ""
@@ -104,7 +105,7 @@ class CampaignsCompared:
 def read_campaign(folder: Path) -> CampaignResults:
     """Read a results folder. Raises UserError if files are missing or damaged."""
     frozen, measurements = check_baseline_campaign(folder)
-    campaign = read_frozen(frozen)
+    campaign = read_frozen_campaign(frozen)
     with measurements.open() as file:
         present = file.readline().rstrip("\n").split(",")
     names = dict.fromkeys([*NEEDED, *(name for name in USED_IF_PRESENT if name in present)])
@@ -115,10 +116,10 @@ def read_campaign(folder: Path) -> CampaignResults:
         for row in table[(table["status"] == "ok") & ~is_time].itertuples():
             found = f"{name} of {row.cell} is {getattr(row, name):g}"
             raise UserError(f"{measurements}: {found}; expected a positive time. {advice}")
-    missing = {cell["id"] for cell in campaign["cells"]} - set(table["cell"])
+    missing = {cell.id for cell in campaign.cells} - set(table["cell"])
     if missing:
         raise UserError(
-            f"{measurements}: lacks {len(missing)} of {len(campaign['cells'])} cells of {frozen.name}, such as"
+            f"{measurements}: lacks {len(missing)} of {len(campaign.cells)} cells of {frozen.name}, such as"
             f" {min(missing)}. {advice}"
         )
     headers = read_headers(folder / "launches", table)
@@ -129,21 +130,21 @@ def read_campaign(folder: Path) -> CampaignResults:
 def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
     """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
     pairs, unmatched = matched_cells((base.campaign, base.measurements), (test.campaign, test.measurements))
-    fields = single_differences(*([cell["spec"] for cell in unmatched.get(side, ())] for side in (BASE, TEST)))
+    fields = single_differences(unmatched.get(BASE, ()), unmatched.get(TEST, ()))
     if not pairs and unmatched.keys() <= {BASE, TEST}:
         differences = f"Cells differ in {joined(fields)}. " if fields else ""
         raise UserError(
             f"{test.folder} has no cell in common with {base.folder}: none with the same benchmark, parameters, shape,"
             f" backend, device and stack name. {differences}Compare campaigns that share cells."
         )
-    names = {"axis": "campaign", "value": test.campaign["name"], "reference_value": base.campaign["name"]}
-    repeats, sides = test.campaign["repeats"], [sides for *_, sides in pairs]
+    names = {"axis": "campaign", "value": test.campaign.name, "reference_value": base.campaign.name}
+    sides = [sides for *_, sides in pairs]
     rows = [
-        cell_row(other) | names | {"reference": cell["id"], "num_planned": other.get("repeats", repeats)}
+        cell_row(other) | names | {"reference": cell.id, "num_planned": test.campaign.repeats_of(other)}
         for cell, other, _ in pairs
     ]
     comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
-    hosts = {cell["id"]: ", ".join(cell["spec"]["hosts"]) for _, cell, _ in pairs if "hosts" in cell["spec"]}
+    hosts = {cell.id: ", ".join(cell.hosts) for _, cell, _ in pairs if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)
     environment = by_stack(dict(stack_sides(base, test)))
@@ -151,26 +152,26 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
 
 
 def matched_cells(
-    *campaigns: tuple[dict, pd.DataFrame],
-) -> tuple[list[tuple[dict, dict, Compared]], dict[str, list[dict]]]:
+    *campaigns: tuple[FrozenCampaign, pd.DataFrame],
+) -> tuple[list[tuple[FrozenCell, FrozenCell, Compared]], dict[str, list[FrozenCell]]]:
     """Return the pairs of cells of two campaigns that measure the same, and the cells without a pair by the reason.
 
     campaigns: each with its measurements.
     """
     columns = primary_columns(*(table for _, table in campaigns))
     times = [times_by_cell(table, columns) for _, table in campaigns]
-    cells, others = ({match_key(cell["spec"]): cell for cell in side["cells"]} for side, _ in campaigns)
+    cells, others = ({match_key(cell): cell for cell in side.cells} for side, _ in campaigns)
     pairs, unmatched = [], {BASE: [cell for key, cell in cells.items() if key not in others]}
     for key, other in others.items():
-        cell, benchmark, version = cells.get(key), other["spec"]["benchmark"], other["spec"]["version"]
+        cell, benchmark, version = cells.get(key), other.benchmark, other.version
         if cell is None:
             reason = TEST
-        elif (old := cell["spec"]["version"]) != version:
+        elif (old := cell.version) != version:
             reason = f"not compared, measured by version {old} of {benchmark} in base and {version} in test"
-        elif cell["id"] not in times[0] or other["id"] not in times[1]:
-            reason = f"not compared, no ok launch in {'test' if cell['id'] in times[0] else 'base'}"
+        elif cell.id not in times[0] or other.id not in times[1]:
+            reason = f"not compared, no ok launch in {'test' if cell.id in times[0] else 'base'}"
         else:
-            sides = sides_of(times[0][cell["id"]], times[1][other["id"]], benchmark, is_same_campaign=False)
+            sides = sides_of(times[0][cell.id], times[1][other.id], benchmark, is_same_campaign=False)
             pairs.append((cell, other, sides))
             continue
         unmatched.setdefault(reason, []).append(other)
@@ -179,16 +180,16 @@ def matched_cells(
 
 def stack_sides(*campaigns: CampaignResults) -> Iterator[tuple[str, tuple[Side, ...]]]:
     """Yield each stack that both campaigns name, with its two sides."""
-    for stack in dict.fromkeys(cell["spec"]["stack"]["name"] for cell in campaigns[0].campaign["cells"]):
+    for stack in campaigns[0].campaign.stack_names:
         sides = tuple(
             Side(
                 [header for header in results.headers if header["stack"] == stack],
-                [cell["spec"] for cell in results.campaign["cells"] if cell["spec"]["stack"]["name"] == stack],
+                [cell for cell in results.campaign.cells if cell.stack.name == stack],
                 results.nccl.get(stack),
             )
             for results in campaigns
         )
-        if all(side.specs for side in sides):
+        if all(side.cells for side in sides):
             yield stack, sides
 
 
@@ -197,4 +198,5 @@ def read_imported(path: Path, stack: str | None, options: Options, scratch: Path
     folder = scratch / f"imported{len(list(scratch.iterdir()))}"
     import_files([path], folder, stack, options)
     results = read_campaign(folder)
-    return dataclasses.replace(results, folder=path, campaign=results.campaign | {"name": one_line(path.name)})
+    campaign = dataclasses.replace(results.campaign, name=one_line(path.name))
+    return dataclasses.replace(results, folder=path, campaign=campaign)

@@ -1,31 +1,32 @@
 """Name the fields in which unmatched cells of two campaigns differ."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from regatta.campaign.matrix import canonical_json
 from regatta.core.benchmarks import axes_of, benchmark_names, load_benchmark
 from regatta.core.names import value_text
 from regatta.core.text import one_line, plural
+from regatta.model.frozen import Cell
 
 PLACE = ("nodes", "gpus_per_node", "backend", "device")
 MOST_TEXT = 80  # characters of a value
 UNKNOWN = "not stated"
 
 
-def matched_fields(spec: dict) -> dict[str, object]:
+def matched_fields(cell: Cell) -> dict[str, object]:
     """Return what cells are matched by, with each parameter as a field."""
-    fields = {"benchmark": spec["benchmark"], **spec["parameters"], "stack": spec["stack"]["name"]}
-    return fields | {name: spec[name] for name in PLACE}
+    return {"benchmark": cell.benchmark, **cell.parameters, **{name: cell.field(name) for name in ("stack", *PLACE)}}
 
 
-def single_differences(base: list[dict], test: list[dict]) -> list[str]:
+def single_differences(base: Iterable[Cell], test: Iterable[Cell]) -> list[str]:
     """Return a text for each pair of values that is the only difference between cells of both, most frequent first.
 
     Excluded are fields with a value in common, because the campaigns then cover different parts of one matrix, and
     those with which the name of a cell begins, such as the model.
     """
     pairs: Counter = Counter()
-    sides = [[matched_fields(spec) for spec in specs] for specs in (base, test)]
+    sides = [list(map(matched_fields, cells)) for cells in (base, test)]
     for name in dict.fromkeys(name for fields in sides[0] for name in fields):
         known = [[fields for fields in side if name in fields] for side in sides]
         of_base, of_test = ({canonical_json(fields[name]) for fields in side} for side in known)

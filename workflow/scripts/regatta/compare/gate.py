@@ -20,6 +20,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import natural, nodes_text, one_line, percent, status_text, three
 from regatta.core.verdicts import Compared, Verdict, judge_all
 from regatta.kit.findings import NOTE, SUMMARY, Kind, filled
+from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.topics.base import fallback_text, grouped, plain_rows
 from regatta.topics.comparison.tables import verdict_values
 from regatta.topics.comparison.texts import row_text
@@ -65,7 +66,7 @@ class JudgedCell:
     """
 
     id: str
-    spec: dict
+    benchmark: str
     repeats: int
     elapsed_s: float | None = None
     skipped: str | None = None
@@ -132,9 +133,9 @@ class Gate:
 
 
 def judge(
-    campaign: dict,
+    campaign: FrozenCampaign,
     measurements: pd.DataFrame,
-    before: tuple[dict, pd.DataFrame] | None = None,
+    before: tuple[FrozenCampaign, pd.DataFrame] | None = None,
     margin: float = 0.05,
     allocation_variation: float = 0.0,
 ) -> Gate:
@@ -151,18 +152,17 @@ def judge(
         nums = {"num_launches": len(pair.test), "num_reference_launches": len(pair.base)}
         compared[cell] = SimpleNamespace(margin_ratio=wide, **nums, **verdict_values(verdict))
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
-    repeats = campaign["repeats"]
     cells = [
-        _judged(cell, rows.get((cell["id"],), []), cell.get("repeats", repeats), compared.get(cell["id"]))
-        for cell in campaign["cells"]
+        _judged(cell, rows.get((cell.id,), []), campaign.repeats_of(cell), compared.get(cell.id))
+        for cell in campaign.cells
     ]
-    cells += [JudgedCell(cell["id"], cell["spec"], 0, skipped=cell["reason"]) for cell in campaign["skipped"]]
+    cells += [JudgedCell(cell.id, cell.benchmark, 0, skipped=cell.reason) for cell in campaign.skipped]
     cells.sort(key=lambda cell: natural(cell.id))
-    baseline_campaign = before[0]["name"] if before else None
-    problems = [] if campaign["cells"] else ["no cell is planned"]
+    baseline_campaign = before[0].name if before else None
+    problems = [] if campaign.cells else ["no cell is planned"]
     if before and not pairs and (measurements["status"] == "ok").any():
         problems.append(f"nothing to compare with in '{baseline_campaign}'")
-    return Gate(campaign["name"], baseline_campaign, margin, cells, problems, notes, allocation_variation)
+    return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
 
 def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Verdict]:
@@ -193,26 +193,28 @@ def _screened(pair: Compared, limit: float) -> Verdict:
     return Verdict("slower" if is_slower else "faster" if is_faster else "inconclusive", pair.ratio)
 
 
-def _pairs(campaign: dict, measurements: pd.DataFrame, before: tuple) -> tuple[dict[str, Compared], list[str]]:
+def _pairs(
+    campaign: FrozenCampaign, measurements: pd.DataFrame, before: tuple
+) -> tuple[dict[str, Compared], list[str]]:
     """Return each cell with launches on both sides, and notes on the others and on a different cluster."""
-    clusters = [nodes_text(of["cluster"]) for of in (before[0], campaign)]
+    clusters = [nodes_text(of.cluster) for of in (before[0], campaign)]
     pairs, unmatched = matched_cells(before, (campaign, measurements))
     others = [f"{len(cells)} {reason.removeprefix('not compared, ')}" for reason, cells in unmatched.items()]
     notes = [f"not compared: {', '.join(others)}"] if others else []
     notes += filter(None, [fallback_text(before[1], measurements)])
     if clusters[0] != clusters[1]:
-        notes.append(f"'{before[0]['name']}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
-    return {cell["id"]: sides for _, cell, sides in pairs}, notes
+        notes.append(f"'{before[0].name}' was measured on cluster '{clusters[0]}', this campaign on '{clusters[1]}'")
+    return {cell.id: sides for _, cell, sides in pairs}, notes
 
 
-def _judged(cell: dict, rows: list[dict], repeats: int, compared: SimpleNamespace | None) -> JudgedCell:
+def _judged(cell: Cell, rows: list[dict], repeats: int, compared: SimpleNamespace | None) -> JudgedCell:
     failures = [{name: row[name] for name in FAILURE} for row in rows if row["status"] != "ok"]
     absent = sorted(set(range(repeats)) - {row["repeat"] for row in rows})
     failures += [dict.fromkeys(FAILURE) | {"repeat": repeat, "status": "not_measured"} for repeat in absent]
     failures.sort(key=lambda failure: failure["repeat"])
     elapsed_s = [float(row["elapsed_s"]) for row in rows if row["elapsed_s"] is not None]
     total_s = sum(elapsed_s) if elapsed_s else None
-    return JudgedCell(cell["id"], cell["spec"], repeats, total_s, None, tuple(failures), compared)
+    return JudgedCell(cell.id, cell.benchmark, repeats, total_s, None, tuple(failures), compared)
 
 
 # A short text for the terminal, and a JUnit file for systems that show test results.
@@ -274,7 +276,7 @@ def junit(gate: Gate) -> str:
 
 
 def _add_testcase(suite: ET.Element, cell: JudgedCell) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.spec['benchmark']}", name=cell.id)
+    case = ET.SubElement(suite, "testcase", classname=f"{suite.get('name')}.{cell.benchmark}", name=cell.id)
     if cell.elapsed_s is not None:
         case.set("time", f"{cell.elapsed_s:.3f}")
     if cell.skipped is not None:

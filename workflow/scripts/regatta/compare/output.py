@@ -1,8 +1,8 @@
 """Output of compare.py: a text for the terminal and a page like the report."""
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.core.names import campaign_names
 from regatta.core.text import UNKNOWN, duration, plural
+from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
 from regatta.store.csv_files import to_csv
@@ -44,13 +44,12 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
 
 def names_and_lists(found: CampaignsCompared) -> tuple[list[str], dict[str, list[str]]]:
     """Return the names of the compared cells, distinct from all others, and lists of what is not compared by title."""
-    of_test = {cell["id"]: cell for cell in found.test.campaign["cells"]}
-    compared = [of_test[cell] for cell in found.comparisons["cell"]]
+    compared = [found.test.campaign.by_id[cell] for cell in found.comparisons["cell"]]
     cells = [cell for group in (compared, *found.unmatched.values()) for cell in group]
-    names, devices = campaign_names({"cells": cells, "skipped": []}), {cell["spec"]["device"] for cell in cells}
+    names, devices = names_by_id(cells), {cell.device for cell in cells}
 
-    def name(cell: dict) -> str:
-        return names[cell["id"]].full + (f" · {cell['spec']['device']}" if len(devices) > 1 else "")
+    def name(cell: Cell) -> str:
+        return names[cell.id].full + (f" · {cell.device}" if len(devices) > 1 else "")
 
     lists = {"Not compared, because they differ in one field": found.fields} if found.fields else {}
     for reason, group in found.unmatched.items():
@@ -95,10 +94,10 @@ def _texts(row) -> tuple[str, ...]:
 def comparison_page(found: CampaignsCompared) -> str:
     """Return a page on two campaigns: summary, differences of environment, ratios, and unmatched cells."""
     judged = texts.judged_rows(found.comparisons)
-    order = {cell["id"]: place for place, cell in enumerate(found.test.campaign["cells"])}
+    order = {cell.id: place for place, cell in enumerate(found.test.campaign.cells)}
     planned = found.comparisons.sort_values("cell", key=lambda cells: cells.map(order))
     return load_template("compare.html.j2").render(
-        title=f"{found.test.campaign['name']} vs. {found.base.campaign['name']}",
+        title=f"{found.test.campaign.name} vs. {found.base.campaign.name}",
         lead=texts.COMPARED,
         facts=[(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))],
         contents=[("environment", "Environment"), ("comparisons", "Comparisons"), ("unmatched", "Not compared")],

@@ -5,7 +5,7 @@ import itertools
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +14,10 @@ from regatta.campaign.matrix import canonical_json
 from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides
 from regatta.compare.output import difference_text
 from regatta.core.errors import UserError
-from regatta.core.names import campaign_names
 from regatta.core.statistics import Estimate, interval_values
 from regatta.core.text import UNKNOWN, one_line, ratio_text
 from regatta.kit.columns import EACH, Column, Columns
+from regatta.model.frozen import FrozenCell, names_by_id
 from regatta.store.csv_files import read_csv
 from regatta.store.launch_files import read_file
 from regatta.topics.bandwidth import BUSBW, COLLECTIVES
@@ -75,14 +75,14 @@ def read_keys(frozen: Path) -> Keys | None:
     """
     try:
         campaign = json.loads(read_file(frozen).decode())
-        return {} if "imported" in campaign else keys_of(campaign)
+        return {} if "imported" in campaign else keys_of(map(FrozenCell.from_json, campaign["cells"]))
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 
 
-def keys_of(campaign: dict) -> Keys:
+def keys_of(cells: Iterable[FrozenCell]) -> Keys:
     """Return the cells by what compare.py matches, and by version: those of another one are other cells."""
-    return {match_key(cell["spec"]) + canonical_json(cell["spec"]["version"]): cell for cell in campaign["cells"]}
+    return {match_key(cell) + canonical_json(cell.version): cell for cell in cells}
 
 
 def connected(keys: dict[Path, Keys]) -> list[list[Path]]:
@@ -128,9 +128,9 @@ def times_of_cells(campaigns: list[CampaignResults]) -> dict[str, dict[int, Esti
     columns = primary_columns(*(campaign.measurements for campaign in campaigns))
     for place, campaign in enumerate(campaigns):
         means = launch_means(with_primary(campaign.measurements, columns), "primary_s")
-        for key, cell in keys_of(campaign.campaign).items():
-            if cell["id"] in means:
-                found[key][place] = means[cell["id"]]
+        for key, cell in keys_of(campaign.campaign.cells).items():
+            if cell.id in means:
+                found[key][place] = means[cell.id]
     return {key: times for key, times in found.items() if len(times) > 1}
 
 
@@ -147,7 +147,7 @@ def most_moved(times: dict[str, dict[int, Estimate]]) -> list[str]:
 
 def trend_of(campaigns: list[CampaignResults], times: dict[str, dict[int, Estimate]], num_older: int = 0) -> Trend:
     """Return the trend of campaigns, oldest first. times: of `times_of_cells`."""
-    keys = [keys_of(campaign.campaign) for campaign in campaigns]
+    keys = [keys_of(campaign.campaign.cells) for campaign in campaigns]
     return Trend(
         [campaign.folder for campaign in campaigns],
         [campaign.first_time_utc[:10] for campaign in campaigns],
@@ -187,20 +187,19 @@ def _key_figures(
 ) -> Iterator[KeyFigure]:
     """Yield each key figure that two or more campaigns have for the same cell, then the times that changed most."""
     cells = {key: cell for of_campaign in keys for key, cell in of_campaign.items() if key in times}  # the latest
-    names = campaign_names({"cells": list(cells.values()), "skipped": []})
-    name_of = {key: one_line(names[cell["id"]].full, MOST_TEXT) for key, cell in cells.items()}
-    specs = {key: cell["spec"] for key, cell in cells.items()}
+    names = names_by_id(cells.values())
+    name_of = {key: one_line(names[cell.id].full, MOST_TEXT) for key, cell in cells.items()}
     for table, schema, column in FIGURES:
         found: dict[str, dict[int, tuple[float, str]]] = defaultdict(dict)  # key -> place -> number, text
         for place, (campaign, of_campaign) in enumerate(zip(campaigns, keys, strict=True)):
-            key_of = {cell["id"]: key for key, cell in of_campaign.items() if key in times}
+            key_of = {cell.id: key for key, cell in of_campaign.items() if key in times}
             for row in _rows(campaign.folder / "tables" / f"{table}.csv", schema, column):
                 if row.cell in key_of:
                     found[key_of[row.cell]][place] = getattr(row, column.name), _text(column, row)
         # The highest cell of the latest campaign would seem to rise, by selection alone.
         ranks = {
             key: (
-                *(max(values), specs[key]["nodes"] * specs[key]["gpus_per_node"], len(values)),
+                *(max(values), cells[key].world_size, len(values)),
                 *(min(number for number, _ in values.values()), key),
             )
             for key, values in found.items()
@@ -208,7 +207,7 @@ def _key_figures(
         }
         if ranks:
             key = max(ranks, key=ranks.get)
-            yield KeyFigure(column.heading(specs[key]["device"]), name_of[key], found[key])
+            yield KeyFigure(column.heading(cells[key].device), name_of[key], found[key])
     for key in most_moved(times)[:MOST_MOVED]:
         values = {}
         for place, ratio in ratios_to_first(times[key]).items():

@@ -99,15 +99,6 @@ class CellName:
         return [field for field in fields if field in self.parts and (field in self.varied or field in always)]
 
 
-def campaign_names(campaign: dict) -> dict[str, CellName]:
-    """Return the name of each cell of a frozen campaign by its id, including skipped ones."""
-    cells = [*campaign["cells"], *campaign["skipped"]]
-    specs = [cell["spec"] for cell in cells]
-    fields = [{**spec, **spec["parameters"], "stack": spec["stack"]["name"]} for spec in specs]
-    names = cell_names([of | {"hosts": ", ".join(of["hosts"])} if "hosts" in of else of for of in fields])
-    return {cell["id"]: name for cell, name in zip(cells, names, strict=True)}
-
-
 def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
     """Return a name for each cell, given by its fields: the columns of any table with those of a cell.
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.campaign.matrix import field_value
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.core.errors import UserError, nearest
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.text import natural, one_line, plural
+from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.csv_files import CELL, FLAG, MEASUREMENTS, REAL, TEXT, WHOLE, read_csv
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import CENTERS, INCOMPLETE
 from regatta.topics.catalog import read_tables
@@ -274,25 +274,25 @@ class ResultsFolder:
     """A finished campaign. cells: those of the frozen campaign that `--where` selects, in its order."""
 
     path: Path
-    campaign: dict
-    cells: list[dict]
+    campaign: FrozenCampaign
+    cells: list[FrozenCell]
     measurements: pd.DataFrame
     tables: dict[str, pd.DataFrame]
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """Return the measurements of the selected cells."""
-        return self.measurements[self.measurements["cell"].isin({cell["id"] for cell in self.cells})]
+        return self.measurements[self.measurements["cell"].isin({cell.id for cell in self.cells})]
 
     @cached_property
     def headers(self) -> list[dict]:
         """Return the first lines of the launch files that the cells' measurements come from."""
         return [self._line(launch, 1) for launch in sorted(self.rows["launch"].dropna().unique())]
 
-    def ok_rows(self, cell: dict) -> pd.DataFrame:
+    def ok_rows(self, cell: FrozenCell) -> pd.DataFrame:
         """Return the rows of a cell's valid ok records, in the order of its repeats."""
         rows = self.rows
-        return rows[(rows["cell"] == cell["id"]) & (rows["status"] == "ok")].sort_values("repeat")
+        return rows[(rows["cell"] == cell.id) & (rows["status"] == "ok")].sort_values("repeat")
 
     def record(self, row: pd.Series) -> dict:
         """Return the record behind a row of `ok_rows`."""
@@ -303,7 +303,7 @@ class ResultsFolder:
         found = {(header.get("environment") or {}).get(name) for header in self.headers} - {None}
         return ", ".join(sorted(map(str, found))) or None
 
-    def one_value(self, cells: list[dict], name: str, allowed: tuple = ()) -> None:
+    def one_value(self, cells: list[FrozenCell], name: str, allowed: tuple = ()) -> None:
         """Raise UserError unless the cells have one value of a field, or only allowed ones. null is not a value."""
         values = [value for value in dict.fromkeys(_field_text(cell, name) for cell in cells) if value is not None]
         is_allowed = {*values} <= {*allowed} if allowed else len(values) <= 1
@@ -332,9 +332,9 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
         raise UserError(
             f"{path} does not contain {lacks}. Run the campaign, or python workflow/scripts/rebuild_report.py {path}"
         )
-    campaign = read_frozen(frozen[0])
-    cells = [c for c in campaign["cells"] if all(_field_text(c, name) in (None, where[name]) for name in where)]
-    known = {name for cell in campaign["cells"] for name in (*cell["spec"], *cell["spec"]["parameters"], "world_size")}
+    campaign = read_frozen_campaign(frozen[0])
+    cells = [c for c in campaign.cells if all(_field_text(c, name) in (None, where[name]) for name in where)]
+    known = {name for cell in campaign.cells for name in (*cell.fields, "world_size")}
     for name in where:
         if name not in known:
             raise UserError(f"--where {name}: no cell of {path} has this field.{nearest(name, known)}")
@@ -347,10 +347,10 @@ def read_results_folder(path: Path, where: dict[str, str]) -> ResultsFolder:
 def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
     """Raise UserError if no measured cell has a selected field: one without effect passes, but does not match."""
     ok = set(folder.rows.loc[folder.rows["status"] == "ok", "cell"])
-    measured = [cell for cell in folder.cells if cell["id"] in ok]
+    measured = [cell for cell in folder.cells if cell.id in ok]
     for name in where:
         if all(_field_text(cell, name) is None for cell in measured):
-            values = {_field_text(cell, name) for cell in folder.campaign["cells"]} - {None}
+            values = {_field_text(cell, name) for cell in folder.campaign.cells} - {None}
             known = ", ".join(sorted(values, key=natural)[:MOST_VALUES])
             selected = ", ".join(f"{key}={value}" for key, value in where.items())
             raise UserError(
@@ -361,21 +361,10 @@ def _check_measured(folder: ResultsFolder, where: dict[str, str]) -> None:
         raise UserError(f"{folder.path}: no cell has a valid record. Nothing was written.")
 
 
-def _field_text(cell: dict, name: str) -> str | None:
-    value = field_value(cell["spec"], name)
+def _field_text(cell: FrozenCell, name: str) -> str | None:
+    value = cell.field(name)
     value = ", ".join(value) if name == "hosts" and value else value
     return None if value is None else json.dumps(value).strip('"')
-
-
-# Regatta's additions to the JSON of other programs. With them, an import finds the same cells again.
-def cell_fields(spec: dict) -> dict:
-    """Return the keys that identify a cell beside its parameters."""
-    return {"stack": spec["stack"]["name"]} | {name: spec[name] for name in ("version", "nodes", "gpus_per_node")}
-
-
-def other_parameters(spec: dict, named: tuple[str, ...]) -> dict:
-    """Return the parameters of a cell except those that the format has a name for."""
-    return {name: value for name, value in spec["parameters"].items() if name not in named}
 
 
 def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
@@ -383,7 +372,7 @@ def export_notes(folder: ResultsFolder, kind: Format) -> list[str]:
     notes = [f"not in {kind.name}: {kind.not_held}"] if kind.not_held else []
     ok = folder.rows[folder.rows["status"] == "ok"]
     measured = set(ok["cell"])
-    benchmarks = Counter(cell["spec"]["benchmark"] for cell in folder.cells if cell["id"] in measured)
+    benchmarks = Counter(cell.benchmark for cell in folder.cells if cell.id in measured)
     notes += [
         f"{plural(num, 'cell')} of {name} excluded: not representable in {kind.name}"
         for name, num in benchmarks.items()

@@ -7,6 +7,7 @@ from pathlib import Path
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import natural, one_line
 from regatta.formats.base import Format, Reading, Source
+from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.launch_files import LaunchFile, records
 from regatta.store.records import INCOMPLETE
 
@@ -109,37 +110,36 @@ def launches_by_cell(store: list[LaunchFile]) -> Counter:
     return Counter(line["cell"] for _, _, line in records(store))
 
 
-def frozen_campaign(name: str, store: list[LaunchFile]) -> dict:
+def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
     """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
     cells, repeats = {line["cell"]: line["spec"] for _, _, line in records(store)}, launches_by_cell(store)
     files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
     sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)
-    return {
-        "schema": 1,
-        "name": name,
-        "description": _description(sources),
-        "source": "imported files",
-        "text": "".join(
+    return FrozenCampaign(
+        schema=1,
+        name=name,
+        description=_description(sources),
+        source="imported files",
+        text="".join(
             f"{entry['file']}  {entry['format']}  stack {entry['stack']}  sha256 {entry['sha256']}\n"
             + "".join(f"  {note}\n" for note in entry["notes"])
             for entry in sources
         ),
-        "cluster": {"schema": 1, "name": CLUSTER, "scheduler": "none"},
-        "device": store[0].header["device"] if store else "cuda",
-        "repeats": most,
-        "seed": 0,
-        "isolation": "launch",
-        "baseline": BASELINE,
-        "versus": {"axis": "stack", "reference": None, "margin": None},
-        "cells": [
-            {"id": cell, "spec": cells[cell], "command": None}
-            | ({} if repeats[cell] == most else {"repeats": repeats[cell]})
+        cluster={"schema": 1, "name": CLUSTER, "scheduler": "none"},
+        device=store[0].header["device"] if store else "cuda",
+        repeats=most,
+        seed=0,
+        isolation="launch",
+        baseline=BASELINE,
+        versus={"axis": "stack", "reference": None, "margin": None},
+        cells=tuple(
+            FrozenCell(cell, cells[cell], repeats=None if repeats[cell] == most else repeats[cell])
             for cell in sorted(cells, key=natural)
-        ],
-        "skipped": [],
-        "imported": sources,
-    }
+        ),
+        skipped=(),
+        imported=sources,
+    )
 
 
 def _description(files: list[dict]) -> str:

@@ -32,6 +32,7 @@ from regatta.formats.imported_lines import (
 )
 from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
+from regatta.model.frozen import FrozenCampaign
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import path_of, read_collected, write_collected
 from regatta.store.csv_files import COLLECTED
@@ -295,12 +296,13 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
     )
 
 
-def _is_unchanged(folder: Path, campaign: dict) -> bool:
+def _is_unchanged(folder: Path, campaign: FrozenCampaign) -> bool:
     """Return whether a folder has this campaign and no other, and its tables. Imports of earlier versions had none."""
-    frozen, name = [*folder.glob("campaign.*.json")], f"campaign.{content_hash(campaign)}.json"
+    content = campaign.to_json()
+    frozen, name = [*folder.glob("campaign.*.json")], f"campaign.{content_hash(content)}.json"
     files = [path_of(name, folder / "measurements.csv") for name in COLLECTED] + [folder / "problems.json"]
     files += [folder / "tables" / f"{name}.csv" for name in TABLES]
-    is_same = frozen == [folder / name] and read_frozen(frozen[0]) == campaign
+    is_same = frozen == [folder / name] and read_frozen(frozen[0]) == content
     return is_same and all(path.is_file() for path in files)
 
 
@@ -327,7 +329,7 @@ def _recover(folder: Path) -> None:
 
 
 def _write(
-    folder: Path, campaign: dict, launches: dict[str, list[dict]], kept: list[Path], cut_off: list[Path]
+    folder: Path, campaign: FrozenCampaign, launches: dict[str, list[dict]], kept: list[Path], cut_off: list[Path]
 ) -> None:
     """Write launch files, the campaign of everything in the folder, and its tables: all or none.
 
@@ -374,14 +376,15 @@ def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
             raise
 
 
-def _write_tables(folder: Path, campaign: dict) -> None:
+def _write_tables(folder: Path, campaign: FrozenCampaign) -> None:
     """Write the campaign and the files of collect.py and analyse.py, with the same content."""
     measurements = folder / "measurements.csv"
     collected, problems = collect(campaign, folder / "launches")
     write_json(folder / "problems.json", problems)
     write_collected(collected, measurements)
     write_tables(make_tables(campaign, read_collected(measurements)), folder / "tables")
-    write_json(folder / f"campaign.{content_hash(campaign)}.json", campaign)
+    content = campaign.to_json()
+    write_json(folder / f"campaign.{content_hash(content)}.json", content)
 
 
 def _move_into(folder: Path) -> None:

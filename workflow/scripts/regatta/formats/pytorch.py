@@ -23,11 +23,9 @@ from regatta.formats.base import (
     Reading,
     ResultsFolder,
     Source,
-    cell_fields,
     entry_cell,
     entry_parameters,
     lines_of,
-    other_parameters,
     parameters_of,
     quoted,
     refusal,
@@ -36,6 +34,7 @@ from regatta.formats.base import (
 )
 from regatta.formats.runs import join_runs, parts_of
 from regatta.formats.tables import find_facts
+from regatta.model.frozen import FrozenCell
 
 BANNER = "PyTorch distributed benchmark suite"
 IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
@@ -291,21 +290,20 @@ def _report(folder: ResultsFolder) -> dict:
     The samples of all launches of a cell are concatenated by rank. Raises UserError if the format has no place for
     the results: two bucket sizes, two stacks, strategies other than none and ddp.
     """
-    cells = [cell for cell in folder.cells if cell["spec"]["benchmark"] == "train_step" and len(folder.ok_rows(cell))]
+    cells = [cell for cell in folder.cells if cell.benchmark == "train_step" and len(folder.ok_rows(cell))]
     if not cells:
         raise UserError(f"{folder.path}: no training step has a valid record. Nothing was written.")
     _check_room(folder, cells)
-    models: dict[tuple, list[dict]] = {}
+    models: dict[tuple, list[FrozenCell]] = {}
     for cell in cells:
-        parameters = cell["spec"]["parameters"]
-        models.setdefault((parameters["model"], parameters["batch_size"]), []).append(cell)
-    wrapped = [cell["spec"]["parameters"]["bucket_cap_mb"] for cell in cells if _is_wrapped(cell)]
+        models.setdefault((cell.parameters["model"], cell.parameters["batch_size"]), []).append(cell)
+    wrapped = [cell.parameters["bucket_cap_mb"] for cell in cells if _is_wrapped(cell)]
     return {
         "pytorch_version": folder.version("torch"),
         "cuda_version": folder.version("cuda"),
-        "distributed_backend": cells[0]["spec"]["backend"],
+        "distributed_backend": cells[0].backend,
         "bucket_size": wrapped[0] if wrapped else None,
-        "device": cells[0]["spec"]["device"],
+        "device": cells[0].device,
         "benchmark_results": [
             {"model": model, "batch_size": batch_size, "result": _results(folder, of_model)}
             for (model, batch_size), of_model in models.items()
@@ -313,48 +311,42 @@ def _report(folder: ResultsFolder) -> dict:
     }
 
 
-def _is_wrapped(cell: dict) -> bool:
-    return cell["spec"]["parameters"]["strategy"] != "none"
+def _is_wrapped(cell: FrozenCell) -> bool:
+    return cell.parameters["strategy"] != "none"
 
 
-def _check_room(folder: ResultsFolder, cells: list[dict]) -> None:
+def _check_room(folder: ResultsFolder, cells: list[FrozenCell]) -> None:
     """Refuse cells that a report could not distinguish."""
     folder.one_value(cells, "strategy", ("none", "ddp"))
     folder.one_value([cell for cell in cells if _is_wrapped(cell)], "bucket_cap_mb")
-    others = [name for name in cells[0]["spec"]["parameters"] if name not in (*NAMED, "bucket_cap_mb")]
+    others = [name for name in cells[0].parameters if name not in (*NAMED, "bucket_cap_mb")]
     for name in ("stack", "backend", "device", *others):
         folder.one_value(cells, name)
     shapes: dict[int, tuple] = {}
     for cell in filter(_is_wrapped, cells):
-        size = cell["spec"]["nodes"], cell["spec"]["gpus_per_node"]
-        other = shapes.setdefault(_num_ranks(cell), size)
-        if size != other:
+        if (other := shapes.setdefault(cell.world_size, cell.shape)) != cell.shape:
             raise UserError(
-                f"{folder.path}: {shape(*other)} and {shape(*size)} have the same number of ranks, and this"
-                f" format has no field for nodes. Select one with --where nodes={size[0]}."
+                f"{folder.path}: {shape(*other)} and {shape(*cell.shape)} have the same number of ranks, and this"
+                f" format has no field for nodes. Select one with --where nodes={cell.nodes}."
             )
 
 
-def _results(folder: ResultsFolder, cells: list[dict]) -> list[dict]:
+def _results(folder: ResultsFolder, cells: list[FrozenCell]) -> list[dict]:
     """Return the results of one model: first the one without DDP, empty if there is none, then by number of ranks."""
-    cells = sorted(cells, key=lambda cell: (_is_wrapped(cell), _num_ranks(cell)))
+    cells = sorted(cells, key=lambda cell: (_is_wrapped(cell), cell.world_size))
     results = [_result(folder, cell) for cell in cells]
     return [{"ranks": [0], "measurements": []}, *results] if _is_wrapped(cells[0]) else results
 
 
-def _num_ranks(cell: dict) -> int:
-    return cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"]
-
-
-def _result(folder: ResultsFolder, cell: dict) -> dict:
+def _result(folder: ResultsFolder, cell: FrozenCell) -> dict:
     """Return one result. Upstream's programs read `ranks` and `measurements`; the import needs the other keys."""
-    by_rank: list[list[float]] = [[] for _ in range(_num_ranks(cell))]
+    by_rank: list[list[float]] = [[] for _ in range(cell.world_size)]
     launches = []
     for _, row in folder.ok_rows(cell).iterrows():
         samples, window_step_s = folder.record(row).get("samples_ns"), row["window_step_s"]
         if samples is None:
             raise UserError(
-                f"{folder.path}: {cell['id']} has no iterations by rank, which this format requires. Use --format csv."
+                f"{folder.path}: {cell.id} has no iterations by rank, which this format requires. Use --format csv."
             )
         for of_rank, more in zip(by_rank, samples, strict=True):
             of_rank += [value / NANOSECONDS for value in more]
@@ -363,8 +355,8 @@ def _result(folder: ResultsFolder, cell: dict) -> dict:
     return {
         "ranks": list(range(len(by_rank))),
         "measurements": [value for of_rank in by_rank for value in of_rank],
-        **cell_fields(cell["spec"]),
-        "parameters": other_parameters(cell["spec"], NAMED),
+        **{name: cell.field(name) for name in ("stack", "version", "nodes", "gpus_per_node")},
+        "parameters": {name: value for name, value in cell.parameters.items() if name not in NAMED},
         "launches": launches,
     }
 

@@ -247,7 +247,7 @@ def _write(folder: ResultsFolder) -> str:
 
     Tables without cells are left out, such as those of hosts.
     """
-    versions = {cell["id"]: cell["spec"]["version"] for cell in folder.cells}
+    versions = {cell.id: cell.version for cell in folder.cells}
     parts = [_melted("measurements", folder.measurements, versions)]
     parts += [_melted(name, table, versions) for name, table in folder.tables.items() if "cell" in table]
     table = pd.concat([part for part in parts if len(part)], ignore_index=True).astype(TIDY)

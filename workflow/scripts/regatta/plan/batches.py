@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.campaign.load import Campaign, for_jobs
-from regatta.campaign.matrix import Cell, content_hash, whole
+from regatta.campaign.matrix import MatrixCell, content_hash, whole
 from regatta.campaign.sweep import rounds
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
@@ -32,7 +32,7 @@ class Launch:
 
     repeat: int
     stack: str
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixCell, ...]
     together: tuple | None = None
 
 
@@ -73,7 +73,7 @@ def _hosts(launches: Iterable[Launch]) -> list[str]:
     return sorted({host for launch in launches for host in launch.cells[0].hosts}, key=natural)
 
 
-def _distinct_cells(launches: Iterable[Launch]) -> dict[str, Cell]:
+def _distinct_cells(launches: Iterable[Launch]) -> dict[str, MatrixCell]:
     return {cell.id: cell for launch in launches for cell in launch.cells}
 
 
@@ -81,7 +81,7 @@ def _distinct_cells(launches: Iterable[Launch]) -> dict[str, Cell]:
 class Price:
     """Expected durations in seconds: from the store's history, or from the limits if it has none."""
 
-    cell_seconds: Callable[[Cell], float]
+    cell_seconds: Callable[[MatrixCell], float]
     launch_overhead_seconds: float
 
     def seconds(self, launches: Iterable[Launch]) -> float:
@@ -96,7 +96,7 @@ class Price:
 
 def make_batches(
     campaign: Campaign,
-    todo: Iterable[tuple[Cell, int]],
+    todo: Iterable[tuple[MatrixCell, int]],
     price: Price,
     results: Path,
     preflights: Mapping[str | None, str] | None = None,
@@ -107,7 +107,7 @@ def make_batches(
     preflights: by node type, the id of the one that decides which stacks may be started. slots: the latest records of
     the store, which those of a batch must supersede.
     """
-    places: dict[tuple[tuple[int, int], str, int, int], dict[int, list[Cell]]] = {}
+    places: dict[tuple[tuple[int, int], str, int, int], dict[int, list[MatrixCell]]] = {}
     is_packed, todo = campaign.data["pack"], list(todo)
     jobs = _jobs_of_sweep({cell.hosts: cell.cluster for cell, _ in todo} if campaign.data["sweep"] else {})
     for cell, repeat in todo:
@@ -145,7 +145,7 @@ def _jobs_of_sweep(clusters: dict[tuple[str, ...], dict]) -> dict[tuple[str, ...
     return found
 
 
-def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> list[list[Launch]]:
+def _split(campaign: Campaign, repeats: dict[int, list[MatrixCell]], price: Price) -> list[list[Launch]]:
     """Split by repeats first, which keeps compared cells in one allocation; then by cells."""
     longest = launcher_of(campaign.cluster).jobs.longest_planned_minutes(campaign.cluster)
     max_seconds = min(campaign.data["limits"]["max_batch_minutes"], longest) * 60
@@ -169,15 +169,17 @@ def _split(campaign: Campaign, repeats: dict[int, list[Cell]], price: Price) -> 
     return parts
 
 
-def _split_cells(campaign: Campaign, cells: list[Cell], price: Price, max_seconds: float) -> list[list[Cell]]:
+def _split_cells(
+    campaign: Campaign, cells: list[MatrixCell], price: Price, max_seconds: float
+) -> list[list[MatrixCell]]:
     """Split the cells of one repeat so that each part fits; a cell stays with its twins in the other stacks."""
-    twins: dict[str, list[Cell]] = {}
+    twins: dict[str, list[MatrixCell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.id):
         twins.setdefault(cell.twin_key, []).append(cell)
     is_isolated = _is_alone(campaign, cells)
     num_shapes = len({cell.shape for cell in cells})
     launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"]) * num_shapes
-    parts: list[list[Cell]] = []
+    parts: list[list[MatrixCell]] = []
     left_seconds = 0.0
     for group in twins.values():
         cost = sum(map(price.cell_seconds, group)) + (price.launch_overhead_seconds * len(group) if is_isolated else 0)
@@ -208,7 +210,7 @@ def _split_rounds(campaign: Campaign, launches: list[Launch], price: Price, max_
     return parts
 
 
-def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch]:
+def _launches(campaign: Campaign, repeat: int, cells: list[MatrixCell]) -> list[Launch]:
     """Return the launches of one repeat, by shape: smallest first in even repeats, largest first in odd ones."""
     stacks, shapes = list(campaign.data["stacks"]), sorted({cell.shape for cell in cells})
     if repeat % 2:
@@ -222,12 +224,12 @@ def _launches(campaign: Campaign, repeat: int, cells: list[Cell]) -> list[Launch
     ]
 
 
-def _sweep_launches(campaign: Campaign, repeat: int, cells: list[Cell], stacks: list[str]) -> list[Launch]:
+def _sweep_launches(campaign: Campaign, repeat: int, cells: list[MatrixCell], stacks: list[str]) -> list[Launch]:
     """Return the launches of one repeat of a sweep in rounds; all nodes of a round measure its cells in one order."""
     is_single = _is_alone(campaign, cells)
-    by_place: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
+    by_place: dict[tuple[str, tuple[str, ...]], list[MatrixCell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.twin_key):
-        by_place.setdefault((cell.spec["stack"]["name"], cell.hosts), []).append(cell)
+        by_place.setdefault((cell.stack.name, cell.hosts), []).append(cell)
     found = []
     for stack in stacks:
         for number, sets in enumerate(rounds(hosts for name, hosts in by_place if name == stack)):
@@ -240,7 +242,7 @@ def _sweep_launches(campaign: Campaign, repeat: int, cells: list[Cell], stacks: 
     return found
 
 
-def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[Cell], stacks: list[str]) -> list[Launch]:
+def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[MatrixCell], stacks: list[str]) -> list[Launch]:
     """Return the launches of one repeat: stacks in turn (A B, then B A), cells shuffled by the campaign's seed."""
     by_stack = {stack: _shuffled(campaign, repeat, cells, stack) for stack in stacks}
     shared = {stack: tuple(c for c in chosen if not _is_alone(campaign, [c])) for stack, chosen in by_stack.items()}
@@ -251,17 +253,17 @@ def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[Cell], stack
     return [Launch(repeat, stack, chosen) for stack, chosen in shared.items() if chosen] + singles
 
 
-def _is_alone(campaign: Campaign, cells: list[Cell]) -> bool:
+def _is_alone(campaign: Campaign, cells: list[MatrixCell]) -> bool:
     """Return whether each of these cells has a separate launch, since one of them must."""
-    return campaign.data["isolation"] == "process" or any(load_benchmark(c.spec["benchmark"]).is_alone for c in cells)
+    return campaign.data["isolation"] == "process" or any(load_benchmark(c.benchmark).is_alone for c in cells)
 
 
-def _shuffled(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:
-    chosen = sorted((cell for cell in cells if cell.spec["stack"]["name"] == stack), key=lambda cell: cell.id)
+def _shuffled(campaign: Campaign, repeat: int, cells: list[MatrixCell], stack: str) -> list[MatrixCell]:
+    chosen = sorted((cell for cell in cells if cell.stack.name == stack), key=lambda cell: cell.id)
     return _in_random_order(campaign, repeat, chosen, stack)
 
 
-def _in_random_order(campaign: Campaign, repeat: int, cells: list[Cell], stack: str) -> list[Cell]:
+def _in_random_order(campaign: Campaign, repeat: int, cells: list[MatrixCell], stack: str) -> list[MatrixCell]:
     if cells:
         random.Random(f"{campaign.data['seed']}/{cells[0].shape}/{stack}/{repeat}").shuffle(cells)
     return cells
@@ -299,7 +301,7 @@ def _freeze(
         "cluster": for_jobs(launches[0].cells[0].cluster),
         "preflight": preflight,
         "launch_start_seconds": campaign.data["limits"]["launch_start_seconds"],
-        "stacks": {cell.spec["stack"]["name"]: cell.stack for cell in cells.values()},
+        "stacks": {cell.stack.name: cell.stack_entry for cell in cells.values()},
         "cells": None,
         "launches": _frozen_launches(launches, (nodes, gpus_per_node)),
         "generation": max((slot.generation for slot in before), default=0) or 1,
@@ -347,7 +349,7 @@ def make_price(campaign: Campaign, history: History) -> Price:
     sampling = campaign.data["sampling"]
     sampled = _sampled_seconds(sampling)
 
-    def cell_seconds(cell: Cell) -> float:
+    def cell_seconds(cell: MatrixCell) -> float:
         if cell.id in known:
             return known[cell.id]
         return min(sampled, cell.limit_seconds) if limit_of(cell) == "limits" else cell.limit_seconds
@@ -355,12 +357,12 @@ def make_price(campaign: Campaign, history: History) -> Price:
     return Price(cell_seconds, overhead)
 
 
-def check_walltime(campaign: Campaign, todo: Iterable[Cell], price: Price) -> None:
+def check_walltime(campaign: Campaign, todo: Iterable[MatrixCell], price: Price) -> None:
     """Raise UserError if a cell takes longer than the longest job: it would time out in every job, without a record."""
     longest = launcher_of(campaign.cluster).jobs.longest_minutes(campaign.cluster)
     needed: dict[str, float] = {}
     for cell in todo:
-        name, minutes = cell.spec["benchmark"], (price.launch_overhead_seconds + price.cell_seconds(cell)) / 60
+        name, minutes = cell.benchmark, (price.launch_overhead_seconds + price.cell_seconds(cell)) / 60
         needed[name] = max(minutes, needed.get(name, 0.0))
     problems = [
         f"{campaign.file.path}: a cell of {name} takes {minutes:.1f} min including the start of its launch, but"
@@ -373,16 +375,16 @@ def check_walltime(campaign: Campaign, todo: Iterable[Cell], price: Price) -> No
         raise UserError("\n".join(problems))
 
 
-def limit_of(cell: Cell) -> str:
+def limit_of(cell: MatrixCell) -> str:
     """Return what bounds a cell: the sampling `limits`, or `cell_seconds` alone."""
-    return "limits" if load_benchmark(cell.spec["benchmark"]).is_sampled else "cell_seconds"
+    return "limits" if load_benchmark(cell.benchmark).is_sampled else "cell_seconds"
 
 
-def unknown_lengths(todo: Iterable[Cell], history: History) -> list[str]:
+def unknown_lengths(todo: Iterable[MatrixCell], history: History) -> list[str]:
     """Return a note for each benchmark with cells to measure of unknown duration."""
     known = history.cell_seconds()
     unknown = [cell for cell in todo if cell.id not in known and limit_of(cell) == "cell_seconds"]
-    numbers = Counter(cell.spec["benchmark"] for cell in unknown)
+    numbers = Counter(cell.benchmark for cell in unknown)
     return [
         f"{plural(num, 'cell')} of {name} without a record: no sampling limit applies; the estimate is the"
         " deadline (cell_seconds)"

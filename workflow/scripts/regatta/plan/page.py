@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.matrix import Cell
-from regatta.core.names import CellName, campaign_names
+from regatta.campaign.matrix import MatrixCell
+from regatta.core.names import CellName
 from regatta.core.text import (
     device_words,
     long_duration,
@@ -22,6 +22,7 @@ from regatta.core.text import (
     three,
 )
 from regatta.launchers import launcher_of
+from regatta.model.frozen import names_by_id
 from regatta.plan.plan import Plan, launch_lines, notes, plan_json, totals
 from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
@@ -156,7 +157,7 @@ KINDS = {
 class PlannedCell:
     """A cell of the matrix. seconds: total of its planned launches, without their starts."""
 
-    cell: Cell
+    cell: MatrixCell
     state: str
     reason: str
     repeats: tuple[int, ...]
@@ -182,7 +183,7 @@ def state_counts(cells: Iterable[PlannedCell]) -> list[tuple[str, int]]:
 
 
 def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
-    return campaign_names({"cells": [{"id": c.cell.id, "spec": c.cell.spec} for c in cells], "skipped": []})
+    return names_by_id(planned.cell for planned in cells)
 
 
 def workload_hours(cells: list[PlannedCell], names: dict[str, CellName]) -> list[dict]:
@@ -213,8 +214,7 @@ def state_matrix(cells: list[PlannedCell], names: dict[str, CellName], device: s
         return ", ".join([*counts, *_price(members, device)])
 
     caption = f"Nodes × {ranks_word(device)} per node"
-    specs = {cell: planned.cell.spec for cell, planned in by_id.items()}
-    return by_workload_and_shape(caption, specs, names, square, summary)
+    return by_workload_and_shape(caption, [planned.cell for planned in cells], names, square, summary)
 
 
 def _price(cells: list[PlannedCell], device: str) -> list[str]:

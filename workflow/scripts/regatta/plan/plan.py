@@ -10,11 +10,12 @@ from pathlib import Path
 import orjson
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Cell, Matrix, canonical_json, content_hash, expand, whole
+from regatta.campaign.matrix import Matrix, MatrixCell, canonical_json, content_hash, expand, whole
 from regatta.campaign.scripts import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
+from regatta.model.frozen import FrozenCampaign
 from regatta.plan.batches import (
     Batch,
     Price,
@@ -41,7 +42,7 @@ ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hos
 class CellPlan:
     """The plan of one cell. repeats: those left to measure. reason: why, or why none are left."""
 
-    cell: Cell
+    cell: MatrixCell
     status: str  # todo or done
     reason: str
     repeats: tuple[int, ...]
@@ -96,9 +97,7 @@ class Plan:
             "campaign": _frozen_frame(self),
             "cells": {cell.id: whole(cell.limit_seconds) for cell in cells},
             "skipped": [[cell.id, reason] for cell, reason in skipped],
-            "commands": [
-                cell.command for cell in {(c.spec["benchmark"], c.spec["stack"]["name"]): c for c in cells}.values()
-            ],
+            "commands": [cell.command for cell in {(cell.benchmark, cell.stack.name): cell for cell in cells}.values()],
         }
         return self.results / f"campaign.{content_hash(parts)}.json"
 
@@ -143,7 +142,7 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     for kind in dict.fromkeys(cell.node_type for cell, _ in todo):
         chosen = [cell for cell, _ in todo if cell.node_type == kind]
         # The preflight is a program of torch, which a stack for other programs need not have.
-        stacks = {cell.spec["stack"]["name"] for cell in chosen if "program" not in cell.spec}
+        stacks = {cell.stack.name for cell in chosen if "program" not in cell.spec}
         if preflight := plan_preflight(campaign, [cell.shape for cell in chosen], stacks, results):
             preflights[kind] = preflight
     ids = {kind: preflight.id for kind, preflight in preflights.items()}
@@ -151,13 +150,11 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     return Plan(campaign, results, matrix, cells, batches, price, history, tuple(preflights.values()))
 
 
-def freeze_campaign(plan: Plan) -> dict:
+def freeze_campaign(plan: Plan) -> FrozenCampaign:
     """Return the frozen campaign, which analysis and report read: all planned cells, measured or not."""
-    cells = [
-        {"id": c.id, "spec": c.spec, "command": c.command, "limit_seconds": c.limit_seconds} for c in plan.matrix.cells
-    ]
-    skipped = [{"id": c.id, "spec": c.spec, "reason": reason} for c, reason in plan.matrix.skipped]
-    return _frozen_frame(plan) | {"cells": cells, "skipped": skipped}
+    cells = tuple(cell.frozen() for cell in plan.matrix.cells)
+    skipped = tuple(cell.frozen(reason) for cell, reason in plan.matrix.skipped)
+    return FrozenCampaign(**_frozen_frame(plan), cells=cells, skipped=skipped)
 
 
 def _frozen_frame(plan: Plan) -> dict:
@@ -180,7 +177,7 @@ def is_frozen_as_planned(plan: Plan) -> bool:
     """Return whether the frozen campaign is missing, or has exactly the planned content: damage and edits are not."""
     try:
         content = orjson.loads(read_file(plan.frozen_campaign))
-        return orjson.dumps(content) == orjson.dumps(freeze_campaign(plan))
+        return orjson.dumps(content) == orjson.dumps(freeze_campaign(plan).to_json())
     except FileNotFoundError:
         return True
     except TypeError:  # lone surrogates, which orjson cannot write
@@ -196,7 +193,7 @@ def tidy_frozen(plan: Plan) -> list[str]:
     """
     done = []
     if not is_frozen_as_planned(plan):
-        write_json(plan.frozen_campaign, freeze_campaign(plan))
+        write_json(plan.frozen_campaign, freeze_campaign(plan).to_json())
         done.append(f"{plan.frozen_campaign}: damaged or edited; rebuilt from the campaign file")
     for old in plan.results.glob("campaign.*.json") if plan.frozen_campaign.exists() else ():
         if old != plan.frozen_campaign:
@@ -214,7 +211,7 @@ def write_frozen(plan: Plan) -> None:
     for old in plan.results.glob("campaign.*.json"):
         if old != plan.frozen_campaign:
             old.unlink()
-    write_json(plan.frozen_campaign, freeze_campaign(plan))
+    write_json(plan.frozen_campaign, freeze_campaign(plan).to_json())
 
 
 def plan_json(plan: Plan) -> dict:
@@ -275,7 +272,7 @@ def totals(plan: Plan) -> dict:
 def notes(plan: Plan) -> list[str]:
     """Return notes for the user, to be read before the campaign runs."""
     found = list(plan.matrix.notes)
-    processes = max((cell.spec["gpus_per_node"] for cell in plan.matrix.cells), default=0)
+    processes = max((cell.gpus_per_node for cell in plan.matrix.cells), default=0)
     cores = os.cpu_count() or 1
     is_here = not launcher_of(plan.campaign.cluster).submits
     if is_here and plan.campaign.data["device"] == "cpu" and processes > cores:
@@ -298,16 +295,16 @@ def nothing_to_retry(plan: Plan) -> str | None:
 def launch_lines(plan: Plan) -> dict[str, str]:
     """Return for each stack the line that a launch of its largest shape runs, up to the request's name."""
     by_size = sorted(plan.matrix.cells, key=lambda cell: cell.world_size)
-    largest, lines = {cell.spec["stack"]["name"]: cell for cell in by_size}, {}
+    largest, lines = {cell.stack.name: cell for cell in by_size}, {}
     request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
     for stack, cell in largest.items():
-        geometry = Geometry(cell.cluster, *cell.shape, cell.spec["device"])
+        geometry = Geometry(cell.cluster, *cell.shape, cell.device)
         program = [str(RUN_LAUNCH), "--request", str(request)]
-        lines[stack] = before_by_hand(cell.stack) + shlex.join(launch_argv(geometry, cell.stack, program))
+        lines[stack] = before_by_hand(cell.stack_entry) + shlex.join(launch_argv(geometry, cell.stack_entry, program))
     return lines
 
 
-def _plan_cell(cell: Cell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
+def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
     stale = {repeat: paths for repeat, slot in slots.items() if (paths := _edited_modules(slot))}
     recorded = {
@@ -362,7 +359,7 @@ def _gone_cells(results: Path, now: set[str]) -> list[dict]:
     return []
 
 
-def _changes(cells: list[Cell], gone: list[dict], history: History) -> dict[str, str]:
+def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dict[str, str]:
     """Return for each new cell the one field in which it differs from a cell that is no longer planned."""
     measured = {cell for cell, _ in history.slots}
     old: dict[str, object] = {}

@@ -8,13 +8,14 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from regatta.core.benchmarks import all_axes, axes_of, benchmark_names
 from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
 from regatta.kit.columns import OF_CURVE, OF_PAIR, Column, Columns
+from regatta.model.frozen import Cell, FrozenCampaign, Stack
 from regatta.report.cell_launches import TIMES, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
 from regatta.report.page import STATUSES, marked_status
@@ -31,14 +32,9 @@ LABELS["subject"] = "Model or operation"
 CURVES = {"buckets": "train_step", "scaling_models": "train_step", "communication_models": "collective"}
 
 
-def campaign_cells(campaign: dict) -> list[dict]:
-    """Return the cells in the order of the data block: those to measure, then the skipped ones."""
-    return [*campaign["cells"], *campaign["skipped"]]
-
-
-def cell_indices(campaign: dict) -> dict[str, int]:
+def cell_indices(campaign: FrozenCampaign) -> dict[str, int]:
     """Return the place of each cell in the data block by its id, for the attribute data-cell."""
-    return {cell["id"]: index for index, cell in enumerate(campaign_cells(campaign))}
+    return {cell.id: index for index, cell in enumerate(campaign.all_cells)}
 
 
 def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, str] = EMPTY) -> dict:
@@ -46,16 +42,16 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
 
     warnings: topics of the warnings on a cell, by its id; marks: of those that mark it as invalid for comparison.
     """
-    cells, places = campaign_cells(data.campaign), cell_indices(data.campaign)
+    cells, places = data.campaign.all_cells, cell_indices(data.campaign)
     tables, declared = with_derived(data.tables), {**data.columns, **DERIVED}
     names = [data.cell_names[cell] for cell in places]
     words, files = Texts(), Texts()
     columns = {"id": list(places), "name": [name.full for name in names]}
-    columns["command"] = [printable(cell["command"]) if cell.get("command") else None for cell in cells]
+    columns["command"] = [printable(cell.command) if cell.command else None for cell in cells]
     marked = {cell: ("\N{WARNING SIGN} " if cell in marks else "") + text for cell, text in warnings.items()}
     columns["warning"] = [words.index(marked.get(cell)) for cell in places]
     columns["invalid"] = [words.index(marks.get(cell)) for cell in places]
-    columns["stack_facts"] = [words.index(_stack_facts(cell["spec"]["stack"])) for cell in cells]
+    columns["stack_facts"] = [words.index(_stack_facts(cell.stack)) for cell in cells]
     launches = add_launches(columns, places, tables, words, files)
     baselines = {row.cell: row.baseline for row in table_rows(tables["scaling"])}
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
@@ -101,11 +97,12 @@ def decoded(text: str) -> dict:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def _stack_facts(stack: dict) -> str:
+def _stack_facts(stack: Stack) -> str:
     """Return what a stack is in one line: its name, kind, image and binds."""
-    image = [f"image {stack['image_id']}"] if stack.get("image_id") else []
-    binds = [f"binds {', '.join(stack['binds'])}"] if stack.get("binds") else []
-    return printable("; ".join([f"{stack['name']} ({stack.get('kind') or 'kind unknown'})", *image, *binds]))
+    kind, image, binds = map(stack.settings.get, ("kind", "image_id", "binds"))
+    parts = [f"image {image}"] if image else []
+    parts += [f"binds {', '.join(binds)}"] if binds else []
+    return printable("; ".join([f"{stack.name} ({kind or 'kind unknown'})", *parts]))
 
 
 def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -> list[int]:
@@ -126,34 +123,31 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -
 
 
 def _facets(
-    cells: list[dict], names: list[CellName], statuses: list[str], taken: Collection[str]
+    cells: Sequence[Cell], names: list[CellName], statuses: list[str], taken: Collection[str]
 ) -> tuple[dict[str, dict], list]:
     """Return the settings that vary, by their key in a URL, and (label, text) of those that all cells share.
 
     taken: keys of the data block and of an address.
     """
-    specs = [cell["spec"] for cell in cells]
-    ranks = ranks_word(specs[0]["device"]) if specs else "ranks"
+    ranks = ranks_word(cells[0].device) if cells else "ranks"
     labels = LABELS | {"shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
     found = {"status": _facet("Status", [marked_status(status) for status in statuses], statuses)}
-    found["benchmark"] = _facet("Benchmark", [spec["benchmark"] for spec in specs])
+    found["benchmark"] = _facet("Benchmark", [cell.benchmark for cell in cells])
     for field in dict.fromkeys(field for name in names for field in name.parts):
-        raw = None if field in ("shape", "version", "hosts") else [_raw(spec, field) for spec in specs]
+        raw = None if field in ("shape", "version", "hosts") else [_raw(cell, field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
         key = f"setting_{field}" if field in taken else URL_KEYS.get(field, field)
         found[key] = _facet(label, [name.parts.get(field) for name in names], raw)
-    if len({spec["gpus_per_node"] for spec in specs}) > 1:  # else the shape says as much
-        found["nodes"] = _facet(LABELS["nodes"], [str(spec["nodes"]) for spec in specs])
+    if len({cell.gpus_per_node for cell in cells}) > 1:  # else the shape says as much
+        found["nodes"] = _facet(LABELS["nodes"], [str(cell.nodes) for cell in cells])
     common = [[f["label"], *f["values"]] for f in found.values() if len(f["values"]) == 1 and None not in f["indices"]]
     shown = [key for key, facet in found.items() if len(facet["values"]) > 1 or key == "status"]
     return {key: found[key] for key in sorted(shown, key=lambda key: (*FIRST_FACETS, *shown).index(key))}, common
 
 
-def _raw(spec: dict, field: str) -> object:
+def _raw(cell: Cell, field: str) -> object:
     """Return the value of a field as a campaign file has it."""
-    if field == "subject":
-        return spec["parameters"].get("model") or spec["parameters"].get("operation")
-    return spec["stack"]["name"] if field == "stack" else spec.get(field, spec["parameters"].get(field))
+    return cell.field("model") or cell.field("operation") if field == "subject" else cell.field(field)
 
 
 def _facet(label: str, texts: list[str | None], raw: list | None = None) -> dict:
@@ -172,11 +166,11 @@ def _facet(label: str, texts: list[str | None], raw: list | None = None) -> dict
     return {"label": label, "values": values, "names": [names[text] for text in values], "indices": indices}
 
 
-def _settings(facets: Mapping[str, dict], cells: list[dict], device: str) -> list[dict]:
+def _settings(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
     """Return the entries of names, facets and numbers of launches in the list of columns."""
     settings = {column.name: column for column in SETTINGS}
     helps = {name: {column.helps(device): None} for name, column in settings.items() if column.help}
-    for benchmark in sorted({cell["spec"]["benchmark"] for cell in cells} & set(benchmark_names())):
+    for benchmark in sorted({cell.benchmark for cell in cells} & set(benchmark_names())):
         for name, axis in axes_of(benchmark).items():
             helps.setdefault(URL_KEYS.get(name, name), {})[axis.help] = None
     listed = []

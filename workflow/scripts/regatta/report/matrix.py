@@ -1,11 +1,12 @@
 """A matrix: one number or state for each row and column, as an HTML table that any page can show."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from regatta.core.names import CellName
 from regatta.core.text import natural, shape
+from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
@@ -72,20 +73,21 @@ class Matrix:
 
 def by_workload_and_shape(
     caption: str,
-    specs: dict[str, dict],
+    cells: Collection[Cell],
     names: dict[str, CellName],
     make_square: Callable[[str, list[str]], Square],
     summary: Callable[[list[Row]], str],
 ) -> Matrix:
     """Return a matrix with workloads and stacks down and shapes across.
 
-    specs, names: those of each cell, by its id. make_square: takes a benchmark and the cells of a square. summary: the
-    text of a folded group.
+    names: those of the cells. make_square: takes a benchmark and the ids of the cells of a square. summary: the text
+    of a folded group.
     """
-    shapes = sorted({_shape(spec) for spec in specs.values()}, key=lambda place: (place[0] * place[1], place))
+    shapes = sorted({cell.shape for cell in cells}, key=lambda place: (place[0] * place[1], place))
     places: dict[tuple, dict[tuple, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for cell, spec in specs.items():
-        places[spec["benchmark"], names[cell].parts["subject"], _row_name(names[cell])][_shape(spec)].append(cell)
+    for cell in cells:
+        name = names[cell.id]
+        places[cell.benchmark, name.parts["subject"], _row_name(name)][cell.shape].append(cell.id)
     groups: dict[tuple, list[Row]] = defaultdict(list)
     for (benchmark, subject, row), by_shape in places.items():
         squares = (make_square(benchmark, by_shape[place]) if place in by_shape else None for place in shapes)
@@ -99,10 +101,6 @@ def by_workload_and_shape(
         ),
         sum(map(len, groups.values())) > MOST_ROWS_OPEN,
     )
-
-
-def _shape(spec: dict) -> tuple[int, int]:
-    return spec["nodes"], spec["gpus_per_node"]
 
 
 def _row_name(name: CellName) -> str:

@@ -24,6 +24,7 @@ from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
@@ -124,9 +125,9 @@ def cell_index(context: jinja2.runtime.Context, cells: str | Iterable[str]) -> s
     return " ".join(str(indices[cell]) for cell in dict.fromkeys(wanted) if cell in indices)
 
 
-def is_large(campaign: dict) -> bool:
+def is_large(campaign: FrozenCampaign) -> bool:
     """Return whether the page is large, so that its CSV downloads are compressed."""
-    return len(campaign["cells"]) > MOST_CELLS_IN_FULL
+    return len(campaign.cells) > MOST_CELLS_IN_FULL
 
 
 def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
@@ -149,21 +150,21 @@ def headline(shown: list[Section]) -> Figure | None:
     return None
 
 
-def machine_line(campaign: dict, headers: list[dict], measurements: pd.DataFrame) -> list[str]:
+def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:
     """Return cluster, processor, torch version and time of the measurements, for one line of the page's head."""
     facts_of = dict(facts(campaign, headers, measurements))
     processor = facts_of.get("GPU", facts_of["CPU"])
     days = sorted({time[:10] for time in measurements["time_utc"].dropna()})
     when = [" to ".join(dict.fromkeys((days[0], days[-1])))] if days else []
-    when = [f"imported {day}" for day in when] if campaign.get("imported") else when
+    when = [f"imported {day}" for day in when] if campaign.imported else when
     known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
     known += [processor] if processor != UNKNOWN else []
-    used = [f"cell time {rank_time(hours, campaign['device'])}"] if (hours := cell_hours(measurements)) else []
-    return [f"cluster {campaign['cluster']['name']}", *known, *used, *when]
+    used = [f"cell time {rank_time(hours, campaign.device)}"] if (hours := cell_hours(measurements)) else []
+    return [f"cluster {campaign.cluster['name']}", *known, *used, *when]
 
 
 def facts(
-    campaign: dict, headers: list[dict], measurements: pd.DataFrame, launches: pd.DataFrame | None = None
+    campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame, launches: pd.DataFrame | None = None
 ) -> list[tuple[str, str]]:
     """Return (name, value) of the page's head: what ran, where and when. A fact with several values shows them all.
 
@@ -173,16 +174,16 @@ def facts(
     hosts = [host for environment in all_of for host in environment["hosts"]]
     gpus = [gpu for environment in all_of for gpu in environment.get("gpus") or []]
     times = sorted(measurements["time_utc"].dropna())
-    found = [("Cluster", nodes_text(campaign["cluster"])), ("Device", campaign["device"])]
-    if campaign["device"] != "cpu":
+    found = [("Cluster", nodes_text(campaign.cluster)), ("Device", campaign.device)]
+    if campaign.device != "cpu":
         found.append(("GPU", values_text(gpu.get("name") for gpu in gpus)))
-    images = {(cell["spec"]["stack"]["name"], cell["spec"]["stack"].get("image_id")) for cell in campaign["cells"]}
+    images = {(cell.stack.name, cell.stack.settings.get("image_id")) for cell in campaign.cells}
     if images := [f"{name} {one_line(image)[:8]}" for name, image in sorted(images, key=str) if image]:
         found.append(("Images", ", ".join(images)))
     first, last = (times[0], times[-1]) if times else (UNKNOWN, UNKNOWN)
-    when = [("Imported", last)] if campaign.get("imported") else [("First record", first), ("Last record", last)]
+    when = [("Imported", last)] if campaign.imported else [("First record", first), ("Last record", last)]
     if launches is not None and cell_hours(measurements) is not None:
-        found.append(("Cell time", cell_time_text(measurements, launches, campaign["device"])))
+        found.append(("Cell time", cell_time_text(measurements, launches, campaign.device)))
     return [
         *found,
         ("CPU", values_text(host.get("cpu_model") for host in hosts)),
@@ -191,7 +192,7 @@ def facts(
         ("torch", values_text(environment.get("torch") for environment in all_of)),
         *when,
         ("Commit", values_text(map(_commit, headers))),
-        ("Launches per cell", str(campaign["repeats"])),
+        ("Launches per cell", str(campaign.repeats)),
     ]
 
 
@@ -244,10 +245,10 @@ def environments(headers: Iterable[dict]) -> list[dict]:
     return [header["environment"] for header in headers if header.get("environment")]
 
 
-def threads_by_shape(campaign: dict, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
+def threads_by_shape(campaign: FrozenCampaign, headers: list[dict]) -> dict[tuple[int, int], set[int]]:
     """Return the threads per rank for each (nodes, ranks per node) of a CPU campaign; empty on GPUs."""
     threads: dict[tuple[int, int], set[int]] = {}
-    for header in headers if campaign["device"] == "cpu" else ():
+    for header in headers if campaign.device == "cpu" else ():
         number = (header.get("environment") or {}).get("threads_per_rank")
         if number is not None:
             threads.setdefault((header["nodes"], header["gpus_per_node"]), set()).add(number)
@@ -347,12 +348,12 @@ def left_out(problems: dict, names: dict[str, str]) -> list[tuple[int, str, list
     return found
 
 
-def sampling(campaign: dict) -> str:
+def sampling(campaign: FrozenCampaign) -> str:
     """Return the rules by which launches stopped sampling, for Methods."""
-    specs = [cell["spec"] for cell in campaign["cells"] if cell["spec"]["sampling"]]
-    if not specs:
-        return "Defined by the program whose files were imported." if campaign["cells"] else "No cell was planned."
-    rules = {tuple(sorted((k, v) for k, v in spec["sampling"].items() if k != "windows_ratio")) for spec in specs}
+    cells = [cell for cell in campaign.cells if cell.sampling]
+    if not cells:
+        return "Defined by the program whose files were imported." if campaign.cells else "No cell was planned."
+    rules = {tuple(sorted((k, v) for k, v in cell.sampling.items() if k != "windows_ratio")) for cell in cells}
     texts = [
         f"Stops when the half-width of the {100 * CONFIDENCE:g} % confidence interval is at most"
         f" {100 * s['target_precision']:.2g} % of the median. Minimum: {s['min_seconds']:g} s and"
@@ -360,7 +361,7 @@ def sampling(campaign: dict) -> str:
         f" Warm-up: at most {s['max_warmup_seconds']:g} s."
         for s in map(dict, sorted(rules))
     ]
-    with_windows = [spec["sampling"] for spec in specs if load_benchmark(spec["benchmark"]).has_windows]
-    ratios = sorted({sampling.get("windows_ratio", 0) for sampling in with_windows})  # 0: before there was that key
+    with_windows = [cell for cell in cells if load_benchmark(cell.benchmark).has_windows]
+    ratios = sorted({cell.sampling.get("windows_ratio", 0) for cell in with_windows})  # 0: before there was that key
     shares = [f"{100 * r:.3g} % of the sampling time" if r else "at least 0.5 s" for r in ratios]
     return " Or: ".join(texts) + (f" Pipelined windows: {' or '.join(shares)}." if shares else "")

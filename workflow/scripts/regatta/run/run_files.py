@@ -12,9 +12,9 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import is_held
-from regatta.core.names import campaign_names
 from regatta.core.text import one_line
-from regatta.store.frozen_files import mismatch, read_frozen
+from regatta.model.frozen import FrozenCampaign
+from regatta.store.frozen_files import mismatch, read_frozen_campaign
 from regatta.store.history import generation_of, read_manifest, record_order, utc_seconds
 from regatta.store.jobs import noted_jobs
 from regatta.store.launch_files import Tail, launch_paths, read_file
@@ -90,7 +90,7 @@ class RunFiles:
 
     def __init__(self, results: Path):
         self.results = results
-        self.campaign: dict = {}
+        self.campaign: FrozenCampaign | None = None
         self.names: dict[str, str] = {}
         self.ranks: dict[str, int] = {}
         self.planned: frozenset[Slot] = frozenset()
@@ -146,13 +146,12 @@ class RunFiles:
             what = f"{len(found)} files campaign.<digest>.json instead of one" if found else "is not a results folder"
             what = what if self.results.is_dir() else "does not exist"
             raise UserError(f"{self.results}: {what}. Run the campaign first, or specify results/<name>.")
-        self.campaign = read_frozen(found[0], "campaign")
+        self.campaign = read_frozen_campaign(found[0])
         self._frozen = found[0]
-        self.names = {cell: name.full for cell, name in campaign_names(self.campaign).items()}
-        cells = self.campaign["cells"]
-        self.ranks = {cell["id"]: cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"] for cell in cells}
-        repeats = self.campaign["repeats"]
-        planned = ((cell["id"], repeat) for cell in cells for repeat in range(cell.get("repeats") or repeats))
+        self.names = {cell: name.full for cell, name in self.campaign.cell_names.items()}
+        cells, repeats_of = self.campaign.cells, self.campaign.repeats_of
+        self.ranks = {cell.id: cell.world_size for cell in cells}
+        planned = ((cell.id, repeat) for cell in cells for repeat in range(repeats_of(cell)))
         self.planned = frozenset(planned)
 
     def _read_plan(self) -> None:

@@ -113,7 +113,7 @@ class RunWatcher:
         self.files.update()
         if self.asked_s is None or not 0 <= now_s - self.asked_s < QUEUE_SECONDS:
             self.asked_s = now_s
-            answer = launcher_of(self.files.campaign["cluster"]).queue.states(self.files.campaign["name"], self.folder)
+            answer = launcher_of(self.files.campaign.cluster).queue.states(self.files.campaign.name, self.folder)
             self.is_queue_known, self.queue = answer is not None, self.queue if answer is None else answer
         return run_state(self.files, self.queue, now_s, self.is_queue_known)
 
@@ -138,8 +138,8 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
         rank_hours_left = rank_s * overhead / 3600
     return RunState(
-        campaign=files.campaign["name"],
-        device=files.campaign["device"],
+        campaign=files.campaign.name,
+        device=files.campaign.device,
         num_planned=len(files.planned),
         counts={status: counts[status] for status in sorted(counts, key=lambda status: (status != "ok", status))},
         num_finished=sum(batch.is_finished for batch in files.batches.values()),

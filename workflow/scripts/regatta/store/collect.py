@@ -9,12 +9,13 @@ The latest valid record of a cell and repeat counts (regatta.store.history). A s
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
+from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.frozen_files import mismatch
 from regatta.store.history import generation_of, is_after_now, record_order, size_problem
@@ -26,6 +27,7 @@ from regatta.store.records import device_of, one_line
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 MEASURED_DIGITS = 12
+CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
 Slot = tuple[str, int]  # (cell id, repeat)
 
 
@@ -84,7 +86,7 @@ class Found:
     all batches. launches, jobs: rows of these tables.
     """
 
-    planned: dict[str, dict]
+    planned: Mapping[str, FrozenCell]
     repeats: int
     batches: Path
     cell_rows: dict[str, dict]
@@ -116,7 +118,7 @@ class Found:
 
 
 def read_store(
-    campaign: dict,
+    campaign: FrozenCampaign,
     launches_dir: Path,
     waits_of: WaitsOf,
     wait_rows: Callable[[list], list[dict]],
@@ -127,10 +129,9 @@ def read_store(
     wait_rows: returns the rows of waits.csv for (row, result of `waits_of` as JSON). summaries: the folder in which
     those of launch files are kept (store/summaries.py); None to keep none.
     """
-    planned = {cell["id"]: cell for cell in campaign["cells"]}
-    cell_rows = {name: cell_row(cell) for name, cell in planned.items()}
-    found = Found(planned, campaign["repeats"], launches_dir.parent / "batches", cell_rows)
-    specs = {name: cell["spec"] for name, cell in planned.items()}
+    cell_rows = {cell.id: cell_row(cell) for cell in campaign.cells}
+    found = Found(campaign.by_id, campaign.repeats, launches_dir.parent / "batches", cell_rows)
+    specs = {cell.id: cell.spec for cell in campaign.cells}
     paths = launch_paths(launches_dir)
     for summary in read_summaries(paths, specs, waits_of, summaries):
         found.corrupt += [one_line(problem) for problem in summary.problems]
@@ -141,11 +142,10 @@ def read_store(
     _read_batches(found, {path.stem: path for path in paths})
     blamed = blamed_nodes(launches_dir.parent).items()
     found.blamed_nodes = [{"host": one_line(host), "text": blame_text(host, evidence)} for host, evidence in blamed]
-    # A cell of an imported campaign has as many repeats as it has launches.
-    planned = [(cell, cell.get("repeats", campaign["repeats"])) for cell in campaign["cells"]]
-    rows = [_slot_row(cell, repeat, found) for cell, repeats in planned for repeat in range(repeats)]
+    slots = ((cell.id, repeat) for cell in campaign.cells for repeat in range(campaign.repeats_of(cell)))
+    rows = [_slot_row(slot, found) for slot in slots]
     skipped = {"status": "skipped", "repeat": None}
-    rows += [cell_row(cell) | skipped | {"cause": _text(cell["reason"])} for cell in campaign["skipped"]]
+    rows += [cell_row(cell) | skipped | {"cause": _text(cell.reason)} for cell in campaign.skipped]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))
     measured_rows = [found.rows[slot] for slot in sorted(found.rows)]
     all_rows = {
@@ -274,12 +274,11 @@ def _note_invalid(launch: Launch, line: dict, problem: str, found: Found) -> Non
     found.invalid.append(place | {"cell": _text(line["cell"]), "problem": problem})
 
 
-def _slot_row(cell: dict, repeat: int, found: Found) -> dict:
-    slot = (cell["id"], repeat)
+def _slot_row(slot: Slot, found: Found) -> dict:
     if slot in found.rows:
         return found.rows[slot][1]
     cause = found.no_record.get(slot, "no record in the store")
-    return found.cell_rows[cell["id"]] | {"repeat": repeat, "status": "not_measured", "cause": cause}
+    return found.cell_rows[slot[0]] | {"repeat": slot[1], "status": "not_measured", "cause": cause}
 
 
 def _place(slot: Slot, launch: Launch, line: dict) -> dict:
@@ -290,16 +289,13 @@ def _place_of(row: dict) -> dict:
     return {name: row[name] for name in ("cell", "repeat", "launch", "line")}
 
 
-def cell_row(cell: dict) -> dict:
+def cell_row(cell: FrozenCell) -> dict:
     """Return the columns that identify a cell."""
-    spec = cell["spec"]
     return {
-        "cell": cell["id"],
-        **{name: value for name, value in spec["parameters"].items() if name in MEASUREMENTS},
-        **{name: spec[name] for name in ("benchmark", "backend", "device", "nodes", "gpus_per_node")},
-        "world_size": spec["nodes"] * spec["gpus_per_node"],
-        "stack": spec["stack"]["name"],
-        "command": _text(cell.get("command")),
+        "cell": cell.id,
+        **{name: value for name, value in cell.parameters.items() if name in MEASUREMENTS},
+        **{name: cell.field(name) for name in CELL_FIELDS},
+        "command": _text(cell.command),
     }
 
 

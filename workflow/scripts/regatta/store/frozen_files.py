@@ -11,6 +11,7 @@ from pathlib import Path
 from regatta.core.benchmarks import all_axes
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
+from regatta.model.frozen import FrozenCampaign
 from regatta.store.launch_files import read_file
 
 SCHEMA = 1  # the version of all frozen files
@@ -51,6 +52,11 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
             f"{path}: is damaged ({found}). Delete it and run the same command again; nothing measured is lost."
         )
     return value
+
+
+def read_frozen_campaign(path: Path) -> FrozenCampaign:
+    """Read a frozen campaign. Raises UserError if it is damaged, or not one."""
+    return FrozenCampaign.from_json(read_frozen(path, "campaign"))
 
 
 class _Real(float):

@@ -4,8 +4,9 @@ import pandas as pd
 
 from regatta.core.statistics import Estimate
 from regatta.kit.columns import MICROSECONDS, PIPELINED, SYNCHRONIZED, Column, Columns
+from regatta.model.frozen import FrozenCampaign
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import MAIN, cells_of, largest_values, launch_means, rows_of_cells, with_primary
+from regatta.topics.base import MAIN, largest_values, launch_means, rows_of_cells, with_primary
 
 BYTES_PER_GB = 10**9
 
@@ -120,7 +121,7 @@ def peak_bus_bandwidth(operation: str, nodes: int, gpus_per_node: int, links: di
     return min(of_gpu + of_node / g, of_node * BUS_FACTOR[operation](k * g) / NODE_FACTOR[operation](k, g))
 
 
-def peaks_by_cell(campaign: dict, measurements: pd.DataFrame) -> dict[str, float]:
+def peaks_by_cell(campaign: FrozenCampaign, measurements: pd.DataFrame) -> dict[str, float]:
     """Return the peak bus bandwidth in GB/s of each NCCL cell whose launches ran on a GPU with known links.
 
     Other backends copy through host memory, whose bandwidth the cluster file does not have.
@@ -130,23 +131,21 @@ def peaks_by_cell(campaign: dict, measurements: pd.DataFrame) -> dict[str, float
     ok = measurements[measurements["status"] == "ok"]
     gpus = {cell: set(names) for cell, names in ok[["cell", "gpu"]].drop_duplicates().groupby("cell")["gpu"]}
     found = {}
-    for cell in cells_of(campaign, "collective"):
-        spec = cell["spec"]
-        entries = [link for link in links_of(campaign) if gpus.get(cell["id"]) == {link["device"]}]
+    for cell in campaign.cells_of("collective"):
+        entries = [link for link in links_of(campaign) if gpus.get(cell.id) == {link["device"]}]
         links = {link["between"]: link["gb_per_s"] for link in entries}
-        shape = (spec["nodes"], spec["gpus_per_node"])
-        peak = peak_bus_bandwidth(spec["parameters"]["operation"], *shape, links)
-        if peak is not None and spec["backend"] == "nccl":
-            found[cell["id"]] = peak
+        peak = peak_bus_bandwidth(cell.parameters["operation"], *cell.shape, links)
+        if peak is not None and cell.backend == "nccl":
+            found[cell.id] = peak
     return found
 
 
-def links_of(campaign: dict) -> list[dict]:
+def links_of(campaign: FrozenCampaign) -> list[dict]:
     """Return the entries `links` of the cluster file; none in a campaign frozen before the key existed."""
-    return campaign["cluster"].get("links") or []
+    return campaign.cluster.get("links") or []
 
 
-def collectives_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def collectives_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each collective cell of the campaign, measured or not."""
     means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
     calls = measurements[(measurements["benchmark"] == "collective") & (measurements["status"] == "ok")]

@@ -15,11 +15,11 @@ from typing import TypeVar
 import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
-from regatta.core.names import CellName, campaign_names
+from regatta.core.names import CellName
 from regatta.core.statistics import Estimate, interval_values, over_launches
-from regatta.core.text import natural
 from regatta.kit.columns import Columns
 from regatta.kit.findings import FAIR, LOW, Kind
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
@@ -28,12 +28,6 @@ Tables = Mapping[str, pd.DataFrame]
 Result, Row = TypeVar("Result"), TypeVar("Row")
 MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cell
 MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
-
-
-def cells_of(campaign: dict, benchmark: str) -> list[dict]:
-    """Return the cells of one benchmark, sorted by their ids with sizes as numbers."""
-    cells = [cell for cell in campaign["cells"] if cell["spec"]["benchmark"] == benchmark]
-    return sorted(cells, key=lambda cell: natural(cell["id"]))
 
 
 def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
@@ -114,7 +108,7 @@ def columns_by_cell(found: pd.DataFrame) -> dict[str, dict]:
 
 
 def rows_of_cells(
-    campaign: dict, benchmark: str, means: dict[tuple[str, str], dict[str, Estimate]], found: pd.DataFrame
+    campaign: FrozenCampaign, benchmark: str, means: dict[tuple[str, str], dict[str, Estimate]], found: pd.DataFrame
 ) -> list[dict]:
     """Return a row for each cell of a benchmark, measured or not.
 
@@ -122,12 +116,12 @@ def rows_of_cells(
     found: other columns, by cell.
     """
     known, first, rows = columns_by_cell(found), next(iter(means.values())), []
-    for cell in cells_of(campaign, benchmark):
-        mean = first[cell["id"]]
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": mean.num, "interval": mean.kind}
+    for cell in campaign.cells_of(benchmark):
+        mean = first[cell.id]
+        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": mean.num, "interval": mean.kind}
         for (name, unit), of_cells in means.items():
-            row |= interval_values(name, unit, of_cells[cell["id"]])
-        rows.append(row | known.get(cell["id"], {}))
+            row |= interval_values(name, unit, of_cells[cell.id])
+        rows.append(row | known.get(cell.id, {}))
     return rows
 
 
@@ -177,7 +171,7 @@ class TableSpec:
     """
 
     columns: Columns
-    make: Callable[[dict, Tables], pd.DataFrame]
+    make: Callable[[FrozenCampaign, Tables], pd.DataFrame]
 
     @classmethod
     def of(cls, columns: Columns, function: Callable[..., pd.DataFrame], *names: str) -> "TableSpec":
@@ -196,7 +190,7 @@ class ReportData:
     (`once_per_report`).
     """
 
-    campaign: dict
+    campaign: FrozenCampaign
     tables: Tables
     headers: list[dict]
     problems: dict
@@ -216,12 +210,12 @@ class ReportData:
 
     @property
     def device(self) -> str:
-        return self.campaign["device"]
+        return self.campaign.device
 
-    @cached_property
+    @property
     def cell_names(self) -> dict[str, CellName]:
-        """The name of each cell of the campaign, by its id."""
-        return campaign_names(self.campaign)
+        """Return the name of each cell of the campaign, by its id."""
+        return self.campaign.cell_names
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -240,8 +234,8 @@ class ReportData:
 
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
-        stacks = dict.fromkeys(cell["spec"]["stack"]["name"] for cell in self.campaign["cells"])
-        return table.assign(stack_place=table["stack"].map({name: place for place, name in enumerate(stacks)}))
+        places = {name: place for place, name in enumerate(self.campaign.stack_names)}
+        return table.assign(stack_place=table["stack"].map(places))
 
 
 def once_per_report(function: Callable[[ReportData], Result]) -> Callable[[ReportData], Result]:
@@ -264,7 +258,7 @@ def unreliable_cells(data: ReportData) -> set[str]:
 
 def is_on_few_cells(data: ReportData, finding: Finding) -> bool:
     """Return whether a warning distinguishes cells: one on more than MOST_MARKED_RATIO of all says nothing of each."""
-    return len(finding.cells) <= max(1, MOST_MARKED_RATIO * len(data.campaign["cells"]))
+    return len(finding.cells) <= max(1, MOST_MARKED_RATIO * len(data.campaign.cells))
 
 
 @once_per_report

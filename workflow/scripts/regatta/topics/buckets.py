@@ -175,7 +175,7 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
     """
     statuses, settings = statuses_by_cell(data.measurements), settings_of(data.tables["settings"], "bucket_cap_mb")
     cells = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb"]), (*CELLS, *SHOWN))
-    skipped = map(cell_row, data.campaign["skipped"])
+    skipped = map(cell_row, data.campaign.skipped)
     cells += [{name: row.get(name) for name in (*CELLS, *SHOWN)} for row in skipped if row.get("bucket_cap_mb")]
     found = []
     for rows in grouped(cells, tuple(name for name in GROUP if name not in SHAPE)).values():

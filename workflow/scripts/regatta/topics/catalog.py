@@ -13,12 +13,13 @@ from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
 from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
+from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
 from regatta.report.panels import Section
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import launch_paths, write_json, write_text
 from regatta.topics import (
     buckets,
@@ -82,9 +83,9 @@ TOPICS: tuple[Topic, ...] = (
 )
 
 
-def topics_of(campaign: dict) -> list[Topic]:
+def topics_of(campaign: FrozenCampaign) -> list[Topic]:
     """Return the topics that apply to a campaign, in the page's order. The tables of the others have no rows."""
-    return [topic for topic in TOPICS if topic.is_of_sweeps or not campaign.get("sweep")]
+    return [topic for topic in TOPICS if topic.is_of_sweeps or not campaign.sweep]
 
 
 def missing_axes(columns: Collection[str]) -> str:
@@ -129,7 +130,7 @@ check_listed("topics", "Topic", TOPICS, "TOPICS of topics/catalog.py")
 class _OnDemand(dict):
     """Tables by name, each made at its first use: a table may depend on others, in any order."""
 
-    def __init__(self, campaign: dict, collected: dict[str, pd.DataFrame]) -> None:
+    def __init__(self, campaign: FrozenCampaign, collected: dict[str, pd.DataFrame]) -> None:
         super().__init__(collected)
         self.campaign = campaign
 
@@ -139,24 +140,26 @@ class _OnDemand(dict):
         return self[name]
 
 
-def collect(campaign: dict, launches: Path, summaries: Path | None = None) -> tuple[dict[str, pd.DataFrame], dict]:
+def collect(
+    campaign: FrozenCampaign, launches: Path, summaries: Path | None = None
+) -> tuple[dict[str, pd.DataFrame], dict]:
     """Return the tables read from the store by name, and problems.json as an object. campaign: frozen."""
     return read_store(campaign, launches, waits_of, rows_of_json, summaries)
 
 
-def write_from_store(campaign: dict, launches: Path, measurements: Path, problems: Path) -> None:
+def write_from_store(campaign: FrozenCampaign, launches: Path, measurements: Path, problems: Path) -> None:
     """Write measurements.csv, the tables beside it, and problems.json. campaign: frozen."""
     collected, excluded = collect(campaign, launches, summaries_beside(launches))
     write_json(problems, excluded)
     write_collected(collected, measurements)
 
 
-def make_tables(campaign: dict, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def make_tables(campaign: FrozenCampaign, collected: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Return each table by its name. campaign: frozen; collected: measurements.csv and the tables beside it."""
     on_demand = _OnDemand(campaign, collected)
     tables = {name: on_demand[name] for name in TABLES}
     # Cells of an imported campaign have separate numbers of repeats.
-    repeats = {cell["id"]: cell["repeats"] for cell in campaign["cells"] if "repeats" in cell}
+    repeats = {cell.id: cell.repeats for cell in campaign.cells if cell.repeats}
     for table in tables.values():
         if repeats and "num_planned" in table and "cell" in table:
             table["num_planned"] = table["cell"].map(repeats).astype("Int64").fillna(table["num_planned"])
@@ -188,7 +191,7 @@ def read_report_data(
     if len(results) > 1:  # one for each node type
         size = {key: max(one[key] for one in results) for key in ("nodes", "gpus_per_node")}
         result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
-    frozen = read_frozen(campaign, "campaign")
+    frozen = read_frozen_campaign(campaign)
     return ReportData(
         frozen,
         {**collected, **read_tables(tables)},
@@ -253,7 +256,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "contents": page.contents(shown),
         "sampling": page.sampling(campaign),
         "terms": terms(data),
-        "imported": campaign.get("imported"),
+        "imported": campaign.imported,
         "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
@@ -308,7 +311,7 @@ def sections(data: ReportData, warned: list[dict]) -> list[Section]:
             classes = {"Affects comparisons": [one for one in warned if one["rank"] != NOTE]}
             classes |= {"Notes": [one for one in warned if one["rank"] == NOTE]}
             content = {"classes": classes, "num": len(unreliable_cells(data)), "num_marked": len(marks(data, warned))}
-            content |= {"num_cells": len(data.campaign["cells"])}
+            content |= {"num_cells": len(data.campaign.cells)}
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
             section = replace(section, state=(plural(len(warned), "warning") if warned else "", "quiet"))
         if not topic.part_of:

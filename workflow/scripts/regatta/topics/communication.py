@@ -119,7 +119,7 @@ MESSAGE = Column(
 
 
 def section(data: ReportData) -> Section:
-    is_imported = bool(data.campaign.get("imported"))
+    is_imported = bool(data.campaign.imported)
     medians = base.values_by_cell(data.measurements, "p50_s")
     collectives = data.with_stack_places(data.tables["collectives"])
     figures = collective_figures(collectives, medians, base.steps_by_cell(data.measurements))

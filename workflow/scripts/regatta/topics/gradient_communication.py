@@ -7,6 +7,7 @@ import pandas as pd
 from regatta.core.statistics import Estimate
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
+from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
@@ -48,7 +49,7 @@ MEDIANS = {column.name.removeprefix("step_"): column.name for column in (*STEPS,
 SHARES = [EXPOSED_SHARE.name, HIDDEN.name]
 
 
-def strategies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def strategies_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of several ranks, measured or not.
 
     Hidden and exposed shares are computed in each launch, then averaged.

@@ -78,7 +78,7 @@ def findings(data: ReportData) -> list[Finding]:
     return [
         *_problems(data.problems),
         *_shared_hosts(data.ok),
-        *(_unlike_nodes(data.headers) if data.campaign.get("sweep") else _mixed(data)),
+        *(_unlike_nodes(data.headers) if data.campaign.sweep else _mixed(data)),
         *_cores(data.headers),
         *_unknown(data),
     ]
@@ -201,7 +201,7 @@ def _unknown(data: ReportData) -> list[Finding]:
     An import has no versions.
     """
     launches = [h["environment"] for h in data.headers if h.get("device") == "cuda" and h.get("environment")]
-    versions = {} if data.campaign.get("imported") else VERSIONS_OF_GPUS
+    versions = {} if data.campaign.imported else VERSIONS_OF_GPUS
     unknown = {name: sum(not of.get(key) for of in launches) for key, name in versions.items()}
     gpus = [of.get("gpus") or [{}] for of in launches]
     unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)

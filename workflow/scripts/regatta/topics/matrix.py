@@ -36,7 +36,7 @@ SquareValue = tuple[str, float | None, str]  # text, level on the color scale, a
 
 
 def section(data: ReportData) -> Section | None:
-    if not data.campaign["cells"] and not data.campaign["skipped"]:
+    if not data.campaign.all_cells:
         return None
     content = {"matrix": status_matrix(data), "numbers": NUMBERS}
     return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
@@ -44,10 +44,9 @@ def section(data: ReportData) -> Section | None:
 
 def status_matrix(data: ReportData) -> Matrix:
     """Return a square for each workload, stack and shape of the campaign, also of skipped cells."""
-    campaign, names = data.campaign, data.cell_names
-    specs = {cell["id"]: cell["spec"] for cell in [*campaign["cells"], *campaign["skipped"]]}
+    cells, names = data.campaign.all_cells, data.cell_names
     caption = f"Nodes × {ranks_word(data.device)} per node"
-    matrix = by_workload_and_shape(caption, specs, names, _squares(data, names), _summary)
+    matrix = by_workload_and_shape(caption, cells, names, _squares(data, names), _summary)
     levels = [one.level for group in matrix.groups for row in group.rows for one in row.squares if one and one.level]
     if not levels or min(levels) == max(levels):
         return matrix

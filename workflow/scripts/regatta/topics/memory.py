@@ -3,11 +3,12 @@
 import pandas as pd
 
 from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.panels import Section, Table, in_order, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table, result_column
 from regatta.store.records import MEMORY_BYTES
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, columns_by_cell, largest_values
+from regatta.topics.base import ReportData, TableSpec, Topic, columns_by_cell, largest_values
 
 MEMORY_PARTS = tuple(result_column(name, "memory", help="largest over launches, of one rank") for name in MEMORY_BYTES)
 PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
@@ -29,14 +30,14 @@ MEMORY = Columns(
 NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.full)
 
 
-def memory_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def memory_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell: the largest of its launches, in bytes on one rank."""
     found = largest_values(measurements, MEMORY_BYTES)
     parts = found[list(PARTS)].sum(axis=1).where(found["saved_bytes"].notna())
     num_launches = measurements[measurements["status"] == "ok"].groupby("cell").size()
     known, none = columns_by_cell(found.assign(part_bytes=parts, num_launches=num_launches)), {"num_launches": 0}
-    cells = cells_of(campaign, "train_step")
-    return make_table([cell_row(cell) | known.get(cell["id"], none) for cell in cells], MEMORY)
+    cells = campaign.cells_of("train_step")
+    return make_table([cell_row(cell) | known.get(cell.id, none) for cell in cells], MEMORY)
 
 
 def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:

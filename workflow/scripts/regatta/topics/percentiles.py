@@ -7,10 +7,11 @@ import pandas as pd
 
 from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples
 from regatta.kit.columns import CELL_ID, SYNCHRONIZED, TEXT, Column, Columns, in_file
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, cells_of, columns_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, columns_by_cell
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
 WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
@@ -46,7 +47,7 @@ PERCENTILE_COLUMNS = Columns(
 NAME = Column("name", "cell", TEXT)
 
 
-def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def percentiles_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not.
 
     Medians over launches of each launch's percentile, and rates of these medians. A percentile that one launch lacks is
@@ -59,8 +60,8 @@ def percentiles_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     found = medians.join(rates.rename(columns={time: column.name for time, column in RATE_COLUMNS.items()}))
     found = found.assign(num_launches=num_launches, num_samples=launches["num_iterations"].min())
     known, none = columns_by_cell(found), {"num_launches": 0}
-    planned, cells = {"num_planned": campaign["repeats"]}, cells_of(campaign, "train_step")
-    return make_table([cell_row(cell) | planned | known.get(cell["id"], none) for cell in cells], PERCENTILE_COLUMNS)
+    planned, cells = {"num_planned": campaign.repeats}, campaign.cells_of("train_step")
+    return make_table([cell_row(cell) | planned | known.get(cell.id, none) for cell in cells], PERCENTILE_COLUMNS)
 
 
 def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:
@@ -86,7 +87,7 @@ def section(data: ReportData) -> Section:
     needed = ", ".join(f"{NAMES[time]} {min_samples(p)}" for time, p in PERCENTILES.items())
     lead = (
         "Percentiles as printed in the imported files."
-        if data.campaign.get("imported")
+        if data.campaign.imported
         else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
         " launch's percentile (linear interpolation), if it has enough steps to contain a longer one with"
         f" {100 * CONFIDENCE:g} % confidence ({needed}). Rates: batch size per rank / time. Scaling and bucket sizes"

@@ -10,6 +10,7 @@ from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import thousands
 from regatta.kit.columns import TEXT, Column, Columns
 from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section, how_to_read
 from regatta.report.rows import Row, table_rows
@@ -20,7 +21,6 @@ from regatta.topics.base import (
     ReportData,
     TableSpec,
     Topic,
-    cells_of,
     headline_rows,
     launch_means,
     unreliable,
@@ -51,20 +51,20 @@ PROGRAMS = Columns(
 )
 
 
-def programs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def programs_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell of a program, measured or not."""
     means, rows = launch_means(with_primary(measurements), "primary_s"), []
     slow = values_by_cell(measurements, "p95_s")
-    for cell in cells_of(campaign, BENCHMARK):
-        _, quantity = quantity_of(cell["spec"])
-        found = means[cell["id"]]
+    for cell in campaign.cells_of(BENCHMARK):
+        _, quantity = quantity_of(cell.spec)
+        found = means[cell.id]
         ends = [end and shown_value(end, quantity) for end in (found.mean, found.low, found.high)]
         if work_of(quantity) is not None:  # the least time is the highest rate
             ends[1:] = ends[:0:-1]
         shown = Estimate(found.num, *ends, found.kind)
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": found.num, "interval": found.kind}
+        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": found.num, "interval": found.kind}
         row |= interval_values("reported", "", shown) | {"unit": quantity.unit}
-        times = slow.get(cell["id"], [])
+        times = slow.get(cell.id, [])
         is_known = times and len(times) == found.num
         row |= {"slow_reported": shown_value(fast_median(times), quantity) if is_known else None}
         rows.append(row | {"better": quantity.better})
@@ -79,7 +79,7 @@ def in_unit(row: Row) -> Column:
 def section(data: ReportData) -> Section:
     """Return a figure of each program's values, and a table of its measured cells."""
     rows = data.tables["programs"]
-    quantities, figures = {cell["id"]: quantity_of(cell["spec"])[1] for cell in cells_of(data.campaign, BENCHMARK)}, []
+    quantities, figures = {cell.id: quantity_of(cell.spec)[1] for cell in data.campaign.cells_of(BENCHMARK)}, []
     for _, part in rows[rows["reported"].notna()].groupby(["program", "reported_quantity", "unit"], sort=True):
         [first, *_] = table_rows(part)
         column = replace(in_unit(first), label=first.reported_quantity.partition(" (")[0])

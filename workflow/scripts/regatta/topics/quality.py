@@ -150,7 +150,7 @@ def _between_launches(data: ReportData) -> list[Finding]:
     """
     if data.ok.empty:
         return []
-    ranges, repeats = data.tables["launch_ranges"].set_index("cell")["range_ratio"], data.campaign["repeats"]
+    ranges, repeats = data.tables["launch_ranges"].set_index("cell")["range_ratio"], data.campaign.repeats
     known = ranges.dropna().sort_values(ascending=False, kind="stable")
     large, single = known[known > DISAGREEMENT_RATIO], ranges.index[ranges.isna()]
     counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
@@ -165,9 +165,9 @@ def _between_launches(data: ReportData) -> list[Finding]:
         values = {"num": len(large), "num_cells": len(known), "worst_ratio": Value(RANGE, float(large.iloc[0]))}
         words, source = {"worst": data.names[large.index[0]]}, of_cells("launch_ranges", large.index)
         found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
-    cells = data.campaign["cells"]
-    if few := tuple(cell["id"] for cell in cells if cell.get("repeats", repeats) < MIN_LAUNCHES):
-        source = Source(data.campaign["source"], what="repeats")
+    cells = data.campaign.cells
+    if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
+        source = Source(data.campaign.source, what="repeats")
         values = {"num": len(few), "num_cells": len(cells)}
         found.append(Finding("few_launches", values, (source,), few, "warnings"))
     return found

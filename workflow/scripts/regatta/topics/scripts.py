@@ -12,6 +12,7 @@ from regatta.core.statistics import PERCENTILES, interval_values
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, thousands
 from regatta.kit.columns import TEXT, Column, Columns
 from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table, how_to_read, make_figure, name_rows
@@ -24,7 +25,6 @@ from regatta.topics.base import (
     ReportData,
     TableSpec,
     Topic,
-    cells_of,
     columns_by_cell,
     headline_rows,
     largest_values,
@@ -72,22 +72,22 @@ SCRIPTS = Columns(
 )
 
 
-def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def scripts_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each script cell, measured or not."""
-    cells, rows = cells_of(campaign, BENCHMARK), []
+    cells, rows = campaign.cells_of(BENCHMARK), []
     means, lookup = step_means(measurements), BaselineLookup(cells)
     launches = measurements[measurements["status"] == "ok"].groupby("cell")
     times = launches[["p50_s", *PERCENTILES, *ROUNDS]]
     medians = times.median().where(times.count().eq(launches.size(), axis=0))
     known = columns_by_cell(medians.join(largest_values(measurements, PEAKS)))
-    pairs = [(cell["id"], lookup.find(cell["spec"], _baseline(campaign, cell["spec"]))) for cell in cells]
+    pairs = [(cell.id, lookup.find(cell, _baseline(campaign, cell))) for cell in cells]
     ratios = compare_steps(pairs, times_by_cell(measurements))
     for cell, pair in zip(cells, pairs, strict=True):
         name, baseline = pair
-        step, world_size = means[name], cell["spec"]["nodes"] * cell["spec"]["gpus_per_node"]
-        row = cell_row(cell) | {"num_planned": campaign["repeats"], "num_launches": step.num, "interval": step.kind}
+        step, world_size = means[name], cell.world_size
+        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": step.num, "interval": step.kind}
         row |= interval_values("step", "s", step) | {"baseline": baseline}
-        samples, tokens = (cell["spec"]["parameters"].get(key) for key in ("samples_per_step", "tokens_per_step"))
+        samples, tokens = (cell.parameters.get(key) for key in ("samples_per_step", "tokens_per_step"))
         if samples and step.mean:
             ends = (end and world_size * samples / end for end in (step.mean, step.high, step.low))
             row |= dict(zip(THROUGHPUT.names, ends, strict=False))
@@ -95,7 +95,7 @@ def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
         if name == baseline:
             row["efficiency_ratio"] = 1.0 if step.mean else None
         elif pair in ratios:
-            row |= _efficiency(ratios[pair].ratio, samples, lookup.specs[baseline])
+            row |= _efficiency(ratios[pair].ratio, samples, lookup.cells[baseline])
         row |= known.get(name, {})
         if row.get("no_sync_s") is not None:
             row[EXPOSED.name] = row["whole_step_s"] - row["no_sync_s"]
@@ -103,15 +103,15 @@ def scripts_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
     return make_table(rows, SCRIPTS)
 
 
-def _baseline(campaign: dict, spec: dict) -> dict:
+def _baseline(campaign: FrozenCampaign, cell: Cell) -> dict:
     """Return what differs from a cell in the baseline's: fields of other benchmarks, such as strategy, do not count."""
-    known = {"nodes", "gpus_per_node", *spec["parameters"]}
-    return {name: value for name, value in campaign["baseline"].items() if name in known}
+    known = {"nodes", "gpus_per_node", *cell.parameters}
+    return {name: value for name, value in campaign.baseline.items() if name in known}
 
 
-def _efficiency(ratio, samples: int | None, baseline: dict) -> dict:
+def _efficiency(ratio, samples: int | None, baseline: Cell) -> dict:
     """Return throughput per rank relative to the baseline's; with equal settings the work of a step is equal."""
-    base = baseline["parameters"].get("samples_per_step")
+    base = baseline.parameters.get("samples_per_step")
     found = ratio.times(samples / base) if samples and base else ratio
     return interval_values("efficiency", "ratio", found) | {"efficiency_interval": found.kind}
 

@@ -160,12 +160,12 @@ def findings(data: ReportData) -> list[Finding]:
 
 def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:
     """Return `launch 1`, with shape, stack and nodes where launches of the campaign differ in them."""
-    specs, parts = [cell["spec"] for cell in data.campaign["cells"]], []
-    if len({(spec["nodes"], spec["gpus_per_node"]) for spec in specs}) > 1:
+    parts = []
+    if len({cell.shape for cell in data.campaign.cells}) > 1:
         parts.append(shape(row["nodes"], row["gpus_per_node"]))
-    if len({spec["stack"]["name"] for spec in specs}) > 1:
+    if len(data.campaign.stack_names) > 1:
         parts.append(f"stack {row['stack']}")
-    if data.campaign.get("sweep"):
+    if data.campaign.sweep:
         parts.append(f"on {', '.join(hosts)}")
     return f"launch {row['repeat'] + 1}" + (f" ({', '.join(parts)})" if parts else "")
 

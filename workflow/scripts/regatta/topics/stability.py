@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.kit.columns import TEXT, WHOLE, Column
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import RANGE
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.plotting import (
@@ -65,9 +66,9 @@ def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
     return ranges.dropna(subset="range_ratio").sort_values("range_ratio", ascending=False, kind="stable")
 
 
-def stack_styles(campaign: dict) -> dict[str, Entry]:
+def stack_styles(campaign: FrozenCampaign) -> dict[str, Entry]:
     """Return the color and marker of each cell's stack, by the cell's id in the order of the campaign."""
-    stacks = {cell["id"]: cell["spec"]["stack"]["name"] for cell in campaign["cells"]}
+    stacks = {cell.id: cell.stack.name for cell in campaign.cells}
     styles = {}
     for place, stack in enumerate(dict.fromkeys(stacks.values())):
         hue = place % len(COLORS)

@@ -95,12 +95,12 @@ def answer_json(data: ReportData) -> dict:
     """Return answer.json: docs/contracts.md."""
     planned = data.measurements[data.measurements["repeat"].notna()]
     counts, times = Counter(shown_status(planned)), planned["time_utc"].dropna()
-    times = times[:0] if data.campaign.get("imported") else times  # of an import, not of the measurements
+    times = times[:0] if data.campaign.imported else times  # of an import, not of the measurements
     return {
         "schema": 1,
-        "campaign": data.campaign["name"],
-        "cluster": data.campaign["cluster"]["name"],
-        "device": data.campaign["device"],
+        "campaign": data.campaign.name,
+        "cluster": data.campaign.cluster["name"],
+        "device": data.campaign.device,
         "first_record_utc": None if times.empty else min(times),
         "last_record_utc": None if times.empty else max(times),
         "num_planned": len(planned),
@@ -126,19 +126,17 @@ def numbers(finding: Finding) -> dict[str, object]:
 
 def subject(data: ReportData) -> Line:
     """Return what was measured: `resnet50, resnet101 · DDP · 1–32 GPUs · 2 stacks · 6 launches`."""
-    cells, names = data.campaign["cells"], list(data.cell_names.values())[: len(data.campaign["cells"])]
-    specs = [cell["spec"] for cell in cells]
-    sizes = sorted({spec["nodes"] * spec["gpus_per_node"] for spec in specs})
-    stacks = list(dict.fromkeys(spec["stack"]["name"] for spec in specs))
+    cells, names = data.campaign.cells, list(data.cell_names.values())[: len(data.campaign.cells)]
+    sizes, stacks = sorted({cell.world_size for cell in cells}), data.campaign.stack_names
     parts = [joined(list(dict.fromkeys(name.parts["subject"] for name in names)))]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")
-    if sweep := data.campaign.get("sweep"):
-        num_nodes = len({host for spec in specs for host in spec["hosts"]})
+    if sweep := data.campaign.sweep:
+        num_nodes = len({host for cell in cells for host in cell.hosts})
         parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
     parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {joined(stacks)}")
-    parts.append(plural(data.campaign["repeats"], "launch per cell", "launches per cell"))
+    parts.append(plural(data.campaign.repeats, "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
     return Line("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)
 

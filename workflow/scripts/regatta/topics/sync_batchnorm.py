@@ -8,6 +8,7 @@ from regatta.core.names import PLACE
 from regatta.core.text import ratio_text
 from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
 from regatta.store.csv_files import described, make_table, result_column
@@ -40,7 +41,7 @@ LARGEST = (
 BATCH_NORMS = Columns(*described(axes_of("sync_batchnorm")), BOTH_PASSES, *PASSES, *LARGEST)
 
 
-def batch_norms_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def batch_norms_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
     ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
     means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior

@@ -12,6 +12,7 @@ from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns
 from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
@@ -19,7 +20,7 @@ from regatta.report.plotting import DOT, Axis, Panel, size_ticks
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics import base
-from regatta.topics.base import MAIN, UNRELIABLE, ReportData, TableSpec, Topic, cells_of, launch_means
+from regatta.topics.base import MAIN, UNRELIABLE, ReportData, TableSpec, Topic, launch_means
 from regatta.topics.comparison.tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import FASTEST, compare_settings, fastest_values
@@ -61,7 +62,7 @@ TRAINING_RANKS = Columns(
 )
 
 
-def training_runs_table(campaign: dict, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
+def training_runs_table(campaign: FrozenCampaign, measurements: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_run cell, measured or not."""
     found = base.largest_values(measurements, MEMORY_BYTES).join(_outcomes(epochs), how="right")
     return make_table(base.rows_of_cells(campaign, BENCHMARK, _means(epochs), found), TRAINING_RUNS)
@@ -75,14 +76,14 @@ def _means(epochs: pd.DataFrame) -> dict[tuple[str, str], dict[str, Estimate]]:
     return {(name, unit): launch_means(last, f"{name}_{unit}", name == "total") for name, unit in OUTCOMES}
 
 
-def training_ranks_table(campaign: dict, ranks: pd.DataFrame) -> pd.DataFrame:
+def training_ranks_table(campaign: FrozenCampaign, ranks: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each rank of each train_run cell that was measured. Ranks are never averaged."""
     launches = ranks.assign(cell=ranks["cell"] + " " + ranks["rank"].astype(str), benchmark=BENCHMARK)
     rows, totals = [], launch_means(launches, "total_s")
-    for cell in cells_of(campaign, BENCHMARK):
-        for rank, of_rank in ranks[ranks["cell"] == cell["id"]].groupby("rank"):
-            row = {"cell": cell["id"], "rank": rank, "num_launches": len(of_rank)}
-            row |= interval_values("total", "s", totals[f"{cell['id']} {rank}"])
+    for cell in campaign.cells_of(BENCHMARK):
+        for rank, of_rank in ranks[ranks["cell"] == cell.id].groupby("rank"):
+            row = {"cell": cell.id, "rank": rank, "num_launches": len(of_rank)}
+            row |= interval_values("total", "s", totals[f"{cell.id} {rank}"])
             row |= {"accuracy_ratio": of_rank["accuracy_ratio"].astype(float).median()}
             rows.append(row | of_rank[list(RANK_BYTES)].max().dropna().to_dict())
     return make_table(rows, TRAINING_RANKS)

@@ -9,6 +9,7 @@ import pandas as pd
 from regatta.core.text import plural
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.launchers import STACK_KEYS
+from regatta.model.frozen import Cell
 from regatta.report.findings import Finding, Source, of_rows
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS
 from regatta.report.panels import Section, Table
@@ -36,10 +37,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison. specs: those of its cells. nccl: what the preflight found on its stack, or None."""
+    """One side of a comparison. nccl: what the preflight found on its stack, or None."""
 
     headers: list[dict]
-    specs: list[dict]
+    cells: list[Cell]
     nccl: dict | None = None
 
 
@@ -81,7 +82,7 @@ def findings(data: ReportData) -> list[Finding]:
     found = [replace(finding, values=finding.values | {"num_in_blocks": len(blocks)}) for finding in found]
     alike, num_alike, expected = tables.alike_that_differ(comparisons)
     undecided = judged[judged["verdict"] == "inconclusive"]
-    repeats = texts.repeats_needed(undecided, data.campaign["repeats"]) if len(undecided) else None
+    repeats = texts.repeats_needed(undecided, data.campaign.repeats) if len(undecided) else None
     axes = {"axis": ", ".join(map(texts.axis_label, blocks["axis"].unique()))}
     num_compared = int(comparisons["verdict"].notna().sum())
     for kind, rows, cells, values, words in (
@@ -133,13 +134,13 @@ def pairs_table(rows: pd.DataFrame, title: str) -> Table:
 def _environments(data: ReportData) -> Iterator[Table]:
     """Yield a table for each pair of values that were compared in different launches, where anything differed."""
     comparisons = data.tables["comparisons"]
-    specs = {cell["id"]: cell["spec"] for cell in data.campaign["cells"]}
+    by_id = data.campaign.by_id
     nccl = {stack["stack"]: stack["verdict"] for stack in data.preflight["stacks"]} if data.preflight else {}
     launches = data.ok.groupby("cell")["launch"].agg(set).to_dict()
     known = comparisons[comparisons["verdict"].notna()]
     for (axis, reference, other), rows in known.groupby(["axis", "reference_value", "value"], sort=False):
         sides = [
-            _side([specs[cell] for cell in cells], set().union(*(launches[cell] for cell in cells)), data.headers, nccl)
+            _side([by_id[cell] for cell in cells], set().union(*(launches[cell] for cell in cells)), data.headers, nccl)
             for cells in (rows["reference"], rows["cell"])
         ]
         if sides[0].headers != sides[1].headers:
@@ -150,10 +151,10 @@ def _environments(data: ReportData) -> Iterator[Table]:
                 yield table
 
 
-def _side(specs: list[dict], launches: set[str], headers: list[dict], nccl: dict[str, dict]) -> Side:
-    stacks = {spec["stack"]["name"] for spec in specs}
+def _side(cells: list[Cell], launches: set[str], headers: list[dict], nccl: dict[str, dict]) -> Side:
+    stacks = {cell.stack.name for cell in cells}
     found = nccl.get(next(iter(stacks))) if len(stacks) == 1 else None
-    return Side([header for header in headers if header["launch"] in launches], specs, found)
+    return Side([header for header in headers if header["launch"] in launches], cells, found)
 
 
 # Environments of the two sides, read from first lines of launch files, stacks of cells, and the preflight.
@@ -211,9 +212,9 @@ def _facts(side: Side) -> dict[str, set[str]]:
 
 def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
     """Yield names and values in the order of the table: stack, versions, network, libraries, machine, settings."""
-    for spec in side.specs:
-        yield "cluster", spec.get("cluster")
-        yield from ((name.replace("_", " "), spec["stack"].get(name)) for name in OF_STACK)
+    for cell in side.cells:
+        yield "cluster", cell.spec.get("cluster")
+        yield from ((name.replace("_", " "), cell.spec["stack"].get(name)) for name in OF_STACK)
     yield from ((f"NCCL {name}", (side.nccl or {}).get(name)) for name in OF_NCCL)
     for header in side.headers:
         git, environment = header.get("git") or {}, header.get("environment") or {}
@@ -240,7 +241,7 @@ def _known_values(name: str, side: Side, facts: dict[str, set[str]]) -> set[str]
         return {"not set"} if any(environment.get("variables") is not None for environment in environments) else set()
     if name in COMMUNICATION:
         return {"not loaded"} if any(environment.get("libraries") for environment in environments) else set()
-    is_recorded = side.nccl if name.startswith("NCCL ") else side.specs and name.replace(" ", "_") in OF_STACK[1:]
+    is_recorded = side.nccl if name.startswith("NCCL ") else side.cells and name.replace(" ", "_") in OF_STACK[1:]
     return {"none"} if is_recorded else set()
 
 

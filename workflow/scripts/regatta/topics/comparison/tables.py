@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 
 from regatta.campaign.load import complete_versus
-from regatta.campaign.matrix import canonical_json, field_value
+from regatta.campaign.matrix import canonical_json
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import interval_values
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, verdict_text
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, make_table
 from regatta.topics.base import with_primary
@@ -27,28 +28,28 @@ from regatta.topics.base import with_primary
 class CellPair:
     """Two cells of a frozen campaign."""
 
-    reference: dict
-    other: dict
+    reference: FrozenCell
+    other: FrozenCell
 
     @property
     def ids(self) -> frozenset[str]:
-        return frozenset((self.reference["id"], self.other["id"]))
+        return frozenset((self.reference.id, self.other.id))
 
 
-def versus_of(campaign: dict) -> dict:
+def versus_of(campaign: FrozenCampaign) -> dict:
     """Return axis, reference and margin of a frozen campaign, also of one frozen before the key existed."""
-    return complete_versus(campaign.get("versus", "stack"))
+    return complete_versus(campaign.versus or "stack")
 
 
-def cell_pairs(campaign: dict) -> list[CellPair]:
+def cell_pairs(campaign: FrozenCampaign) -> list[CellPair]:
     """Return the pairs of cells that differ only in the axis `versus` of the campaign, in its order of cells.
 
     A parameter that is null in one of them has no effect there, so it need not be equal (bucket size of strategy none).
     """
     versus = versus_of(campaign)
     axis, wanted = versus["axis"], versus["reference"]
-    cells = [cell for cell in campaign["cells"] if field_value(cell["spec"], axis) is not None]
-    place = {cell["id"]: index for index, cell in enumerate(cells)}
+    cells = [cell for cell in campaign.cells if cell.field(axis) is not None]
+    place = {cell.id: index for index, cell in enumerate(cells)}
     values = list(dict.fromkeys(_value(cell, axis) for cell in cells))
     found = []
     for group in _groups(cells, axis):
@@ -56,10 +57,10 @@ def cell_pairs(campaign: dict) -> list[CellPair]:
         references = [(cell, fields) for cell, value, fields in group if value == first]
         others = [(cell, fields) for cell, value, fields in group if value != first]
         found += [CellPair(a, b) for b, of_b in others for a, of_a in references if _is_alike(of_a, of_b)]
-    return sorted(found, key=lambda pair: (place[pair.other["id"]], place[pair.reference["id"]]))
+    return sorted(found, key=lambda pair: (place[pair.other.id], place[pair.reference.id]))
 
 
-def alike_stacks(campaign: dict) -> list[CellPair]:
+def alike_stacks(campaign: FrozenCampaign) -> list[CellPair]:
     """Return the pairs of cells whose stacks differ only in their names: they measure the same (A/A).
 
     Each is paired with the first of its kind, or with that of the reference if the campaign compares stacks.
@@ -67,29 +68,28 @@ def alike_stacks(campaign: dict) -> list[CellPair]:
     versus = versus_of(campaign)
     first = versus["reference"] if versus["axis"] == "stack" else None
     groups = defaultdict(list)
-    for cell in campaign["cells"]:
-        stack = {name: value for name, value in cell["spec"]["stack"].items() if name != "name"}
-        groups[canonical_json(cell["spec"] | {"stack": stack})].append(cell)
+    for cell in campaign.cells:
+        groups[canonical_json(cell.spec | {"stack": cell.stack.settings})].append(cell)
     found = []
     for group in (group for group in groups.values() if len(group) > 1):
-        reference = next((cell for cell in group if cell["spec"]["stack"]["name"] == first), group[0])
+        reference = next((cell for cell in group if cell.stack.name == first), group[0])
         found += [CellPair(reference, cell) for cell in group if cell is not reference]
     return found
 
 
-def _value(cell: dict, axis: str) -> str:
+def _value(cell: Cell, axis: str) -> str:
     """Return a cell's value of the axis as one text, in which 1 and 1.0 are equal, 1 and true are not."""
-    return canonical_json(field_value(cell["spec"], axis))
+    return canonical_json(cell.field(axis))
 
 
-def _groups(cells: list[dict], axis: str) -> Iterator[list[tuple[dict, str, dict]]]:
+def _groups(cells: list[FrozenCell], axis: str) -> Iterator[list[tuple[FrozenCell, str, dict]]]:
     """Yield cells that agree in every field that is null in no cell of their benchmark: the candidates for pairs.
 
     Each with its value of the axis and its other fields.
     """
     by_benchmark = defaultdict(list)
     for cell in cells:
-        by_benchmark[cell["spec"]["benchmark"]].append((cell, _value(cell, axis), _flat(cell, axis)))
+        by_benchmark[cell.benchmark].append((cell, _value(cell, axis), _flat(cell, axis)))
     for members in by_benchmark.values():
         known = [name for name in members[0][2] if all(fields.get(name) is not None for *_, fields in members)]
         groups = defaultdict(list)
@@ -98,12 +98,9 @@ def _groups(cells: list[dict], axis: str) -> Iterator[list[tuple[dict, str, dict
         yield from groups.values()
 
 
-def _flat(cell: dict, axis: str) -> dict:
+def _flat(cell: Cell, axis: str) -> dict:
     """Return all fields of a cell except the axis. Names of stacks are unique within a campaign."""
-    spec = cell["spec"]
-    fields = {name: value for name, value in spec.items() if name not in ("parameters", "stack")}
-    fields |= spec["parameters"] | {"stack": spec["stack"]["name"]}
-    return {name: value for name, value in fields.items() if name != axis}
+    return {name: value for name, value in cell.fields.items() if name != axis}
 
 
 def _is_alike(a: dict, b: dict) -> bool:
@@ -162,7 +159,7 @@ class Margin:
     source: str
 
 
-def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def comparisons_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row per pair of cells that differ only in the campaign's `versus`, or only in the stack's name."""
     times, axis = times_by_cell(measurements), versus_of(campaign)["axis"]
     alike = {pair.ids: pair for pair in alike_stacks(campaign)}
@@ -170,17 +167,17 @@ def comparisons_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFram
     listed = {pair.ids for pair, _ in pairs}
     pairs += [(pair, "stack") for ids, pair in alike.items() if ids not in listed]
     compared, margins = [_compared(campaign, times, pair) for pair, _ in pairs], margins_of(campaign, times)
-    of_pairs = [None if pair.ids in alike else margins[pair.other["spec"]["benchmark"]] for pair, _ in pairs]
+    of_pairs = [None if pair.ids in alike else margins[pair.other.benchmark] for pair, _ in pairs]
     return compared_table([_pair_row(campaign, *pair) for pair in pairs], compared, of_pairs)
 
 
-def _pair_row(campaign: dict, pair: CellPair, axis: str) -> dict:
+def _pair_row(campaign: FrozenCampaign, pair: CellPair, axis: str) -> dict:
     return cell_row(pair.other) | {
-        "reference": pair.reference["id"],
+        "reference": pair.reference.id,
         "axis": axis,
-        "num_planned": pair.other.get("repeats", campaign["repeats"]),
-        "value": _text(field_value(pair.other["spec"], axis)),
-        "reference_value": _text(field_value(pair.reference["spec"], axis)),
+        "num_planned": campaign.repeats_of(pair.other),
+        "value": _text(pair.other.field(axis)),
+        "reference_value": _text(pair.reference.field(axis)),
     }
 
 
@@ -188,9 +185,9 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def margins_of(campaign: dict, times: dict[str, Times]) -> dict[str, Margin]:
+def margins_of(campaign: FrozenCampaign, times: dict[str, Times]) -> dict[str, Margin]:
     """Return the margin of each benchmark: that of the campaign, and at least the noise of its identical stacks."""
-    ratios: dict[str, list[float]] = {cell["spec"]["benchmark"]: [] for cell in campaign["cells"]}
+    ratios: dict[str, list[float]] = {cell.benchmark: [] for cell in campaign.cells}
     for pair in alike_stacks(campaign):
         compared = _compared(campaign, times, pair)
         if compared.num >= MIN_LAUNCHES:
@@ -248,10 +245,10 @@ def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: 
     return Compared(*seconds, is_paired, group, allocations, tuple(map(tuple, repeats)))
 
 
-def _compared(campaign: dict, times: dict[str, Times], pair: CellPair) -> Compared:
+def _compared(campaign: FrozenCampaign, times: dict[str, Times], pair: CellPair) -> Compared:
     """Return the launches of a pair. Without `allocations`, batches split by their duration do not count as such."""
-    found = sides_of(times[pair.reference["id"]], times[pair.other["id"]], pair.other["spec"]["benchmark"])
-    return found if "allocations" in campaign else replace(found, allocations=((), ()))
+    found = sides_of(times[pair.reference.id], times[pair.other.id], pair.other.benchmark)
+    return found if campaign.allocations is not None else replace(found, allocations=((), ()))
 
 
 def compared_table(rows: list[dict], compared: list[Compared], margins: list[Margin | None]) -> pd.DataFrame:

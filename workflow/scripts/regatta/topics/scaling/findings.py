@@ -112,9 +112,9 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     known = [[row for row in rows if _has_efficiency(row)] for rows in workloads(data)]
     known = [candidates(rows) for rows in known if rows]
     cells, best = [[row.cell for row in rows] for rows in known], [fastest(rows) for rows in known]
-    times, lookup = times_by_cell(data.measurements), BaselineLookup(base.cells_of(data.campaign, "train_step"))
+    times, lookup = times_by_cell(data.measurements), BaselineLookup(data.campaign.cells_of("train_step"))
     settings = compare_settings(cells, times, {cell: "train_step" for of in cells for cell in of})
-    parts = [lookup.parts(lookup.specs[row.cell]) for row in best]
+    parts = [lookup.parts(lookup.cells[row.cell]) for row in best]
     factors = compare_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
     found = []
     for row, compared, pairs in zip(best, cells, parts, strict=True):

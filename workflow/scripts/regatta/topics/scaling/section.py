@@ -3,6 +3,7 @@
 import pandas as pd
 
 from regatta.core.text import rank_word
+from regatta.model.frozen import FrozenCampaign
 from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
 from regatta.topics.memory import NAME
@@ -59,12 +60,12 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: s
     return (Table.of_columns(title, columns, shown, device, sources=("efficiencies",)),)
 
 
-def peaks_text(campaign: dict, scaling: pd.DataFrame) -> str:
+def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame) -> str:
     """Return the peaks that MFU is relative to, with their sources; empty if there is no MFU."""
     used = {(row.peak_dtype, row.peak_tflop_per_s) for row in scaling[scaling["mfu_ratio"].notna()].itertuples()}
     texts = [
         f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']}) of {peak['device']}, by {peak['source']}"
-        for peak in campaign["cluster"].get("peaks") or []
+        for peak in campaign.cluster.get("peaks") or []
         if (peak["dtype"], float(peak["tflop_per_s"])) in used
     ]
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""

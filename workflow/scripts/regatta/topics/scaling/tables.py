@@ -3,6 +3,7 @@
 Rates are never averaged: times per step are averaged over launches, and rates are derived from the mean.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pandas as pd
@@ -11,9 +12,10 @@ from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import is_unknown
 from regatta.core.verdicts import Verdict, judge_all
 from regatta.kit.columns import PIPELINED, TEXT, WHOLE, Column, Columns
+from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table
-from regatta.topics.base import MAIN, cells_of, launch_means, values_of_cells, with_primary
+from regatta.topics.base import MAIN, launch_means, values_of_cells, with_primary
 from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
 from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
@@ -112,62 +114,61 @@ class BaselineLookup:
     A parameter that is null in the found cell has no effect there, so it need not be equal.
     """
 
-    def __init__(self, cells: list[dict]) -> None:
-        self.specs = {cell["id"]: cell["spec"] for cell in cells}
-        self._cells: dict[tuple, list[str]] = {}  # by the names and values of what is not null
-        for cell, spec in self.specs.items():
-            known = {name: value for name, value in _flat(spec).items() if value is not None}
-            self._cells.setdefault((tuple(known), *known.values()), []).append(cell)
-        self._names = {names for names, *_ in self._cells}
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self.cells = {cell.id: cell for cell in cells}
+        self._ids: dict[tuple, list[str]] = {}  # by the names and values of what is not null
+        for cell in self.cells.values():
+            known = {name: value for name, value in _flat(cell).items() if value is not None}
+            self._ids.setdefault((tuple(known), *known.values()), []).append(cell.id)
+        self._names = {names for names, *_ in self._ids}
 
-    def find(self, spec: dict, changes: dict) -> str | None:
-        """Return the one cell that equals `spec` but for `changes` (to shape or parameters), or None."""
-        wanted, changed = _flat(spec) | changes, {name for name, value in changes.items() if value is not None}
+    def find(self, cell: Cell, changes: dict) -> str | None:
+        """Return the one cell that equals `cell` but for `changes` (to shape or parameters), or None."""
+        wanted, changed = _flat(cell) | changes, {name for name, value in changes.items() if value is not None}
         keys = [(names, *map(wanted.get, names)) for names in self._names if changed <= set(names)]
-        matches = [cell for key in keys for cell in self._cells.get(key, ())]
+        matches = [found for key in keys for found in self._ids.get(key, ())]
         return matches[0] if len(matches) == 1 else None
 
-    def parts(self, spec: dict) -> dict[str, Pair]:
+    def parts(self, cell: Cell) -> dict[str, Pair]:
         """Return by part of the loss the cells whose times it compares: with the part, and without.
 
         A part that this shape does not have (no second GPU or node) is left out.
         """
         places = (NO_DDP, ONE_RANK, {"nodes": 1}, {})
-        unwrapped, one_gpu, one_node, all_nodes = (self.find(spec, changes) for changes in places)
-        found = {DDP.name: (one_gpu, unwrapped)} if spec["parameters"]["strategy"] != "none" else {}
-        found |= {INTRA_NODE.name: (one_node, one_gpu)} if spec["gpus_per_node"] > 1 else {}
-        return found | ({INTER_NODE.name: (all_nodes, one_node)} if spec["nodes"] > 1 else {})
+        unwrapped, one_gpu, one_node, all_nodes = (self.find(cell, changes) for changes in places)
+        found = {DDP.name: (one_gpu, unwrapped)} if cell.parameters["strategy"] != "none" else {}
+        found |= {INTRA_NODE.name: (one_node, one_gpu)} if cell.gpus_per_node > 1 else {}
+        return found | ({INTER_NODE.name: (all_nodes, one_node)} if cell.nodes > 1 else {})
 
 
-def _flat(spec: dict) -> dict:
-    flat = {name: value for name, value in spec.items() if name != "parameters"} | spec["parameters"]
-    return {name: str(value) if isinstance(value, dict | list) else value for name, value in flat.items()}
+def _flat(cell: Cell) -> dict:
+    return {name: str(value) if isinstance(value, dict | list) else value for name, value in cell.fields.items()}
 
 
-def scaling_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def scaling_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    cells, rows = cells_of(campaign, "train_step"), []
+    cells, rows = campaign.cells_of("train_step"), []
     means, times = step_means(measurements), times_by_cell(measurements)
     lookup = BaselineLookup(cells)
-    pairs = [(cell["id"], lookup.find(cell["spec"], campaign["baseline"])) for cell in cells]
+    pairs = [(cell.id, lookup.find(cell, campaign.baseline)) for cell in cells]
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = {name: values_of_cells(ok, name) for name in UTILIZATION_COLUMNS}
     for cell, (name, baseline), ratio in zip(cells, pairs, efficiencies(pairs, lookup, times), strict=True):
-        spec, step = cell["spec"], means[name]
-        row = {"num_planned": campaign["repeats"]} | cell_row(cell) | _rates(spec, step)
+        step = means[name]
+        row = {"num_planned": campaign.repeats} | cell_row(cell) | _rates(cell, step)
         row["step_median_s"] = fast_median([s for _, s in times[name].values()]) if step.num else None
         row["baseline"] = baseline
         if baseline is not None:
-            row["baseline_samples_per_s"] = _rate(_samples(lookup.specs[baseline]), means[baseline]).mean
+            row["baseline_samples_per_s"] = _rate(_samples(lookup.cells[baseline]), means[baseline]).mean
             row |= interval_values("efficiency", "ratio", ratio) | {"efficiency_interval": ratio.kind}
             row["grade"] = None if ratio.mean is None else grade(ratio.mean, ratio.low, ratio.high)
         if baseline == name:  # without range and grade
             row |= {"efficiency_ratio": None if step.mean is None else 1.0, "efficiency_interval": None}
-        for part, pair in lookup.parts(spec).items():
+        for part, pair in lookup.parts(cell).items():
             slow, fast = (None if of is None else means[of].mean for of in pair)
             row[part] = None if slow is None or fast is None else fast / slow
         of_cell = {column: values.get(name, []) for column, values in launches.items()}
-        rows.append(row | utilization(campaign, spec, of_cell, step.mean))
+        rows.append(row | utilization(campaign, cell, of_cell, step.mean))
     return make_table(rows, SCALING)
 
 
@@ -194,9 +195,9 @@ def grade(efficiency_ratio: float, low: float | None = None, high: float | None 
     return "excellent" if efficiency_ratio > EXCELLENT else "good" if efficiency_ratio > GOOD else "poor"
 
 
-def _samples(spec: dict) -> int:
+def _samples(cell: Cell) -> int:
     """Return the samples of one step on all ranks."""
-    return spec["nodes"] * spec["gpus_per_node"] * spec["parameters"]["batch_size"]
+    return cell.world_size * cell.parameters["batch_size"]
 
 
 def _rate(work: float, step: Estimate) -> Estimate:
@@ -205,12 +206,12 @@ def _rate(work: float, step: Estimate) -> Estimate:
     return Estimate(step.num, *ends, step.kind)
 
 
-def _rates(spec: dict, step: Estimate) -> dict:
+def _rates(cell: Cell, step: Estimate) -> dict:
     """Return step time, throughput, and ranks × hours per million samples, or tokens of a language model."""
-    batch, context_length = spec["parameters"]["batch_size"], spec["parameters"].get("context_length")
+    batch, context_length = cell.parameters["batch_size"], cell.parameters.get("context_length")
     hours = step.times(10**6 / 3600 / batch)
     row = {"num_launches": step.num, "interval": step.kind} | interval_values("step", "s", step)
-    row |= interval_values("throughput", "samples_per_s", _rate(_samples(spec), step))
+    row |= interval_values("throughput", "samples_per_s", _rate(_samples(cell), step))
     row |= {PER_RANK.name: _rate(batch, step).mean} | interval_values("cost", "hours_per_million_samples", hours)
     if context_length is None:
         return row
@@ -233,7 +234,7 @@ def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Tim
     pairs: cell and baseline. With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
     """
     found = compare_steps(pairs, times)
-    batch = {cell: spec["parameters"]["batch_size"] for cell, spec in lookup.specs.items()}
+    batch = {name: cell.parameters["batch_size"] for name, cell in lookup.cells.items()}
     return [
         found[cell, base].ratio.times(batch[cell] / batch[base]) if (cell, base) in found else Estimate(0)
         for cell, base in pairs
@@ -258,33 +259,33 @@ EFFICIENCIES = Columns(
 )
 
 
-def efficiencies_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def efficiencies_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
-    cells, rows, pairs = cells_of(campaign, "train_step"), [], []
+    cells, rows, pairs = campaign.cells_of("train_step"), [], []
     means, lookup = step_means(measurements), BaselineLookup(cells)
     for cell in cells:
-        for scaling, against, changes in baselines_of(cell["spec"]):
-            if (baseline := lookup.find(cell["spec"], changes)) is None:
+        for scaling, against, changes in baselines_of(cell):
+            if (baseline := lookup.find(cell, changes)) is None:
                 continue
             base = means[baseline]
-            row = {"num_planned": campaign["repeats"], "scaling": scaling, "against": against, "baseline": baseline}
-            row |= {"num_launches": means[cell["id"]].num, "num_baseline_launches": base.num}
+            row = {"num_planned": campaign.repeats, "scaling": scaling, "against": against, "baseline": baseline}
+            row |= {"num_launches": means[cell.id].num, "num_baseline_launches": base.num}
             rows.append(cell_row(cell) | row | {"baseline_step_s": base.mean})
-            pairs.append((cell["id"], baseline))
+            pairs.append((cell.id, baseline))
     for row, ratio in zip(rows, efficiencies(pairs, lookup, times_by_cell(measurements)), strict=True):
         row |= interval_values("efficiency", "ratio", ratio) | {"interval": ratio.kind}
     return make_table(rows, EFFICIENCIES)
 
 
-def baselines_of(spec: dict) -> list[tuple[str, str, dict]]:
+def baselines_of(cell: Cell) -> list[tuple[str, str, dict]]:
     """Return (weak or strong, its name, what differs from the cell) for each baseline of a cell; none of one rank."""
-    n, strategy = spec["nodes"] * spec["gpus_per_node"], spec["parameters"]["strategy"]
+    n, strategy = cell.world_size, cell.parameters["strategy"]
     if n == 1:
         return []
     one_rank = [(f"{strategy}, 1 rank", ONE_RANK)]
     if strategy != "none":
         one_rank.insert(0, ("none, 1 rank", NO_DDP))
-    one_node = [(f"{strategy}, 1 node", {"nodes": 1})] if spec["nodes"] > 1 else []
-    same_work = {"batch_size": spec["parameters"]["batch_size"] * n}
+    one_node = [(f"{strategy}, 1 node", {"nodes": 1})] if cell.nodes > 1 else []
+    same_work = {"batch_size": cell.parameters["batch_size"] * n}
     strong = [(STRONG, name, changes | same_work) for name, changes in one_rank]
     return [(WEAK, *baseline) for baseline in one_rank + one_node] + strong

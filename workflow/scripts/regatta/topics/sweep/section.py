@@ -68,8 +68,8 @@ def failed_hosts(data: ReportData) -> dict[str, int]:
     A node of a sweep of pairs counts as failed if none of its measurements is ok: one broken node fails all its pairs.
     """
     statuses, num_failed, is_ok = statuses_by_cell(data.measurements), Counter(), set()
-    for cell in data.campaign["cells"]:
-        counts, hosts = statuses[cell["id"]], cell["spec"]["hosts"]
+    for cell in data.campaign.cells:
+        counts, hosts = statuses[cell.id], cell.hosts
         for name in {", ".join(hosts), *hosts}:
             num_failed[name] += _num_failed(counts)
         is_ok |= set(hosts) if counts["ok"] and len(hosts) > 1 else set()
@@ -187,8 +187,8 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     slower = [hosts for hosts, effect in effects.items() if effect["verdict"] == "slower"]
     pairs = [f for f in outside if (f.kind, f.values["noun"]) == ("slower", "pair")]
     settled = {hosts for name in ("slower", "faster", "equivalent") for hosts in groups[name]}
-    hosts_of = {cell["id"]: set(cell["spec"]["hosts"]) for cell in data.campaign["cells"]}
-    skipped = {", ".join(c["spec"]["hosts"]): c["reason"] for c in data.campaign["skipped"] if "hosts" in c["spec"]}
+    hosts_of = {cell.id: set(cell.hosts) for cell in data.campaign.cells}
+    skipped = {", ".join(c.hosts): c.reason for c in data.campaign.skipped if c.hosts}
     values = {
         "num_nodes": rows["hosts"].nunique(),
         "num_slower": len(slower),
@@ -218,7 +218,7 @@ def _healthy(data: ReportData) -> list[Finding]:
     """Return the finding on nodes that are avoided although they are healthy."""
     healthy = counts_of(data, tables_of(data)[0][2])["equivalent"]
     avoided = [node["host"] for node in data.problems.get("blamed_nodes", []) if node["host"] in healthy]
-    values = {"hosts": " ".join(avoided), "num": len(avoided), "campaign": data.campaign["name"]}
+    values = {"hosts": " ".join(avoided), "num": len(avoided), "campaign": data.campaign.name}
     source = Source(PROBLEMS, what="blamed_nodes")
     return [Finding("healthy_avoided", values, (source,), (), "warnings")] if avoided else []
 

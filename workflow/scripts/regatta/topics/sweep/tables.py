@@ -15,6 +15,7 @@ from regatta.core.statistics import fast_median, interval_values, over_launches
 from regatta.core.text import natural
 from regatta.core.verdicts import Compared, judge_all
 from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_file
+from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, make_table
 from regatta.topics.base import MAIN
@@ -65,32 +66,32 @@ class Member:
     times: Times
 
 
-def workload_of(cell: dict) -> str:
+def workload_of(cell: Cell) -> str:
     """Return all fields of a cell except its nodes, as text. Cells with equal fields are ranked together."""
-    return canonical_json({name: value for name, value in cell["spec"].items() if name != "hosts"})
+    return canonical_json({name: value for name, value in cell.spec.items() if name != "hosts"})
 
 
-def sweep_pairs_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def sweep_pairs_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell of a sweep of pairs, measured or not; none for other campaigns."""
-    pairs = _cells(campaign, measurements) if campaign.get("sweep") == "pairs" else {}
+    pairs = _cells(campaign, measurements) if campaign.sweep == "pairs" else {}
     return _ranked(campaign, measurements, pairs, pairs)
 
 
-def sweep_nodes_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def sweep_nodes_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each node and workload of a sweep, measured or not; none for other campaigns."""
-    cells = members = _cells(campaign, measurements) if campaign.get("sweep") else {}
-    if campaign.get("sweep") == "pairs":
+    cells = members = _cells(campaign, measurements) if campaign.sweep else {}
+    if campaign.sweep == "pairs":
         members = {workload: _nodes_of_pairs(pairs) for workload, pairs in cells.items()}
     return _ranked(campaign, measurements, members, cells)
 
 
-def _cells(campaign: dict, measurements: pd.DataFrame) -> dict[str, list[Member]]:
+def _cells(campaign: FrozenCampaign, measurements: pd.DataFrame) -> dict[str, list[Member]]:
     """Return nodes or pairs, as they are in the cells, by workload."""
     times, found = times_by_cell(measurements), defaultdict(list)
-    for cell in campaign["cells"]:
-        of_cell = {repeat: seconds for repeat, (_, seconds) in times[cell["id"]].items()}
-        row = cell_row(cell) | {"num_planned": campaign["repeats"]}
-        found[workload_of(cell)].append(Member(tuple(cell["spec"]["hosts"]), row, of_cell))
+    for cell in campaign.cells:
+        of_cell = {repeat: seconds for repeat, (_, seconds) in times[cell.id].items()}
+        row = cell_row(cell) | {"num_planned": campaign.repeats}
+        found[workload_of(cell)].append(Member(cell.hosts, row, of_cell))
     return found
 
 
@@ -110,7 +111,10 @@ def _nodes_of_pairs(pairs: list[Member]) -> list[Member]:
 
 
 def _ranked(
-    campaign: dict, measurements: pd.DataFrame, members: dict[str, list[Member]], cells: dict[str, list[Member]]
+    campaign: FrozenCampaign,
+    measurements: pd.DataFrame,
+    members: dict[str, list[Member]],
+    cells: dict[str, list[Member]],
 ) -> pd.DataFrame:
     """Return a row for each member, compared with the median of the others of its workload, repeat by repeat.
 

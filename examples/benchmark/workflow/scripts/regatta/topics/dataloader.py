@@ -4,6 +4,7 @@ import pandas as pd
 
 from regatta.core.statistics import Estimate
 from regatta.kit.columns import TEXT, Column, Columns
+from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.report.panels import (
     LAUNCHES,
     Figure,
@@ -36,30 +37,27 @@ DATA_LOADING = Columns(
 )
 
 
-def data_loading_table(campaign: dict, measurements: pd.DataFrame) -> pd.DataFrame:
+def data_loading_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each dataloader cell, measured or not."""
     ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "dataloader")]
     rows, means = [], launch_means(ok, "p50_s")
-    for cell in campaign["cells"]:
-        if cell["spec"]["benchmark"] == "dataloader":
-            of_cell = ok[ok["cell"] == cell["id"]]
-            planned = {"num_planned": campaign["repeats"]}
-            rows.append(cell_row(cell) | planned | _columns(cell["spec"], of_cell, means[cell["id"]]))
+    for cell in campaign.cells_of("dataloader"):
+        planned = {"num_planned": campaign.repeats}
+        rows.append(cell_row(cell) | planned | _columns(cell, ok[ok["cell"] == cell.id], means[cell.id]))
     return make_table(rows, DATA_LOADING)
 
 
-def _columns(spec: dict, measured: pd.DataFrame, time: Estimate) -> dict:
+def _columns(cell: Cell, measured: pd.DataFrame, time: Estimate) -> dict:
     """Return the throughput of all ranks: samples of an epoch / mean over launches of the slowest rank's time."""
     row = {"num_launches": len(measured), "interval": time.kind}
     if time.mean is None:
         return row
-    parameters = spec["parameters"]
-    samples = spec["nodes"] * spec["gpus_per_node"] * parameters["batch_size"] * parameters["num_batches"]
+    samples = cell.world_size * cell.parameters["batch_size"] * cell.parameters["num_batches"]
     return row | {
         "throughput_samples_per_s": samples / time.mean,
         "throughput_low_samples_per_s": time.high and samples / time.high,
         "throughput_high_samples_per_s": time.low and samples / time.low,
-        "bandwidth_gb_per_s": samples * parameters["sample_bytes"] / time.mean / 1e9,
+        "bandwidth_gb_per_s": samples * cell.parameters["sample_bytes"] / time.mean / 1e9,
         "first_batch_s": measured["first_batch_s"].median(),
     }
 

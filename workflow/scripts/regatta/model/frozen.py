@@ -1,0 +1,188 @@
+"""Cells and frozen campaigns as objects, which `from_json` makes of campaign.<digest>.json and `to_json` turns back.
+
+Fields that this version does not know are kept: those of a cell in `other`, those of its spec in `spec`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from regatta.core.names import CellName, cell_names
+from regatta.core.text import natural
+
+_PARTS = ("benchmark", "version", "device", "backend", "nodes", "gpus_per_node", "parameters", "sampling")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack, as the id of a cell identifies it. settings: all but its name; old stores may lack any of them."""
+
+    name: str
+    settings: Mapping[str, object]
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, object]) -> "Stack":
+        return cls(content["name"], {name: value for name, value in content.items() if name != "name"})
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One point of the matrix. spec: everything that can affect its results, as JSON; id: its slug and hash.
+
+    All other fields are parts of the spec. version: that of the benchmark. sampling: when it ends; None if the cell was
+    imported, or is of a program. hosts: the nodes on which a cell of a sweep is measured; empty for other cells.
+    """
+
+    id: str
+    spec: Mapping[str, object]
+    benchmark: str = dataclasses.field(init=False)
+    version: int = dataclasses.field(init=False)
+    device: str = dataclasses.field(init=False)
+    backend: str = dataclasses.field(init=False)
+    nodes: int = dataclasses.field(init=False)
+    gpus_per_node: int = dataclasses.field(init=False)
+    stack: Stack = dataclasses.field(init=False)
+    parameters: Mapping[str, object] = dataclasses.field(init=False)
+    sampling: Mapping[str, float] | None = dataclasses.field(init=False)
+    node_type: str | None = dataclasses.field(init=False)
+    hosts: tuple[str, ...] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        optional = {"node_type": self.spec.get("node_type"), "hosts": tuple(self.spec.get("hosts", ()))}
+        optional["stack"] = Stack.from_json(self.spec["stack"])
+        vars(self).update({name: self.spec[name] for name in _PARTS}, **optional)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.nodes, self.gpus_per_node
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    def field(self, name: str) -> object:
+        """Return a field by its name in the campaign file; None if the cell has no such field."""
+        if name in ("stack", "world_size"):
+            return self.stack.name if name == "stack" else self.world_size
+        return self.spec[name] if name in self.spec else self.parameters.get(name)
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Return all fields: the stack by its name, which is unique in a campaign, and each parameter as a field."""
+        found = {name: value for name, value in self.spec.items() if name != "parameters"}
+        return {**found, **self.parameters, "stack": self.stack.name}
+
+
+@dataclass(frozen=True)
+class FrozenCell(Cell):
+    """A cell of a frozen campaign.
+
+    command: repeats it by hand. repeats: its launches, if an import has fewer than for others. reason: why a skipped
+    cell is not measured.
+    """
+
+    command: str | None = None
+    limit_seconds: float | None = None
+    repeats: int | None = None
+    reason: str | None = None
+    other: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, object]) -> "FrozenCell":
+        return _from_json(cls, content)
+
+    def to_json(self) -> dict:
+        content = _to_json(self)
+        return content if self.reason is not None else {"id": self.id, "spec": self.spec, "command": None} | content
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenCampaign:
+    """A frozen campaign: docs/contracts.md. repeats: launches of each cell. imported: the files, None if measured."""
+
+    schema: int | None = None
+    name: str
+    description: str | None
+    source: str
+    text: str
+    cluster: Mapping[str, object]
+    device: str
+    repeats: int
+    seed: int | None = None
+    isolation: str | None = None
+    baseline: Mapping[str, object]
+    versus: Mapping[str, object] | None = None
+    sweep: str | None = None
+    allocations: int | None = None
+    cells: tuple[FrozenCell, ...]
+    skipped: tuple[FrozenCell, ...]
+    imported: list[dict] | None = None
+    other: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, object]) -> "FrozenCampaign":
+        """Return the campaign of a file that meets its schema (store/frozen_files.py)."""
+        lists = {name: tuple(map(FrozenCell.from_json, content[name])) for name in ("cells", "skipped")}
+        return _from_json(cls, {**content, **lists})
+
+    def to_json(self) -> dict:
+        content = _to_json(self)
+        return content | {name: [cell.to_json() for cell in content[name]] for name in ("cells", "skipped")}
+
+    @property
+    def all_cells(self) -> tuple[FrozenCell, ...]:
+        """Return the cells to measure, then the skipped ones."""
+        return self.cells + self.skipped
+
+    @cached_property
+    def by_id(self) -> dict[str, FrozenCell]:
+        """The cells to measure by their ids."""
+        return {cell.id: cell for cell in self.cells}
+
+    @cached_property
+    def cell_names(self) -> dict[str, CellName]:
+        """The name of each cell by its id, including skipped ones."""
+        return names_by_id(self.all_cells)
+
+    @cached_property
+    def stack_names(self) -> list[str]:
+        """The stacks of the cells to measure, in the order of the campaign file."""
+        return list(dict.fromkeys(cell.stack.name for cell in self.cells))
+
+    def cells_of(self, benchmark: str) -> list[FrozenCell]:
+        """Return the cells of one benchmark to measure, sorted by their ids with sizes as numbers."""
+        return sorted((cell for cell in self.cells if cell.benchmark == benchmark), key=lambda cell: natural(cell.id))
+
+    def repeats_of(self, cell: FrozenCell) -> int:
+        """Return the launches of a cell."""
+        return cell.repeats or self.repeats
+
+
+def names_by_id(cells: Iterable[Cell]) -> dict[str, CellName]:
+    """Return the name of each cell among the others by its id."""
+    cells = list(cells)
+    of_sweep = [{"hosts": ", ".join(cell.hosts)} if cell.hosts else {} for cell in cells]
+    names = cell_names([cell.fields | hosts for cell, hosts in zip(cells, of_sweep, strict=True)])
+    return {cell.id: name for cell, name in zip(cells, names, strict=True)}
+
+
+def _from_json(kind: type, content: Mapping[str, object]) -> object:
+    """Return an object with the fields of its class, and all that it does not know as `other`."""
+    known = _fields(kind)
+    own = {name: value for name, value in content.items() if name in known}
+    return kind(**own, other={name: value for name, value in content.items() if name not in known})
+
+
+def _to_json(value: object) -> dict:
+    """Return the fields of an object in their order, without optional ones that are None, then the unknown ones."""
+    own = ((name, getattr(value, name), is_needed) for name, is_needed in _fields(type(value)).items())
+    return {name: of for name, of, is_needed in own if is_needed or of is not None} | dict(value.other)
+
+
+@cache
+def _fields(kind: type) -> dict[str, bool]:
+    """Return the fields that are also in JSON, and whether it always has them."""
+    return {
+        of.name: of.default is dataclasses.MISSING for of in dataclasses.fields(kind) if of.init and of.name != "other"
+    }
