@@ -1,13 +1,11 @@
 """The exit status of Snakemake and run_campaign.py, and its message (docs/troubleshooting.md, Exit status)."""
 
-import ctypes
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from campaigns import (
@@ -141,14 +139,6 @@ def test_what_cannot_be_written_is_2(tmp_path):
     assert (done.returncode, done.stderr.count("plan.json: ")) == (2, 1)
 
 
-def test_help_is_0_and_no_campaign_is_2(tmp_path, wording):
-    line = [sys.executable, str(SCRIPTS / "run_campaign.py")]
-    helped = warm_start.run([*line, "--help"], cwd=tmp_path)
-    assert helped.returncode == 0
-    wording.lines(helped.stdout, "  3  ")
-    assert warm_start.run(line, cwd=tmp_path).returncode == 2
-
-
 def test_the_command_of_on_finish_receives_the_status_of_each_run(tmp_path):
     note = 'echo "$REGATTA_CAMPAIGN $REGATTA_STATUS" >> "$0"'
     command = ["/bin/sh", "-c", note, str(tmp_path / "ended")]
@@ -191,17 +181,6 @@ def test_a_run_whose_output_is_lost_measures_all_and_ends_with_its_status(tmp_pa
         assert (results / "report.html").exists()
 
 
-def heed_permissions() -> None:
-    """Make root subject to permissions, also in the programs that it starts (linux/capability.h, linux/prctl.h)."""
-    libc, version, drop = ctypes.CDLL(None, use_errno=True), 0x20080522, 24
-    for number in (1, 2):  # dac_override, dac_read_search
-        assert libc.prctl(drop, number, 0, 0, 0) == 0
-    permitted = int(re.search(r"CapPrm:\s(\w+)", Path("/proc/self/status").read_text())[1], 16) & ~0b110
-    low, high = permitted & 0xFFFFFFFF, permitted >> 32
-    head, data = (ctypes.c_uint32 * 2)(version, 0), (ctypes.c_uint32 * 6)(low, low, 0, high, high, 0)
-    assert libc.capset(head, data) == 0
-
-
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize(
@@ -221,7 +200,7 @@ def test_a_folder_that_may_not_be_read_or_written_is_one_message(finished, tmp_p
     try:
         for target, status in expected.items():
             for line in (snakemake_line(path, target), [*driver, target, *snakemake_line(path)[3:]]):
-                done = warm_start.run(line, cwd=tmp_path, prepare=heed_permissions)
+                done = warm_start.run(line, cwd=tmp_path, prepare=warm_start.heed_permissions)
                 assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
                 lines = [line for line in done.stderr.splitlines() if "Permission denied" in line]
                 assert len(lines) == (status == 2), done.stderr
