@@ -75,21 +75,6 @@ def test_percentiles_are_those_that_are_printed_and_nothing_else_is_known(tmp_pa
 # --- Collectives
 
 
-def test_bandwidths_of_nccl_tests_come_out_as_they_were_printed(tmp_path):
-    run_import(tmp_path / "nccl", "nccl-13-columns.txt")
-    _, tables, _ = analysed(tmp_path / "nccl")
-    printed = {
-        r.parameters["message_bytes"]: r.printed["in_place_busbw_gb_per_s"]
-        for r in read("nccl-13-columns.txt").readings
-    }
-    rows = tables["collectives"].set_index("message_bytes")
-    assert len(rows) == 31
-    for size, busbw in printed.items():
-        assert rows.loc[size, "busbw_gb_per_s"] == pytest.approx(busbw, abs=0.02, rel=0.005)
-    assert set(tables["measurements"]["stop"]) == {"imported: back-to-back mean"}
-    assert (rows["pipelined_s"] == rows["latency_s"]).all()
-
-
 def test_a_mean_stands_for_the_median_where_there_is_no_other_and_says_so(tmp_path):
     run_import(tmp_path / "osu", "osu-allreduce.txt", "osu-barrier.txt")
     _, tables, _ = analysed(tmp_path / "osu")
