@@ -99,7 +99,8 @@ test-site: ## run the Slurm cluster, browser, installation and system tests (nee
 	$(INSTALL) driver rank dev
 	@$(PYTEST) -m "cluster or browser or install or system" --ignore tests/bench $(ARGS)
 
-test-all: test test-site ## run all tests
+test-all: test test-site ## run all tests, the random ones with more examples
+test-all: export REGATTA_THOROUGH = 1
 
 lint: ## check style and spelling, and that tests assert values
 	$(INSTALL) driver dev

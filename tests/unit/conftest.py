@@ -3,6 +3,7 @@
 Drawing takes most of a report's time. Only tests with the fixture `drawing` draw; elsewhere each figure is an empty SVG.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import settings
 
 NANO = 1_000_000_000
 
-settings.register_profile("regatta", deadline=None, derandomize=True, max_examples=50)
+MAX_EXAMPLES = 200 if "REGATTA_THOROUGH" in os.environ else 50
+settings.register_profile("regatta", deadline=None, derandomize=True, max_examples=MAX_EXAMPLES)
 settings.load_profile("regatta")
 
 

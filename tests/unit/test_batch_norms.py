@@ -83,6 +83,7 @@ def test_implementations_are_compared_on_the_same_input_alone(tmp_path):
     assert (finding.values["least_ratio"], finding.values["most_ratio"]) == pytest.approx(
         ((370 * 390 / 500 / 530) ** 0.5, 400 / 480)
     )
+    assert finding.cells == (OWN["id"], TORCH["id"])  # they differ most
     apart = norm_cell("torch", 64, 128, device="cuda", backend="nccl")
     assert findings_of(tmp_path / "apart", [(OWN, [400]), (apart, [500])]) == []
 

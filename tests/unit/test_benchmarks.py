@@ -138,6 +138,7 @@ def test_a_new_benchmark_brings_its_columns(tmp_path, monkeypatch):
     ("changes", "place"),
     [
         ({"x-label": None}, r"properties\.root lacks x-label"),
+        ({"description": None}, r"properties\.root lacks description"),
         ({"items": {"type": "object"}}, r"properties\.root\.items"),
     ],
 )
@@ -157,9 +158,10 @@ def test_a_schema_without_program_is_named(tmp_path, monkeypatch):
 def test_an_undeclared_field_is_named_with_its_file():
     spec = {"benchmark": "collective", "version": load_benchmark("collective").version}
     record = {"spec": spec, "values": {"num_elements": 1, "tide": 2}, "parts_ns": None, "memory": {"saved_bytes": 1}}
-    (problem,) = undeclared(record)
-    assert problem.startswith("values.tide ")
-    assert "workflow/schemas/benchmarks/collective.yaml" in problem
+    others = {"checks": {"is_calm": True}, "parts_ns": {"ebb": [[1]]}}
+    problems = undeclared(record | others)
+    assert {problem.split()[0] for problem in problems} == {"values.tide", "checks.is_calm", "parts_ns.ebb"}
+    assert all("workflow/schemas/benchmarks/collective.yaml" in problem for problem in problems)
     assert undeclared(record | {"spec": spec | {"version": spec["version"] - 1}}) == []  # an old store
     assert undeclared(record | {"spec": {"benchmark": "sailing", "version": 1}}) == []
 

@@ -43,7 +43,7 @@ def step_means(folder: Path) -> dict[str, float]:
     return {cell: statistics.geometric_mean(values) for cell, values in steps.items()}
 
 
-@settings(max_examples=10, phases=[Phase.generate])  # shrinking a failure would take minutes
+@settings(max_examples=6, phases=[Phase.generate])  # shrinking a failure would take minutes
 @given(
     sizes=st.lists(st.sampled_from([0.5, 1, 4, 25, 100]), min_size=1, max_size=4, unique=True),
     num_ranks=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=3, unique=True),

@@ -5,8 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from campaign_files import collectives, plan
 from synthetic import LAPTOP, laptop_campaign, write_results
 from typed import collect
 
+import warm_start
 from regatta.core.errors import USER_ERROR, UserError
 from regatta.core.files import check_folders
 from regatta.plan.plan import plan_json, tidy_frozen
@@ -29,7 +28,6 @@ from regatta.store.launch_files import (
 )
 from regatta.workflow import FOLDERS
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 SIZES = (4, 8, 16)
 LINES = [
     {"kind": "launch", "launch": "l0", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:00:00Z"},
@@ -280,7 +278,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_named_in_plan_and_tables_and_exactly_what_it_cost_is_planned_again(tmp_path, results, damage):
+def test_damage_is_named_in_plan_and_tables_and_exactly_what_it_cost_is_measured_again(tmp_path, results, play, damage):
     expected = damage(results)
     assert left(tmp_path) == expected
     slots = sorted((size, repeat) for size, repeats in expected.items() for repeat in repeats)
@@ -292,11 +290,6 @@ def test_damage_is_named_in_plan_and_tables_and_exactly_what_it_cost_is_planned_
     assert any(problem.startswith(name) for problem in problems["corrupt"])
     reasons = [p.reason for p in plan(tmp_path, collectives(*SIZES)).cells if p.repeats]
     assert all("damaged" in reason and ".jsonl" in reason for reason in reasons)
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_after_measuring_again_nothing_is_left_and_the_damaged_file_is_kept(tmp_path, results, play, damage):
-    damage(results)
     before = {path: path.read_bytes() for path in (results / "launches").iterdir() if path.is_file()}
     play(collectives(*SIZES))
     assert left(tmp_path) == {}
@@ -357,9 +350,6 @@ def test_an_edited_manifest_does_not_decide(results, edit):
 # The folder as a whole.
 
 
-WITHOUT_RIGHTS = "setpriv --bounding-set=-dac_override,-dac_read_search".split() if os.getuid() == 0 else []
-
-
 def test_a_folder_is_empty_only_where_nothing_ran(tmp_path, wording):
     assert launch_paths(tmp_path / "launches") == []
     (tmp_path / "launches").symlink_to("nowhere")
@@ -379,8 +369,8 @@ def test_a_store_that_is_missing_although_batches_were_finished_stops_the_plan(t
 
 def test_a_store_that_is_missing_is_not_shown_as_complete(results):
     shutil.rmtree(results / "launches")
-    done = subprocess.run([sys.executable, SCRIPTS / "watch.py", "--once", results], capture_output=True, check=False)
-    assert (done.returncode, done.stdout) == (USER_ERROR, b"")
+    done = warm_start.script("watch.py", "--once", results)
+    assert (done.returncode, done.stdout) == (USER_ERROR, "")
 
 
 SCRIPT_LINES = {
@@ -395,8 +385,7 @@ SCRIPT_LINES = {
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory):
     folder = write_results(tmp_path_factory.mktemp("analysed") / "r", laptop_campaign(), LAPTOP)
-    done = subprocess.run([sys.executable, SCRIPTS / "rebuild_report.py", folder], check=True, capture_output=True)
-    assert done.returncode == 0
+    warm_start.script("rebuild_report.py", folder, check=True)
     return folder
 
 
@@ -411,7 +400,7 @@ def test_what_is_no_store_ends_each_step_with_status_2_and_changes_nothing(analy
     words = {"folder": analysed, "frozen": next(analysed.glob("campaign.*.json"))}
     words["launches"] = launches.format(**words)
     name, *arguments = SCRIPT_LINES[script].format(**words).split()
-    done = subprocess.run([sys.executable, SCRIPTS / name, *arguments], capture_output=True, text=True, check=False)
+    done = warm_start.script(name, *arguments)
     assert (done.returncode, done.stdout) == (USER_ERROR, "")
     assert done.stderr.startswith(f"{words['launches']}: ")
     assert content_of(analysed) == before
@@ -421,8 +410,7 @@ def test_what_is_no_store_ends_each_step_with_status_2_and_changes_nothing(analy
 def test_a_store_that_may_not_be_read_is_never_replaced_by_an_empty_one(analysed, mode, wording):
     before = content_of(analysed)
     (analysed / "launches").chmod(mode)
-    line = [*WITHOUT_RIGHTS, sys.executable, SCRIPTS / "rebuild_report.py", analysed]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = warm_start.script("rebuild_report.py", analysed, prepare=warm_start.heed_permissions)
     (analysed / "launches").chmod(0o755)
     assert done.returncode == USER_ERROR
     wording.lines(done.stderr, "/launches: cannot be")

@@ -6,7 +6,7 @@ The golden files have the format that src/util.cu of NVIDIA/nccl-tests writes, w
 import json
 
 import pytest
-from formats_files import analysed, read, read_text, run_import, text_of
+from formats_files import analysed, read_text, run_import, text_of
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
@@ -23,11 +23,6 @@ def changed(name, **config):
 
 def shapes(source):
     return {(reading.nodes, reading.gpus_per_node) for reading in source.readings}
-
-
-@pytest.mark.parametrize(("name", "shape"), [(ONE, (1, 8)), (TWO, (2, 4)), ("nccl-threads.txt", (1, 8))])
-def test_ranks_are_processes_times_threads_times_gpus(name, shape):
-    assert shapes(read(name)) == {shape}
 
 
 @pytest.mark.parametrize(
@@ -55,28 +50,6 @@ def test_the_bus_bandwidth_that_is_printed_is_that_of_all_ranks(tmp_path):
     rows = tables["collectives"].set_index("message_bytes")
     assert set(rows["world_size"]) == {8}
     assert {size: rows.loc[size, "pipelined_busbw_gb_per_s"] for size in printed} == pytest.approx(printed, rel=1e-5)
-
-
-def test_the_hosts_have_all_ranks_and_a_note_says_where_these_come_from():
-    source = read(TWO)
-    assert source.environment["hosts"] == [
-        {"host": "dgx01", "ranks": [0, 1, 2, 3]},
-        {"host": "dgx02", "ranks": [4, 5, 6, 7]},
-    ]
-    assert [gpu["rank"] for gpu in source.environment["gpus"]] == [0, 4]
-    [note] = source.notes
-    assert "8 ranks" in note
-
-
-def test_times_of_processes_are_no_samples_of_ranks_and_what_the_summary_skips_is_no_sample():
-    source, run = read(TWO), json.loads(text_of(TWO))
-    for reading, result in zip(source.readings, run["results"], strict=True):
-        calls = result["in_place_per_iter"]
-        assert reading.samples_ns is None
-        assert reading.slowest_ns == [round(us * 1000) for us in calls["times_us"][2:]]
-        assert min(reading.slowest_ns) == round(calls["min_us"] * 1000)
-        assert max(reading.slowest_ns) == round(calls["max_us"] * 1000)
-        assert reading.num_iterations == 18
 
 
 def test_a_file_that_lists_every_gpu_has_no_more_ranks_than_that():

@@ -121,18 +121,6 @@ def test_several_osu_tables_in_one_log(tmp_path):
     assert len(medians) == 8
 
 
-def test_a_one_sided_test_has_its_window_and_synchronization_in_the_operation():
-    source = read("osu-put-bw.txt")
-    last = source.readings[-1]
-    assert (last.parameters["operation"], last.parameters["dtype"], source.device) == (
-        "osu_put_bw_allocate_flush",
-        "char",
-        "cuda",
-    )
-    assert (last.nodes, last.gpus_per_node) == (2, 1)
-    assert last.times_s == {"window_step_s": pytest.approx(4194304 / 24054.63e6)}  # 174.4 us
-
-
 @pytest.mark.parametrize(
     ("title", "operation"),
     [
@@ -153,26 +141,6 @@ def test_other_one_sided_tests(title, operation):
     assert (
         read_text(locked, "f", Options(nodes=1)).readings[0].parameters["operation"].endswith("_allocate_lock_unlock")
     )
-
-
-def test_the_message_rate_of_several_pairs_gives_the_time_of_a_message_of_one_pair():
-    """4 pairs send 9,226,298.30 messages/s: each pair 2,306,574.6, one in 433.5 ns."""
-    source = read("osu-mbw-mr.txt")
-    last = source.readings[-1]
-    assert (last.parameters["operation"], last.nodes, last.gpus_per_node) == ("osu_mbw_mr", 2, 4)
-    assert last.times_s["window_step_s"] == pytest.approx(4 / 9226298.30, rel=1e-5)
-    assert last.printed == {"Size": 256, "MB/s": 2361.93, "Messages/s": 9226298.30} or last.printed["MB/s"] == 2361.93
-
-
-def test_a_non_blocking_collective_has_the_time_without_computation_and_keeps_the_rest():
-    source = read("osu-iallreduce.txt")
-    first = source.readings[0]
-    assert (first.parameters["operation"], first.parameters["message_bytes"]) == ("osu_iallreduce", 4)
-    assert first.times_s == {"mean_s": pytest.approx(6.45e-6)}
-    assert first.printed == {"Overall": 12.42, "Compute": 7.01, "Pure Comm.": 6.45, "Overlap": 16.12} | (
-        {"Size": 4.0} if "Size" in first.printed else {}
-    )
-    assert any("overlap" in note for note in source.notes)
 
 
 @pytest.mark.parametrize(

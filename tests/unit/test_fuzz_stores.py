@@ -1,6 +1,7 @@
 """Seeded damage of stores: planning, collecting, analysing and reporting go on, or name the damaged file."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -19,7 +20,8 @@ from regatta.store.launch_files import read_launch_file
 from regatta.topics.catalog import render
 from regatta.topics.preflight import TOPIC
 
-NUM_STORES, SEED, MOST_SECONDS = 150, 20261123, 30
+NUM_STORES, NUM_PREFLIGHTS = (150, 150) if "REGATTA_THOROUGH" in os.environ else (60, 80)
+SEED, MOST_SECONDS = 20261123, 30
 ANALYSE_EVERY, RENDER_EVERY = 3, 15  # of the stores; all are planned and collected
 VALUES = [
     None, True, -1, 0, 1, 2**53, 2**63, 2**64, 10**400, float("nan"), float("inf"), -float("inf"), 1e308, -1e308, 1e-320,
@@ -115,7 +117,7 @@ def test_damaged_preflights_are_reported_or_refused_by_name(tmp_path):
     """The report goes on without a preflight that cannot be read, and shows what is left of one that can."""
     campaign, empty = make_campaign([train_cell("resnet50", 2, 4)]), make_table([], MEASUREMENTS)
     wrong, num_shown = [], 0
-    for number in range(NUM_STORES):
+    for number in range(NUM_PREFLIGHTS):
         path = write_preflight(tmp_path)
         damage(path, random.Random(SEED + number))
         try:

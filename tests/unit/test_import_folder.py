@@ -115,12 +115,12 @@ def kill_at(folder, number, counts=None):
 
 
 def moments(folder, do, counts):
-    """Return moments to kill `do`: a few while it prepares files, and many of the last, when it moves them."""
+    """Return moments to kill `do`: two while it prepares files, and every third of the last, when it moves them."""
     with counts.open("wb", buffering=0) as file:
         assert in_child(do, lambda: kill_at(folder, None, file)) == 0
     num = counts.stat().st_size
     assert num > 60
-    return [0, 5, num // 2, *range(num - 50, num - 15, 7), *range(num - 15, num, 2)]
+    return [5, num // 2, *range(num - 15, num, 3)]
 
 
 def test_a_killed_import_leaves_no_results_folder_or_a_complete_one(tmp_path):
@@ -142,7 +142,7 @@ def test_a_killed_import_leaves_no_results_folder_or_a_complete_one(tmp_path):
 
 def test_what_a_killed_import_leaves_is_gone_after_the_next_import(tmp_path):
     folder = tmp_path / "results" / "c"
-    for number in (0, 30, 60):
+    for number in (0, 60):
         assert in_child(lambda: run_import(folder, NCCL), lambda: kill_at(folder.parent, number)) == signal.SIGKILL  # noqa: B023
     run_import(folder, OTHER)
     run_import(tmp_path / "whole" / "c", OTHER)
@@ -226,17 +226,16 @@ def test_a_file_beyond_the_limits_is_one_message_within_seconds_and_a_gigabyte(t
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.slow
-def test_20001_launches_are_imported_within_a_gigabyte(tmp_path):
+def test_5001_launches_are_imported_within_seconds_and_half_a_gigabyte(tmp_path):
     path = tmp_path / "many.csv"
-    path.write_text(HEAD + ROWS[0] * 20_001)
+    path.write_text(HEAD + ROWS[0] * 5_001)
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else tmp_path) as folder:
         words = (path, "--campaign", "c", "--results", folder)
         status, errors, cpu_s, memory_bytes = measured(*words, cwd=tmp_path)
         num_lines = Path(folder, "c", "measurements.csv").read_bytes().count(b"\n")
-    assert (status, errors, num_lines) == (0, "", 1 + 20_001)
-    assert cpu_s < 60  # 15 s on an idle machine
-    assert memory_bytes < 10**9
+    assert (status, errors, num_lines) == (0, "", 1 + 5_001)
+    assert cpu_s < 20  # 8 s on a busy machine
+    assert memory_bytes < 5 * 10**8
 
 
 def test_two_files_have_one_limit_of_results(tmp_path, monkeypatch):

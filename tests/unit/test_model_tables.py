@@ -165,7 +165,7 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, device="cuda"), machine))
     gather, reduce = (finding for finding in fits.findings(data) if finding.kind == "crossover_size")
     assert (reduce.values["operation"], reduce.values["world_size"]) == ("all_reduce", 8)
-    gather, reduce = gather.values, reduce.values
+    gather, reduce, models = gather.values, reduce.values, data.tables["communication_models"]
     for values, factor in ((reduce, 2 * 7 / 8), (gather, 7 / 8)):
         size = 8 * CLUSTER.latency_s * CLUSTER.bytes_per_s / factor  # a stack that is slower in all has the same
         assert values["low_bytes"] == pytest.approx(size, rel=0.02)
@@ -173,6 +173,9 @@ def test_an_operation_is_latency_bound_up_to_a_size_at_the_largest_shape(tmp_pat
         assert values["low_s"] == pytest.approx(8 * CLUSTER.latency_s, rel=0.02)
         assert values["high_s"] == pytest.approx(1.3 * 8 * CLUSTER.latency_s, rel=0.02)
         assert (values["num"], values["stacks"]) == (2, ["first", "second"])
+        curves = models[(models["operation"] == values["operation"]) & (models["world_size"] == 8)]
+        assert values["low_bytes"] <= curves["half_bandwidth_bytes"].min()
+        assert values["high_bytes"] >= curves["half_bandwidth_bytes"].max()
     line = next(line for line in summary(data) if line.id == "communication")
     assert line.values["latency_bound_below_bytes"] == [reduce["low_bytes"], reduce["high_bytes"]]
 

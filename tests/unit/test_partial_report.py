@@ -1,12 +1,12 @@
 """The report of a campaign that still runs: what is missing is counted, also in a launch file that is being written."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from synthetic import LAPTOP, collective_cell, make_campaign, make_report, write_results
+
+import warm_start
 
 SCRIPT = Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "rebuild_report.py"
 CELLS = [collective_cell(size, 1, 2) for size in (4096, 65536)]
@@ -46,15 +46,11 @@ def test_before_the_first_record_there_is_a_report_too(results):
     assert "Incomplete: 6 of 6" in head_of(make_report(results))
 
 
-def rebuild(argument: str, cwd: Path) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, SCRIPT, "--", argument], cwd=cwd, capture_output=True, text=True)
-
-
 def test_the_campaign_file_names_the_results_folder(results, tmp_path):
     text = (SCRIPT.parents[2] / "config" / "config.yaml").read_text()
     assert "\nname: laptop\n" in text
     (tmp_path / "-my.yaml").write_text(text)
-    done = rebuild("-my.yaml", tmp_path)
+    done = warm_start.script(SCRIPT.name, "--", "-my.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "results/laptop/report.html\n"), done.stderr
     assert "Incomplete" in head_of(results / "report.html")
 
@@ -72,7 +68,7 @@ def test_an_invalid_campaign_file_is_an_error_of_the_user(tmp_path, text, messag
     (tmp_path / "x").mkdir()
     if text is not None:
         (tmp_path / "my.yaml").write_text(text)
-    done = rebuild("my.yaml", tmp_path)
+    done = warm_start.script(SCRIPT.name, "--", "my.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr

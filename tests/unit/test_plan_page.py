@@ -1,7 +1,6 @@
 """The plan as a page: one file with the whole plan, and the same bytes for the same plan."""
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,7 +13,6 @@ from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
-from regatta.core.text import long_duration, rank_time
 from regatta.plan import page as page_module
 from regatta.plan.page import (
     STATES,
@@ -24,12 +22,11 @@ from regatta.plan.page import (
     reason_groups,
     render,
     shape_bars,
-    state_counts,
     state_matrix,
     table,
     turns,
 )
-from regatta.plan.plan import make_plan, plan_json
+from regatta.plan.plan import make_plan
 from regatta.report.matrix import MOST_ROWS_OPEN
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -94,87 +91,6 @@ def test_the_page_is_one_file_that_asks_for_nothing(partial, wording):
     assert "@import" not in style
 
 
-def test_every_cell_is_listed_once_under_its_reason(partial):
-    items = [item.strip() for item in Page(render(partial)).items]
-    planned = plan_json(partial)["cells"]
-    assert len(planned) == 18 + 6 + 8
-    names = {cell: name.full for cell, name in names_of(planned_cells(partial)).items()}
-    assert sorted(names) == sorted(cell["id"] for cell in planned)
-    assert [items.count(name) for name in names.values()] == [1] * len(planned)
-
-
-@pytest.mark.parametrize("is_retry", [False, True])
-def test_states_and_sums_are_those_of_plan_json(tmp_path, is_retry):
-    made = partly_finished(tmp_path, is_retry=is_retry)
-    sums, page, numbers = plan_json(made)["totals"], Page(render(made)), dict(state_counts(planned_cells(made)))
-    assert numbers["todo"] == sums["todo"]
-    assert numbers["done"] + numbers.get("not_ok", 0) == sums["done"]
-    assert numbers["skipped"] == sums["skipped"]
-    head = page.words("head")
-    assert f"{sums['todo']} cells to do {sums['done']} done" in head
-    assert f"{sums['skipped']} skipped" in head
-    batches = f"{sums['measurements']} measurements in {sums['launches']} launches in {sums['batches']} batches"
-    price = f"about {sums['minutes']:.1f} min and {rank_time(sums['gpu_hours'], 'cpu')}"
-    assert f"{batches}: {price}," in page.words("run")
-    assert f"Upper bound: {sums['at_most_minutes'] / 60:.2f} hours" in page.words("run")
-    bars = shape_bars(plan_json(made)["batches"])
-    assert sum(bar["minutes"] for bar in bars) == pytest.approx(sums["minutes"], abs=0.01)
-    assert sum(bar["gpu_hours"] for bar in bars) == pytest.approx(sums["gpu_hours"], abs=0.0001)
-    assert sum(bar["launches"] for bar in bars) == sums["launches"]
-
-
-def squares_of(made) -> dict:
-    """Return the squares of the plan's matrix by (subject, row, shape)."""
-    cells = planned_cells(made)
-    matrix = state_matrix(cells, names_of(cells), "cpu")
-    return {
-        (group.name, row.name, column): square
-        for group in matrix.groups
-        for row in group.rows
-        for column, square in zip(matrix.columns, row.squares, strict=True)
-        if square
-    }
-
-
-def test_a_square_counts_its_cells_by_state(partial):
-    # Of each stack, resnet18 on 1x1: none ok, ddp-1 failed once, ddp-25 lacks a repeat; on 1x2 none is skipped.
-    counts = {key: square.text.partition("\n")[0] for key, square in squares_of(partial).items()}
-    assert counts == {
-        (subject, f"{row}{stack}", place): text
-        for stack in ("host", "tuned")
-        for (subject, row, place), text in {
-            ("ResNet-18", "no DDP · ", "1×1"): "✓ 1",
-            ("ResNet-18", "no DDP · ", "1×2"): "– 1",
-            ("ResNet-18", "ddp · ", "1×1"): "○ 1 ✗ 1",
-            ("ResNet-18", "ddp · ", "1×2"): "○ 1 ✓ 1",
-            ("AlexNet", "no DDP · ", "1×1"): "○ 1",
-            ("AlexNet", "no DDP · ", "1×2"): "– 1",
-            ("AlexNet", "ddp · ", "1×1"): "○ 2",
-            ("AlexNet", "ddp · ", "1×2"): "○ 2",
-            ("all-reduce", "", "1×1"): "– 2",
-            ("all-reduce", "", "1×2"): "○ 2",
-        }.items()
-    }
-
-
-def test_the_price_of_a_square_is_that_of_its_launches_in_plan_json(partial):
-    saved = {cell["id"]: cell for cell in plan_json(partial)["cells"]}
-    sums = Counter()
-    for square in squares_of(partial).values():
-        todo = [saved[cell] for cell in square.cells if saved[cell]["status"] == "todo"]
-        seconds = sum(cell["seconds_per_launch"] * len(cell["repeats"]) for cell in todo)
-        num_ranks = int(re.search(r"n01g(\d\d)", square.cells[0])[1])
-        price = [long_duration(seconds / 3600), rank_time(seconds * num_ranks / 3600, "cpu")] if todo else []
-        assert square.text.split("\n")[1:] == price
-        sums["priced" if todo else "free"] += 1
-    assert min(sums.values()) >= 4
-
-
-def test_every_cell_of_the_plan_is_in_one_square(partial):
-    cells = [cell for square in squares_of(partial).values() for cell in square.cells]
-    assert sorted(cells) == sorted(cell["id"] for cell in plan_json(partial)["cells"])
-
-
 def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
     data = small()
     data["benchmarks"][0]["parameters"] |= {"batch_size": list(range(1, MOST_ROWS_OPEN + 1))}
@@ -187,14 +103,6 @@ def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
 
 def groups_of(cells):
     return reason_groups(cells, names_of(cells))
-
-
-def test_reasons_are_grouped_and_counted(partial, wording):
-    groups = {
-        state: [(g["kind"], g["num"], [(text, num) for text, num, _ in g["parts"]]) for g in own]
-        for state, own in groups_of(planned_cells(partial))
-    }
-    wording(groups)
 
 
 def test_a_group_lists_a_limited_number_of_cells(partial, monkeypatch):
@@ -234,13 +142,6 @@ def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
     assert group["kind"] == f"excluded: 7 or {'9' * 10_000}"
 
 
-def test_what_was_asked_for_is_a_group_of_its_own(tmp_path, wording):
-    groups = dict(groups_of(planned_cells(partly_finished(tmp_path, is_retry=True))))
-    requested = [g for g in groups["todo"] if g["kind"] == "retry requested"]
-    wording([(g["num"], g["parts"][0][0]) for g in requested])
-    assert "not_ok" not in groups
-
-
 def test_hostile_text_is_shown_and_not_run(tmp_path):
     rule = {"when": {"bucket_cap_mb": 1}, "reason": HOSTILE}
     data = collectives(4, description=HOSTILE, exclude=[rule], stacks={"host": {"kind": "host", "env": {"A": HOSTILE}}})
@@ -255,18 +156,6 @@ def test_hostile_text_is_shown_and_not_run(tmp_path):
     assert HOSTILE in page.text["notes"]
     assert f"excluded: {HOSTILE}" in page.text["reasons"]
     assert made.campaign.file.text in page.text["file"]
-
-
-def test_batches_stand_in_their_order_with_their_stacks_in_turn(partial):
-    text = Page(render(partial)).words("batches")
-    found = re.findall(r"n\d\dg\d\d-[0-9a-f]{12}", text)
-    assert found == [batch.id for batch in partial.batches]
-    assert len(found) == 2
-    # On 1x1: three cells of the new model in repeats 0 and 1, and in 2 what the old one lacks too.
-    turns_of_first = (
-        "1: host (3 cells), tuned (3 cells) 2: tuned (3 cells), host (3 cells) 3: host (4 cells), tuned (4 cells)"
-    )
-    assert turns_of_first in text
 
 
 def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_counted(wording):

@@ -4,6 +4,7 @@ import csv
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,15 +22,7 @@ NUM_MEASUREMENTS = 14  # 7 cells, 2 repeats
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    return [
-        sys.executable,
-        "-E",
-        "-s",
-        "-S",
-        str(BENCH / "run_batches.py"),
-        str(folder / "results" / "small"),
-        *options,
-    ]
+    return [*f"{sys.executable} -E -s -S".split(), f"{BENCH}/run_batches.py", f"{folder}/results/small", *options]
 
 
 def run_batches(folder: Path, *options: str) -> subprocess.CompletedProcess:
@@ -40,6 +33,10 @@ def freeze(folder: Path, *arguments, **changes) -> Path:
     """Freeze the campaign of fake_campaign; return its results folder."""
     frozen_batches(folder, fake_campaign(*arguments, **changes))
     return folder / "results" / "small"
+
+
+def content_of(results: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in results.rglob("*") if path.is_file() and path.name != "lock"}
 
 
 def wait_for_start(running: subprocess.Popen, results: Path) -> None:
@@ -66,14 +63,9 @@ def test_every_cell_is_recorded_and_the_driver_collects_and_plans_nothing_more(t
     script(tmp_path, "plan.py", "--campaign", "campaign.yaml")
     totals = json.loads((results / "plan.json").read_text())["totals"]
     assert (totals["todo"], totals["launches"]) == (0, 0)
-
-
-def test_a_second_run_measures_nothing_again(tmp_path):
-    results = freeze(tmp_path)
-    run_batches(tmp_path)
-    before = {path: path.read_bytes() for path in results.rglob("*") if path.is_file() and path.name != "lock"}
-    assert run_batches(tmp_path).returncode == 0
-    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file() and path.name != "lock"} == before
+    before = content_of(results)
+    assert run_batches(tmp_path).returncode == 0  # a second run measures nothing again
+    assert content_of(results) == before
 
 
 @pytest.mark.parametrize(
@@ -168,6 +160,12 @@ def test_two_runs_do_not_measure_at_once(tmp_path):
     running.wait()
 
 
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory) -> Path:
+    """A folder with a frozen campaign; tests use a copy."""
+    return freeze(tmp_path_factory.mktemp("frozen")).parents[1]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -184,8 +182,8 @@ def test_two_runs_do_not_measure_at_once(tmp_path):
         lambda results, batch: edit(batch, stacks={"host": {"python": sys.executable, "scripts": {"python": "00"}}}),
     ],
 )
-def test_what_only_the_driver_can_run_is_an_error_of_the_user_and_starts_nothing(tmp_path, damage):
-    results = freeze(tmp_path)
+def test_what_only_the_driver_can_run_is_an_error_of_the_user_and_starts_nothing(tmp_path, frozen, damage):
+    results = shutil.copytree(frozen, tmp_path, dirs_exist_ok=True) / "results" / "small"
     damage(results, next(results.glob("batches/*/batch.json")))
     done = run_batches(tmp_path)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)

@@ -29,8 +29,11 @@ def by_status(results):
     return counts
 
 
-def test_every_cell_is_measured_once_in_each_repeat(tmp_path):
-    results = measure_all(tmp_path, fake_campaign())
+def test_every_cell_is_measured_once_in_each_repeat_and_only_the_result_is_printed(tmp_path):
+    results = tmp_path / "results" / "small"
+    for batch, num in zip(frozen_batches(tmp_path, fake_campaign()), (6, 8), strict=True):
+        done = script(tmp_path, "measure.py", "--batch", str(batch))
+        assert (done.stdout, done.stderr) == (f"{batch.name}: {num} ok\n", "")
     assert by_status(results) == {"ok": NUM_RECORDS}
     assert len(set(slots(results))) == NUM_RECORDS
     assert len(list((results / "launches").iterdir())) == 4  # 2 shapes x 2 repeats
@@ -55,6 +58,9 @@ def test_a_cell_that_fails_is_recorded_with_its_cause_and_the_rest_is_measured(t
     failed = [record for record in record_lines(results) if record["status"] != "ok"]
     assert {(r["status"], r["phase"], r["cause"]) for r in failed} == {(status, phase, cause)}
     assert len(set(slots(results))) == NUM_RECORDS
+    unknown = dict.fromkeys(("samples_ns", "warmup", "sampling", "windows", "memory", "checks"))
+    assert all(record | unknown == record for record in failed if record["writer"] == "driver")
+    assert [record["writer"] for record in failed].count("driver") == (0 if phase == "check" else 2)
 
 
 def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path, wording):
@@ -72,28 +78,13 @@ def test_a_cell_that_hangs_becomes_a_timeout_and_leaves_no_process(tmp_path, wor
     assert campaigns.processes_naming(str(tmp_path)) == []
 
 
-def test_a_driver_record_says_unknown_and_never_zero(tmp_path):
-    results = measure_all(tmp_path, fake_campaign({"ddp-1-n01g02": "killed"}))
-    record = next(record for record in record_lines(results) if record["status"] == "failed")
-    assert record["writer"] == "driver"
-    for key in ("samples_ns", "warmup", "sampling", "windows", "memory", "checks"):
-        assert record[key] is None
-
-
-def test_a_launch_that_never_starts_is_tried_twice_and_then_fails_its_cells(tmp_path, wording):
-    results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}, repeats=1))
-    assert by_status(results) == {"failed": NUM_RECORDS / 2}
-    record = record_lines(results)[0]
-    assert record["phase"] == "launch"
-    wording(record["cause"])
-    headers = [line for line in lines(results) if line["kind"] == "launch"]
-    assert {header["environment"] for header in headers} == {None}
-    assert all(header["launch"].endswith("-a01") for header in headers)
-
-
-def test_further_launches_of_a_stack_that_never_came_up_are_not_tried(tmp_path, wording):
+def test_a_launch_that_never_starts_is_tried_twice_and_further_ones_of_its_stack_are_not(tmp_path, wording):
     results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "no_start"}, repeats=3))
     assert by_status(results) == {"failed": 7, "skipped": 14}  # 7 cells in each repeat
+    wording({(r["phase"], r["cause"]) for r in record_lines(results) if r["status"] == "failed"})
+    headers = [line for line in lines(results) if line["kind"] == "launch"]
+    assert {header["environment"] for header in headers} == {None}
+    assert {header["launch"][-3:] for header in headers if header["repeat"] == 0} == {"a01"}
     skipped = [record for record in record_lines(results) if record["status"] == "skipped"]
     assert {record["repeat"] for record in skipped} == {1, 2}
     wording({(record["phase"], record["cause"]) for record in skipped})
@@ -103,7 +94,7 @@ def test_further_launches_of_a_stack_that_never_came_up_are_not_tried(tmp_path, 
         assert set(json.loads(manifest.read_text())["counts"]) == {"failed", "skipped"}
 
 
-def test_a_stack_that_does_not_come_up_does_not_stop_another(tmp_path):
+def test_a_stack_whose_python_does_not_exist_does_not_stop_another(tmp_path, wording):
     campaign = fake_campaign()
     campaign["stacks"]["broken"] = {"kind": "host", "python": "no-such-python"}
     results = measure_all(tmp_path, campaign)
@@ -112,6 +103,8 @@ def test_a_stack_that_does_not_come_up_does_not_stop_another(tmp_path):
         of_stack = counts[record["spec"]["stack"]["name"]]
         of_stack[record["status"]] = of_stack.get(record["status"], 0) + 1
     assert counts == {"host": {"ok": NUM_RECORDS}, "broken": {"failed": 7, "skipped": 7}}
+    wording({record["cause"] for record in record_lines(results) if record["status"] == "failed"})
+    assert {line["generation"] for line in lines(results) if line["kind"] == "launch"} == {1}  # also by the driver
 
 
 def test_after_three_cells_that_fail_alike_the_rest_of_a_stack_is_not_started(tmp_path):
@@ -196,14 +189,6 @@ def test_a_launch_that_is_silent_is_a_timeout_of_the_launch(tmp_path):
     limits = {"cell_seconds": 30, "launch_start_seconds": 0.4}
     results = measure_all(tmp_path, fake_campaign(env={"FAKE_LAUNCH": "silent"}, limits=limits, repeats=1))
     assert {(r["status"], r["phase"]) for r in record_lines(results)} == {("timeout", "launch")}
-
-
-def test_a_python_that_does_not_exist_is_a_failure_with_its_name(tmp_path, wording):
-    campaign = fake_campaign(repeats=1)
-    campaign["stacks"]["host"]["python"] = "no-such-python"
-    results = measure_all(tmp_path, campaign)
-    wording({record["cause"] for record in record_lines(results)})
-    assert {line["generation"] for line in lines(results) if line["kind"] == "launch"} == {1}  # written by the driver
 
 
 def test_a_record_that_the_analysis_refuses_is_not_measured_again_for_ever(tmp_path, wording):
@@ -304,13 +289,6 @@ def test_a_launch_that_ends_well_without_a_record_is_not_repeated_for_ever(tmp_p
     assert by_status(results) == {"ok": NUM_RECORDS - 2, "failed": 2}
     causes = {record["cause"] for record in record_lines(results) if record["status"] == "failed"}
     wording(causes)
-
-
-def test_without_a_terminal_only_the_result_is_printed(tmp_path):
-    batch = frozen_batches(tmp_path, fake_campaign())[0]
-    done = script(tmp_path, "measure.py", "--batch", str(batch))
-    assert done.stdout == f"{batch.name}: 6 ok\n"
-    assert done.stderr == ""
 
 
 def with_prologue(folder, text, **changes):

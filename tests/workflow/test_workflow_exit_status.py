@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 
@@ -140,14 +139,6 @@ def test_what_cannot_be_written_is_2(tmp_path):
     assert (done.returncode, done.stderr.count("plan.json: ")) == (2, 1)
 
 
-def test_help_is_0_and_no_campaign_is_2(tmp_path, wording):
-    line = [sys.executable, str(SCRIPTS / "run_campaign.py")]
-    helped = warm_start.run([*line, "--help"], cwd=tmp_path)
-    assert helped.returncode == 0
-    wording.lines(helped.stdout, "  3  ")
-    assert warm_start.run(line, cwd=tmp_path).returncode == 2
-
-
 def test_the_command_of_on_finish_receives_the_status_of_each_run(tmp_path):
     note = 'echo "$REGATTA_CAMPAIGN $REGATTA_STATUS" >> "$0"'
     command = ["/bin/sh", "-c", note, str(tmp_path / "ended")]
@@ -190,11 +181,8 @@ def test_a_run_whose_output_is_lost_measures_all_and_ends_with_its_status(tmp_pa
         assert (results / "report.html").exists()
 
 
-WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]  # root, but permissions count
-
-
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize(
     ("folder", "mode", "expected"),
     [
@@ -212,7 +200,7 @@ def test_a_folder_that_may_not_be_read_or_written_is_one_message(finished, tmp_p
     try:
         for target, status in expected.items():
             for line in (snakemake_line(path, target), [*driver, target, *snakemake_line(path)[3:]]):
-                done = subprocess.run([*WITHOUT_OVERRIDE, *line], cwd=tmp_path, capture_output=True, text=True)
+                done = warm_start.run(line, cwd=tmp_path, prepare=warm_start.heed_permissions)
                 assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
                 lines = [line for line in done.stderr.splitlines() if "Permission denied" in line]
                 assert len(lines) == (status == 2), done.stderr
