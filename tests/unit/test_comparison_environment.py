@@ -4,7 +4,9 @@ import re
 import pandas as pd
 from comparison_results import cell_of
 from synthetic import make_campaign, make_header
+from typed import typed
 
+from regatta.model.frozen import Cell
 from regatta.report.page import read_headers
 from regatta.topics.comparison.section import NOT_KNOWN, Side, by_stack, differences
 
@@ -15,8 +17,8 @@ def header(repeat=0, **environment):
     return make_header(make_campaign([CELL]), f"n01g02-0-l{repeat:03d}-a00", repeat, [CELL], "2026-11-21T03:00:00Z", **environment)  # fmt: skip
 
 
-def differing(*sides, specs=((), ())):
-    found = differences(*(Side(list(headers), list(own)) for headers, own in zip(sides, specs, strict=True)))
+def differing(*sides, cells=((), ())):
+    found = differences(*(Side(list(headers), list(own)) for headers, own in zip(sides, cells, strict=True)))
     return [(difference.name, difference.reference, difference.other) for difference in found]
 
 
@@ -64,15 +66,16 @@ def test_what_only_one_side_knows_is_no_difference_and_is_named():
 
 
 def test_stacks_differ_in_image_and_binds_and_none_is_an_answer():
-    specs = [cell_of(stack)["spec"] for stack in ("contained", "bound")]
-    assert differing([header()], [header()], specs=([specs[0]], [specs[1]])) == [("binds", "none", "/opt/lib:/host")]
+    cells = [typed(cell_of(stack)) for stack in ("contained", "bound")]
+    assert differing([header()], [header()], cells=([cells[0]], [cells[1]])) == [("binds", "none", "/opt/lib:/host")]
 
 
 def test_stacks_differ_in_what_their_scripts_hold():
-    specs = [{"stack": {"name": "a", "kind": "host", "scripts": {"python": digest}}} for digest in ("1f", "2e")]
-    without = {"stack": {"name": "a", "kind": "host"}}
-    assert differing([], [], specs=([specs[0]], [specs[1]])) == [("scripts", "python=1f", "python=2e")]
-    assert differing([], [], specs=([specs[0]], [without])) == [("scripts", "python=1f", "none")]
+    stack = CELL["spec"]["stack"]
+    stacks = [stack, *(stack | {"scripts": {"python": digest}} for digest in ("1f", "2e"))]
+    without, *cells = (Cell("a", CELL["spec"] | {"stack": stack}) for stack in stacks)
+    assert differing([], [], cells=([cells[0]], [cells[1]])) == [("scripts", "python=1f", "python=2e")]
+    assert differing([], [], cells=([cells[0]], [without])) == [("scripts", "python=1f", "none")]
 
 
 def test_long_lists_of_values_are_cut():

@@ -214,7 +214,7 @@ def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
     """Yield names and values in the order of the table: stack, versions, network, libraries, machine, settings."""
     for cell in side.cells:
         yield "cluster", cell.spec.get("cluster")
-        yield from ((name.replace("_", " "), cell.spec["stack"].get(name)) for name in OF_STACK)
+        yield from ((name.replace("_", " "), cell.stack.settings.get(name)) for name in OF_STACK)
     yield from ((f"NCCL {name}", (side.nccl or {}).get(name)) for name in OF_NCCL)
     for header in side.headers:
         git, environment = header.get("git") or {}, header.get("environment") or {}
