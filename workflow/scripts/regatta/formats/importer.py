@@ -383,8 +383,7 @@ def _write_tables(folder: Path, campaign: FrozenCampaign) -> None:
     write_json(folder / "problems.json", problems)
     write_collected(collected, measurements)
     write_tables(make_tables(campaign, read_collected(measurements)), folder / "tables")
-    content = campaign.to_json()
-    write_json(folder / f"campaign.{content_hash(content)}.json", content)
+    write_json(folder / f"campaign.{content_hash(content := campaign.to_json())}.json", content)
 
 
 def _move_into(folder: Path) -> None:
