@@ -26,12 +26,10 @@ def seconds(text: str) -> float:
 
 def print_lines(watcher: RunWatcher, every_s: float) -> RunState:
     """Print a line whenever the state has changed, for a log or a pipe."""
-    shown = None
     while True:
-        state = watcher.state(time.time())
-        if state.what_changes != shown:
-            print(state_text(state), flush=True)
-        shown = state.what_changes
+        state, line = watcher.next_line(time.time())
+        if line:
+            print(line, flush=True)
         if state.is_complete:
             return state
         time.sleep(every_s)

@@ -190,7 +190,7 @@ def serial_correlation(*sides: Array) -> Array:
     correlation is -1/n on average, for any distribution; the sum over cells of the excess is tested. Cells of a launch
     count as correlated. The result is the first-order autoregression with this excess, shrunk by a normal prior.
     """
-    excess, square, expected = 0, 0, np.zeros(len(CORRELATIONS))
+    excess, square, counts = 0, 0, []
     for residuals in sides:
         num = np.isfinite(residuals).sum(-1)
         length = np.sqrt(np.nansum(residuals**2, -1))
@@ -202,13 +202,17 @@ def serial_correlation(*sides: Array) -> Array:
         num_cells = np.maximum(is_known.sum(-1), 2)
         shared = (_inflation(unit) - 1) / (num_cells - 1)  # correlation of cells
         excess, square = excess + of_cells.sum(-1), square + np.sum(of_cells**2, -1) * (1 + (num_cells - 1) * shared**2)
-        for count in np.unique(num[is_known]):
-            gained = _serial(min(int(count), LONGEST))[0]
-            num_such = np.sum((num == count) & is_known, -1)
-            expected = expected + (count * num_such)[..., None] * (gained - gained[0])
+        counts += [(count, np.sum((num == count) & is_known, -1)) for count in np.unique(num[is_known])]
+    is_significant = excess > CORRELATION_Z * np.sqrt(square)
+    if not is_significant.any():
+        return np.zeros((*is_significant.shape, 1))
+    expected = np.zeros(len(CORRELATIONS))
+    for count, num_such in counts:
+        gained = _serial(min(int(count), LONGEST))[0]
+        expected = expected + (count * num_such)[..., None] * (gained - gained[0])
     error = np.sqrt(square) / np.maximum(expected[..., TYPICAL], 1e-300)
     place = np.sum(expected <= (excess / (1 + error**2))[..., None], -1) - 1
-    return np.where(excess > CORRELATION_Z * np.sqrt(square), CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
+    return np.where(is_significant, CORRELATIONS[np.maximum(place, 0)], 0)[..., None]
 
 
 @functools.cache

@@ -159,7 +159,7 @@ class Column:
     def fitted(self, largest: float) -> "Column":
         """Return the column in the largest unit in which its largest value is at least 1, else in the smallest unit."""
         units = [(unit, factor) for (of, unit), factor in FACTORS.items() if of == self.unit]
-        return replace(self, shown_as=[units[0][0], *(unit for unit, factor in units if factor * largest >= 1)][-1])
+        return self._shown_in([units[0][0], *(unit for unit, factor in units if factor * largest >= 1)][-1])
 
     def ends(self, row: object) -> str:
         """Return the text of a row's range, as (low to high), or interval, as [low, high]."""
@@ -176,10 +176,18 @@ class Column:
         decimals = decimals_of(value, low, high, kind, self.figures)
         return texts.bracket(low, high, kind, ratio_text if self.is_ratio else lambda end: fixed(end, decimals))
 
+    @cached_property
+    def _in_units(self) -> dict[str, "Column"]:
+        return {}
+
+    def _shown_in(self, unit: str) -> "Column":
+        """Return the column in a unit. A table has thousands of rows, and few units."""
+        return self._in_units.get(unit) or self._in_units.setdefault(unit, replace(self, shown_as=unit))
+
     def _in_its_unit(self, row: object, show: Callable) -> str:
         """Return a text of a row in the unit that suits its time, followed by this unit."""
         unit = texts.time_scale(getattr(row, self.name))[1]
-        text = show(replace(self, shown_as=unit), row)
+        text = show(self._shown_in(unit), row)
         return text if text == UNKNOWN else f"{text} {unit}"
 
 

@@ -47,13 +47,15 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
     for place, row in enumerate(table_rows(measurements.assign(shown=shown_status(measurements)))):
         if row.cell in places:
             rows_of[places[row.cell]].append((place, row))
+    values = {name: measurements[column].to_numpy(dtype=object).tolist() for name, column in times.items()}
+    of_places = [dict(zip(values, of_row, strict=True)) for of_row in zip(*values.values(), strict=True)]
     cells, found = [], []
     for rows in rows_of:
         statuses = [row.shown for _, row in rows]
         planned = [(place, row) for place, row in rows if not is_unknown(row.repeat)]
         medians = [row.p50_s for _, row in planned if not is_unknown(row.p50_s)]
         factor, unit = time_scale(medians[0]) if medians else (1, "s")
-        seconds = [{name: getattr(row, column) for name, column in times.items()} for _, row in planned]
+        seconds = [of_places[place] for place, _ in planned]
         ends, strips = strips_of(seconds)
         axis = f"axis {' to '.join(_time(end, factor) for end in ends)} {unit}" if ends else None
         cell = {"first_launch": len(found), "axis": axis}

@@ -13,7 +13,7 @@ from regatta.launchers import launcher_of
 from regatta.run.host_load import busy_text
 from regatta.run.preflight import failed_stacks
 from regatta.run.run_files import UNREADABLE
-from regatta.run.run_state import RunWatcher, state_text
+from regatta.run.run_state import RunWatcher
 
 PROGRESS_SECONDS = 30.0
 PREFLIGHT_SECONDS = 2.0
@@ -31,7 +31,7 @@ def print_progress(results: Path, stop: threading.Event, closing: threading.Even
 
     has_jobs: the preflight runs in a job, whose output is not on the terminal.
     """
-    watcher, known, shown = None, _preflights(results), None
+    watcher, known = None, _preflights(results)
     due_s = time.monotonic() + PROGRESS_SECONDS
     while not closing.wait(min(PROGRESS_SECONDS, PREFLIGHT_SECONDS)) and not stop.is_set():
         lines = []
@@ -42,9 +42,7 @@ def print_progress(results: Path, stop: threading.Event, closing: threading.Even
             due_s = time.monotonic() + PROGRESS_SECONDS
             try:
                 watcher = watcher or RunWatcher(results)
-                state = watcher.state(time.time())
-                lines += [state_text(state)] if state.what_changes != shown else []
-                shown = state.what_changes
+                lines += filter(None, watcher.next_line(time.time())[1:])
             except (UserError, *UNREADABLE):  # not frozen yet, or a file was edited: try again
                 pass
         if closing.is_set():

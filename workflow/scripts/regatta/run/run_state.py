@@ -87,11 +87,6 @@ class RunState:
         return sum(self.counts.values())
 
     @property
-    def what_changes(self) -> tuple:
-        """Return what a line reports, without the time, which always passes."""
-        return self.counts, len(self.running), self.num_queued, notes(self)
-
-    @property
     def is_complete(self) -> bool:
         """Return whether every planned measurement has a record and no batch is queued or running."""
         return self.num_recorded == self.num_planned and not self.running and not self.num_queued
@@ -107,6 +102,7 @@ class RunWatcher:
         self.queue: dict[str, str] | None = {}
         self.is_queue_known = True
         self.asked_s: float | None = None
+        self.shown: tuple | None = None
 
     def state(self, now_s: float) -> RunState:
         """Return the state at a time in seconds since 1970. Raises UserError if the folder is gone."""
@@ -116,6 +112,12 @@ class RunWatcher:
             answer = launcher_of(self.files.campaign.cluster).queue.states(self.files.campaign.name, self.folder)
             self.is_queue_known, self.queue = answer is not None, self.queue if answer is None else answer
         return run_state(self.files, self.queue, now_s, self.is_queue_known)
+
+    def next_line(self, now_s: float) -> tuple[RunState, str | None]:
+        """Return the state, and its line if more than the time has changed since the last one."""
+        state = self.state(now_s)
+        before, self.shown = self.shown, (state.counts, len(state.running), state.num_queued, notes(state))
+        return state, None if self.shown == before else state_text(state)
 
 
 def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_known: bool = True) -> RunState:

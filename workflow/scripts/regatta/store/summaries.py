@@ -81,7 +81,7 @@ def read_summaries(
         yield from _parsed(paths, texts, used)
     else:  # forked, so that the specs need not be sent
         if folder is None or len(list(folder.glob("*.json"))) < len(paths):
-            import scipy.stats  # noqa: F401  # new summaries need it; 0.5 s, once instead of in each process
+            import scipy.special  # noqa: F401  # new summaries need it; 0.1 s, once instead of in each process
 
         pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _init_worker, (planned,))
         try:

@@ -207,10 +207,10 @@ def read_report_data(
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
-    warned = warnings(data)
-    shown = sections(data, warned)
-    with ThreadPoolExecutor(1) as pool:  # compressing takes a second, during which other threads run
+    with ThreadPoolExecutor(1) as pool:  # compressing takes seconds, during which other threads run
         downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
+        warned = warnings(data)
+        shown = sections(data, warned)
         return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
 
 

@@ -218,9 +218,10 @@ def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = N
     """Return the ok launches of each cell. columns: of the primary times, if several campaigns are compared."""
     found: dict[str, Times] = defaultdict(dict)
     ok = with_primary(measurements, columns)
-    for row in ok[["cell", "repeat", "launch", "primary_s"]].itertuples():
-        batch = math.nan if is_unknown(row.launch) else batch_of(row.launch)  # an unknown one equals no other
-        found[row.cell][int(row.repeat)] = (batch, float(row.primary_s))
+    lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))
+    for cell, repeat, launch, seconds in zip(*lists, strict=True):
+        batch = math.nan if is_unknown(launch) else batch_of(launch)  # an unknown one equals no other
+        found[cell][int(repeat)] = (batch, float(seconds))
     return found
 
 
