@@ -95,7 +95,8 @@ def campaign_schema() -> dict:
             parameters.setdefault(name, []).append(benchmark)
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
-    keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields)
+    # Names of users' parameters are known only in the campaign, which Regatta itself checks.
+    keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields) | {"additionalProperties": True}
     keys["baseline"] |= fields_schema(baseline_fields())
     # An axis is a string, or the key `axis` of an object.
     axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
