@@ -50,6 +50,24 @@ def ids_of(folder: Path, entry: dict, **changes) -> list[str]:
     return [cell.cell.id for cell in plan(folder, campaign(folder, entry, **changes)).cells]
 
 
+@pytest.mark.parametrize(
+    ("when", "kept"),
+    [
+        ({"n": 1000}, ["n 2000, nb 192"]),
+        ({"n": [1000, 2000], "world_size": 2}, []),
+        ({"n": 1000, "nb": 256}, ["n 1000, nb 192", "n 2000, nb 192"]),
+        ({"benchmark": "program", "n": "2000"}, ["n 1000, nb 192"]),
+    ],
+)
+def test_cells_are_excluded_by_the_names_of_their_parameters(folder, when, kept):
+    found = plan(folder, campaign(folder, exclude=[{"when": when, "reason": "too slow"}])).cells
+    assert [cell.cell.parameters["settings"] for cell in found] == kept
+
+
+def test_an_unknown_parameter_in_exclude_is_refused_with_the_known_ones(folder, wording):
+    wording(message(folder, campaign(folder, exclude=[{"when": {"nn": 1}, "reason": "too slow"}])))
+
+
 def test_the_points_of_an_entry_are_cells(folder):
     cells = [cell.cell for cell in plan(folder, campaign(folder)).cells]
     assert [cell.spec["parameters"] for cell in cells] == [

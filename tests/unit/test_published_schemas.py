@@ -76,6 +76,12 @@ def test_the_first_line_of_each_file_names_its_schema_and_the_file_is_valid(path
     assert list(validator(kind(path)).iter_errors(yaml.safe_load(path.read_text(encoding="utf-8")))) == []
 
 
+def test_an_editor_knows_no_parameters_of_programs_and_marks_none():
+    entry = "  - {benchmark: program, name: p, command: [p], parameters: {n: [1]}, read: {t: {match: t, unit: s}}}"
+    change = f"{entry}\nexclude: [{{when: {{n: 1}}, reason: x}}]\nbaseline:"
+    assert not [place for place in errors(change, "baseline:") if place.startswith("exclude")]
+
+
 @pytest.mark.parametrize(
     ("old", "change", "place"),
     [

@@ -84,6 +84,11 @@ def test_the_points_of_an_entry_are_cells(tmp_path, code):
     assert words == {f"train.py · 1×2 processes · batch {batch}, lr 0.1" for batch in (8, 16)}
 
 
+def test_cells_are_excluded_by_the_names_of_their_parameters(tmp_path, code):
+    rules = [{"when": {"batch": 8, "stack": "host"}, "reason": "too small"}]
+    assert list(cells_of(plan(tmp_path, campaign(code, exclude=rules)))) == ["batch 16, lr 0.1"]
+
+
 def test_other_benchmarks_share_launches_and_keep_their_ids(tmp_path, code):
     alone = plan(tmp_path, small())
     both = plan(tmp_path, small(benchmarks=[*small()["benchmarks"], campaign(code)["benchmarks"][0]]))

@@ -95,7 +95,12 @@ def campaign_schema() -> dict:
             parameters.setdefault(name, []).append(benchmark)
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
-    keys["exclude"]["items"]["properties"]["when"] |= fields_schema(fields)
+    keys["exclude"]["items"]["properties"]["when"]["properties"] = fields
+    # With scripts or programs, also the names of their parameters, which are in the campaign alone.
+    of_users = {"properties": {"benchmark": {"enum": [scripts.BENCHMARK, programs.BENCHMARK]}}}
+    schema["if"] = {"properties": {"benchmarks": {"contains": of_users}}}
+    only_known = {"properties": {"when": fields_schema(dict.fromkeys(fields, {}))}}
+    schema["else"] = {"properties": {"exclude": {"items": only_known}}}
     keys["baseline"] |= fields_schema(baseline_fields())
     # An axis is a string, or the key `axis` of an object.
     axes, versus = [*COMMON_AXES, *parameters], keys["versus"]

@@ -290,7 +290,7 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
     """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
-    when = fields_schema({key: {} for key in [*CELL_FIELDS, *_parameter_names(data)]})
+    when = fields_schema({key: {} for key in [*CELL_FIELDS, *_parameter_names(data), *programs.own_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(baseline_fields()), ("baseline",))
     for index, rule in enumerate(data["exclude"]):
         errors += schema_errors(file, rule["when"], when, ("exclude", index, "when"))

@@ -251,8 +251,12 @@ def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:
 
 
 def _has_fields(cell: Cell, fields: dict) -> bool:
+    """Return whether a cell has these values, each one or a list. Parameters of programs are texts, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
-    return all(cell.field(name) in values for name, values in allowed.items())
+    texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
+    of_program = (cell.spec.get("program") or {"parameters": {}})["parameters"]
+    known = {name: texts[name] if name in of_program else allowed[name] for name in allowed}
+    return all(cell.field(name) in values for name, values in known.items())
 
 
 def whole(value: object) -> object:

@@ -190,6 +190,12 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
         yield {"program": entry["name"], "settings": settings or None, "reported_quantity": quantity}, program
 
 
+def own_names(data: dict) -> list[str]:
+    """Return the names of the parameters of a campaign's scripts and programs. data: of `complete_entries`."""
+    points = [entry["points"][:1] for entry in data.get("benchmarks", []) if "points" in entry]
+    return sorted({name for [(_, own)] in points for name in own["parameters"]})
+
+
 def _content(path: Path) -> str:
     return path.read_bytes().decode()
 

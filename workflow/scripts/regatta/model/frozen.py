@@ -62,10 +62,14 @@ class Cell:
         return self.nodes * self.gpus_per_node
 
     def field(self, name: str) -> object:
-        """Return a field by its name in the campaign file; None if the cell has no such field."""
+        """Return a field by its name in the campaign file, also a parameter of a user's script or program.
+
+        None if the cell has no such field. Parameters of programs are texts.
+        """
         if name in ("stack", "world_size"):
             return self.stack.name if name == "stack" else self.world_size
-        return self.spec[name] if name in self.spec else self.parameters.get(name)
+        of_user = self.spec.get("script") or self.spec.get("program") or {"parameters": {}}
+        return next((of[name] for of in (self.spec, self.parameters, of_user["parameters"]) if name in of), None)
 
     @property
     def fields(self) -> dict[str, object]:
