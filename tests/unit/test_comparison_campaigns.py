@@ -63,8 +63,8 @@ def test_cells_of_stacks_with_different_names_have_no_counterpart(tmp_path):
     both = (cell_of("bound"), SIX)
     found = compared(tmp_path, [both, (cell_of("contained", 16384), SIX)], [both, (cell_of("bound", 16384), SIX)])
     assert len(found.comparisons) == 1
-    assert [cell["spec"]["stack"]["name"] for cell in found.unmatched["only in base"]] == ["contained"]
-    assert [cell["spec"]["stack"]["name"] for cell in found.unmatched["only in test"]] == ["bound"]
+    assert [cell.stack.name for cell in found.unmatched["only in base"]] == ["contained"]
+    assert [cell.stack.name for cell in found.unmatched["only in test"]] == ["bound"]
 
 
 def test_what_another_version_of_the_benchmark_measured_is_not_compared_and_that_is_said(tmp_path, wording):
@@ -83,7 +83,7 @@ def test_what_is_not_ok_on_one_side_is_listed_with_the_side(tmp_path):
     after = [(cells[0], SIX), (cells[1], SIX), (cells[2], ["timeout"] * 6)]
     found = compared(tmp_path, before, after)
     found = {
-        reason.split()[-1]: [cell["spec"]["parameters"]["message_bytes"] for cell in cells]
+        reason.split()[-1]: [cell.parameters["message_bytes"] for cell in cells]
         for reason, cells in found.unmatched.items()
     }
     assert found == {"base": [16384], "test": [65536]}

@@ -4,6 +4,7 @@ import pytest
 from formats_files import FILES, run_script, text_of
 
 from regatta.compare.fields import single_differences
+from regatta.model.frozen import Cell
 
 GH200 = FILES / "ddp-2x4-gh200.txt"
 
@@ -43,18 +44,19 @@ def test_two_versions_of_nccl_and_of_its_plugin_are_an_environment_difference(tm
     wording.lines(done.stdout, " -> ")
 
 
-def spec(**changed):
+def cell(**changed) -> Cell:
     known = {"operation": "all_reduce", "message_bytes": 4096, "dtype": "fp32", "algorithm": None}
     parameters = {name: changed.pop(name, value) for name, value in known.items()}
     base = {"benchmark": "collective", "nodes": 1, "gpus_per_node": 2, "backend": "nccl", "device": "cuda"}
-    return base | {"parameters": parameters, "stack": {"name": changed.pop("stack", "host")}} | changed
+    base |= {"version": 1, "sampling": None, "parameters": parameters, "stack": {"name": changed.pop("stack", "host")}}
+    return Cell("id", base | changed)
 
 
 def test_pairs_are_counted_and_cells_that_differ_in_two_fields_are_no_pair(wording):
-    base = [spec(), spec(message_bytes=8192), spec(dtype="fp16", stack="a")]
-    test = [spec(algorithm="torch"), spec(message_bytes=8192, algorithm="torch"), spec(algorithm="ring", stack="b")]
+    base = [cell(), cell(message_bytes=8192), cell(dtype="fp16", stack="a")]
+    test = [cell(algorithm="torch"), cell(message_bytes=8192, algorithm="torch"), cell(algorithm="ring", stack="b")]
     wording(single_differences(base, test))
     assert single_differences(base, base[:0]) == []
     # Other parts of a matrix, and other workloads, are no difference between campaigns.
-    assert single_differences([spec(), spec(dtype="fp16", nodes=2)], [spec(dtype="fp16"), spec(nodes=4)]) == []
-    assert single_differences([spec()], [spec(operation="broadcast")]) == []
+    assert single_differences([cell(), cell(dtype="fp16", nodes=2)], [cell(dtype="fp16"), cell(nodes=4)]) == []
+    assert single_differences([cell()], [cell(operation="broadcast")]) == []

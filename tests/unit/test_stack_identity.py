@@ -211,7 +211,7 @@ def test_a_stack_that_names_no_script_has_the_ids_it_had_before_scripts_were_has
     pin_versions(monkeypatch)
     found = matrix(folder, collectives(4096, stacks={"a": NO_SCRIPT[digest]}), SLURM).cells
     assert [cell.id for cell in found] == [f"collective-all_reduce-4096-n01g02-a-{digest}"]
-    assert "scripts" not in found[0].spec["stack"] | found[0].stack
+    assert "scripts" not in found[0].spec["stack"] | found[0].stack_entry
 
 
 def test_a_preflight_without_a_script_has_the_id_it_had_before(folder, monkeypatch):
@@ -225,7 +225,7 @@ def scripted(folder: Path, entry: dict, cluster: dict | None = None) -> tuple[li
     campaign = load(folder, collectives(4096, stacks={"a": entry}), SLURM | (cluster or {}))
     found = expand(campaign).cells
     preflight = plan_preflight(campaign, [(1, 2)], {"a"}, folder).id
-    return [cell.id for cell in found], preflight, found[0].spec["stack"].get("scripts"), found[0].stack
+    return [cell.id for cell in found], preflight, found[0].spec["stack"].get("scripts"), found[0].stack_entry
 
 
 IMAGE = {"kind": "contained", "image": "a.sif"}
@@ -278,7 +278,7 @@ def test_on_one_machine_a_plain_name_is_the_script_that_the_path_finds(folder, m
 
     def ids_and_stack() -> tuple:
         found = expand(load(folder, data)).cells
-        return [cell.id for cell in found], found[0].stack
+        return [cell.id for cell in found], found[0].stack_entry
 
     program(folder / "env.sh", 'exec python3 "$@"\n')
     before, stack_before = ids_and_stack()
