@@ -99,7 +99,7 @@ def campaign_schema() -> dict:
     # With scripts or programs, also the names of their parameters, which are in the campaign alone.
     of_users = {"properties": {"benchmark": {"enum": [scripts.BENCHMARK, programs.BENCHMARK]}}}
     schema["if"] = {"properties": {"benchmarks": {"contains": of_users}}}
-    only_known = {"properties": {"when": fields_schema(dict.fromkeys(fields, {}))}}
+    only_known = {"properties": {"when": fields_schema({name: {} for name in fields})}}
     schema["else"] = {"properties": {"exclude": {"items": only_known}}}
     keys["baseline"] |= fields_schema(baseline_fields())
     # An axis is a string, or the key `axis` of an object.

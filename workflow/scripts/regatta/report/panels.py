@@ -13,6 +13,7 @@ from regatta.core.text import (
     UNKNOWN,
     interval_heading,
     is_unknown,
+    natural,
     plural,
     ranks_word,
     shape,
@@ -215,7 +216,7 @@ def panels(
     of which the figure shows one value in the legend, so that labels which differ in it alone count once.
     """
     titles = pd.Series([title(name) for name in rows["cell_name"]], index=rows.index, dtype=object)
-    for text, part in rows.groupby(titles, sort=True):
+    for text, part in sorted(rows.groupby(titles, sort=False), key=lambda item: natural(item[0])):
         yield from _panels(text, part, line, splits, most, context)
 
 

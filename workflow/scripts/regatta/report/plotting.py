@@ -58,6 +58,10 @@ MARKERS = {  # of matplotlib, with the path of the same shape in a legend
     "v": "M0 4.5L4.5 -4H-4.5z",
     "P": "M-1.5 -4h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
 }
+SIGNS = dict(
+    zip(MARKERS, "\N{BLACK CIRCLE}\N{BLACK SQUARE}\N{BLACK UP-POINTING TRIANGLE}\N{BLACK DIAMOND}", strict=False)
+)
+SIGNS |= {"v": "\N{BLACK DOWN-POINTING TRIANGLE}", "P": "\N{HEAVY GREEK CROSS}"}
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
 GUIDE_DASHES = (4, 3)
@@ -193,18 +197,19 @@ def draw(panel: Panel, figure_id: str, title: str) -> str:
 
 def _label_ends(axes: "Axes", panel: Panel) -> None:
     """Write the label of each line at its last point, and of each guide; labels that would overlap move apart."""
-    ends = [(line[-1], label, GREY) for label, line in panel.guides]
+    ends = [(line[-1], label, GREY, "") for label, line in panel.guides]
     ends += [
-        ((series.points[-1].x, series.points[-1].reported), series.label.replace("\n", " "), style.color)
+        ((series.points[-1].x, series.points[-1].reported), series.label.replace("\n", " "), style.color, style.marker)
         for series, style in zip(panel.series, _styles(panel.series), strict=True)
     ]
     ends.sort(key=lambda end: end[0][1])
     dots_per_point = axes.figure.dpi / 72
-    wanted = [axes.transData.transform(place)[1] / dots_per_point for place, _, _ in ends]
+    wanted = [axes.transData.transform(place)[1] / dots_per_point for place, *_ in ends]
     places = apart(wanted, LABEL_GAP, axes.bbox.ymax / dots_per_point)
-    for ((x, y), label, color), wish, place in zip(ends, wanted, places, strict=True):
+    for ((x, y), label, color, marker), wish, place in zip(ends, wanted, places, strict=True):
         where = {"xytext": (8, place - wish), "textcoords": "offset points"}
         text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+        text = f"{SIGNS[marker]} {text}" if marker else text
         axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
 
 
@@ -239,7 +244,9 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
             continue
         place, index = places[one.hue], one.hue % len(COLORS)
         places[one.hue] += 1
-        marker = list(MARKERS)[(index if len(numbers) > 1 else place) % len(MARKERS)]
+        one_each = len(series) <= len(MARKERS)  # also where two lines have one color
+        number = len(found) if one_each else index if len(numbers) > 1 else place
+        marker = list(MARKERS)[number % len(MARKERS)]
         from_last = numbers[one.hue] - 1 - place
         opacity = 1 - (1 - FAINTEST) * from_last / max(numbers[one.hue] - 1, 1)
         found.append(Entry(one.label, COLORS[index], DASHES[from_last % len(DASHES)], marker, opacity))

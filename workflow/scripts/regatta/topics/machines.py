@@ -60,7 +60,7 @@ KINDS = (
         advice="Differences in time may come from this. Bring the nodes to the same state and measure again.",
     ),
     Kind(
-        *("unknown_versions", NOTE, "Versions not recorded: {num}, of {num_launches:launch/launches}."),
+        *("unknown_versions", NOTE, "Versions not recorded: {versions} of {num_launches:launch/launches}."),
         advice="MFU and peak bandwidth need the GPU's name. Check what torch.cuda and nvidia-smi return to the ranks.",
     ),
     Kind(
@@ -206,7 +206,8 @@ def _unknown(data: ReportData) -> list[Finding]:
     gpus = [of.get("gpus") or [{}] for of in launches]
     unknown["GPU model"] = sum(not all(gpu.get("name") for gpu in of_launch) for of_launch in gpus)
     values = {"num": {name: num for name, num in unknown.items() if num}, "num_launches": len(launches)}
-    found = _warning("unknown_versions", values) if values["num"] else []
+    versions = [f"{name} in {num}" for name, num in values["num"].items()]
+    found = _warning("unknown_versions", values, versions=versions) if versions else []
     num = sum(bool((header.get("git") or {}).get("is_dirty")) for header in data.headers)
     return found + (_warning("uncommitted", {"num": num, "num_launches": len(data.headers)}) if num else [])
 

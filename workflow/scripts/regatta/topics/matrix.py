@@ -23,14 +23,17 @@ from regatta.topics.base import ReportData, Topic
 from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT, is_wide
 
-LIGHTEST = 0.15  # color of the lowest level
+LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
 NO_RECORD = ("not_measured", "not_started")
 
-NUMBERS = (
-    "Number: highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline; collectives:"
-    " highest bus bandwidth, or lowest time per call; programs: best value; others: valid / planned measurements."
-    " Color: efficiency, from the lowest to the highest; the baseline has none."
-)
+RATES = "highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline"
+NUMBERS = {  # by benchmark: what its squares show
+    "train_step": RATES,
+    "script": RATES,
+    "collective": "of collectives: highest bus bandwidth, or lowest time per call",
+    "program": "of programs: best value",
+}
+OTHERS = "valid / planned measurements"
 
 SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
 
@@ -38,7 +41,13 @@ SquareValue = tuple[str, float | None, str]  # text, level on the color scale, a
 def section(data: ReportData) -> Section | None:
     if not data.campaign.all_cells:
         return None
-    content = {"matrix": status_matrix(data), "numbers": NUMBERS}
+    matrix = status_matrix(data)
+    states = {one.state for group in matrix.groups for row in group.rows for one in row.squares if one}
+    found = {cell.benchmark for cell in data.campaign.all_cells}
+    others = [OTHERS] if found - NUMBERS.keys() else []
+    numbers = list(dict.fromkeys([text for benchmark, text in NUMBERS.items() if benchmark in found] + others))
+    has_colors = any(one.level for group in matrix.groups for row in group.rows for one in row.squares if one)
+    content = {"matrix": matrix, "numbers": numbers, "states": states, "has_colors": has_colors}
     return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
 
 
@@ -48,10 +57,10 @@ def status_matrix(data: ReportData) -> Matrix:
     caption = f"Nodes × {ranks_word(data.device)} per node"
     matrix = by_workload_and_shape(caption, cells, names, _squares(data, names), _summary)
     levels = [one.level for group in matrix.groups for row in group.rows for one in row.squares if one and one.level]
-    if not levels or min(levels) == max(levels):
+    if not levels:
         return matrix
-    lowest, highest = min(levels), max(levels)
-    return replace(matrix, scale=(highest - (highest - lowest) / (1 - LIGHTEST), highest))
+    span = max(max(levels) - min(levels), LEAST_SPAN)
+    return replace(matrix, scale=(max(levels) - span / (1 - LIGHTEST), max(levels)))
 
 
 def _summary(rows: list[Row]) -> str:

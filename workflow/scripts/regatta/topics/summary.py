@@ -25,6 +25,7 @@ MARKS = {
     "slow": ("!", "bad"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
+MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 2  # in the line on what to do next
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
@@ -128,7 +129,8 @@ def subject(data: ReportData) -> Line:
     """Return what was measured: `resnet50, resnet101 · DDP · 1–32 GPUs · 2 stacks · 6 launches`."""
     cells, names = data.campaign.cells, list(data.cell_names.values())[: len(data.campaign.cells)]
     sizes, stacks = sorted({cell.world_size for cell in cells}), data.campaign.stack_names
-    parts = [joined(list(dict.fromkeys(name.parts["subject"] for name in names)))]
+    subjects = list(dict.fromkeys(name.parts["subject"] for name in names))
+    parts = [", ".join(subjects) if len(subjects) <= MOST_SUBJECTS else joined(subjects)]
     if sizes:
         span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}\N{EN DASH}{sizes[-1]}"
         parts.append(f"{span} {(ranks_word if sizes[-1] > 1 else rank_word)(data.device)}")

@@ -84,7 +84,9 @@ KINDS = (
         *("not_interleaved", FAIR),
         lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs}, all launches of one side started"
         " before all of the other ({axis}).",
-        advice="Drift of the machine can appear as a difference between the two sides.",
+        advice="Drift of the machine can appear as a difference between the two sides. Measure both again: stacks of"
+        " one campaign alternate.",
+        next_step="measure both sides again under a new `name`, so that they alternate",
     ),
     Kind(
         *("open_pairs", NOTE),
