@@ -118,7 +118,7 @@ def draw(rows: dict[str, list[tuple]]) -> str:
             set_ticks(axes.yaxis, list(enumerate(names)))
             axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
             for y, bars in enumerate(rows.values()):
-                for state, at, seconds, text in bars:
+                for state, at, seconds, text in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
                     if start <= at <= end:
                         width = max(seconds, LEAST_FAILED * total)
                         gid = f"{LAUNCH}{text}" if text else None
