@@ -160,8 +160,8 @@ EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 
 
 @dataclass
-class Launch:
-    """A launch of a cell: its first row, and its numbers by quantity."""
+class ExportedLaunch:
+    """A launch of a cell in an exported file: its first row, and its numbers by quantity."""
 
     line: int
     row: dict[str, str]
@@ -178,7 +178,7 @@ def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
             if not is_after:
                 others.add((row["cell"], row["repeat"]))
             continue
-        launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
+        launch = launches.setdefault((row["cell"], row["repeat"]), ExportedLaunch(line, row))
         if row["quantity"] in launch.numbers:
             raise refusal(name, line, f"duplicate {row['quantity']} of a launch", "each number once per launch")
         launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
@@ -199,7 +199,7 @@ def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
     return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
 
 
-def _refuse_sweep(launches: Iterable[Launch], name: str) -> None:
+def _refuse_sweep(launches: Iterable[ExportedLaunch], name: str) -> None:
     """Raise UserError if several cells differ in nothing that the file has: nodes of a sweep would be pooled."""
     cells: dict[tuple, str] = {}
     for launch in launches:
@@ -210,7 +210,7 @@ def _refuse_sweep(launches: Iterable[Launch], name: str) -> None:
             raise refusal(name, launch.line, found, "one node or pair (export it with --where hosts=NAME)")
 
 
-def _exported_reading(launch: Launch, name: str) -> Reading:
+def _exported_reading(launch: ExportedLaunch, name: str) -> Reading:
     row, line = launch.row, launch.line
     for column in EXPORTED:
         if not row[column]:
