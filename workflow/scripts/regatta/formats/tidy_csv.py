@@ -18,10 +18,10 @@ from regatta.core.text import plural
 from regatta.formats.base import (
     TIMES,
     Format,
+    ImportedFile,
     Options,
     Reading,
     ResultsFolder,
-    Source,
     collective_parameters,
     parameters_of,
     quoted,
@@ -48,7 +48,7 @@ def _is_exported(text: str) -> bool:
     return _has_columns(text, "table", "quantity", "value")
 
 
-def _read(text: str, name: str, options: Options) -> Source:
+def _read(text: str, name: str, options: Options) -> ImportedFile:
     if not text.endswith("\n"):
         found = "no newline at the end; the file may be truncated"
         raise refusal(name, text.count("\n") + 1, found, "a newline after the last row")
@@ -113,7 +113,7 @@ OPTIONAL = {
 COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
 
 
-def _read_simple(text: str, name: str) -> Source:
+def _read_simple(text: str, name: str) -> ImportedFile:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings, notes = [], set(), {}
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
@@ -129,7 +129,7 @@ def _read_simple(text: str, name: str) -> Source:
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")
     notes = tuple(f"{text} (first in line {line})" for text, line in notes.items())
-    return Source(STATISTIC, *settings.pop(), tuple(readings), notes, twice="launch")
+    return ImportedFile(STATISTIC, *settings.pop(), tuple(readings), notes, twice="launch")
 
 
 def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
@@ -168,7 +168,7 @@ class ExportedLaunch:
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
+def _read_exported(text: str, name: str, is_incomplete: bool) -> ImportedFile:
     """Return what the file contains about each launch. Raises UserError for one that is damaged or truncated."""
     launches, others, is_after = {}, set(), False
     for line, fields in _rows(text, name, EXPORTED, None):
@@ -196,7 +196,7 @@ def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
     if others:
         notes.append(f"{plural(len(others), 'launch', 'launches')} with a status other than ok excluded")
-    return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
+    return ImportedFile(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
 
 
 def _refuse_sweep(launches: Iterable[ExportedLaunch], name: str) -> None:
