@@ -14,7 +14,7 @@ from regatta.kit.findings import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Group, Matrix, Row, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Axis, Entry
+from regatta.report.plotting import LegendEntry, PlotAxis
 from regatta.report.rows import table_rows
 from regatta.report.strips import Strip, draw_strip
 from regatta.report.svg import COLORS, GREY
@@ -39,10 +39,10 @@ GROUPS = {
 }
 EN_DASH = "\N{EN DASH}"
 STYLES = {  # verdict -> legend, color and marker
-    "slower": Entry("slower", COLORS[1], marker="D"),
-    "faster": Entry("faster", COLORS[2], marker="v"),
-    "inconclusive": Entry("inconclusive", GREY, marker="o"),
-    "equivalent": Entry(WORDS["equivalent"], COLORS[0], marker="o"),
+    "slower": LegendEntry("slower", COLORS[1], marker="D"),
+    "faster": LegendEntry("faster", COLORS[2], marker="v"),
+    "inconclusive": LegendEntry("inconclusive", GREY, marker="o"),
+    "equivalent": LegendEntry(WORDS["equivalent"], COLORS[0], marker="o"),
 }
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
@@ -263,7 +263,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
     slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, rows[::-1], device, noun=noun)
     strip = Strip(
         f"{noun}s, fastest first",
-        Axis(TIME_RATIO.heading(device)),
+        PlotAxis(TIME_RATIO.heading(device)),
         [TIME_RATIO.of(row) for row in table_rows(rows)],
         [STYLES[verdict] for verdict in rows["verdict"]],
         rows["cell"].fillna("").tolist(),
