@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Matrix, MatrixCell, canonical_json, content_hash, expand, whole
+from regatta.campaign.matrix import CampaignMatrix, MatrixCell, canonical_json, content_hash, expand, whole
 from regatta.campaign.scripts import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
@@ -54,7 +54,7 @@ class Plan:
 
     campaign: Campaign
     results: Path
-    matrix: Matrix
+    matrix: CampaignMatrix
     cells: list[CellPlan]
     batches: list[Batch]
     price: Price

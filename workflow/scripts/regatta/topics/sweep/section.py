@@ -12,7 +12,7 @@ from regatta.core.text import is_unknown, natural, plural
 from regatta.core.verdicts import settled_direction
 from regatta.kit.findings import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
-from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import LegendEntry, PlotAxis
 from regatta.report.rows import table_rows
@@ -284,7 +284,9 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     for name, hosts in counts_of(data, rows).items():
         ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts
         lines = tuple(
-            Row(host, tuple(_square(by_place.get((host, name)), statuses, failed.get(host, 0)) for name in workloads))
+            MatrixRow(
+                host, tuple(_square(by_place.get((host, name)), statuses, failed.get(host, 0)) for name in workloads)
+            )
             for host in ordered
         )
         groups += [Group(f"{GROUPS[name]} ({len(lines)})", lines)] if lines else []
@@ -321,7 +323,9 @@ def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
     statuses, found = statuses_by_cell(data.measurements), []
     for part in _by_workload(rows):
         squares = {frozenset(row.hosts.split(", ")): _square(row, statuses) for row in table_rows(part)}
-        lines = tuple(Row(a, tuple(None if a == b else squares.get(frozenset((a, b))) for b in nodes)) for a in nodes)
+        lines = tuple(
+            MatrixRow(a, tuple(None if a == b else squares.get(frozenset((a, b))) for b in nodes)) for a in nodes
+        )
         workload = part["workload"].iloc[0]
         caption = f"{workload}: change in time against the median pair (%)"
         found.append(Matrix(caption, tuple(nodes), (Group(workload, lines),), label=f"Pairs, {workload}"))
