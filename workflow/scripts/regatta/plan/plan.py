@@ -29,7 +29,7 @@ from regatta.plan.batches import (
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
-from regatta.store.history import ALWAYS_RETRIED, History, Slot, read_history
+from regatta.store.history import ALWAYS_RETRIED, History, LatestRecord, read_history
 from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
@@ -338,7 +338,7 @@ def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[s
     return CellPlan(cell, "done", f"{repeats} ok", ())
 
 
-def _edited_modules(slot: Slot | None) -> list[str]:
+def _edited_modules(slot: LatestRecord | None) -> list[str]:
     """Return the modules that a user's script loaded in a launch, and that are edited since."""
     return [path for path, digest in ((slot and slot.modules) or {}).items() if edited(path, digest)]
 

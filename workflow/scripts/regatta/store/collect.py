@@ -18,7 +18,7 @@ import pandas as pd
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.frozen_files import mismatch
-from regatta.store.history import generation_of, is_after_now, record_order, size_problem
+from regatta.store.history import Slot, generation_of, is_after_now, record_order, size_problem
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
 from regatta.store.launch_files import launch_paths, read_file, write_text
 from regatta.store.launch_times import hosts_of, job_rows, launch_row
@@ -28,7 +28,6 @@ from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 MEASURED_DIGITS = 12
 CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
-Slot = tuple[str, int]  # (cell id, repeat)
 
 
 def csv_text(name: str, table: pd.DataFrame) -> str:
