@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Matrix, MatrixCell, expand
+from regatta.campaign.matrix import CampaignMatrix, MatrixCell, expand
 from regatta.campaign.stacks import complete_stack
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
@@ -77,7 +77,7 @@ def load(folder: Path, data: dict | str, cluster: dict | None = None) -> Campaig
     return load_campaign(write(folder, data, cluster), folder / "clusters")
 
 
-def matrix(folder: Path, data: dict, cluster: dict | None = None) -> Matrix:
+def matrix(folder: Path, data: dict, cluster: dict | None = None) -> CampaignMatrix:
     return expand(load(folder, data, cluster))
 
 

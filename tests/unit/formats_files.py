@@ -11,7 +11,7 @@ from unittest import mock
 from typed import collect, make_tables
 
 from regatta.formats import FORMATS, importer
-from regatta.formats.base import Options, Source
+from regatta.formats.base import ImportedFile, Options
 from regatta.formats.importer import Outcome, import_files
 from regatta.store.collect import write_collected
 from regatta.store.frozen_files import read_frozen
@@ -53,11 +53,11 @@ def text_of(name: str) -> str:
 FORMAT = {kind.name: kind for kind in FORMATS}
 
 
-def read_text(text: str, name: str, options: Options) -> Source:
+def read_text(text: str, name: str, options: Options) -> ImportedFile:
     return importer.read_text(text, name, options)[1]
 
 
-def read(name: str, text: str | None = None) -> Source:
+def read(name: str, text: str | None = None) -> ImportedFile:
     return read_text(text_of(name) if text is None else text, name, NEEDS.get(name, Options()))
 
 

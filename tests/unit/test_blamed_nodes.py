@@ -16,7 +16,7 @@ from regatta.launchers.base import Geometry
 from regatta.plan.page import plan_text
 from regatta.plan.plan import plan_campaign, plan_json
 from regatta.run import supervise
-from regatta.run.batch import Run
+from regatta.run.batch import BatchRun
 from regatta.run.causes import Cause
 from regatta.store.jobs import note_job
 from regatta.store.launch_files import append_line
@@ -198,11 +198,11 @@ def test_the_report_lists_blamed_nodes(tmp_path, wording):
     assert node["host"] == "n3"
 
 
-def a_run(folder, monkeypatch) -> Run:
+def a_run(folder, monkeypatch) -> BatchRun:
     monkeypatch.setattr("regatta.launchers.slurm_queue.hosts_of_job", lambda job: ["n1", "n2", "n3"])
     batch = folder / "batches" / "b1"
     batch.mkdir(parents=True)
-    return Run(
+    return BatchRun(
         batch,
         {"cluster": cluster(), "nodes": 2, "gpus_per_node": 1, "device": "cpu"},
         {},

@@ -13,8 +13,8 @@ from regatta.core.text import duration, natural, percent, shape, size, thousands
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.plotting import (
     MAX_POINTS,
-    Axis,
     Panel,
+    PlotAxis,
     Point,
     Series,
     apart,
@@ -55,7 +55,7 @@ def results(tmp_path, cells, **fields):
 
 def test_the_same_panel_gives_the_same_bytes(drawing):
     panel = Panel(
-        Axis("GPUs", is_log=True), Axis("samples/s", is_log=True), (series(),), (("ideal", ((1, 1), (4, 4))),)
+        PlotAxis("GPUs", is_log=True), PlotAxis("samples/s", is_log=True), (series(),), (("ideal", ((1, 1), (4, 4))),)
     )
     svg = draw(panel, "figure", "what it shows")
     assert svg == draw(panel, "figure", "what it shows")
@@ -67,13 +67,14 @@ def figures_of(*tables, kinds=("throughput", "efficiency")):
 
 
 def svg_of(*series, **options):
-    return draw(Panel(Axis("x"), Axis("y"), series, **options), "figure", 'a "label"')
+    return draw(Panel(PlotAxis("x"), PlotAxis("y"), series, **options), "figure", 'a "label"')
 
 
 def test_a_drawing_has_text_colors_of_the_page_and_no_ids_that_another_has(drawing):
     svg = svg_of(series())
     first, second = (
-        set(re.findall(r'id="([^"]*)"', draw(Panel(Axis("x"), Axis("y"), (series(),)), name, "x"))) for name in "ab"
+        set(re.findall(r'id="([^"]*)"', draw(Panel(PlotAxis("x"), PlotAxis("y"), (series(),)), name, "x")))
+        for name in "ab"
     )
     assert not first & second
     assert ">x</text>" in svg
@@ -147,7 +148,7 @@ def test_marks_of_one_size_are_at_its_place(drawing):
 @pytest.mark.parametrize("is_log", [True, False])
 def test_one_point_alone_can_be_drawn(is_log, drawing):
     one = Series("one", (Point(1.0, (5.0,), 5.0),))
-    panel = Panel(Axis("x", is_log=is_log), Axis("y", is_log=is_log), (one,))
+    panel = Panel(PlotAxis("x", is_log=is_log), PlotAxis("y", is_log=is_log), (one,))
     assert "<svg" in draw(panel, "one", "one")
 
 
@@ -176,7 +177,7 @@ def test_hues_stand_out_from_the_ground_of_both_themes():
 def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color():
     def styles(*hues):
         lines = tuple(Series(str(i), (Point(1.0, (1.0,), 1.0),), hue=hue) for i, hue in enumerate(hues))
-        return legend(Panel(Axis("x"), Axis("y"), lines))
+        return legend(Panel(PlotAxis("x"), PlotAxis("y"), lines))
 
     same = styles(0, 0, 0)
     assert len({(entry.dashes, entry.marker, entry.opacity) for entry in same}) == 3
@@ -187,7 +188,7 @@ def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color()
 
 @given(st.floats(1e-7, 1e7), st.floats(1.2, 1e9))
 def test_a_log_axis_has_a_few_ticks_inside_it(low, factor):
-    ticks = ticks_between(low, low * factor, Axis("", is_log=True))
+    ticks = ticks_between(low, low * factor, PlotAxis("", is_log=True))
     assert len(ticks) <= 7
     assert all(low <= place <= low * factor for place, _ in ticks)
 
@@ -489,7 +490,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
 @pytest.mark.parametrize("value", [1.0, 100.0])
 def test_the_legend_has_the_order_of_the_panel_for_any_values(value):
     first = Series("none", (Point(1.0, (value,), value),))
-    panel = Panel(Axis("x", is_log=True), Axis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
+    panel = Panel(PlotAxis("x", is_log=True), PlotAxis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
     assert [entry.label for entry in legend(panel)] == ["ideal", "none", "ddp"]
 
 
@@ -549,4 +550,4 @@ def line(label: str, num_points: int = 2, **changes) -> Series:
     ],
 )
 def test_a_few_lines_have_labels_at_their_ends(series, is_labelled):
-    assert Panel(Axis("x"), Axis("y"), tuple(series)).is_labelled is is_labelled
+    assert Panel(PlotAxis("x"), PlotAxis("y"), tuple(series)).is_labelled is is_labelled

@@ -8,11 +8,11 @@ import pytest
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
-from regatta.formats.tables import ITERATIONS, SIZE, Column, Table, table_format
+from regatta.formats.tables import ITERATIONS, SIZE, ColumnLayout, TableLayout, table_format
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = Options(nodes=2, gpus_per_node=4)
-TABLE = Table(
+TABLE = TableLayout(
     "x-text",
     "a table of x",
     title=r"x (?P<Verb>\w+)",
@@ -21,15 +21,15 @@ TABLE = Table(
     columns={
         "size": SIZE,
         "calls": ITERATIONS,
-        "time": Column("p50_s", form=r"[\d.]+[mu]s", printed="printed_time"),
-        "rate": Column("rate", "GB/s"),
+        "time": ColumnLayout("p50_s", form=r"[\d.]+[mu]s", printed="printed_time"),
+        "rate": ColumnLayout("rate", "GB/s"),
     },
     end="done",
 )
 TEXT = "noise\nx Put\nsize calls time rate\n4KiB\n4 10 1.5us 2.00\n8 20 2ms 4.00\ndone\nx Get\nsize time\n0 9us\n1 1us\n2 2us\n"
 
 
-def example() -> Table:
+def example() -> TableLayout:
     """Return the format that docs/formats.md declares in six lines."""
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     [code] = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "table_format(" in block]

@@ -6,7 +6,7 @@ import re
 import pytest
 from campaign_files import write_launch
 
-from regatta.store.history import Slot, read_history, summarize
+from regatta.store.history import LatestRecord, read_history, summarize
 from regatta.store.launch_files import read_launch_file
 
 
@@ -71,8 +71,8 @@ def test_launch_files_without_a_manifest_are_read(tmp_path):
     write_launch(tmp_path, "x-l000-a00", 0, [ok("a")])
     write_launch(tmp_path, "x-l001-a00", 1, [{"cell": "a", "status": "timeout", "cause": "late"}])
     assert read_history(tmp_path).slots == {
-        ("a", 0): Slot("ok", None, "x-l000-a00", 2.0),
-        ("a", 1): Slot("timeout", "late", "x-l001-a00", None),
+        ("a", 0): LatestRecord("ok", None, "x-l000-a00", 2.0),
+        ("a", 1): LatestRecord("timeout", "late", "x-l001-a00", None),
     }
 
 
@@ -81,7 +81,7 @@ def test_a_finished_batch_is_read_from_its_manifest_if_its_files_are_undamaged(t
     write_manifest(tmp_path, "x", ["x-l000-a00"])
     monkeypatch.setattr("regatta.store.history.read_launch_file", lambda path: pytest.fail("parsed"))
     history = read_history(tmp_path)
-    assert history.slots == {("a", 0): Slot("ok", None, "x-l000-a00", 2.0)}
+    assert history.slots == {("a", 0): LatestRecord("ok", None, "x-l000-a00", 2.0)}
     assert history.problems == []
     assert history.launch_overheads_s == [3.0]
 
@@ -107,7 +107,7 @@ def test_a_corrupt_manifest_is_noted_and_its_launch_files_are_read(tmp_path, con
     path = write_manifest(tmp_path, "x", ["x-l000-a00"])
     path.write_bytes(content)
     history = read_history(tmp_path)
-    assert history.slots == {("a", 0): Slot("ok", None, "x-l000-a00", 2.0)}
+    assert history.slots == {("a", 0): LatestRecord("ok", None, "x-l000-a00", 2.0)}
     [problem] = history.problems
     wording(re.sub(r"\(.*\)", "(reason)", problem))
 

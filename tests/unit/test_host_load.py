@@ -12,7 +12,7 @@ import pytest
 
 from regatta.run import host_load
 from regatta.run.causes import Cause
-from regatta.run.host_load import LaunchLoad, OtherLoad, Times, busy_text, record_field
+from regatta.run.host_load import CpuTimes, LaunchLoad, OtherLoad, busy_text, record_field
 from regatta.run.supervise import _late
 from regatta.store.records import host_load_columns, violation
 
@@ -73,7 +73,7 @@ def test_a_busy_machine_is_warned_of_and_an_idle_one_delays_a_tenth_of_a_second(
 
 
 def load_of(busy_s: float, ranks_s: float) -> OtherLoad:
-    return OtherLoad(Times(100.0, 50.0, 1.0, 7.0), Times(160.0, 50.0 + busy_s, 4.0, 7.0 + ranks_s), 2)
+    return OtherLoad(CpuTimes(100.0, 50.0, 1.0, 7.0), CpuTimes(160.0, 50.0 + busy_s, 4.0, 7.0 + ranks_s), 2)
 
 
 def test_the_record_of_a_timeout_has_the_load():

@@ -115,6 +115,37 @@ def test_a_module_of_the_driver_fits_in_400_lines_without_exemption(path):
     assert "fmt: off" not in text
 
 
+def is_assigned(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def class_definitions(folder: Path) -> dict[str, list[str]]:
+    """Return where each class and each alias of a type of a folder is defined; an alias is not written in capitals."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = [(node.name, node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        for node in (node for node in tree.body if isinstance(node, ast.Assign)):
+            names = [name.id for target in node.targets for name in ast.walk(target) if is_assigned(name)]
+            named += [(name, node) for name in names if name[:1].isupper() and not name.isupper()]
+        for name, node in named:
+            found.setdefault(name, []).append(f"{path.relative_to(folder)}:{node.lineno}")
+    return found
+
+
+def test_class_names_are_unique_in_the_driver():
+    """Whoever searches for a name finds one meaning."""
+    found = class_definitions(SCRIPTS / "regatta")
+    assert len(found) > 100
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_a_class_name_used_twice_is_found_with_both_places(tmp_path):
+    (tmp_path / "a.py").write_text("class Row:\n    class Cell: ...\n")
+    (tmp_path / "b.py").write_text("ROW = 1\nRow, Time = list[str], float\n")
+    assert class_definitions(tmp_path) == {"Row": ["a.py:1", "b.py:2"], "Cell": ["a.py:2"], "Time": ["b.py:2"]}
+
+
 # What only the packages launchers/ and runtimes/ may say in code. Messages may contain a key of a file, such as srun.
 TOOL_WORDS = {"slurm", "apptainer", "singularity", "contained", "bind-mounted"}
 TOOL_COMMAND = re.compile(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from regatta.report.page import marked_status
-from regatta.run.batch import Run, launch_line
+from regatta.run.batch import BatchRun, launch_line
 from regatta.run.causes import Cause
 from regatta.run.progress import Progress, counts_text
 
@@ -118,7 +118,7 @@ def test_a_record_of_a_launch_that_was_skipped_is_not_started():
 
 
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
-    run = Run(tmp_path, {"launches": [{"stack": "host", "cells": ["a"]}] * 6, "cells": {"a": {"spec": {}}}}, {})
+    run = BatchRun(tmp_path, {"launches": [{"stack": "host", "cells": ["a"]}] * 6, "cells": {"a": {"spec": {}}}}, {})
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
     line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)

@@ -17,7 +17,7 @@ from synthetic import (
 )
 
 from regatta.core.text import three
-from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, Row, Square
+from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, MatrixRow, Square
 from regatta.report.page import load_template
 from regatta.topics import communication
 from regatta.topics.matrix import status_matrix
@@ -171,7 +171,7 @@ def test_a_level_beyond_the_scale_has_the_color_of_its_end(level, style):
 
 
 def test_groups_beyond_a_number_of_rows_are_folded_and_none_is_lost():
-    groups = tuple(Group(name, (Row("1 MiB", (None,)), Row("4 MiB", (None,)))) for name in "abc")
+    groups = tuple(Group(name, (MatrixRow("1 MiB", (None,)), MatrixRow("4 MiB", (None,)))) for name in "abc")
     matrix = Matrix("caption", ("1×1",), groups, False, "label")
     tables = load_template("matrix_tables.html.j2").module.matrix_tables
     assert "<details" not in tables(matrix)

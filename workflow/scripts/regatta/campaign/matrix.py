@@ -55,7 +55,7 @@ class MatrixCell(Cell):
 
 
 @dataclass
-class Matrix:
+class CampaignMatrix:
     """The cells to measure, and those skipped, each with a reason. `notes`: rules without effect."""
 
     cells: list[MatrixCell] = field(default_factory=list)
@@ -83,7 +83,7 @@ def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
-def expand(campaign: Campaign) -> Matrix:
+def expand(campaign: Campaign) -> CampaignMatrix:
     """Cross the axes of a campaign into cells, in the order of the file; duplicates are dropped.
 
     Raises UserError, before creating cells, if the axes yield more than MAX_CELLS.
@@ -91,7 +91,7 @@ def expand(campaign: Campaign) -> Matrix:
     file, data = campaign.file, campaign.data
     sets = {kind: host_sets(file, data, cluster) for kind, cluster in _kinds(campaign).items()}
     _check_num_cells(campaign, max(map(len, sets.values())))
-    matrix = Matrix()
+    matrix = CampaignMatrix()
     uses = [0] * len(campaign.data["exclude"])
     cells: dict[str, MatrixCell] = {}
     for cell in _all_cells(campaign, sets):

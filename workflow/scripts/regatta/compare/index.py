@@ -28,7 +28,7 @@ OF_CAMPAIGN = ("answer.json", "plan.json", "report.html", "measurements.csv", "l
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """One campaign. answer: answer.json, None if missing or damaged. problem: how it is damaged.
 
     keys: what its cells measure (read_keys), None if unknown.
@@ -101,7 +101,7 @@ def address(*parts: str) -> str:
     return "/".join(urllib.parse.quote(os.fsencode(part)) for part in parts)
 
 
-def read_entries(results: Path) -> tuple[list[Entry], list[str]]:
+def read_entries(results: Path) -> tuple[list[IndexEntry], list[str]]:
     """Return the campaigns of a results folder, the latest record first, and the names of its other folders.
 
     Raises UserError if the folder does not exist.
@@ -120,7 +120,7 @@ def read_entries(results: Path) -> tuple[list[Entry], list[str]]:
     return ordered, [name for name in others if name != COMPARISONS]
 
 
-def read_entry(folder: Path) -> Entry | None:
+def read_entry(folder: Path) -> IndexEntry | None:
     """Return a campaign, as far as it can be read; None if the folder contains no file of one."""
     frozen = sorted(folder.glob("campaign.*.json"))
     if not frozen and not any(os.path.lexists(folder / name) for name in OF_CAMPAIGN):
@@ -135,7 +135,7 @@ def read_entry(folder: Path) -> Entry | None:
         except (ValueError, RecursionError):
             problem = "not a JSON object"
     problem = problem and one_line(problem, MOST_TEXT)
-    return Entry(folder, None if problem else answer, problem, read_keys(frozen[0]) if len(frozen) == 1 else None)
+    return IndexEntry(folder, None if problem else answer, problem, read_keys(frozen[0]) if len(frozen) == 1 else None)
 
 
 @dataclass(frozen=True)

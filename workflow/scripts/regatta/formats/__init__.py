@@ -5,7 +5,7 @@ from dataclasses import replace
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
-from regatta.formats.base import Format, Options, Source, check_json, lines_of, parse_json, quoted, refusal
+from regatta.formats.base import Format, ImportedFile, Options, check_json, lines_of, parse_json, quoted, refusal
 from regatta.formats.mlperf import MLPERF
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON
@@ -29,7 +29,7 @@ MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
 UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
 
 
-def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
+def read_text(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
     """Return the format of a file, recognized by content and never by name, and its reading. name: for messages.
 
     A last line without its end is part of an incomplete file if it can be read.
@@ -45,7 +45,7 @@ def read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
     return kind, replace(source, notes=(*source.notes, "last line excluded (truncated)"))
 
 
-def _read_text(text: str, name: str, options: Options) -> tuple[Format, Source]:
+def _read_text(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
     start = text.lstrip()[:1]
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:
@@ -78,7 +78,7 @@ def _recognized(content: object, is_json: bool) -> Format | None:
     return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognize(content)), None)
 
 
-def check_options(name: str, source: Source, options: Options) -> None:
+def check_options(name: str, source: ImportedFile, options: Options) -> None:
     """Raise UserError for an option that contradicts a file."""
     cells = source.readings
     operations = sorted({cell.parameters["operation"] for cell in cells if cell.benchmark == "collective"})

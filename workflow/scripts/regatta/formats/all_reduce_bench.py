@@ -9,7 +9,7 @@ import re
 from functools import partial
 
 from regatta.formats.base import quoted, refusal, shape_of
-from regatta.formats.tables import Column, Measured, Run, Table, table_format
+from regatta.formats.tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
 from regatta.topics.bandwidth import BUS_FACTOR
 
 QUEUED = re.compile(r"up to \d+ queued calls per trial")
@@ -20,7 +20,7 @@ STATISTICS = {"mean_s": f"single calls timed by device events: {MEANING}", "wind
 RATE = r"\d{1,9}\.\d\dGBps"
 
 
-def _measured(run: Run) -> Measured:
+def _measured(run: TableRun) -> Measured:
     title, num_ranks, gpus_per_node = run.title, int(run.title["ranks"]), run.options.gpus_per_node
     if gpus_per_node is None and num_ranks > 1:
         raise refusal(run.name, run.line, f"{num_ranks} ranks on an unknown number of nodes", "--gpus-per-node")
@@ -53,7 +53,7 @@ def _measured(run: Run) -> Measured:
     )
 
 
-def _check(run: Run, num_ranks: int, numbers: dict[str, float], line: int) -> None:
+def _check(run: TableRun, num_ranks: int, numbers: dict[str, float], line: int) -> None:
     """Refuse a row with contradictory bandwidths: a lost digit, or another number of ranks."""
     busbw, algbw, factor = numbers["busbw"] / 1e9, numbers["algbw"] / 1e9, BUS_FACTOR["all_reduce"](num_ranks)
     if abs(busbw - factor * algbw) > 0.0051 * (1 + factor):
@@ -62,7 +62,7 @@ def _check(run: Run, num_ranks: int, numbers: dict[str, float], line: int) -> No
 
 
 ALL_REDUCE_BENCH = table_format(
-    Table(
+    TableLayout(
         "all-reduce-bench",
         "a table of all_reduce_bench.py",
         title=r"The average bandwidth of all_reduce over (?P<ranks>\d{1,7}) ranks"
@@ -71,9 +71,9 @@ ALL_REDUCE_BENCH = table_format(
         example="'The average bandwidth of all_reduce over <n> ranks (<w> warmups / <t> trials):'",
         head=r"\|.*",
         columns={
-            "payload": Column("size", form=r"\d{1,7}[KMGT]iB"),
-            "busbw": Column("rate", form=RATE, printed="busbw_gb_per_s"),
-            "algbw": Column(form=RATE, printed="algbw_gb_per_s"),
+            "payload": ColumnLayout("size", form=r"\d{1,7}[KMGT]iB"),
+            "busbw": ColumnLayout("rate", form=RATE, printed="busbw_gb_per_s"),
+            "algbw": ColumnLayout(form=RATE, printed="algbw_gb_per_s"),
         },
         row=r"\s*\|\s*(?!\s|-+:?)",
         edge=r"\s*\|\s*",

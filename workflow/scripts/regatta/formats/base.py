@@ -1,7 +1,7 @@
 """Code that all formats share: how a format is described, what its reader returns, and what its writer gets.
 
-A reader gets the whole content of a file and its name, and returns a Source or raises UserError. A truncated file is
-rejected, unless the user states it. A writer gets a ResultsFolder: frozen campaign, tables, and their records.
+A reader gets the whole content of a file and its name, and returns an ImportedFile or raises UserError. A truncated
+file is rejected, unless the user states it. A writer gets a ResultsFolder: frozen campaign, tables, and their records.
 """
 
 import json
@@ -75,7 +75,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Source:
+class ImportedFile:
     """The content of a file.
 
     statistic: description of its times. twice: what a repeated cell in the file means: `refuse` (an error),
@@ -258,7 +258,7 @@ READING = {
 }
 
 
-def check_source(name: str, source: Source) -> None:
+def check_source(name: str, source: ImportedFile) -> None:
     """Raise UserError for implausible figures, and for values that no table column can represent. name: file name."""
     for reading in source.readings:
         fields = {key: getattr(reading, key) for key in READING["properties"]}

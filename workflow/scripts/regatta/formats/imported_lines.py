@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.text import natural, one_line
-from regatta.formats.base import Format, Reading, Source
+from regatta.formats.base import Format, ImportedFile, Reading
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.launch_files import LaunchFile, records
 from regatta.store.records import INCOMPLETE
@@ -23,11 +23,11 @@ class Import:
     path: Path
     digest: str
     kind: Format
-    source: Source
+    source: ImportedFile
     is_incomplete: bool = False
 
 
-def spec_of(reading: Reading, source: Source, stack: str) -> dict:
+def spec_of(reading: Reading, source: ImportedFile, stack: str) -> dict:
     """Return the cell of a reading. Two stacks share `software` only if the same processes measured a cell twice."""
     software = stack.removesuffix(AGAIN)
     return {

@@ -20,7 +20,7 @@ from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.schemas import load_schema
 from regatta.formats import CSV, check_options, read_text
-from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, Source, check_source, quoted
+from regatta.formats.base import STACK, STACK_FORM, Format, ImportedFile, Options, Reading, check_source, quoted
 from regatta.formats.imported_lines import (
     AGAIN,
     Import,
@@ -90,7 +90,7 @@ def read_import(path: Path, options: Options) -> Import:
     raise UserError(f"{problem} {REMEDY_OF_INCOMPLETE}")
 
 
-def _read_checked(text: str, name: str, options: Options) -> tuple[Format, Source]:
+def _read_checked(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
     kind, source = read_text(text, name, options)
     check_source(name, source)
     check_options(name, source, options)

@@ -9,9 +9,9 @@ import re
 from regatta.core.benchmarks import load_benchmark
 from regatta.formats.base import (
     Format,
+    ImportedFile,
     Options,
     Reading,
-    Source,
     check_json,
     lines_of,
     parse_json,
@@ -33,7 +33,7 @@ STATISTIC = "run_start to run_stop: training and evaluation until the target qua
 Event = tuple[int, dict]  # line from 1, content
 
 
-def _read(text: str, name: str, options: Options) -> Source:
+def _read(text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
     events = _events(lines, name)
     missing = [option for option in ("nodes", "gpus_per_node") if getattr(options, option) is None]
@@ -76,7 +76,7 @@ def _events(lines: list[str], name: str) -> list[Event]:
     return found
 
 
-def _read_run(events: list[Event], name: str, options: Options) -> Source:
+def _read_run(events: list[Event], name: str, options: Options) -> ImportedFile:
     start, stop = (_only(events, key, name) for key in (START, STOP))
     elapsed_ms = stop[1]["time_ms"] - start[1]["time_ms"]
     status = (stop[1].get("metadata") or {}).get("status")
@@ -101,7 +101,7 @@ def _read_run(events: list[Event], name: str, options: Options) -> Source:
         num_iterations=1,
         failure=None if status == "success" else f"{STOP} has status {quoted(status)}: target quality not reached",
     )
-    return Source(STATISTIC, "nccl", "cuda", (reading,), ("Backend nccl and device cuda assumed.",))
+    return ImportedFile(STATISTIC, "nccl", "cuda", (reading,), ("Backend nccl and device cuda assumed.",))
 
 
 def _only(events: list[Event], key: str, name: str) -> Event:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from regatta.core.text import one_line, plural
 from regatta.formats.base import (
     Format,
+    ImportedFile,
     Options,
     Reading,
-    Source,
     collective_parameters,
     lines_of,
     quoted,
@@ -61,7 +61,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Run:
+class NcclRun:
     """Facts on all rows of a file. is_blocking: calls were waited for one by one (-z)."""
 
     name: str
@@ -80,7 +80,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Side:
+class PlacementResult:
     """One placement of one row, as printed. num_wrong: None if the result was not checked."""
 
     time_us: float
@@ -167,7 +167,7 @@ def environment_of(devices: list[Device], nccl: str | None) -> dict:
     return {"nccl": nccl, "hosts": [{"host": host, "ranks": ranks} for host, ranks in hosts.items()], "gpus": gpus}
 
 
-def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
+def _check_side(run: NcclRun, size: int, side: PlacementResult, line: int | None) -> None:
     """Refuse a row with contradictory time and bandwidths: a shifted column, or ranks that are not listed."""
     factor = BUS_FACTOR.get(run.operation)
     if factor is None or not size:  # a row of 0 bytes has nothing to check
@@ -184,7 +184,7 @@ def _check_side(run: Run, size: int, side: Side, line: int | None) -> None:
 
 
 def reading_of(
-    run: Run, line: int | None, size: int, dtype: str, redop: str | None, sides: dict[str, Side], **calls
+    run: NcclRun, line: int | None, size: int, dtype: str, redop: str | None, sides: dict[str, PlacementResult], **calls
 ) -> Reading:
     """Return one row. calls: what -I reports about single calls, as fields of a reading."""
     for side in sides.values():
@@ -230,7 +230,7 @@ FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
-def _read_text(text: str, name: str, options: Options) -> Source:
+def _read_text(text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
     starts = _starts(lines)
     if options.is_incomplete and len(starts) > 1 and not any(COLUMNS.fullmatch(line) for line in lines[starts[-1] :]):
@@ -263,7 +263,7 @@ def statistic_of(is_blocking: bool, graph: int, aggregated: int) -> str:
     return (BLOCKING if is_blocking else PIPELINED) + GRAPHS * (graph > 0) + AGGREGATED * (aggregated > 1)
 
 
-def _read_run(lines: list[str], name: str, options: Options) -> Source:
+def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
     """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
     head_line, head = _head(lines, name, options)
     is_excerpt = head is None
@@ -279,7 +279,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     shape = shape_of_devices(devices, name, options, head_line)
     is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
     counts = (None, None) if is_excerpt else (int(head["iters"]), int(head["warmup"]))
-    run = Run(name, *program, *shape, is_blocking, *counts)
+    run = NcclRun(name, *program, *shape, is_blocking, *counts)
     rows, missing = _rows(lines, run, head_line), ""
     if (is_excerpt or options.is_incomplete) and not rows:
         raise refusal(name, head_line, "no data rows", "one row per size")
@@ -304,7 +304,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     environment = environment_of(devices, library)
     environment["settings"] = {key: one_line(value) for key, value in settings.items() if value}
     statistic = statistic_of(is_blocking, graph, aggregated)
-    return Source(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment)
+    return ImportedFile(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment)
 
 
 def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
@@ -336,7 +336,7 @@ def _summary(lines: list[str], name: str, is_excerpt: bool, is_incomplete: bool)
     return wrong[0]
 
 
-def _rows(lines: list[str], run: Run, head_line: int) -> list[Reading]:
+def _rows(lines: list[str], run: NcclRun, head_line: int) -> list[Reading]:
     columns: list[str] | None = None
     rows = []
     for number, line in enumerate(lines, start=1):
@@ -351,7 +351,7 @@ def _rows(lines: list[str], run: Run, head_line: int) -> list[Reading]:
     return rows
 
 
-def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
+def _row(line: str, number: int, columns: list[str], run: NcclRun) -> Reading:
     """Return one row. Its figures are counted from the right, since redop and root may be blank."""
     fields = line.split()
     if "timestamp" in columns:
@@ -373,12 +373,12 @@ def _row(line: str, number: int, columns: list[str], run: Run) -> Reading:
     return reading_of(run, number, size, fields[2], redop, sides, times_s=times)
 
 
-def _side(figures: list[str], columns: list[str]) -> Side:
+def _side(figures: list[str], columns: list[str]) -> PlacementResult:
     """Return time, algbw, busbw and #wrong. Older versions print the largest error there, not a count."""
     if not all(FIGURE.fullmatch(figure) for figure in figures[:4] if figure != "N/A"):
         raise ValueError
     wrong = None if figures[3] == "N/A" else 0.0 if "error" in columns else float(figures[3])
-    return Side(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
+    return PlacementResult(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
 
 
 def _missing_rows(num_rows: int, head: re.Match, most: int) -> str:

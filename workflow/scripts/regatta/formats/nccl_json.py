@@ -5,13 +5,13 @@ It has a summary per size and, with -I, the time of every call. Its process envi
 
 from dataclasses import replace
 
-from regatta.formats.base import Format, Options, Reading, Source, refusal, times_ns
+from regatta.formats.base import Format, ImportedFile, Options, Reading, refusal, times_ns
 from regatta.formats.nccl import (
     EVENTS,
     PLACEMENTS,
     Device,
-    Run,
-    Side,
+    NcclRun,
+    PlacementResult,
     device_of_each_rank,
     environment_of,
     find_program,
@@ -26,7 +26,7 @@ from regatta.formats.nccl import (
 TRUE = ("true", True)
 
 
-def _read_json(file: dict, name: str, options: Options) -> Source:
+def _read_json(file: dict, name: str, options: Options) -> ImportedFile:
     config = file["config"]
     operation, is_in_place = find_program(
         file["args"][0].rsplit("/", 1)[-1] if file["args"] else "", name, options, None
@@ -36,7 +36,9 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
     devices = device_of_each_rank(listed, threads, gpus, name, None, has_all=False)
     shape = shape_of_devices(devices, name, options, None)
     is_blocking = config["blocking_collectives"] in TRUE
-    run = Run(name, operation, is_in_place, *shape, is_blocking, int(config["iterations"]), int(config["warmup_iters"]))
+    run = NcclRun(
+        name, operation, is_in_place, *shape, is_blocking, int(config["iterations"]), int(config["warmup_iters"])
+    )
     readings = [_result(row, f"results[{i}]", run) for i, row in enumerate(file["results"]) if row["size"]]
     if not readings:
         raise refusal(name, None, "results is empty", "at least one result")
@@ -49,10 +51,10 @@ def _read_json(file: dict, name: str, options: Options) -> Source:
     notes = (f"the file lists one device per process: {ranks}",) if len(devices) > len(listed) else ()
     library = version_of(int(file["nccl_version"]))
     environment, argv, start = environment_of(devices, library), tuple(file["args"]), file.get("start_time")
-    return Source(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
+    return ImportedFile(statistic, "nccl", "cuda", tuple(readings), notes, environment, argv, start)
 
 
-def _result(row: dict, place: str, run: Run) -> Reading:
+def _result(row: dict, place: str, run: NcclRun) -> Reading:
     sides = {}
     for key in (key for key in PLACEMENTS if row.get(key) is not None):
         side = row[key]
@@ -60,7 +62,7 @@ def _result(row: dict, place: str, run: Run) -> Reading:
             found = f"{place}.{key} has no 'time'"
             raise refusal(run.name, None, found, "the time of the operation (run without -C)")
         num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
-        sides[key] = Side(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
+        sides[key] = PlacementResult(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
     if not sides:
         raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
     key = f"{run.placement(sides)}_per_iter"
@@ -71,7 +73,7 @@ def _result(row: dict, place: str, run: Run) -> Reading:
     return reading_of(run, None, int(row["size"]), row["type"], redop, sides, **samples)
 
 
-def _samples(calls: dict, place: str, run: Run) -> dict:
+def _samples(calls: dict, place: str, run: NcclRun) -> dict:
     """Return the times of single calls, by rank where each process has one; without those that -K skips."""
     has_all = len(calls["times_us"]) == run.num_iterations
     skipped = int(calls.get("skipped_iterations", 0)) if has_all else 0
@@ -85,7 +87,7 @@ def _samples(calls: dict, place: str, run: Run) -> dict:
     return {"samples_ns": rows} if len(rows) == run.nodes * run.gpus_per_node else {"slowest_ns": slowest}
 
 
-def _calls_ns(values: list, place: str, skipped: int, run: Run) -> list[int]:
+def _calls_ns(values: list, place: str, skipped: int, run: NcclRun) -> list[int]:
     times = times_ns(values, run.name, place, per_second=10**6)[skipped:]
     if not times:
         raise refusal(run.name, None, f"{place} has {len(values)} times", f"at least {skipped + 1} times")

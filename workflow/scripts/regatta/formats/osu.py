@@ -10,7 +10,7 @@ from functools import partial
 
 from regatta.core.errors import UserError
 from regatta.formats.base import quoted, refusal
-from regatta.formats.tables import CHECK, ITERATIONS, SIZE, Column, Measured, Run, Table, table_format
+from regatta.formats.tables import CHECK, ITERATIONS, SIZE, ColumnLayout, Measured, TableLayout, TableRun, table_format
 
 # Test -> operation, and the factor from its size to Regatta's message size: `n` where it is one rank's part.
 COLLECTIVES = {
@@ -52,7 +52,7 @@ class Test:
     factor: str = "1"
 
 
-def _measured(run: Run) -> Measured:
+def _measured(run: TableRun) -> Measured:
     test, title = _test(run.title, run.lines), run.title
     if test is None:
         found = f"unsupported test {quoted(title[0])}"
@@ -95,7 +95,7 @@ def _test(title: re.Match, lines: list[str]) -> Test | None:
     return Test(COLLECTIVES[call][0], "all", MEAN, COLLECTIVES[call][1]) if call in COLLECTIVES else None
 
 
-def _shape(test: Test, run: Run) -> tuple[int, int]:
+def _shape(test: Test, run: TableRun) -> tuple[int, int]:
     name, line, options = run.name, run.line, run.options
     needs_ranks = test.ranks == "all" and options.gpus_per_node is None
     if options.nodes is None or needs_ranks:
@@ -124,7 +124,7 @@ def _shape(test: Test, run: Run) -> tuple[int, int]:
     return options.nodes, per_node
 
 
-def _check_rate(run: Run, numbers: dict[str, float], line: int) -> None:
+def _check_rate(run: TableRun, numbers: dict[str, float], line: int) -> None:
     """Refuse a row with contradictory bandwidth and message rate: a shifted column, or a lost digit."""
     size, bandwidth, messages = (numbers.get(name) for name in ("Size", "MB/s", "Messages/s"))
     if size and bandwidth and messages is not None:
@@ -134,9 +134,9 @@ def _check_rate(run: Run, numbers: dict[str, float], line: int) -> None:
             raise refusal(run.name, line, found, f"{rate:.2f} MB/s, bytes x messages/s")
 
 
-PERCENTILES = {f"P{p} Tail Lat": Column(f"p{p}_s", "us") for p in (50, 75, 90, 95, 99)}
+PERCENTILES = {f"P{p} Tail Lat": ColumnLayout(f"p{p}_s", "us") for p in (50, 75, 90, 95, 99)}
 OSU = table_format(
-    Table(
+    TableLayout(
         "osu-text",
         "a table of OSU",
         title=r"# OSU (?P<library>MPI|NCCL|RCCL)(?:_(?P<call>\w+))?(?P<device>-\w+)? (?P<test>.+?) Test(?: Test)?"
@@ -148,11 +148,13 @@ OSU = table_format(
             "Size": SIZE,
             "Iterations": ITERATIONS,
             "Validation": CHECK,
-            **dict.fromkeys(("Latency", "Avg Latency", "Pure Comm."), Column("mean_s", "us")),
+            **dict.fromkeys(("Latency", "Avg Latency", "Pure Comm."), ColumnLayout("mean_s", "us")),
             **PERCENTILES,
-            **dict.fromkeys(("Bandwidth", "MB/s"), Column("rate", "MB/s")),
-            **dict.fromkeys(("Min Latency", "Max Latency", "Messages/s", "Overall", "Compute", "Coll. Init"), Column()),
-            **dict.fromkeys(("MPI_Test", "MPI_Wait", "Overlap"), Column()),
+            **dict.fromkeys(("Bandwidth", "MB/s"), ColumnLayout("rate", "MB/s")),
+            **dict.fromkeys(
+                ("Min Latency", "Max Latency", "Messages/s", "Overall", "Compute", "Coll. Init"), ColumnLayout()
+            ),
+            **dict.fromkeys(("MPI_Test", "MPI_Wait", "Overlap"), ColumnLayout()),
         },
         facts={
             "dtype": r"# Datatype: (\w+).*",

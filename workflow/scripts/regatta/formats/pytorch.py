@@ -19,10 +19,10 @@ from regatta.core.text import is_unknown, shape
 from regatta.formats.base import (
     NANOSECONDS,
     Format,
+    ImportedFile,
     Options,
     Reading,
     ResultsFolder,
-    Source,
     entry_cell,
     entry_parameters,
     lines_of,
@@ -58,7 +58,7 @@ TEXT_STATISTIC = "median over the synchronized steps of all ranks, not of the sl
 
 
 @dataclass
-class Table:
+class ModelTable:
     """One model's table. rows: (line number, match)."""
 
     line: int
@@ -73,13 +73,13 @@ class Table:
         return [f"{match['ranks']} GPUs -- {match['label']}" for _, match in self.rows]
 
 
-def _read_text(text: str, name: str, options: Options) -> Source:
+def _read_text(text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
     starts = [index for index, line in enumerate(lines) if BANNER in line]
     return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
 
 
-def _read_run(lines: list[str], name: str, options: Options) -> Source:
+def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
     tables = _tables(lines, name, options.is_incomplete)
     facts = {key: match[1] for key, match in find_facts(lines, FACTS).items() if match}
     shown = _gpus_in_topology(lines)
@@ -98,18 +98,18 @@ def _read_run(lines: list[str], name: str, options: Options) -> Source:
     readings = tuple(_row_reading(*row, gpus_per_node, bucket, name, notes) for row in rows)
     environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
     backend = facts.get("backend", "nccl")
-    return Source(TEXT_STATISTIC, backend, "cuda", readings, tuple(notes), environment, twice="again")
+    return ImportedFile(TEXT_STATISTIC, backend, "cuda", readings, tuple(notes), environment, twice="again")
 
 
-def _tables(lines: list[str], name: str, is_incomplete: bool) -> list[Table]:
+def _tables(lines: list[str], name: str, is_incomplete: bool) -> list[ModelTable]:
     """Return the tables of measurements, without those of diff.py, which upstream's README also shows."""
-    tables: list[Table] = []
+    tables: list[ModelTable] = []
     for number, line in enumerate(lines, start=1):
         if line.lstrip().startswith("Benchmark:"):
             match = TITLE.fullmatch(line)
             if match is None:
                 raise refusal(name, number, f"found {quoted(line)}", "'Benchmark: <model> with batch size <number>'")
-            tables.append(Table(number, match["model"], int(match["batch"])))
+            tables.append(ModelTable(number, match["model"], int(match["batch"])))
         elif tables and tables[-1].is_open:
             _read_line(tables[-1], number, line, is_last=number == len(lines), name=name)
         elif "GPUs --" in line:
@@ -122,7 +122,7 @@ def _tables(lines: list[str], name: str, is_incomplete: bool) -> list[Table]:
     return tables
 
 
-def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str) -> None:
+def _read_line(table: ModelTable, number: int, line: str, *, is_last: bool, name: str) -> None:
     """Read a line between a table's title and the blank line after its rows."""
     if not line.strip():
         table.is_open = not table.rows
@@ -136,7 +136,7 @@ def _read_line(table: Table, number: int, line: str, *, is_last: bool, name: str
         raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
 
 
-def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
+def _check_row(table: ModelTable, number: int, match: re.Match, name: str) -> None:
     """Refuse a row with contradictory seconds and rates: a digit was lost."""
     if (match["label"] == "no ddp") != (not table.rows):
         raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
@@ -151,14 +151,14 @@ def _check_row(table: Table, number: int, match: re.Match, name: str) -> None:
         raise refusal(name, number, f"rates {values} of p50 to p95", "rates in descending order")
 
 
-def _left_open(table: Table, match: re.Match, p: int) -> tuple[float, float]:
+def _left_open(table: ModelTable, match: re.Match, p: int) -> tuple[float, float]:
     """Return the shortest and the longest time that the printed seconds and rate of a percentile can mean."""
     seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
     low = max(seconds - HALF_DIGIT_S, table.batch_size / (rate + 1))
     return low, min(seconds + HALF_DIGIT_S, table.batch_size / rate)
 
 
-def _check_complete(tables: list[Table], num_lines: int, name: str) -> None:
+def _check_complete(tables: list[ModelTable], num_lines: int, name: str) -> None:
     if not tables:
         raise refusal(name, num_lines, "no table 'Benchmark: <model> with batch size <number>'", "at least one")
     for table in tables:
@@ -180,7 +180,7 @@ def _gpus_in_topology(lines: list[str]) -> int | None:
     return None
 
 
-def _gpus_in_labels(tables: list[Table], name: str) -> int:
+def _gpus_in_labels(tables: list[ModelTable], name: str) -> int:
     """Return the GPUs per machine that the labels give, if they fit the number of ranks."""
     rows = [row for table in tables for row in table.rows]
     for number, match in rows:
@@ -196,7 +196,7 @@ def _label(label: str) -> tuple[int, ...]:
 
 
 def _row_reading(
-    table: Table, line: int, match: re.Match, gpus_per_node: int, bucket: int, name: str, notes: list[str]
+    table: ModelTable, line: int, match: re.Match, gpus_per_node: int, bucket: int, name: str, notes: list[str]
 ) -> Reading:
     ranks, label = int(match["ranks"]), match["label"]
     size = shape_of(ranks, gpus_per_node)
@@ -226,7 +226,7 @@ NO_DEVICE = f"device and image size not in the file; used: cuda and {IMAGE_SIZE}
 NAMED = ("model", "batch_size", "strategy")  # parameters that a report has a key for
 
 
-def _read_report(report: dict, name: str, options: Options) -> Source:
+def _read_report(report: dict, name: str, options: Options) -> ImportedFile:
     readings, twice = [], "again"
     for i, entry in enumerate(report["benchmark_results"]):
         for position, result in enumerate(entry["result"]):
@@ -250,7 +250,9 @@ def _read_report(report: dict, name: str, options: Options) -> Source:
     versions = {"torch": report["pytorch_version"], "cuda": report["cuda_version"]}
     versions = {key: None if value is None else str(value) for key, value in versions.items()}
     notes, backend = () if "device" in report else (NO_DEVICE,), report["distributed_backend"]
-    return Source(JSON_STATISTIC, backend, report.get("device", "cuda"), tuple(readings), notes, versions, twice=twice)
+    return ImportedFile(
+        JSON_STATISTIC, backend, report.get("device", "cuda"), tuple(readings), notes, versions, twice=twice
+    )
 
 
 def _launches(result: dict, parameters: dict, options: Options, name: str, place: str) -> Iterator[Reading]:

@@ -8,15 +8,15 @@ from collections import defaultdict
 from dataclasses import replace
 
 from regatta.core.text import plural
-from regatta.formats.base import Format, Options, Reading, Source, quoted, refusal
-from regatta.formats.nccl import PIPELINED, PLACEMENTS, PROGRAMS, Run, Side, reading_of, shape_of_devices
+from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal
+from regatta.formats.nccl import PIPELINED, PLACEMENTS, PROGRAMS, NcclRun, PlacementResult, reading_of, shape_of_devices
 
 NAMES = {program.replace("_", ""): operation for program, operation in PROGRAMS.items()}  # AllReduce, in lower case
 SHAPE = ("nodes", "ranks", "ranksPerNode", "gpusPerRank")
 UNCHECKED = ("N/A", "n/a", -1)
 
 
-def _read(rows: list[dict], name: str, options: Options) -> Source:
+def _read(rows: list[dict], name: str, options: Options) -> ImportedFile:
     shape = _shape(rows, name, options)
     results: dict[tuple, dict[int, int]] = defaultdict(dict)  # of a size -> placement -> index
     for index, row in enumerate(rows):
@@ -38,7 +38,7 @@ def _read(rows: list[dict], name: str, options: Options) -> Source:
         notes.append(f"{plural(len(readings) - len(kept), 'row')} of 0 bytes excluded")
     if any(row["wrong"] in UNCHECKED for row in rows):
         notes.append("some results were not checked (N/A)")
-    return Source(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes))
+    return ImportedFile(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes))
 
 
 def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
@@ -59,16 +59,16 @@ def _reading(indices: dict[int, int], rows: list[dict], name: str, shape: tuple[
     """Return the result of one size. indices: placement -> index of its row."""
     first = rows[min(indices.values())]
     operation, is_in_place = NAMES[first["name"].lower()]
-    run = Run(f"{name}: [{min(indices.values())}]", operation, is_in_place, *shape, False, None, None)
+    run = NcclRun(f"{name}: [{min(indices.values())}]", operation, is_in_place, *shape, False, None, None)
     sides = {}
     for placement, index in sorted(indices.items()):
         row = rows[index]
         num_wrong = None if row["wrong"] in UNCHECKED else _count(row["wrong"], replace(run, name=f"{name}: [{index}]"))
-        sides[PLACEMENTS[placement]] = Side(row["time"], row["algBw"], row["busBw"], num_wrong)
+        sides[PLACEMENTS[placement]] = PlacementResult(row["time"], row["algBw"], row["busBw"], num_wrong)
     return reading_of(run, None, int(first["size"]), first["type"], first["redop"], sides)
 
 
-def _count(value: int | str, run: Run) -> float:
+def _count(value: int | str, run: NcclRun) -> float:
     if not str(value).isdecimal():
         raise refusal(run.name, None, f"wrong = {quoted(value)}", "a number of wrong values, or N/A")
     return float(value)

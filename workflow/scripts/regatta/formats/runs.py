@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from regatta.core.text import plural
-from regatta.formats.base import Source, refusal
+from regatta.formats.base import ImportedFile, refusal
 
 
 def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:
@@ -18,7 +18,7 @@ def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:
         yield [""] * first + lines[first:end] + ([""] if end < len(lines) else [])  # its last line is not truncated
 
 
-def join_runs(runs: list[Source], name: str) -> Source:
+def join_runs(runs: list[ImportedFile], name: str) -> ImportedFile:
     """Return the content of a file. Readings of different runs are never in one launch."""
     if len(runs) == 1:
         return runs[0]

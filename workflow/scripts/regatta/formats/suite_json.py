@@ -7,9 +7,9 @@ published; docs/formats.md has the form that Regatta writes and reads there.
 
 from regatta.formats.base import (
     Format,
+    ImportedFile,
     Options,
     Reading,
-    Source,
     collective_parameters,
     entry_cell,
     entry_parameters,
@@ -27,7 +27,7 @@ def _is_suite(value: object) -> bool:
     return isinstance(first, dict) and {"world_size", "results", "config"} <= first.keys()
 
 
-def _read(file: dict | list, name: str, options: Options) -> Source:
+def _read(file: dict | list, name: str, options: Options) -> ImportedFile:
     runs = file if isinstance(file, list) else [file]
     settings = {_settings(run) for run in runs}
     if len(settings) > 1:
@@ -41,7 +41,7 @@ def _read(file: dict | list, name: str, options: Options) -> Source:
     if any("memory" in run["results"] for run in runs):
         notes.append("memory is not imported")
     measured_at = max((run["timestamp"] for run in runs if run.get("timestamp")), default=None)
-    return Source(STATISTICS[is_over_launches], backend, device, readings, tuple(notes), measured_at=measured_at)
+    return ImportedFile(STATISTICS[is_over_launches], backend, device, readings, tuple(notes), measured_at=measured_at)
 
 
 def _settings(run: dict) -> tuple[str, str, bool]:

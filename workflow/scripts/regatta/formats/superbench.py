@@ -7,8 +7,8 @@ them. Each node is a launch, because it ran separate processes.
 import re
 from collections import defaultdict
 
-from regatta.formats.base import Format, Options, Reading, Source, quoted, refusal
-from regatta.formats.nccl import PIPELINED, Run, Side, reading_of
+from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal
+from regatta.formats.nccl import PIPELINED, NcclRun, PlacementResult, reading_of
 from regatta.formats.rccl_json import NAMES
 from regatta.formats.runs import join_runs
 
@@ -26,7 +26,7 @@ def _is_summary(value: object) -> bool:
     return isinstance(first, dict) and "node" in first and any("/" in key for key in first)
 
 
-def _read(file: dict | list, name: str, options: Options) -> Source:
+def _read(file: dict | list, name: str, options: Options) -> ImportedFile:
     nodes = file if isinstance(file, list) else [file]
     if options.gpus_per_node is None:
         raise refusal(name, None, "no number of GPUs in the summary", "--gpus-per-node (and --nodes if more than one)")
@@ -35,7 +35,7 @@ def _read(file: dict | list, name: str, options: Options) -> Source:
     return join_runs(runs, name)
 
 
-def _read_node(node: dict, index: int, name: str, options: Options, has_variants: bool) -> Source:
+def _read_node(node: dict, index: int, name: str, options: Options, has_variants: bool) -> ImportedFile:
     """Return the collectives of one node. has_variants: the variants of a benchmark are stacks."""
     line, others, results = index + 1, set(), defaultdict(dict)
     for key, value in node.items():
@@ -63,18 +63,18 @@ def _read_node(node: dict, index: int, name: str, options: Options, has_variants
         raise refusal(name, line, "no result of 1 byte or more", "at least one")
     shape = options.nodes or 1, options.gpus_per_node
     hosts = [{"host": node["node"], "ranks": list(range(shape[1]))}] if shape[0] == 1 else []
-    return Source(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes), {"hosts": hosts})
+    return ImportedFile(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes), {"hosts": hosts})
 
 
 def _reading(
     variant: str, operation: str, size: int, result: dict, line: int, name: str, options: Options, has_variants: bool
 ) -> Reading:
-    run = Run(name, NAMES[operation][0], False, options.nodes or 1, options.gpus_per_node, False, None, None)
+    run = NcclRun(name, NAMES[operation][0], False, options.nodes or 1, options.gpus_per_node, False, None, None)
     for kind in ("time", "algbw", "busbw"):
         if not isinstance(result.get(kind), int | float) or isinstance(result[kind], bool) or result[kind] < 0:
             found = f"{operation}_{size}_{kind} = {quoted(result.get(kind))}"
             raise refusal(name, line, found, "time, algbw and busbw of each result as numbers")
-    sides = {"out_of_place": Side(result["time"], result["algbw"], result["busbw"], None)}
+    sides = {"out_of_place": PlacementResult(result["time"], result["algbw"], result["busbw"], None)}
     stack = {"stack": re.sub(r"\W+", "_", variant or "default")} if has_variants else {}
     return reading_of(run, line, size, "float", None, sides, **stack)
 

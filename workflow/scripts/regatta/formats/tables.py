@@ -13,9 +13,9 @@ from regatta.core.errors import UserError
 from regatta.core.units import NUMBER, convert, parse_number
 from regatta.formats.base import (
     Format,
+    ImportedFile,
     Options,
     Reading,
-    Source,
     collective_parameters,
     lines_of,
     quoted,
@@ -28,7 +28,7 @@ UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnLayout:
     """A column of numbers. meaning: `size` (in bytes), `iterations`, `rate` (size / rate is a time), a name of TIMES,
     `check` (`Fail`: a wrong result), or nothing, if it is only kept.
 
@@ -42,12 +42,12 @@ class Column:
     printed: str = ""
 
 
-SIZE, ITERATIONS = Column("size", "B", WHOLE), Column("iterations", "", WHOLE)
-CHECK = Column("check", form="Pass|Fail|-")
+SIZE, ITERATIONS = ColumnLayout("size", "B", WHOLE), ColumnLayout("iterations", "", WHOLE)
+CHECK = ColumnLayout("check", form="Pass|Fail|-")
 
 
 @dataclass(frozen=True)
-class Run:
+class TableRun:
     """A run of a file. line: of its title; facts: name -> the first line of the run that matches; None without one."""
 
     name: str
@@ -84,7 +84,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableLayout:
     """A format, as data. Patterns of lines match a whole line without the blanks around it.
 
     title: first line of a run; its groups have names. head: the line of column names, of which a run has some of
@@ -101,7 +101,7 @@ class Table:
     contents: str
     title: str
     head: str
-    columns: dict[str, Column]
+    columns: dict[str, ColumnLayout]
     example: str = "the title of the table"
     row: str = r"\s*\d"
     edge: str = r"\s*"
@@ -112,7 +112,7 @@ class Table:
     facts: dict[str, str] = field(default_factory=dict)
     recognized: str = ""
     program: str = ""
-    measured: Callable[[Run], Measured] | None = None
+    measured: Callable[[TableRun], Measured] | None = None
     operation: str = ""
     statistic: str = "mean over iterations; no range"
     backend: str = "nccl"
@@ -123,13 +123,13 @@ class Table:
 Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI units
 
 
-def table_format(table: Table) -> Format:
+def table_format(table: TableLayout) -> Format:
     """Return the format of a table, recognized by its title in any line, or else by the pattern `recognized`."""
     mark = re.compile(table.recognized or rf"^[ \t]*(?:{table.title})", re.MULTILINE)
     return Format(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table))
 
 
-def _read(table: Table, text: str, name: str, options: Options) -> Source:
+def _read(table: TableLayout, text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
     titles = [index for index, line in enumerate(lines) if re.fullmatch(table.title, line.strip())]
     if not titles:
@@ -142,9 +142,9 @@ def _read(table: Table, text: str, name: str, options: Options) -> Source:
     return join_runs([_read_run(table, part, name, options) for part in parts_of(lines, starts)], name)
 
 
-def _read_run(table: Table, lines: list[str], name: str, options: Options) -> Source:
+def _read_run(table: TableLayout, lines: list[str], name: str, options: Options) -> ImportedFile:
     line, title = next((n, m) for n, line in enumerate(lines, 1) if (m := re.fullmatch(table.title, line.strip())))
-    run = Run(name, line, title, find_facts(lines, table.facts), lines, options)
+    run = TableRun(name, line, title, find_facts(lines, table.facts), lines, options)
     measured = (table.measured or partial(_stated, table))(run)
     head, columns = _columns(table, run)
     rows = list(_rows(table, run, head, columns))
@@ -155,7 +155,7 @@ def _read_run(table: Table, lines: list[str], name: str, options: Options) -> So
     if not kept:
         raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
     notes = (*(("excluded: the row of 0 bytes",) if len(kept) < len(readings) else ()), *measured.notes)
-    return Source(measured.statistic, measured.backend, measured.device, tuple(kept), notes, measured.environment)
+    return ImportedFile(measured.statistic, measured.backend, measured.device, tuple(kept), notes, measured.environment)
 
 
 def find_facts(lines: list[str], patterns: dict[str, str]) -> dict[str, re.Match | None]:
@@ -167,7 +167,7 @@ def find_facts(lines: list[str], patterns: dict[str, str]) -> dict[str, re.Match
     }
 
 
-def _stated(table: Table, run: Run) -> Measured:
+def _stated(table: TableLayout, run: TableRun) -> Measured:
     """Return what the table states about every run."""
     nodes, gpus_per_node, notes = run.options.nodes, run.options.gpus_per_node, ()
     if table.num_ranks:
@@ -180,7 +180,7 @@ def _stated(table: Table, run: Run) -> Measured:
     return Measured(operation, (nodes, gpus_per_node), table.statistic, table.backend, table.device, notes=notes)
 
 
-def _columns(table: Table, run: Run) -> tuple[int, list[str]]:
+def _columns(table: TableLayout, run: TableRun) -> tuple[int, list[str]]:
     """Return the line of the column names, and the names."""
     names = "|".join(map(re.escape, sorted(table.columns, key=len, reverse=True)))
     column = re.compile(rf"[\s#|]*({names}){UNIT}(?=\s|$)")
@@ -198,7 +198,9 @@ def _columns(table: Table, run: Run) -> tuple[int, list[str]]:
     raise refusal(run.name, len(run.lines), "no line of column names", f"the column names of {table.contents}")
 
 
-def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tuple[int, dict[str, str], Numbers]]:
+def _rows(
+    table: TableLayout, run: TableRun, head: int, columns: list[str]
+) -> Iterator[tuple[int, dict[str, str], Numbers]]:
     """Yield line, texts and numbers of each row by column. Raises UserError for an incomplete or missing row."""
     forms = [table.columns[column].form for column in columns]
     names = [f"c{index}" for index in range(len(columns))]
@@ -230,20 +232,20 @@ def _rows(table: Table, run: Run, head: int, columns: list[str]) -> Iterator[tup
         raise refusal(run.name, len(run.lines), "the table has no end", "the whole output")
 
 
-def _check_next(run: Run, line: int, size: float, before: float) -> None:
+def _check_next(run: TableRun, line: int, size: float, before: float) -> None:
     expected = max(1, 2 * before)
     if size != expected and not (run.options.is_incomplete and size > before):
         raise refusal(run.name, line, f"size {size:.0f} after {before:.0f}", f"{expected:.0f}, as sizes double")
 
 
-def _number(column: Column, text: str) -> tuple[float, float]:
+def _number(column: ColumnLayout, text: str) -> tuple[float, float]:
     """Return a number as it is printed, and in SI units."""
     match = NUMBER.match(text)
     number = parse_number(match[0])
     return number, convert(number, text[match.end() :] or column.unit)
 
 
-def _reading(table: Table, measured: Measured, line: int, row: dict[str, str], both: Numbers) -> Reading:
+def _reading(table: TableLayout, measured: Measured, line: int, row: dict[str, str], both: Numbers) -> Reading:
     columns = {name: table.columns[name] for name in row}
     numbers = {name: number for name, (_, number) in both.items()}
     by_meaning = {columns[name].meaning: number for name, number in numbers.items()}

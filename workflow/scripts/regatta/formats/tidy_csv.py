@@ -18,10 +18,10 @@ from regatta.core.text import plural
 from regatta.formats.base import (
     TIMES,
     Format,
+    ImportedFile,
     Options,
     Reading,
     ResultsFolder,
-    Source,
     collective_parameters,
     parameters_of,
     quoted,
@@ -48,7 +48,7 @@ def _is_exported(text: str) -> bool:
     return _has_columns(text, "table", "quantity", "value")
 
 
-def _read(text: str, name: str, options: Options) -> Source:
+def _read(text: str, name: str, options: Options) -> ImportedFile:
     if not text.endswith("\n"):
         found = "no newline at the end; the file may be truncated"
         raise refusal(name, text.count("\n") + 1, found, "a newline after the last row")
@@ -113,7 +113,7 @@ OPTIONAL = {
 COLUMNS = {name for names in (*OF_BENCHMARK.values(), *OPTIONAL.values()) for name in names} | set(NEEDED)
 
 
-def _read_simple(text: str, name: str) -> Source:
+def _read_simple(text: str, name: str) -> ImportedFile:
     """Read rows of one launch and cell each. The same cell in several rows is measured in as many launches."""
     readings, settings, notes = [], set(), {}
     for line, fields in _rows(text, name, NEEDED, COLUMNS):
@@ -129,7 +129,7 @@ def _read_simple(text: str, name: str) -> Source:
     if len(settings) != 1:
         raise refusal(name, 1, f"{len(settings)} pairs of backend and device", "one backend and device per file")
     notes = tuple(f"{text} (first in line {line})" for text, line in notes.items())
-    return Source(STATISTIC, *settings.pop(), tuple(readings), notes, twice="launch")
+    return ImportedFile(STATISTIC, *settings.pop(), tuple(readings), notes, twice="launch")
 
 
 def _simple_reading(row: dict[str, str], name: str, line: int) -> Reading:
@@ -160,15 +160,15 @@ EXPORTED = ("table", "cell", "benchmark", *FIELDS)
 
 
 @dataclass
-class Launch:
-    """A launch of a cell: its first row, and its numbers by quantity."""
+class ExportedLaunch:
+    """A launch of a cell in an exported file: its first row, and its numbers by quantity."""
 
     line: int
     row: dict[str, str]
     numbers: dict[str, float] = field(default_factory=dict)
 
 
-def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
+def _read_exported(text: str, name: str, is_incomplete: bool) -> ImportedFile:
     """Return what the file contains about each launch. Raises UserError for one that is damaged or truncated."""
     launches, others, is_after = {}, set(), False
     for line, fields in _rows(text, name, EXPORTED, None):
@@ -178,7 +178,7 @@ def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
             if not is_after:
                 others.add((row["cell"], row["repeat"]))
             continue
-        launch = launches.setdefault((row["cell"], row["repeat"]), Launch(line, row))
+        launch = launches.setdefault((row["cell"], row["repeat"]), ExportedLaunch(line, row))
         if row["quantity"] in launch.numbers:
             raise refusal(name, line, f"duplicate {row['quantity']} of a launch", "each number once per launch")
         launch.numbers[row["quantity"]] = _value(row["value"], row["quantity"], name, line)
@@ -196,10 +196,10 @@ def _read_exported(text: str, name: str, is_incomplete: bool) -> Source:
         raise refusal(name, 1, f"device {quoted(', '.join(sorted(devices)))}", "cpu or cuda, one in all rows")
     if others:
         notes.append(f"{plural(len(others), 'launch', 'launches')} with a status other than ok excluded")
-    return Source(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
+    return ImportedFile(STATISTIC, readings[0].backend, devices.pop(), readings, tuple(notes), twice="launch")
 
 
-def _refuse_sweep(launches: Iterable[Launch], name: str) -> None:
+def _refuse_sweep(launches: Iterable[ExportedLaunch], name: str) -> None:
     """Raise UserError if several cells differ in nothing that the file has: nodes of a sweep would be pooled."""
     cells: dict[tuple, str] = {}
     for launch in launches:
@@ -210,7 +210,7 @@ def _refuse_sweep(launches: Iterable[Launch], name: str) -> None:
             raise refusal(name, launch.line, found, "one node or pair (export it with --where hosts=NAME)")
 
 
-def _exported_reading(launch: Launch, name: str) -> Reading:
+def _exported_reading(launch: ExportedLaunch, name: str) -> Reading:
     row, line = launch.row, launch.line
     for column in EXPORTED:
         if not row[column]:

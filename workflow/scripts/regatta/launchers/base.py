@@ -74,7 +74,7 @@ class LogReading:
     left: str | None = None
 
 
-Job = str | None  # the id of a job; None outside of one
+JobId = str | None  # the id of a job; None outside of one
 
 
 class Ranks(ABC):
@@ -106,7 +106,7 @@ class Ranks(ABC):
         """Return variables and the command line with which a user repeats one cell."""
 
     @abstractmethod
-    def dump_stacks(self, job: Job, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+    def dump_stacks(self, job: JobId, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """Have every rank write its Python stacks to the log. hosts: those of the launch; empty: all."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Ranks(ABC):
         """Return the variables by which the ranks of a new launch find each other."""
         return {}
 
-    def end(self, job: Job, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
+    def end(self, job: JobId, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """End ranks that outlived the process that started them."""
         return
 
@@ -146,22 +146,22 @@ class Queue(ABC):
     end_foreign = ""  # command that ends foreign steps
 
     @abstractmethod
-    def lock(self, job: Job, folder: Path) -> TextIO:
+    def lock(self, job: JobId, folder: Path) -> TextIO:
         """Lock the place of measurement, for one measurement at a time. Raises Taken."""
 
-    def find_job(self, cluster: dict) -> Job:
+    def find_job(self, cluster: dict) -> JobId:
         """Return the job that this process runs in. Raises UserError if ranks need one."""
         return None
 
-    def hosts(self, job: Job) -> list[str]:
+    def hosts(self, job: JobId) -> list[str]:
         """Return the job's nodes."""
         return []
 
-    def state(self, job: Job) -> str | None:
+    def state(self, job: JobId) -> str | None:
         """Return the job's state, RUNNING, PENDING, TIMEOUT, NODE_FAIL and so on; None if unknown."""
         return None
 
-    def foreign_steps(self, job: Job) -> list[str] | None:
+    def foreign_steps(self, job: JobId) -> list[str] | None:
         """Return the job's other measurements; None if unknown."""
         return []
 

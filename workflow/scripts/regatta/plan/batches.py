@@ -16,7 +16,7 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.text import natural, plural
 from regatta.launchers import launcher_of
-from regatta.store.history import ALWAYS_RETRIED, History, Slot
+from regatta.store.history import ALWAYS_RETRIED, History, LatestRecord, Slot
 
 SCHEMA = 1
 MAX_TOGETHER = 64  # launches of a sweep at a time: their sruns share the first node
@@ -100,7 +100,7 @@ def make_batches(
     price: Price,
     results: Path,
     preflights: Mapping[str | None, str] | None = None,
-    slots: Mapping[tuple[str, int], Slot] | None = None,
+    slots: Mapping[Slot, LatestRecord] | None = None,
 ) -> list[Batch]:
     """Group the (cell, repeat) pairs left to measure into batches, none longer than `max_batch_minutes` if possible.
 
@@ -279,7 +279,7 @@ def _freeze(
     launches: list[Launch],
     results: Path,
     preflight: str | None,
-    slots: Mapping[tuple[str, int], Slot],
+    slots: Mapping[Slot, LatestRecord],
 ) -> Batch:
     """Return the batch of launches with its id.
 
@@ -332,7 +332,7 @@ def _batch_id(content: dict) -> str:
     return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash(content)}"
 
 
-def _comes_next(results: Path, batch_id: str, generation: int, before: list[Slot]) -> bool:
+def _comes_next(results: Path, batch_id: str, generation: int, before: list[LatestRecord]) -> bool:
     """Return whether a batch is unfinished and its next records supersede earlier ones, also from other attempts."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation

@@ -24,7 +24,7 @@ from regatta.core.text import (
 from regatta.launchers import launcher_of
 from regatta.model.frozen import names_by_id
 from regatta.plan.plan import Plan, launch_lines, notes, plan_json, totals
-from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
+from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
 
 SHOWN_ON_TERMINAL = 60  # cells; plan.txt has them all
@@ -208,7 +208,7 @@ def state_matrix(cells: list[PlannedCell], names: dict[str, CellName], device: s
         kind = f"{next(iter(states))}{' partial' if is_mixed else ''}"
         return Square("\n".join([text, *_price(members, device)]), None, kind, tuple(ids))
 
-    def summary(rows: list[Row]) -> str:
+    def summary(rows: list[MatrixRow]) -> str:
         members = [by_id[cell] for row in rows for square in row.squares if square for cell in square.cells]
         counts = [f"{STATES[state][0]} {num:,} {STATES[state][1]}" for state, num in state_counts(members)]
         return ", ".join([*counts, *_price(members, device)])

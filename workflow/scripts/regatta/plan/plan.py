@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import Matrix, MatrixCell, canonical_json, content_hash, expand, whole
+from regatta.campaign.matrix import CampaignMatrix, MatrixCell, canonical_json, content_hash, expand, whole
 from regatta.campaign.scripts import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
@@ -29,7 +29,7 @@ from regatta.plan.batches import (
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
-from regatta.store.history import ALWAYS_RETRIED, History, Slot, read_history
+from regatta.store.history import ALWAYS_RETRIED, History, LatestRecord, read_history
 from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
@@ -54,7 +54,7 @@ class Plan:
 
     campaign: Campaign
     results: Path
-    matrix: Matrix
+    matrix: CampaignMatrix
     cells: list[CellPlan]
     batches: list[Batch]
     price: Price
@@ -338,7 +338,7 @@ def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[s
     return CellPlan(cell, "done", f"{repeats} ok", ())
 
 
-def _edited_modules(slot: Slot | None) -> list[str]:
+def _edited_modules(slot: LatestRecord | None) -> list[str]:
     """Return the modules that a user's script loaded in a launch, and that are edited since."""
     return [path for path, digest in ((slot and slot.modules) or {}).items() if edited(path, digest)]
 

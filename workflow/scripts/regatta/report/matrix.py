@@ -40,7 +40,7 @@ class Square:
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """One row. squares: one for each column of its matrix, None where nothing was planned."""
 
     name: str
@@ -52,7 +52,7 @@ class Group:
     """Rows of one subject. summary: what a folded group shows."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     summary: str = ""
 
 
@@ -76,7 +76,7 @@ def by_workload_and_shape(
     cells: Collection[Cell],
     names: dict[str, CellName],
     make_square: Callable[[str, list[str]], Square],
-    summary: Callable[[list[Row]], str],
+    summary: Callable[[list[MatrixRow]], str],
 ) -> Matrix:
     """Return a matrix with workloads and stacks down and shapes across.
 
@@ -88,10 +88,10 @@ def by_workload_and_shape(
     for cell in cells:
         name = names[cell.id]
         places[cell.benchmark, name.parts["subject"], _row_name(name)][cell.shape].append(cell.id)
-    groups: dict[tuple, list[Row]] = defaultdict(list)
+    groups: dict[tuple, list[MatrixRow]] = defaultdict(list)
     for (benchmark, subject, row), by_shape in places.items():
         squares = (make_square(benchmark, by_shape[place]) if place in by_shape else None for place in shapes)
-        groups[benchmark, subject].append(Row(row, tuple(squares)))
+        groups[benchmark, subject].append(MatrixRow(row, tuple(squares)))
     return Matrix(
         caption,
         tuple(shape(*place) for place in shapes),

@@ -20,7 +20,7 @@ from regatta.core.text import (
     size,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.plotting import MAX_SERIES, Axis, Entry, Panel, Point, Series, draw, legend, size_ticks
+from regatta.report.plotting import MAX_SERIES, LegendEntry, Panel, PlotAxis, Point, Series, draw, legend, size_ticks
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import CELL
 
@@ -83,7 +83,7 @@ class Figure:
     image: str | Callable[[str], str]
     table: Table
     source: str = ""
-    legend: tuple[Entry, ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
     is_labelled: bool = False
 
     @property
@@ -311,11 +311,13 @@ def size_text(num_bytes: float | None) -> str:
     return UNKNOWN if is_unknown(num_bytes) else size(int(num_bytes))
 
 
-def ranks_axis(rows: pd.DataFrame) -> Axis:
+def ranks_axis(rows: pd.DataFrame) -> PlotAxis:
     """Return the axis of world sizes of measured rows; each tick names its shapes too."""
     shapes: dict[int, set] = {}
     for row in table_rows(rows):
         shapes.setdefault(int(row.world_size), set()).add((row.nodes, row.gpus_per_node))
     texts = {n: f"{n}\n" + ", ".join(shape(*pair) for pair in sorted(pairs)) for n, pairs in shapes.items()}
     ranks = ranks_word(rows["device"].iloc[0])
-    return Axis(f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=size_ticks(list(texts), texts.__getitem__))
+    return PlotAxis(
+        f"{ranks} (nodes × {ranks} per node)", is_log=True, ticks=size_ticks(list(texts), texts.__getitem__)
+    )

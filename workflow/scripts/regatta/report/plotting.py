@@ -122,7 +122,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Axis:
+class PlotAxis:
     """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick."""
 
     label: str
@@ -141,8 +141,8 @@ class Panel:
     first, with the label on the line.
     """
 
-    x: Axis
-    y: Axis
+    x: PlotAxis
+    y: PlotAxis
     series: tuple[Series, ...]
     guides: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
     dot: float = DOT
@@ -158,7 +158,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """One line of a legend. style: how its swatch is drawn (SVG attributes); marker: name in the template."""
 
     label: str
@@ -224,15 +224,15 @@ def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
     return places
 
 
-def legend(panel: Panel) -> tuple[Entry, ...]:
+def legend(panel: Panel) -> tuple[LegendEntry, ...]:
     """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
     styles = list(zip(panel.series, _styles(panel.series), strict=True))
-    guides = (Entry(label, GREY, GUIDE_DASHES) for label, _ in panel.guides)
+    guides = (LegendEntry(label, GREY, GUIDE_DASHES) for label, _ in panel.guides)
     context = [replace(style, label=panel.context) for series, style in styles if series.is_context]
     return (*guides, *(style for series, style in styles if not series.is_context), *context[:1])
 
 
-def _styles(series: Sequence[Series]) -> list[Entry]:
+def _styles(series: Sequence[Series]) -> list[LegendEntry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
 
     The last one, such as the largest shape, is solid and darkest.
@@ -240,7 +240,7 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
     numbers, places, found = Counter(one.hue for one in series if not one.is_context), Counter(), []
     for one in series:
         if one.is_context:
-            found.append(Entry(one.label, GREY, (), "o", FAINTEST))
+            found.append(LegendEntry(one.label, GREY, (), "o", FAINTEST))
             continue
         place, index = places[one.hue], one.hue % len(COLORS)
         places[one.hue] += 1
@@ -249,11 +249,11 @@ def _styles(series: Sequence[Series]) -> list[Entry]:
         marker = list(MARKERS)[number % len(MARKERS)]
         from_last = numbers[one.hue] - 1 - place
         opacity = 1 - (1 - FAINTEST) * from_last / max(numbers[one.hue] - 1, 1)
-        found.append(Entry(one.label, COLORS[index], DASHES[from_last % len(DASHES)], marker, opacity))
+        found.append(LegendEntry(one.label, COLORS[index], DASHES[from_last % len(DASHES)], marker, opacity))
     return found
 
 
-def _draw_series(axes: "Axes", panel: Panel, series: Series, style: Entry, cells: list[list[str]]) -> None:
+def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry, cells: list[list[str]]) -> None:
     """Draw a series, and add the cells of its marks, one list for each plot: matplotlib is slow per plot."""
     hues = sorted({one.hue for one in panel.series})
     emphasis = EMPHASES[min(hues.index(series.hue), len(EMPHASES) - 1)] if len(hues) > 1 else 1
@@ -301,7 +301,7 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     axes.grid(visible=True, color=GRID, linewidth=0.8)
 
 
-def _limits(axis: Axis, values: list[float], margin: float) -> tuple[float, float]:
+def _limits(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:
     low = min(values) if axis.low is None else axis.low
     high = max(values) if axis.high is None else axis.high
     if axis.is_log:
@@ -317,7 +317,7 @@ Ticks = tuple[tuple[float, str], ...]  # (place, text)
 MOST_TICKS = 7
 
 
-def ticks_between(low: float, high: float, axis: Axis) -> Ticks:
+def ticks_between(low: float, high: float, axis: PlotAxis) -> Ticks:
     """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 

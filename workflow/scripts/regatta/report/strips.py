@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regatta.report.plotting import LEFT, PLOT_WIDTH, WIDTH_IN, Axis, Entry, new_canvas, set_ticks
+from regatta.report.plotting import LEFT, PLOT_WIDTH, WIDTH_IN, LegendEntry, PlotAxis, new_canvas, set_ticks
 from regatta.report.svg import GREY, GRID, INK, MARKS, svg_of
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ class Strip:
     """
 
     x: str
-    y: Axis
+    y: PlotAxis
     values: Sequence[tuple[float, float | None, float | None]]
-    styles: Sequence[Entry]
+    styles: Sequence[LegendEntry]
     cells: Sequence[str] = ()
     first: int = 0
     limits: tuple[float, ...] = ()

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 @dataclass
-class Run:
+class BatchRun:
     """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
 
     not_started: planned launches whose ranks did not start in this job, each with its last request and the cause.
@@ -123,7 +123,7 @@ class Run:
 
 
 @contextlib.contextmanager
-def noting_end(run: Run) -> Iterator[None]:
+def noting_end(run: BatchRun) -> Iterator[None]:
     """Record that this job measures the batch, and how it ends. For an earlier job that could not, record its state."""
     if lost := open_job(run.folder):
         state = run.allocation.state_of(lost["job"])
@@ -138,7 +138,7 @@ def noting_end(run: Run) -> Iterator[None]:
     note_job(run.folder, "finished", run.allocation.job, [], "")
 
 
-def note_early_end(run: Run, end: Exception) -> None:
+def note_early_end(run: BatchRun, end: Exception) -> None:
     """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
     with contextlib.suppress(OSError):
         if open_job(run.folder):
@@ -146,12 +146,12 @@ def note_early_end(run: Run, end: Exception) -> None:
             note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
 
 
-def no_space(run: Run) -> UserError:
+def no_space(run: BatchRun) -> UserError:
     remedy = "Completed measurements are kept. Free some space and run the same command again."
     return UserError(f"{run.results}: {NO_SPACE_LEFT} the disk. {remedy}")
 
 
-def write_request(run: Run, index: int, cells: list[str]) -> dict:
+def write_request(run: BatchRun, index: int, cells: list[str]) -> dict:
     """Write and return the request of the next attempt at a planned launch: to measure `cells`, in this order."""
     batch, planned, launch = run.batch, run.batch["launches"][index], run.next_launch(index)
     path = (run.folder / "launches" / f"{launch}.json").resolve()
@@ -197,7 +197,9 @@ def write_request(run: Run, index: int, cells: list[str]) -> dict:
     return request
 
 
-def write_records(run: Run, index: int, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
+def write_records(
+    run: BatchRun, index: int, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None
+) -> None:
     """Record cells that no rank is left to record. Without a first line of the ranks, the environment is unknown."""
     path = run.launch_file(request["launch"])
     if not path.exists() or read_launch_file(path).header is None:
@@ -208,7 +210,7 @@ def write_records(run: Run, index: int, request: dict, cells: list[str], cause: 
         count(run, index, line)
 
 
-def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -> None:
+def close_stopped_launch(run: BatchRun, watch: Watch, request: dict, stop: Stopped) -> None:
     """Write why a launch was stopped. If a node failed, record the current cell as well."""
     watch.update()
     if not watch.has_header or watch.is_complete:
@@ -219,14 +221,14 @@ def close_stopped_launch(run: Run, watch: Watch, request: dict, stop: Stopped) -
     append_launch_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
 
-def count(run: Run, index: int, line: dict) -> None:
+def count(run: BatchRun, index: int, line: dict) -> None:
     """Count a new line of a launch file."""
     if line["kind"] == "record":
         run.progress.recorded(line["status"])
         run.stacks.note(run.watched(index), line)
 
 
-def launch_line(run: Run, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
+def launch_line(run: BatchRun, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
     """Return a launch that has ended as one line: how many cells it recorded, and why it ended early."""
     place = f"{index + 1} of {len(run.batch['launches'])} in the batch"
     counts = counts_text(Counter(watch.recorded.values())) or "none"
@@ -235,14 +237,14 @@ def launch_line(run: Run, index: int, request: dict, watch: Watch, cause: Cause 
     return f"{utc_now()} launch {request['repeat'] + 1}, stack {run.watched(index)} ({place}): {done}{why}"
 
 
-def note_earlier_records(run: Run) -> None:
+def note_earlier_records(run: BatchRun) -> None:
     """Count the records of a supervisor that was stopped, so that failing stacks are known."""
     for index in range(len(run.batch["launches"])):
         for record in (record for entry in run.summaries(index) for record in entry["records"]):
             run.stacks.note(run.watched(index), {"phase": None, **record})
 
 
-def write_manifest(run: Run) -> dict[str, int]:
+def write_manifest(run: BatchRun) -> dict[str, int]:
     """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
     entries = run.summaries(*range(len(run.batch["launches"])))
     counts = Counter(record["status"] for entry in entries for record in entry["records"])

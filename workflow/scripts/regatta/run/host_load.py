@@ -28,7 +28,7 @@ NOT_READ_HERE = (
 
 
 @dataclass(frozen=True)
-class Times:
+class CpuTimes:
     """Seconds by the clock, and of CPU time: of the cores, CPU steal, and of some processes."""
 
     at_s: float
@@ -41,8 +41,8 @@ class Times:
 class OtherLoad:
     """CPU load of other programs on this machine between two readings."""
 
-    before: Times
-    after: Times
+    before: CpuTimes
+    after: CpuTimes
     num_cores: int
 
     @property
@@ -66,7 +66,7 @@ class OtherLoad:
         return f"other processes used {min(100.0, 100 * self.cores / self.num_cores):.0f} % of the CPU time"
 
 
-def read_times(processes: Iterable[psutil.Process], clock: Callable[[], float] = time.monotonic) -> Times:
+def read_times(processes: Iterable[psutil.Process], clock: Callable[[], float] = time.monotonic) -> CpuTimes:
     """Read the counters of this machine, and of these processes with their ended children."""
     every, of_processes_s = psutil.cpu_times(percpu=True), 0.0
     cores = [every[core] for core in usable_cores() if core < len(every)]
@@ -74,7 +74,7 @@ def read_times(processes: Iterable[psutil.Process], clock: Callable[[], float] =
         with contextlib.suppress(psutil.Error):
             of_processes_s += sum(process.cpu_times()[:4])
     busy_s = sum(core.user + core.nice + core.system for core in cores)
-    return Times(clock(), busy_s, sum(getattr(core, "steal", 0.0) for core in cores), of_processes_s)
+    return CpuTimes(clock(), busy_s, sum(getattr(core, "steal", 0.0) for core in cores), of_processes_s)
 
 
 def usable_cores() -> list[int]:
@@ -98,7 +98,7 @@ class LaunchLoad:
     def so_far(self) -> OtherLoad:
         return OtherLoad(self.before, self._read(), len(usable_cores()))
 
-    def _read(self) -> Times:
+    def _read(self) -> CpuTimes:
         found = descendants(self.process)
         with contextlib.suppress(psutil.Error):
             found.append(psutil.Process(self.process.pid))

@@ -13,8 +13,8 @@ from regatta.core.files import is_held
 from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text, times
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
-from regatta.run.run_files import BatchFiles, Record, RunFiles, Slot
-from regatta.store.history import ALWAYS_RETRIED, utc_seconds
+from regatta.run.run_files import BatchFiles, Record, RunFiles
+from regatta.store.history import ALWAYS_RETRIED, Slot, utc_seconds
 from regatta.store.jobs import END_NOT_RECORDED
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time

@@ -16,7 +16,7 @@ from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
 from regatta.launchers import find_allocation
 from regatta.run.batch import (
-    Run,
+    BatchRun,
     Stopped,
     close_stopped_launch,
     count,
@@ -62,7 +62,7 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, paren
     UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
     """
     batch = read_frozen(folder / "batch.json")
-    run = Run(folder, batch, git, find_allocation(batch["cluster"]), held or {}, parent=parent or os.getppid())
+    run = BatchRun(folder, batch, git, find_allocation(batch["cluster"]), held or {}, parent=parent or os.getppid())
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     alone = run.allocation.exclusive_use(run.results.parent, run.id, lambda: _raise_if_stopped(run))
     with hold(folder / "lock", taken), _noting_signals(run), alone:
@@ -92,7 +92,7 @@ def _turn(launches: list[dict], index: int) -> tuple:
     return ("alone", index) if together is None else ("together", together)
 
 
-def _run_together(run: Run, indices: Iterable[int]) -> None:
+def _run_together(run: BatchRun, indices: Iterable[int]) -> None:
     """Run planned launches at the same time. If one of them ends the batch, so do all."""
     active = [_run_planned_launch(run, index) for index in indices]
     try:
@@ -109,7 +109,7 @@ def _run_together(run: Run, indices: Iterable[int]) -> None:
         raise
 
 
-def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
+def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
     """Launch until every cell has a record, and yield while waiting.
 
     Each turn records at least one cell, or is counted as fruitless.
@@ -171,7 +171,7 @@ def _run_planned_launch(run: Run, index: int) -> Iterator[None]:
             return
 
 
-def _kept_output(run: Run, index: int, cell: str) -> Path | None:
+def _kept_output(run: BatchRun, index: int, cell: str) -> Path | None:
     """Return the request of an earlier launch whose output also gives the result of this one, None to measure it."""
     spec = run.batch["cells"][cell]["spec"]
     if "program" not in spec:
@@ -180,7 +180,7 @@ def _kept_output(run: Run, index: int, cell: str) -> Path | None:
     return find_kept(run.known_programs, cell, spec, run.batch["launches"][index]["repeat"])
 
 
-def _wait_for_scheduler(run: Run) -> None:
+def _wait_for_scheduler(run: BatchRun) -> None:
     """Wait while the scheduler does not answer, as during a restart: a launch would fail, and no node is at fault."""
     deadline = time.monotonic() + SECONDS_WITHOUT_ANSWER
     while not run.allocation.launcher.queue.is_answering() and time.monotonic() < deadline:
@@ -188,7 +188,7 @@ def _wait_for_scheduler(run: Run) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _leave_nodes(run: Run, cause: Cause) -> None:
+def _leave_nodes(run: BatchRun, cause: Cause) -> None:
     """End the job after a node failure: no launch of this shape can start on the remaining nodes."""
     hosts = hosts_to_blame(run, [cause])
     note_job(run.folder, "node_failure", run.allocation.job, hosts, cause.text)
@@ -198,14 +198,14 @@ def _leave_nodes(run: Run, cause: Cause) -> None:
     raise UserError(f"{text}. Completed measurements are kept; the batch continues in another job.")
 
 
-def hosts_to_blame(run: Run, causes: list[Cause]) -> list[str]:
+def hosts_to_blame(run: BatchRun, causes: list[Cause]) -> list[str]:
     """Return those nodes of this job that the launcher names in the causes; all of them if it names none."""
     hosts = run.allocation.hosts()
     named = {host for cause in causes for host in cause.hosts}
     return [host for host in hosts if host in named] or hosts
 
 
-def _settle_launches_without_start(run: Run) -> None:
+def _settle_launches_without_start(run: BatchRun) -> None:
     """Decide about launches whose ranks did not start.
 
     If only other stacks started in this job, or without a scheduler, the stack does not work and its cells fail.
@@ -228,13 +228,13 @@ def _settle_launches_without_start(run: Run) -> None:
         write_records(run, index, request, run.remaining(index), cause, None)
 
 
-def _blame_nodes_without_start(run: Run) -> None:
+def _blame_nodes_without_start(run: BatchRun) -> None:
     """Blame the nodes on which earlier jobs of the batch could not start, once its launches have started on others."""
     for entry in jobs_without_start(run.folder) if run.has_come_up and not run.not_started else ():
         blame_nodes(run.results, entry["hosts"], run.id, entry["job"], entry["cause"])
 
 
-def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
+def _prologue(run: BatchRun, name: str) -> dict[str, str | None] | None:
     """Return the variables that a stack's prologue changes; None if it fails, which holds the stack back. It runs once
     per job."""
     if name in run.prologues:
@@ -255,7 +255,7 @@ def _prologue(run: Run, name: str) -> dict[str, str | None] | None:
 
 
 def _run_launch(
-    run: Run, index: int, request: dict, prologue: dict
+    run: BatchRun, index: int, request: dict, prologue: dict
 ) -> Generator[None, None, tuple[Watch, Cause | None, int | None]]:
     """Run one launch to its end, and yield while waiting. Returns what it recorded, why it ended early (None if it did
     not), and for how many nanoseconds its last cell ran."""
@@ -299,7 +299,7 @@ def _run_launch(
 
 
 def _follow(
-    run: Run, index: int, process: subprocess.Popen, watch: Watch, request: dict, load: LaunchLoad | None = None
+    run: BatchRun, index: int, process: subprocess.Popen, watch: Watch, request: dict, load: LaunchLoad | None = None
 ) -> Generator[None, None, bool]:
     """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal.
 
@@ -333,7 +333,7 @@ def _follow(
             raise
 
 
-def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
+def _raise_if_job_ends(run: BatchRun, watch: Watch, request: dict) -> None:
     """Raise Stopped if the launch ended because its job is ending: a scheduler ends ranks and supervisor together."""
     try:
         _raise_if_stopped(run)
@@ -345,7 +345,7 @@ def _raise_if_job_ends(run: Run, watch: Watch, request: dict) -> None:
         raise
 
 
-def _raise_if_stopped(run: Run) -> None:
+def _raise_if_stopped(run: BatchRun) -> None:
     """Raise Stopped after a signal, or if the process that started this one is gone."""
     if run.stop_signal is None and os.getppid() == run.parent:
         return
@@ -370,7 +370,7 @@ def _late(watch: Watch, load: OtherLoad | None, is_without_stacks: bool) -> Caus
 
 
 @contextlib.contextmanager
-def _noting_signals(run: Run) -> Iterator[None]:
+def _noting_signals(run: BatchRun) -> Iterator[None]:
     """Record the first stop signal while the batch runs; the loop acts on it. Under nohup SIGHUP stays ignored."""
 
     def note(number: int, _frame: object) -> None:

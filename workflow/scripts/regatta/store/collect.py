@@ -18,7 +18,7 @@ import pandas as pd
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.frozen_files import mismatch
-from regatta.store.history import generation_of, is_after_now, record_order, size_problem
+from regatta.store.history import Slot, generation_of, is_after_now, record_order, size_problem
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
 from regatta.store.launch_files import launch_paths, read_file, write_text
 from regatta.store.launch_times import hosts_of, job_rows, launch_row
@@ -28,7 +28,6 @@ from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 MEASURED_DIGITS = 12
 CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
-Slot = tuple[str, int]  # (cell id, repeat)
 
 
 def csv_text(name: str, table: pd.DataFrame) -> str:
@@ -64,7 +63,7 @@ def path_of(name: str, measurements: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Launch:
+class RecordedLaunch:
     """A launch file's name and first line, and what of it is in the rows. positions: of cells in its order, from 1."""
 
     name: str
@@ -163,7 +162,7 @@ def _read_launch(summary: Summary, found: Found) -> None:
     header, name = summary.header, summary.path.name
     order = header.get("order") if isinstance(header.get("order"), list) else []
     positions = {cell: place for place, cell in reversed([*enumerate(order, 1)]) if isinstance(cell, str)}
-    launch = Launch(summary.launch, header, device_of(header), positions, hosts_of(header))
+    launch = RecordedLaunch(summary.launch, header, device_of(header), positions, hosts_of(header))
     valid_lines = []
     for line in summary.lines:
         if line["problem"]:
@@ -236,7 +235,7 @@ def _part(path: Path, key: str, otherwise: object) -> object:
     return otherwise if mismatch(content, path.stem, key) else content[key]
 
 
-def _read_record(launch: Launch, name: str, line: dict, slot: Slot, found: Found) -> None:
+def _read_record(launch: RecordedLaunch, name: str, line: dict, slot: Slot, found: Found) -> None:
     if line["unreadable"]:
         _refuse(launch, name, line, line["unreadable"], found)
         return
@@ -261,7 +260,7 @@ def _read_record(launch: Launch, name: str, line: dict, slot: Slot, found: Found
         found.after_now[launch.name] = max(time_utc, found.after_now.get(launch.name, ""))
 
 
-def _refuse(launch: Launch, name: str, line: dict, problem: str, found: Found) -> None:
+def _refuse(launch: RecordedLaunch, name: str, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later version of Regatta may read it."""
     _note_invalid(launch, line, problem, found)
     if line["kind"] == "record":
@@ -269,7 +268,7 @@ def _refuse(launch: Launch, name: str, line: dict, problem: str, found: Found) -
         found.no_record[_text(line["cell"]), launch.header["repeat"]] = text
 
 
-def _note_invalid(launch: Launch, line: dict, problem: str, found: Found) -> None:
+def _note_invalid(launch: RecordedLaunch, line: dict, problem: str, found: Found) -> None:
     place = {"launch": launch.name, "line": line["number"], "kind": one_line(line["kind"])}
     found.invalid.append(place | {"cell": _text(line["cell"]), "problem": problem})
 
@@ -281,7 +280,7 @@ def _slot_row(slot: Slot, found: Found) -> dict:
     return found.cell_rows[slot[0]] | {"repeat": slot[1], "status": "not_measured", "cause": cause}
 
 
-def _place(slot: Slot, launch: Launch, line: dict) -> dict:
+def _place(slot: Slot, launch: RecordedLaunch, line: dict) -> dict:
     return {"cell": slot[0], "repeat": slot[1], "launch": launch.name, "line": line["number"]}
 
 

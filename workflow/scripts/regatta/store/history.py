@@ -91,8 +91,11 @@ def end_times_after_now(results: Path) -> None:
                 os.utime(path)
 
 
+Slot = tuple[str, int]  # (cell id, repeat)
+
+
 @dataclass(frozen=True)
-class Slot:
+class LatestRecord:
     """The latest record of one cell in one repeat."""
 
     status: str
@@ -105,16 +108,16 @@ class Slot:
 
 @dataclass
 class History:
-    """slots: (cell id, repeat) -> Slot. launch_overheads_s: seconds of each complete launch not spent in cells.
+    """slots: those with a record. launch_overheads_s: seconds of each complete launch not spent in cells.
 
-    lost: (cell id, repeat) -> launch file, of measurements without a record because that file is damaged or missing.
+    lost: the launch file of each slot that has no record because that file is damaged or missing.
     unlisted: launch files that no manifest lists, of batches that were stopped.
     """
 
-    slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
+    slots: dict[Slot, LatestRecord] = field(default_factory=dict)
     launch_overheads_s: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    lost: dict[tuple[str, int], str] = field(default_factory=dict)
+    lost: dict[Slot, str] = field(default_factory=dict)
     unlisted: list[Path] = field(default_factory=list)
 
     def cell_seconds(self) -> dict[str, float]:
@@ -206,7 +209,7 @@ def read_history(results: Path) -> History:
         generation = generation_of(entry)
         for record in entry["records"]:
             fields = (record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation)
-            history.slots[record["cell"], entry["repeat"]] = Slot(*fields, record.get("modules"))
+            history.slots[record["cell"], entry["repeat"]] = LatestRecord(*fields, record.get("modules"))
         if entry["overhead_s"] is not None:
             history.launch_overheads_s.append(entry["overhead_s"])
     history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}
@@ -279,7 +282,7 @@ def size_problem(entry: dict, path: Path | None) -> str | None:
     return None if size == expected else f"is {size:,} bytes; was {expected:,} when its batch finished"
 
 
-def _requested(results: Path, launch: str) -> Iterator[tuple[str, int]]:
+def _requested(results: Path, launch: str) -> Iterator[Slot]:
     """Yield cell and repeat of what a launch was requested to measure; nothing if its request cannot be read."""
     path = results / "batches" / launch.rpartition("-l")[0] / "launches" / f"{launch}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):

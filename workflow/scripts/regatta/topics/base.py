@@ -25,7 +25,7 @@ from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 
 Tables = Mapping[str, pd.DataFrame]
-Result, Row = TypeVar("Result"), TypeVar("Row")
+Computed, AnyRow = TypeVar("Computed"), TypeVar("AnyRow")
 MAIN = {"is_shown": True, "is_main": True}  # of a column with the time of a cell
 MOST_MARKED_RATIO = 0.2  # of all cells: a mark on more says nothing
 
@@ -238,11 +238,11 @@ class ReportData:
         return table.assign(stack_place=table["stack"].map(places))
 
 
-def once_per_report(function: Callable[[ReportData], Result]) -> Callable[[ReportData], Result]:
+def once_per_report(function: Callable[[ReportData], Computed]) -> Callable[[ReportData], Computed]:
     """Return a function that computes its result once for each report. Callers must not change it."""
 
     @functools.wraps(function)
-    def found(data: ReportData) -> Result:
+    def found(data: ReportData) -> Computed:
         if function not in data.once:
             data.once[function] = function(data)
         return data.once[function]
@@ -269,7 +269,7 @@ def invalid_cells(data: ReportData) -> set[str]:
     return {cell for finding in warned for cell in finding.cells}
 
 
-def headline_rows(data: ReportData, rows: Iterable[Row], cells: Callable[[Row], Iterable[str]]) -> list[Row]:
+def headline_rows(data: ReportData, rows: Iterable[AnyRow], cells: Callable[[AnyRow], Iterable[str]]) -> list[AnyRow]:
     """Return the rows of which no cell is invalid; if none is left, all of them. cells: those of a row."""
     rows, invalid = list(rows), invalid_cells(data)
     return [row for row in rows if invalid.isdisjoint(cells(row))] or rows

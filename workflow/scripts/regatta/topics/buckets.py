@@ -14,7 +14,7 @@ from regatta.core.text import interval_heading, is_unknown, natural, percent, pl
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.findings import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
-from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
@@ -188,7 +188,7 @@ def bucket_matrices(data: ReportData) -> tuple[Matrix, ...]:
             best = _best([cell for group in by_size.values() for cell in group], settings)
             is_known |= best["num_buckets"] > 1
             squares = (_square(place, by_size.get((size,)), best, statuses, settings) for size in sizes)
-            lines.append(Row(place, tuple(squares)))
+            lines.append(MatrixRow(place, tuple(squares)))
         if is_known:
             name = data.cell_names[rows[0]["cell"]].without("shape", "bucket_cap_mb")
             title = name.say(*name.parts, always=("subject",))

@@ -12,7 +12,7 @@ from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Axis, Panel, Series, size_ticks
+from regatta.report.plotting import Panel, PlotAxis, Series, size_ticks
 from regatta.report.rows import table_rows
 from regatta.topics import base
 from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
@@ -48,7 +48,7 @@ def collective_figures(collectives: pd.DataFrame, medians: Values, times: Values
         return [LATENCY.shown(seconds) for seconds in medians.get(row.cell, [])]
 
     sizes = sorted(set(measured["message_bytes"].dropna()))
-    x = Axis("message size", True, sizes[0], sizes[-1], size_ticks(sizes, size, MOST_SIZE_TICKS)) if sizes else None
+    x = PlotAxis("message size", True, sizes[0], sizes[-1], size_ticks(sizes, size, MOST_SIZE_TICKS)) if sizes else None
     peaks = [LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna()]
     rate_axis, figures = _axis(BUSBW, measured[measured["busbw_gb_per_s"].notna()], rates, peaks), []
     time_axis = replace(_axis(LATENCY, measured, latencies), show=thousands)
@@ -63,11 +63,11 @@ def collective_figures(collectives: pd.DataFrame, medians: Values, times: Values
     return figures
 
 
-def _axis(column: Column, rows: pd.DataFrame, launches: Launches, more: list[float] | None = None) -> Axis:
+def _axis(column: Column, rows: pd.DataFrame, launches: Launches, more: list[float] | None = None) -> PlotAxis:
     """Return the axis of all launches. more: other values on it."""
     values = [value for row in table_rows(rows) for value in launches(row)]
     heading = column.heading(rows["device"].iloc[0]) if values else ""
-    return Axis(heading, True, min(values, default=None), max([*values, *(more or [])], default=None))
+    return PlotAxis(heading, True, min(values, default=None), max([*values, *(more or [])], default=None))
 
 
 def _series(column: Column, rows: pd.DataFrame, launches: Launches) -> tuple[Series, ...]:

@@ -11,7 +11,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Axis, Panel, Point, Series
+from regatta.report.plotting import Panel, PlotAxis, Point, Series
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
 
@@ -112,9 +112,9 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, values: dict[str, di
         )
         series += [Series(label, points, has_line=False)] if points else []
     ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["label"]))
-    x = Axis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
+    x = PlotAxis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
     device, columns = rows["device"].iloc[0], (STRATEGY, LAUNCHES, *STRATEGIES.of_table("steps"))
-    panel = Panel(x, Axis(replace(EXPOSED, label="time per step").heading(device)), tuple(series))
+    panel = Panel(x, PlotAxis(replace(EXPOSED, label="time per step").heading(device)), tuple(series))
     table = Table.of_columns(f"Step and communication of {title}", columns, rows, device)
     return panels.make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
 

@@ -14,7 +14,7 @@ from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
 from regatta.kit.columns import Column
 from regatta.kit.findings import Value
 from regatta.report.findings import percent_number
-from regatta.report.matrix import Matrix, Row, Square, by_workload_and_shape
+from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
 from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
@@ -63,7 +63,7 @@ def status_matrix(data: ReportData) -> Matrix:
     return replace(matrix, scale=(max(levels) - span / (1 - LIGHTEST), max(levels)))
 
 
-def _summary(rows: list[Row]) -> str:
+def _summary(rows: list[MatrixRow]) -> str:
     """Return the range of a folded group's colors, and how many of its squares have failures."""
     squares = [square for row in rows for square in row.squares if square is not None]
     levels = [square.level for square in squares if square.level is not None]

@@ -13,7 +13,7 @@ from regatta.topics.base import ReportData, Topic
 SHOWN_LIBRARIES = ("libnccl", "libnccl-net", "libfabric", "libcxi", "libibverbs", "libmpi")
 PATHS = ("image", *SHOWN_LIBRARIES)
 
-Row = tuple[str, list[list[str]], bool]  # name, the lines of each stack's cell, whether they are paths
+PreflightRow = tuple[str, list[list[str]], bool]  # name, the lines of each stack's cell, whether they are paths
 
 
 def section(data: ReportData) -> Section | None:
@@ -79,7 +79,7 @@ def _stack(stack: dict) -> dict:
     }
 
 
-def preflight_rows(preflight: dict) -> list[Row]:
+def preflight_rows(preflight: dict) -> list[PreflightRow]:
     """Return the rows of the table on a preflight's result (docs/contracts.md), without those that are empty."""
     columns = [_lines(stack, "nccl" in preflight["backends"]) for stack in preflight["stacks"]]
     names = dict.fromkeys(name for column in columns for name in column)

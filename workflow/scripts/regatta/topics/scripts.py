@@ -16,7 +16,7 @@ from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table, how_to_read, make_figure, name_rows
-from regatta.report.plotting import Axis, Panel
+from regatta.report.plotting import Panel, PlotAxis
 from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
@@ -154,14 +154,14 @@ def figures_of_cells(
             places = {text: place for place, text in enumerate(dict.fromkeys(settings))}
             part, label, x = part.assign(place=[places[text] for text in settings]), "stack", "place"
             ticks = tuple((place, text.replace(", ", "\n")) for text, place in places.items())
-            below = Axis("", low=-0.5, high=len(places) - 0.5, ticks=ticks)
+            below = PlotAxis("", low=-0.5, high=len(places) - 0.5, ticks=ticks)
         series = panels.make_series(
             *(part, label, x),
             lambda row: [of_time(row, time) for time in times.get(row.cell, ())],
             lambda row: column.of(row)[0],
         )
         series = tuple(replace(one, has_line=x == "world_size") for one in series)
-        panel = Panel(below, Axis(column.heading(data.device), **axis), series)
+        panel = Panel(below, PlotAxis(column.heading(data.device), **axis), series)
         table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, column), part, data.device)
         name = f"{benchmark}-{column.stem}-{number}"
         found.append(make_figure(name, f"{kind}: {title}", panel, table, f"{benchmark}s"))

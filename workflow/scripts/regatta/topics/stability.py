@@ -19,8 +19,8 @@ from regatta.report.plotting import (
     MAX_POINTS,
     PLOT_WIDTH,
     WIDTH_IN,
-    Axis,
-    Entry,
+    LegendEntry,
+    PlotAxis,
     new_canvas,
     set_ticks,
 )
@@ -66,17 +66,17 @@ def most_variable(ranges: pd.DataFrame) -> pd.DataFrame:
     return ranges.dropna(subset="range_ratio").sort_values("range_ratio", ascending=False, kind="stable")
 
 
-def stack_styles(campaign: FrozenCampaign) -> dict[str, Entry]:
+def stack_styles(campaign: FrozenCampaign) -> dict[str, LegendEntry]:
     """Return the color and marker of each cell's stack, by the cell's id in the order of the campaign."""
     stacks = {cell.id: cell.stack.name for cell in campaign.cells}
     styles = {}
     for place, stack in enumerate(dict.fromkeys(stacks.values())):
         hue = place % len(COLORS)
-        styles[stack] = Entry(stack, COLORS[hue], marker=list(MARKERS)[hue])
+        styles[stack] = LegendEntry(stack, COLORS[hue], marker=list(MARKERS)[hue])
     return {cell: styles[stack] for cell, stack in stacks.items()}
 
 
-def variation_figure(rows: pd.DataFrame, styles: dict[str, Entry], names: dict[str, str], device: str) -> Figure:
+def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: dict[str, str], device: str) -> Figure:
     """Return the strip with a mark for each of the rows. styles: of `stack_styles`."""
     cell = Column("cell", "cell", TEXT, text=lambda row: names[row.cell])
     columns = (cell, Column("num_launches", "launches", WHOLE), *LAUNCH_RANGES.of_table("variation"))
@@ -89,7 +89,7 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, Entry], names: dict[s
     ticks = tuple((tick, f"{tick:g}") for tick in TICKS if tick <= high)
     strip = Strip(
         "cell, the most variable first",
-        Axis(f"{RANGE.heading(device)}{above}", low=-0.02 * limit, high=high, ticks=ticks),
+        PlotAxis(f"{RANGE.heading(device)}{above}", low=-0.02 * limit, high=high, ticks=ticks),
         [(value, None, None) for value in values],
         [styles[cell] for cell in cells],
         cells,
@@ -116,7 +116,7 @@ def iteration_times(ok: pd.DataFrame, cell: str, launches: Path) -> dict[int, np
 
 
 def ecdf_figures(
-    rows: pd.DataFrame, ok: pd.DataFrame, launches: Path, styles: dict[str, Entry], names: dict[str, str]
+    rows: pd.DataFrame, ok: pd.DataFrame, launches: Path, styles: dict[str, LegendEntry], names: dict[str, str]
 ) -> tuple[Figure, ...]:
     """Return the figures of the first MOST_ECDFS rows that vary and have iterations. rows: of `most_variable`."""
     cells = rows.loc[rows["range_ratio"] > 0, "cell"].head(MOST_ECDFS)
@@ -131,7 +131,7 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndar
     """Return the share of iterations at or below each time, a line for each launch. times: by repeat."""
     fading = (1 - LEAST_OPACITY) / max(len(times) - 1, 1)
     styles = [
-        Entry(f"launch {repeat + 1}", color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
+        LegendEntry(f"launch {repeat + 1}", color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
         for place, repeat in enumerate(times)
     ]
     values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in times.items()]

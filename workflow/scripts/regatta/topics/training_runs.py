@@ -16,7 +16,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import DOT, Axis, Panel, size_ticks
+from regatta.report.plotting import DOT, Panel, PlotAxis, size_ticks
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics import base
@@ -161,7 +161,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     ticks = size_ticks(sorted(set(values["epoch"])), "{:g}".format)
     dot = DOT if len(ticks) <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
     device, low = rows["device"].iloc[0], 0 if curve is ACCURACY else None
-    panel = Panel(Axis("epoch", ticks=ticks), Axis(curve.heading(device), low=low), series, dot=dot)
+    panel = Panel(PlotAxis("epoch", ticks=ticks), PlotAxis(curve.heading(device), low=low), series, dot=dot)
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
     table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from regatta.core.names import SEPARATOR, cell_names
 from regatta.core.text import UNKNOWN, is_unknown, plural, shape
-from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import ORDER
 from regatta.report.rows import table_rows
 from regatta.topics.comparison import texts
@@ -45,7 +45,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
     pair = texts.pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
     found = []
     for (_, subject), by_row in groups.items():
-        squares = tuple(Row(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items())
+        squares = tuple(MatrixRow(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items())
         found.append(Group(subject, squares, _summary(squares)))
     columns, is_folded = tuple(shape(*place) for place in places), sum(len(of.rows) for of in found) > MOST_ROWS_OPEN
     caption = f"{pair}: change in time (%); positive: {value} is slower"
@@ -66,7 +66,7 @@ def _square(row) -> Square:
     return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below", others)
 
 
-def _summary(rows: tuple[Row, ...]) -> str:
+def _summary(rows: tuple[MatrixRow, ...]) -> str:
     """Return what a folded group shows: how many of its pairs are slower or faster."""
     states = [square.state for row in rows for square in row.squares if square is not None]
     slower, faster = states.count("slower"), states.count("faster")

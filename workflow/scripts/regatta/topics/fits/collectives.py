@@ -33,7 +33,7 @@ MAX_EXTRAPOLATION = 2
 LATENCY, SQRT, BANDWIDTH = 0, 1, 2  # terms
 WITH_SQRT, WITHOUT_SQRT = (LATENCY, SQRT, BANDWIDTH), (LATENCY, BANDWIDTH)
 
-Numbers = float | pd.Series
+Numeric = float | pd.Series
 LIBRARY = "torch"  # the algorithm of the communication library; imported tools have none
 MODEL = ("operation", "algorithm", "dtype", *SHAPE_COLUMNS)
 PARAMETER = {
@@ -137,7 +137,7 @@ def _model(curve: Curve) -> dict:
     return row
 
 
-def half_bandwidth(latency_a: Numbers, sqrt_c: Numbers, bytes_per_s: Numbers) -> Numbers:
+def half_bandwidth(latency_a: Numeric, sqrt_c: Numeric, bytes_per_s: Numeric) -> Numeric:
     """Return the S with S/T(S) = B/2, where S/B = a + c sqrt(S). It rises with each parameter; without c it is a B."""
     root = (sqrt_c + np.sqrt(sqrt_c**2 + 4 * latency_a / bytes_per_s)) / 2
     return (bytes_per_s * root) ** 2

@@ -12,7 +12,7 @@ from regatta.core.text import is_unknown, thousands
 from regatta.kit.columns import TEXT, Column
 from regatta.report import panels
 from regatta.report.panels import CELL_NAME, LAUNCHES, MOST_FIGURES, Figure, Table
-from regatta.report.plotting import Axis, Panel, Series
+from regatta.report.plotting import Panel, PlotAxis, Series
 from regatta.report.rows import Row, table_rows
 from regatta.topics.base import ReportData, steps_by_cell
 from regatta.topics.scaling.tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
@@ -31,7 +31,7 @@ def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> list[Fi
     if len(shown) > MOST_FIGURES:
         shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
     figures = []
-    rates = Axis(THROUGHPUT.heading(device), is_log=True, show=thousands)
+    rates = PlotAxis(THROUGHPUT.heading(device), is_log=True, show=thousands)
     ratios = efficiency_axis(pd.concat([rows for _, rows in shown]), device) if shown else None
     for number, (title, rows) in enumerate(shown, start=1):
         others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
@@ -53,7 +53,7 @@ def _figure(
     device: str,
     rows: pd.DataFrame,
     column: Column,
-    axis: Axis,
+    axis: PlotAxis,
     guides: tuple = (),
 ) -> Figure:
     """Return the figure of a rate over the ranks. A launch has the column's value for its time per step."""
@@ -104,12 +104,12 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     return panels.make_figure("headline", title, panel, table, "scaling")
 
 
-def efficiency_axis(rows: pd.DataFrame, device: str) -> Axis:
+def efficiency_axis(rows: pd.DataFrame, device: str) -> PlotAxis:
     """Return the axis of efficiencies; it begins above 0, and says so, if their intervals are above LEAST_ZOOMED."""
     lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
     low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
     heading = EFFICIENCY.heading(device)
-    return Axis(f"{heading}, axis from {low}" if low else heading, low=low)
+    return PlotAxis(f"{heading}, axis from {low}" if low else heading, low=low)
 
 
 def _efficiency(row: Row) -> float:

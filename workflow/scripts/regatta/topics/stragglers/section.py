@@ -14,7 +14,7 @@ from regatta.kit.columns import Column, Columns
 from regatta.kit.findings import FAIR, RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import Axis, Entry
+from regatta.report.plotting import LegendEntry, PlotAxis
 from regatta.report.same_hosts import HOST
 from regatta.report.strips import Strip, draw_strip
 from regatta.report.svg import COLORS
@@ -49,7 +49,7 @@ STRIP = (
     "One record, median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at 0."
     " Diamonds: straggler."
 )
-OTHER, SLOW = Entry("other", COLORS[0], marker="o"), Entry("straggler", COLORS[1], marker="D")
+OTHER, SLOW = LegendEntry("other", COLORS[0], marker="o"), LegendEntry("straggler", COLORS[1], marker="D")
 # The timed quantity, and how a straggler shows in it.
 SHOWS = {
     IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
@@ -122,7 +122,7 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
     table = Table.of_columns(caption, (*shown, LAST), rows, ranks["device"].iloc[0])
     strip = Strip(
         "rank",
-        Axis(time.heading("")),
+        PlotAxis(time.heading("")),
         (time.factor * ranks[["p50_s", "p5_s", "p95_s"]].to_numpy(float)).tolist(),
         [SLOW if is_slow else OTHER for is_slow in is_late],
         groups=[(host, len(list(run))) for host, run in groupby(ranks["host"].fillna(UNKNOWN))],

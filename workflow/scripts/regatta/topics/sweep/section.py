@@ -12,9 +12,9 @@ from regatta.core.text import is_unknown, natural, plural
 from regatta.core.verdicts import settled_direction
 from regatta.kit.findings import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
-from regatta.report.matrix import Group, Matrix, Row, Square
+from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Axis, Entry
+from regatta.report.plotting import LegendEntry, PlotAxis
 from regatta.report.rows import table_rows
 from regatta.report.strips import Strip, draw_strip
 from regatta.report.svg import COLORS, GREY
@@ -39,10 +39,10 @@ GROUPS = {
 }
 EN_DASH = "\N{EN DASH}"
 STYLES = {  # verdict -> legend, color and marker
-    "slower": Entry("slower", COLORS[1], marker="D"),
-    "faster": Entry("faster", COLORS[2], marker="v"),
-    "inconclusive": Entry("inconclusive", GREY, marker="o"),
-    "equivalent": Entry(WORDS["equivalent"], COLORS[0], marker="o"),
+    "slower": LegendEntry("slower", COLORS[1], marker="D"),
+    "faster": LegendEntry("faster", COLORS[2], marker="v"),
+    "inconclusive": LegendEntry("inconclusive", GREY, marker="o"),
+    "equivalent": LegendEntry(WORDS["equivalent"], COLORS[0], marker="o"),
 }
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
@@ -263,7 +263,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
     slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, rows[::-1], device, noun=noun)
     strip = Strip(
         f"{noun}s, fastest first",
-        Axis(TIME_RATIO.heading(device)),
+        PlotAxis(TIME_RATIO.heading(device)),
         [TIME_RATIO.of(row) for row in table_rows(rows)],
         [STYLES[verdict] for verdict in rows["verdict"]],
         rows["cell"].fillna("").tolist(),
@@ -284,7 +284,9 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
     for name, hosts in counts_of(data, rows).items():
         ordered = sorted(hosts, key=natural) if name in ("equivalent", "missing") else hosts
         lines = tuple(
-            Row(host, tuple(_square(by_place.get((host, name)), statuses, failed.get(host, 0)) for name in workloads))
+            MatrixRow(
+                host, tuple(_square(by_place.get((host, name)), statuses, failed.get(host, 0)) for name in workloads)
+            )
             for host in ordered
         )
         groups += [Group(f"{GROUPS[name]} ({len(lines)})", lines)] if lines else []
@@ -321,7 +323,9 @@ def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
     statuses, found = statuses_by_cell(data.measurements), []
     for part in _by_workload(rows):
         squares = {frozenset(row.hosts.split(", ")): _square(row, statuses) for row in table_rows(part)}
-        lines = tuple(Row(a, tuple(None if a == b else squares.get(frozenset((a, b))) for b in nodes)) for a in nodes)
+        lines = tuple(
+            MatrixRow(a, tuple(None if a == b else squares.get(frozenset((a, b))) for b in nodes)) for a in nodes
+        )
         workload = part["workload"].iloc[0]
         caption = f"{workload}: change in time against the median pair (%)"
         found.append(Matrix(caption, tuple(nodes), (Group(workload, lines),), label=f"Pairs, {workload}"))

@@ -54,16 +54,17 @@ SWEEP = Columns(
     *(PLACE, Column("num_places", type=WHOLE)),
 )
 
-Times = dict[int, float]  # repeat -> seconds
-
 
 @dataclass(frozen=True)
 class Member:
-    """A node or a pair in the ranking of one workload. row: the columns that identify it. times: of its ok launches."""
+    """A node or a pair in the ranking of one workload. row: the columns that identify it.
+
+    times: seconds of its ok launches by repeat.
+    """
 
     hosts: tuple[str, ...]
     row: dict
-    times: Times
+    times: dict[int, float]
 
 
 def workload_of(cell: Cell) -> str:

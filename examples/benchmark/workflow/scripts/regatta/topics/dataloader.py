@@ -16,7 +16,7 @@ from regatta.report.panels import (
     on_one_shape,
     panels,
 )
-from regatta.report.plotting import Axis, Panel
+from regatta.report.plotting import Panel, PlotAxis
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means
@@ -80,8 +80,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame, de
 
     series = make_series(rows, "label", "num_workers", throughputs, lambda row: row.throughput_samples_per_s)
     workers = sorted(set(rows["num_workers"]))
-    x = Axis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
-    panel = Panel(x, Axis(THROUGHPUT.heading(device), low=0), series)
+    x = PlotAxis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
+    panel = Panel(x, PlotAxis(THROUGHPUT.heading(device), low=0), series)
     return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows, device), "data_loading")
 
 

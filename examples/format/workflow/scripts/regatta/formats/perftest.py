@@ -4,10 +4,10 @@ perftest prints half of the round trip for writes and sends, the whole one for r
 truncated file is rejected. Source: github.com/linux-rdma/perftest, src/perftest_parameters.h.
 """
 
-from regatta.formats.tables import ITERATIONS, SIZE, Column, Table, table_format
+from regatta.formats.tables import ITERATIONS, SIZE, ColumnLayout, TableLayout, table_format
 
 PERFTEST = table_format(
-    Table(
+    TableLayout(
         "perftest-text",
         "a latency table of perftest",
         title=r"(?:RDMA_)?(?P<verb>Write|Read|Send) Latency Test",
@@ -15,12 +15,12 @@ PERFTEST = table_format(
         columns={
             "bytes": SIZE,
             "iterations": ITERATIONS,
-            "t_min[usec]": Column("min_s", "us"),
-            "t_max[usec]": Column("max_s", "us"),
-            "t_typical[usec]": Column("p50_s", "us"),
-            "t_avg[usec]": Column("mean_s", "us"),
-            "99% percentile[usec]": Column("p99_s", "us"),
-            **dict.fromkeys(("t_stdev[usec]", "99.9% percentile[usec]"), Column()),
+            "t_min[usec]": ColumnLayout("min_s", "us"),
+            "t_max[usec]": ColumnLayout("max_s", "us"),
+            "t_typical[usec]": ColumnLayout("p50_s", "us"),
+            "t_avg[usec]": ColumnLayout("mean_s", "us"),
+            "99% percentile[usec]": ColumnLayout("p99_s", "us"),
+            **dict.fromkeys(("t_stdev[usec]", "99.9% percentile[usec]"), ColumnLayout()),
         },
         end="-{20,}",
         needs_end=True,
