@@ -42,11 +42,12 @@ def section(data: ReportData) -> Section | None:
     if not data.campaign.all_cells:
         return None
     matrix = status_matrix(data)
-    states = {one.state for group in matrix.groups for row in group.rows for one in row.squares if one}
+    squares = [one for group in matrix.groups for row in group.rows for one in row.squares if one]
+    states = {one.state for one in squares} | {"uncertain" for one in squares if one.text.endswith("?")}
     found = {cell.benchmark for cell in data.campaign.all_cells}
     others = [OTHERS] if found - NUMBERS.keys() else []
     numbers = list(dict.fromkeys([text for benchmark, text in NUMBERS.items() if benchmark in found] + others))
-    has_colors = any(one.level for group in matrix.groups for row in group.rows for one in row.squares if one)
+    has_colors = any(one.level for one in squares)
     content = {"matrix": matrix, "numbers": numbers, "states": states, "has_colors": has_colors}
     return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
 
