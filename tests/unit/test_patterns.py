@@ -7,7 +7,19 @@ import time
 import pytest
 from planted_patterns import flipped, matrix, planted, scattered
 
-from regatta.core.patterns import EQUAL, FROM, UP_TO, Condition, Pattern, chance_of, find_pattern, most_flips
+from regatta.core.names import cell_names
+from regatta.core.patterns import (
+    EQUAL,
+    FROM,
+    UP_TO,
+    Condition,
+    Pattern,
+    axes_of,
+    chance_of,
+    find_pattern,
+    find_patterns,
+    most_flips,
+)
 
 # 16 cells. Descriptions of 3 cells or more, and not of all: 2 models, 4 shapes, 2 strategies, 4 pairs of model and
 # strategy; a shape with a model or strategy has 2 cells. A shape is one of C(16, 4) = 1820 ways to affect 4 cells.
@@ -19,7 +31,7 @@ SIZES = [{"subject": name, "message_bytes": size} for name in ("all_reduce", "al
 def test_the_cells_of_a_value_are_described_by_it():
     found = find_pattern(ROWS, [row["shape"] == "4x2" for row in ROWS])
     places = tuple(index for index, row in enumerate(ROWS) if row["shape"] == "4x2")
-    assert found == Pattern((Condition("shape", EQUAL, "4x2"),), places, 12, 4, 0, pytest.approx(12 / 1820))
+    assert found == Pattern((Condition("shape", EQUAL, "4x2"),), places, 4, 12, 0, pytest.approx(12 / 1820))
 
 
 def test_a_description_that_chance_explains_is_not_claimed():
@@ -49,7 +61,12 @@ def test_exceptions_are_counted_inside_and_outside():
     is_affected[0], is_affected[-1] = False, True
     found = find_pattern(rows, is_affected)
     assert found.conditions == (Condition("subject", EQUAL, "all_reduce"),)
-    assert (len(found.inside), found.num_affected, found.num_outside, found.num_affected_outside) == (20, 19, 20, 1)
+    assert (len(found.inside), found.num_affected_inside, found.num_outside, found.num_affected_outside) == (
+        20,
+        19,
+        20,
+        1,
+    )
 
 
 def test_of_axes_with_the_same_cells_the_first_counts():
@@ -57,9 +74,51 @@ def test_of_axes_with_the_same_cells_the_first_counts():
     assert find_pattern(rows, [row["stack"] == "4x2" for row in rows]).conditions[0].axis == "stack"
 
 
+def test_each_benchmark_has_a_pattern_if_that_leaves_fewer_exceptions():
+    rows = matrix()
+    small = [row.get("message_bytes", 2**20) <= 64 * 1024 for row in rows]
+    found = find_patterns(
+        rows, [row["shape"] == "8x4" and ("strategy" in row or s) for row, s in zip(rows, small, strict=True)]
+    )
+    at, limit = Condition("shape", EQUAL, "8x4"), Condition("message_bytes", UP_TO, 64 * 1024)
+    benchmarks = (Condition("benchmark", EQUAL, name) for name in ("train_step", "collective"))
+    assert [of.conditions for of in found] == [(next(benchmarks), at), (next(benchmarks), at, limit)]
+    counts = [(len(of.inside), of.num_affected_inside, of.num_outside, of.num_affected_outside) for of in found]
+    assert counts == [(12, 12, 92, 0), (8, 8, 92, 0)]  # of 112
+    assert find_patterns(rows, small) == [find_pattern(rows, small)]
+
+
 @pytest.mark.parametrize("num", [0, 2, len(ROWS)])
 def test_nothing_is_claimed_for_two_cells_or_all(num):
     assert find_pattern(ROWS, [index < num for index in range(len(ROWS))]) is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (("benchmark", EQUAL, "train_step"), "train steps"),
+        (("shape", EQUAL, "8×4"), "8×4"),
+        (("nodes", EQUAL, 1), "1 node"),
+        (("nodes", FROM, 4), "at least 4 nodes"),
+        (("world_size", UP_TO, 8), "up to 8 processes"),
+        (("gpus_per_node", EQUAL, 4), "4 processes per node"),
+        (("message_bytes", UP_TO, 65536), "up to 64 KiB"),
+        (("bucket_cap_mb", FROM, 25.0), "bucket at least 25 MiB"),
+        (("bucket_cap_mb", EQUAL, 25), "bucket 25 MiB"),
+        (("version", EQUAL, 2), "version 2"),
+        (("host n9", EQUAL, "n9"), "on n9"),
+    ],
+)
+def test_conditions_read_as_names_of_cells_do(condition, text):
+    assert Condition(*condition).text("cpu") == text
+
+
+def test_axes_of_a_cell_are_numbers_where_they_have_limits():
+    fields = {"benchmark": "collective", "operation": "all_reduce", "message_bytes": 1024, "nodes": 2}
+    fields |= {"gpus_per_node": 4, "stack": "bound", "dtype": None}
+    axes = {"benchmark": "collective", "subject": "all-reduce", "shape": "2×4", "nodes": 2, "world_size": 8}
+    axes |= {"gpus_per_node": 4, "message_bytes": 1024, "stack": "bound"}
+    assert axes_of(cell_names([fields])[0], fields) == axes
 
 
 def test_chances_by_hand():
