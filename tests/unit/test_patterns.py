@@ -5,7 +5,9 @@ import random
 import time
 
 import pytest
+from planted import Said, plant
 from planted_patterns import flipped, matrix, planted, scattered
+from synthetic import CLUSTER, analyse, cluster_campaign
 
 from regatta.core.names import cell_names
 from regatta.core.patterns import (
@@ -20,6 +22,7 @@ from regatta.core.patterns import (
     find_patterns,
     most_flips,
 )
+from regatta.topics import quality
 
 # 16 cells. Descriptions of 3 cells or more, and not of all: 2 models, 4 shapes, 2 strategies, 4 pairs of model and
 # strategy; a shape with a model or strategy has 2 cells. A shape is one of C(16, 4) = 1820 ways to affect 4 cells.
@@ -148,3 +151,69 @@ def test_five_thousand_cells_take_well_under_a_second():
     found = find_pattern(rows, [row["shape"] == "8x4" and row["stack"] == 3 for row in rows])
     assert time.process_time() - started < 1
     assert (len(found.inside), found.num_outside) == (32, 5008)
+
+
+# In reports: 164 cells on two stacks. `bound` is slower on 8 nodes in training and small collectives; ResNet-101 fails
+# on 4 nodes. In the second store, collectives on 8 nodes vary between launches.
+
+
+def stacks_seconds(spec: dict, *_) -> float:
+    is_affected = spec["nodes"] == 8 and spec["parameters"].get("message_bytes", 1) <= 65536
+    factor = 1.08 if is_affected and spec["stack"]["name"] == "bound" else 1
+    return CLUSTER.seconds(spec | {"stack": {"name": "same"}}) * factor
+
+
+def failing(spec: dict, *_) -> tuple | None:
+    is_failing = spec["nodes"] == 4 and spec["parameters"].get("model") == "resnet101"
+    return ("failed", "measure", "rank 0: RuntimeError: CUDA error") if is_failing else None
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory) -> Said:
+    folder = tmp_path_factory.mktemp("where") / "r"
+    return Said(analyse(plant(folder, cluster_campaign(), stacks_seconds, failing)), has_page=False)
+
+
+def conditions(pattern: dict) -> list[tuple]:
+    return [tuple(condition.values()) for condition in pattern["conditions"]]
+
+
+def counts(pattern: dict) -> tuple[int, ...]:
+    return tuple(pattern[f"num_{name}"] for name in ("inside", "affected_inside", "outside"))
+
+
+def test_the_line_on_comparisons_has_the_cells_that_are_slower(said):
+    patterns = said.lines["comparison"]["patterns"]
+    at = ("shape", EQUAL, "8×4")
+    assert [(one["direction"], *conditions(one)) for one in patterns] == [
+        ("slower", ("benchmark", EQUAL, "train_step"), at),
+        ("slower", ("benchmark", EQUAL, "collective"), at, ("message_bytes", UP_TO, 65536)),
+    ]
+    num_outside = said.lines["comparison"]["num"] - 6 - 8
+    assert list(map(counts, patterns)) == [(6, 6, num_outside), (8, 8, num_outside)]
+    assert all(1.06 < one["median_ratio"] < 1.1 and one["num_affected_outside"] <= 2 for one in patterns)
+
+
+def test_the_line_on_failures_has_the_measurements_that_fail(said):
+    failed = said.lines["failed"]
+    assert conditions(failed["pattern"]) == [("subject", EQUAL, "ResNet-101"), ("shape", EQUAL, "4×4")]
+    num = failed["num_failed"]
+    assert counts(failed["pattern"]) == (num, num, failed["num_planned"] - num)
+
+
+def test_the_warning_on_variation_has_the_cells_that_vary(tmp_path, wording):
+    rng = random.Random(1)
+
+    def seconds(spec: dict, *_) -> float:
+        is_noisy = spec["nodes"] == 8 and spec["benchmark"] == "collective"
+        return CLUSTER.seconds(spec) * rng.uniform(1, 1.3 if is_noisy else 1.01)
+
+    varying = Said(analyse(plant(tmp_path / "r", cluster_campaign(), seconds)), has_page=False)
+    pattern = varying.lines["confidence"]["variation"]["pattern"]
+    assert conditions(pattern) == [("benchmark", EQUAL, "collective"), ("shape", EQUAL, "8×4")]
+    assert counts(pattern) == (44, 43, 120)
+    wording([quality.TOPIC.text_of(one) for one in varying.warnings if one.kind == "variation"])
+
+
+def test_a_sentence_says_where_an_effect_is(said, wording):
+    wording([line["text"] for line in said.answer["lines"] if line["id"] in ("comparison", "failed")])
