@@ -10,6 +10,7 @@ import pandas as pd
 
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
+from regatta.core.patterns import Pattern, axes_of, find_pattern
 from regatta.core.text import UNKNOWN, is_unknown, natural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.findings import NOTE, RESULT, SUMMARY, Kind, Value
@@ -154,12 +155,29 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         num, hosts = len(most["items"]), most["hosts"]
         host = hosts[0][0] if len(hosts) == 1 and hosts[0][1] == num else None
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
+        pattern = _pattern_of(data, planned, most["items"])
+        values["pattern"] = pattern and pattern.values
         shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
+        if pattern:
+            inside, outside = pattern.counts_text("measurement")
+            shared = f"{pattern.text(data.device)} ({inside}, elsewhere {outside})"
+            host = None if host in [condition.value for condition in pattern.conditions] else host
         parts = (status_text(most["status"], most["phase"]), shared, host and f"on {host}")
         words |= {"what": ", ".join(filter(None, parts)), "most": num if num < failed.total() else None}
         if num == 1 < failed.total():  # no cause is more common than the others
             words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.most_common())
     return Finding("failed", values, (Source(file_of("failures"), what="all rows"),), words=words)
+
+
+def _pattern_of(data: ReportData, planned: pd.DataFrame, items: list[dict]) -> Pattern | None:
+    """Return where some failures are among all measurements that were made, by their cells and hosts."""
+    axes = {cell.id: axes_of(data.cell_names[cell.id], cell.fields) for cell in data.campaign.cells}
+    made = planned[~planned["status"].isin(NO_RECORD) & planned["cell"].isin(axes)]
+    made = plain_rows(made, ("cell", "repeat", "hosts"))
+    hosts = [filter(None, (row["hosts"] or "").split(", ")) for row in made]
+    rows = [axes[row["cell"]] | {f"host {host}": host for host in of} for row, of in zip(made, hosts, strict=True)]
+    failed = {(item["cell"], item["repeat"]) for item in items}
+    return find_pattern(rows, [(row["cell"], row["repeat"]) in failed for row in made])
 
 
 def shared_text(cells: list[str], names: dict[str, CellName]) -> str:

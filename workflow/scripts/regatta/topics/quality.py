@@ -7,6 +7,7 @@ from functools import partial
 import pandas as pd
 
 from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.patterns import axes_of, find_pattern
 from regatta.core.statistics import DRIFT_P
 from regatta.core.text import natural, percent, three
 from regatta.kit.columns import CELL_ID, Column, Columns
@@ -49,6 +50,7 @@ SHARE = Column("share_ratio", shown_as="%", figures=2)
 LIMIT, GOOD, LOWEST = (f"{100 * ratio:g} %" for ratio in (DISAGREEMENT_RATIO, CELLS_GOOD_RATIO, CELLS_LOW_RATIO))
 VARIES = f"variation between launches above {LIMIT} in"
 VARIATION = f"{VARIES[1:]} {{num}} of {{num_cells:cell}}."
+WHERE = "Where: {where} ({num_inside}), elsewhere {num_outside}."
 NOISY = "Check for other load, clock changes and process placement. More launches (repeats) narrow intervals."
 MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. For imports, add more runs."
 QUIETER = "find the load that disturbs the machine"
@@ -64,7 +66,7 @@ KINDS = (
         f" valid launches or more, fair in more than {GOOD}; otherwise it is a note.",
     ),
     *(
-        Kind(name, rank, lead, ("Worst: {worst}, {worst_ratio:number}.",), NOISY, step)
+        Kind(name, rank, lead, (WHERE, "Worst: {worst}, {worst_ratio:number}."), NOISY, step)
         for name, rank, lead, step in (
             ("noisy_machine", LOW, f"Noisy machine: v{VARIATION}", QUIETER),
             ("variation", FAIR, f"V{VARIATION}", QUIETER),
@@ -164,6 +166,12 @@ def _between_launches(data: ReportData) -> list[Finding]:
         kind = ("some_variation", "variation", "noisy_machine")[sum(is_above)]
         values = {"num": len(large), "num_cells": len(known), "worst_ratio": Value(RANGE, float(large.iloc[0]))}
         words, source = {"worst": data.names[large.index[0]]}, of_cells("launch_ranges", large.index)
+        axes = [axes_of(data.cell_names[cell], data.campaign.by_id[cell].fields) for cell in known.index]
+        pattern = find_pattern(axes, [cell in large.index for cell in known.index])
+        values["pattern"] = pattern and pattern.values
+        if pattern:
+            counts = dict(zip(("num_inside", "num_outside"), pattern.counts_text(), strict=True))
+            words |= {"where": pattern.text(data.device)} | counts
         found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
     cells = data.campaign.cells
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):

@@ -38,6 +38,7 @@ OF_WARNINGS = {
         "loaded_measurements": ("loaded_measurements", False),
         "straggler_host": ("straggler", False),
         "straggler_rank": ("straggler", False),
+        **dict.fromkeys(("noisy_machine", "variation", "some_variation"), ("variation", False)),
     },
 }
 
