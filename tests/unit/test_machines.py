@@ -74,7 +74,7 @@ def test_versions_and_machines_invalidate_a_comparison_and_nodes_and_commits_do_
 
 
 def test_machines_are_compared_by_benchmark(tmp_path):
-    """The header of a user's program has its hosts alone, whatever machine it ran on."""
+    """The header of a program has its hosts alone."""
     data = analyse(write_results(tmp_path / "r", make_campaign([collective_cell(4096, 1, 2)], repeats=4), CLUSTER))
     programs = [header for header in data.headers if header["repeat"] % 2]
     for header in programs:

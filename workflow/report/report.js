@@ -320,7 +320,7 @@ function enhance(block) {
   });
 }
 
-/** Add the unfolded elements that represent cells, and the rows, tables and figures that are hidden if none matches. */
+/** Add unfolded elements of cells, and the rows, tables and figures that are hidden if none matches. */
 function addMarks(block, root, marks, groups) {
   const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg";
   for (const element of root.querySelectorAll("[data-cell]")) {
@@ -337,7 +337,7 @@ function addMarks(block, root, marks, groups) {
   }
 }
 
-/** Make an element open its cells, also by keyboard; marks of a figure have their rows under Data for that. */
+/** Make an element open its cells, also by keyboard; marks of figures have rows under Data for that. */
 function addButton(block, element, cells) {
   const isOne = cells.length === 1;
   const name = isOne ? block.cells.name[cells[0]] : `${cells.length} cells`;
@@ -374,7 +374,7 @@ function markSection() {
   for (const link of links) if (byId(link.hash.slice(1))) observer.observe(byId(link.hash.slice(1)));
 }
 
-/** Return the drawer's template filled for one cell, without what this cell does not have. open: opens other cells. */
+/** Return the drawer's template filled for one cell, without what it lacks. open: opens other cells. */
 function cellDetails(block, cell, open) {
   const { cells, columns, comparisons, facets, files, launches, texts, words } = block;
   const body = byId("cell-details").content.cloneNode(true);
