@@ -92,7 +92,7 @@ function csv({ cells, facets }, chosen, columns) {
   return [head, ...rows].map((row) => row.map(quoted).join(",") + "\n").join("");
 }
 
-/** Return an element. children: elements or texts; what is null is left out. */
+/** Return an element. children: elements or texts; null is left out. */
 function make(tag, attributes = {}, ...children) {
   const isSvg = ["svg", "path", "title"].includes(tag);
   const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
