@@ -70,7 +70,7 @@ DOT = 4.5
 MOST_LABELS = 6
 LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH, LABELLED_WIDTH = 0.08, 0.89, 0.58  # of the plot, relative to the figure
-WIDTH_IN, PLOT_IN = 5.6, 2.3  # two stand in a row; height without labels
+WIDTH_IN, PLOT_IN = 5.6, 1.75  # two stand in a row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 STYLE = {
     "svg.hashsalt": "regatta",
@@ -138,7 +138,7 @@ class Panel:
     """What is drawn. guides: gray dashed lines (label, points). dot: size of a launch, in points.
 
     context: label of the series that are context. limits: at most two horizontal lines (label, place), the higher
-    first, with the label on the line.
+    first, with the label on the line. plot_in: height without labels.
     """
 
     x: PlotAxis
@@ -148,6 +148,7 @@ class Panel:
     dot: float = DOT
     context: str = ""
     limits: tuple[tuple[str, float], ...] = ()
+    plot_in: float = PLOT_IN
 
     @property
     def is_labelled(self) -> bool:
@@ -175,10 +176,10 @@ class LegendEntry:
 def draw(panel: Panel, figure_id: str, title: str) -> str:
     """Draw a panel as SVG. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
-    height_in = ABOVE_IN + PLOT_IN + below_in
+    height_in = ABOVE_IN + panel.plot_in + below_in
     with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
         width = LABELLED_WIDTH if panel.is_labelled else PLOT_WIDTH
-        axes = figure.add_axes((LEFT, below_in / height_in, width, PLOT_IN / height_in))
+        axes = figure.add_axes((LEFT, below_in / height_in, width, panel.plot_in / height_in))
         _scale(axes, panel)
         for _, line in panel.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)

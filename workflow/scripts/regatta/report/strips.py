@@ -13,7 +13,7 @@ from regatta.report.svg import GREY, GRID, INK, MARKS, svg_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STRIP_IN = 2.6
+STRIP_IN = 2.2
 MOST_LARGE = 64  # marks; more are drawn small
 MOST_GROUPS = 8  # whose names fit above their marks
 

@@ -22,7 +22,7 @@ CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
 MARKS = "marks:"  # the number of a plot whose marks stand for cells
 ATTRIBUTES = ("data-cell", "data-line", "class")
-NEAR = 0.5  # marks of a cell within this distance look like one: their size is 4.5
+NEAR = 1  # marks of a cell within this distance look like one: their size is 4.5
 # What the page's style sheet has for all texts, for lines of the grid, and for axes.
 TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {INK}"}
 CLASSES = {

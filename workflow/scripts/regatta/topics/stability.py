@@ -35,7 +35,7 @@ MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
 MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
-ECDF_IN = WIDTH_IN, 2.6
+ECDF_IN = WIDTH_IN, 2.0
 TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
 ITERATIONS = (
     Column("launch", "launch", WHOLE),
@@ -139,7 +139,7 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndar
     # As a landmark, a table needs a unique name.
     table = Table.of_columns(f"Iterations by launch, {title}", ITERATIONS, rows, "")
     with new_canvas(*ECDF_IN, **{"svg.hashsalt": figure_id}) as canvas:
-        axes = canvas.add_axes((LEFT, 0.19, PLOT_WIDTH, 0.76))
+        axes = canvas.add_axes((LEFT, 0.24, PLOT_WIDTH, 0.71))
         for of_launch, style in zip(times.values(), styles, strict=True):
             if len(of_launch) > MOST_STEPS:
                 of_launch = np.quantile(of_launch, np.linspace(0, 1, MOST_STEPS + 1), method="inverted_cdf")

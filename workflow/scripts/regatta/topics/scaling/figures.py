@@ -18,6 +18,7 @@ from regatta.topics.base import ReportData, steps_by_cell
 from regatta.topics.scaling.tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
 
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
+HEADLINE_IN = 2.6  # height of its plot
 LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
 BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
 MOST_LINES = 6  # of the headline, whose labels stand at their ends
@@ -97,7 +98,7 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     ends = min(shown["world_size"]), max(shown["world_size"])
     guides = (("100 %", tuple((end, 100) for end in ends)),)
     axis = efficiency_axis(shown, data.device)
-    panel = Panel(panels.ranks_axis(shown), axis, series, guides)
+    panel = Panel(panels.ranks_axis(shown), axis, series, guides, plot_in=HEADLINE_IN)
     title = "Scaling efficiency of the fastest cells"
     title += f": lowest {MOST_LINES} of {len(lines)}" if len(lines) > MOST_LINES else ""
     table = Table.of_columns(title, (BRIEF_NAME, LAUNCHES, EFFICIENCY), shown, data.device)
