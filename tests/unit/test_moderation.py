@@ -151,7 +151,7 @@ def test_three_launches_and_light_tails_leave_the_degrees_of_freedom(logs):
 
 
 def test_intervals_cover_means_of_launches_of_which_5_percent_are_slow():
-    """Most cells of 10 launches have no slow one, so their own variance is too small. Without correction: 92.8 %."""
+    """Most cells of 10 launches have no slow one, so their variance is too low. Without correction: 92.8 %."""
     random = np.random.default_rng(10)
     logs = 0.02 * random.standard_normal((1000, 50, 10)) * np.exp(0.5 * random.standard_normal((1000, 50, 1)))
     logs += np.log(1.1) * ((random.random(logs.shape) < 0.05) - 0.05)

@@ -78,7 +78,7 @@ def run_snakemake(arguments: list[str]) -> int:
 
 
 def hang_up_with_terminal() -> None:
-    """Send SIGHUP to this process when the terminal closes on which it is in the foreground.
+    """Send SIGHUP to this process if its terminal closes while it is in the foreground.
 
     The kernel sends SIGHUP to the session leader, and to the other processes when that one ends. If it is make (ssh -t
     HOST make campaign), it waits for its command and does not forward the signal.

@@ -73,7 +73,7 @@ def _lines(output: Path, numbers: list[int]) -> dict[int, str]:
 
 
 def _unrecordable(entry: dict, reading: OutputReading) -> Iterator[str]:
-    """Yield why a number that was read cannot be a time: it is 0, negative, or beyond what is recorded."""
+    """Yield why a number that was read cannot be a time: it is 0, negative, or out of range."""
     for name, given in entry["read"].items():
         numbers = reading.samples.get(name) or [value for key, value in reading.values.items() if key == name]
         try:
@@ -85,7 +85,7 @@ def _unrecordable(entry: dict, reading: OutputReading) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaign", type=Path, help="campaign file with a program")
-    parser.add_argument("output", help="file with what the program printed")
+    parser.add_argument("output", help="file with the program's output")
     parser.add_argument("--benchmark", help="name of the program's entry")
     given = parser.parse_args()
     if not given.output:

@@ -251,7 +251,7 @@ def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:
 
 
 def _has_fields(cell: Cell, fields: dict) -> bool:
-    """Return whether a cell has these values, each one or a list. Parameters of programs are texts, as written."""
+    """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
     texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
     of_program = (cell.spec.get("program") or {"parameters": {}})["parameters"]

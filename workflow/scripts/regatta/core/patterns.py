@@ -16,12 +16,12 @@ from regatta.core.text import plural, rank_word, ranks_word, size
 EQUAL, UP_TO, FROM = "=", "<=", ">="
 LIMITS = {EQUAL: "", UP_TO: "up to ", FROM: "at least "}
 COUNTS = {"nodes": ("node", ""), "gpus_per_node": ("", " per node"), "world_size": ("", "")}  # noun, or that of ranks
-LEAST_RATIO = 0.9  # of the affected cells are described, and of the described ones are affected
-FLIP_RATIO = 0.05  # of cells may have a wrong verdict
-FLIP_P = 0.01  # chance of more wrong verdicts than are tolerated
+LEAST_RATIO = 0.9  # recall and precision of a pattern, unless wrong verdicts explain less
+FLIP_RATIO = 0.05  # assumed rate of wrong verdicts
+FLIP_P = 0.01  # P(more wrong verdicts than tolerated)
 CONDITION_COST = 1.5  # exceptions: a second condition explains at least two of them
 LEAST_AFFECTED = 3
-CHANCE = 0.01  # that affected cells without a pattern are described
+CHANCE = 0.01  # maximum Bonferroni-corrected p of a pattern
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The conditions that affected cells meet, with cells inside and outside. p_value: corrected chance of as many."""
+    """The conditions that affected cells meet, with cells inside and outside. p_value: Bonferroni-corrected."""
 
     conditions: tuple[Condition, ...]
     inside: tuple[int, ...]
@@ -69,7 +69,7 @@ class Pattern:
 
     @property
     def cost(self) -> float:
-        """Return the number of exceptions, plus what the conditions cost."""
+        """Return the number of exceptions plus the condition penalty."""
         num_inside = len(self.inside) - self.num_affected_inside
         return num_inside + self.num_affected_outside + CONDITION_COST * len(self.conditions)
 

@@ -101,7 +101,7 @@ class Column:
 
     @cached_property
     def factor(self) -> float:
-        """Return what a value is multiplied with to have the unit that people read; 1 if its name has no unit."""
+        """Return the factor from stored to displayed unit; 1 if the column name has no unit."""
         if not self.shown_as or self.shown_as == UNITS.get(self.unit):
             return 1
         return FACTORS[self.unit, self.shown_as] if self.unit else FACTORS.get(("", self.shown_as), 1)

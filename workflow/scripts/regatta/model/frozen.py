@@ -1,4 +1,4 @@
-"""Cells and frozen campaigns as objects, which `from_json` makes of campaign.<digest>.json and `to_json` turns back.
+"""Cells and frozen campaigns as objects, read by `from_json` from campaign.<digest>.json, written by `to_json`.
 
 Fields that this version does not know are kept: those of a cell in `other`, those of its spec in `spec`.
 """
@@ -64,7 +64,7 @@ class Cell:
     def field(self, name: str) -> object:
         """Return a field by its name in the campaign file, also a parameter of a user's script or program.
 
-        None if the cell has no such field. Parameters of programs are texts.
+        None if the cell has no such field. Program parameters are strings.
         """
         if name in ("stack", "world_size"):
             return self.stack.name if name == "stack" else self.world_size
@@ -172,7 +172,7 @@ def names_by_id(cells: Iterable[Cell]) -> dict[str, CellName]:
 
 
 def _from_json(kind: type, content: Mapping[str, object]) -> object:
-    """Return an object with the fields of its class, and all that it does not know as `other`."""
+    """Return an object with the fields of its class; unknown keys go to `other`."""
     known = _fields(kind)
     own = {name: value for name, value in content.items() if name in known}
     return kind(**own, other={name: value for name, value in content.items() if name not in known})

@@ -70,7 +70,7 @@ DOT = 4.5
 MOST_LABELS = 6
 LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH, LABELLED_WIDTH = 0.08, 0.89, 0.58  # of the plot, relative to the figure
-WIDTH_IN, PLOT_IN = 5.6, 1.75  # two stand in a row; height without labels
+WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 STYLE = {
     "svg.hashsalt": "regatta",
@@ -152,7 +152,7 @@ class Panel:
 
     @property
     def is_labelled(self) -> bool:
-        """Return whether labels stand at the ends of lines instead of in a legend: of a few, over several places."""
+        """Return whether to label lines at their ends instead of in a legend: few lines over several places."""
         lines = [one for one in self.series if not one.is_context]
         is_line = all(one.has_line and len(one.points) > 1 for one in lines)
         return bool(lines) and len(lines) <= MOST_LABELS and is_line and len(lines) == len(self.series)

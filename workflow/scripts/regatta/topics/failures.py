@@ -103,7 +103,7 @@ KINDS = (
             "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
             "Run `snakemake --forcerun measure` to retry failures.",
         ),
-        next_step="make {num_missing:missing measurement}: `snakemake`",
+        next_step="run {num_missing:missing measurement}: `snakemake`",
     ),
     Kind(
         *("interrupted", RESULT),
@@ -160,7 +160,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
         if pattern:
             inside, outside = pattern.counts_text("measurement")
-            shared = f"{pattern.text(data.device)} ({inside}, elsewhere {outside})"
+            shared = f"{pattern.text(data.device)} ({inside}, {outside} elsewhere)"
             host = None if host in [condition.value for condition in pattern.conditions] else host
         parts = (status_text(most["status"], most["phase"]), shared, host and f"on {host}")
         words |= {"what": ", ".join(filter(None, parts)), "most": num if num < failed.total() else None}

@@ -104,7 +104,7 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return for each program the best value on most ranks."""
+    """Return each program's best value on the most ranks."""
     rows = data.tables["programs"].dropna(subset="reported")
     groups = [table_rows(part) for _, part in rows.groupby(["program", "reported_quantity"], sort=True)]
     found = []

@@ -50,7 +50,7 @@ SHARE = Column("share_ratio", shown_as="%", figures=2)
 LIMIT, GOOD, LOWEST = (f"{100 * ratio:g} %" for ratio in (DISAGREEMENT_RATIO, CELLS_GOOD_RATIO, CELLS_LOW_RATIO))
 VARIES = f"variation between launches above {LIMIT} in"
 VARIATION = f"{VARIES[1:]} {{num}} of {{num_cells:cell}}."
-WHERE = "Where: {where} ({num_inside}), elsewhere {num_outside}."
+WHERE = "Where: {where} ({num_inside}), {num_outside} elsewhere."
 NOISY = "Check for other load, clock changes and process placement. More launches (repeats) narrow intervals."
 MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. For imports, add more runs."
 QUIETER = "find the load that disturbs the machine"

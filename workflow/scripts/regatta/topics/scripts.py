@@ -183,7 +183,7 @@ def section(data: ReportData) -> Section:
 
 
 def _rate(column: Column, row: Row, time_s: float) -> float:
-    """Return a rate of one launch: that of the mean time, for its own."""
+    """Return one launch's rate, scaled from that of the mean time."""
     return column.of(row)[0] * row.step_s / time_s
 
 
@@ -212,7 +212,7 @@ KINDS = (
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return for each script the efficiency on most ranks, or without any the fastest cell on most ranks."""
+    """Return each script's efficiency on the most ranks, or without any the fastest cell there."""
     rows = data.tables["scripts"].dropna(subset="step_s")
     groups = [table_rows(of_script) for _, of_script in rows.groupby("script", sort=True)]
     found = []
@@ -234,7 +234,7 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _efficiencies(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
-    """Return the ends of the efficiencies. Ends of several are stated without intervals, which ignore the selection."""
+    """Return the range of efficiencies. Several are stated without intervals, which ignore the selection."""
     certain = sorted((row for row in rows if not is_wide(row)), key=lambda row: row.efficiency_ratio)
     if not certain:
         row = min(rows, key=lambda row: row.efficiency_ratio)
@@ -247,7 +247,7 @@ def _efficiencies(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
 
 
 def _fastest(data: ReportData, rows: list[Row]) -> tuple[dict, dict]:
-    """Return throughput, or without samples the time of a step, of the fastest cell."""
+    """Return throughput, or step time without samples, of the fastest cell."""
     with_rate = [row for row in rows if not is_unknown(row.throughput_samples_per_s)]
     if with_rate:
         row = max(with_rate, key=lambda row: row.throughput_samples_per_s)

@@ -246,13 +246,13 @@ def patterns_of(judged: pd.DataFrame) -> Iterator[tuple[str, list[tuple[Pattern,
 
 
 def where_text(judged: pd.DataFrame, word: str, found: list[tuple[Pattern, float]]) -> str:
-    """Return `bound is slower for 8×4 (6 of 6 cells, median 5.5 %), elsewhere in none of 90`."""
+    """Return `bound is slower for 8×4 (6 of 6 cells, median 5.5 %), none of 90 elsewhere`."""
     counts, device = [pattern.counts_text() for pattern, _ in found], judged["device"].iloc[0]
     where = " and ".join(
         f"{pattern.text(device)} ({inside}, median {percent_number(abs(ratio - 1))} %)"
         for (pattern, ratio), (inside, _) in zip(found, counts, strict=True)
     )
-    return f"{sides_text(judged)[1]} is {word} for {where}, elsewhere in {counts[0][1]}"
+    return f"{sides_text(judged)[1]} is {word} for {where}, {counts[0][1]} elsewhere"
 
 
 def summarized(judged: pd.DataFrame) -> Iterator[pd.DataFrame]:

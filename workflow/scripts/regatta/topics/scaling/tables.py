@@ -22,7 +22,7 @@ from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with
 RATE = {"table": "throughput", "better": "larger"}
 COST = {"table": "throughput", "better": "smaller", "interval": "interval"}
-STEP_HELP = "T: primary time of a step, mean over launches; pipelined windows, slowest rank"
+STEP_HELP = "T: primary step time, mean over launches; pipelined windows, slowest rank"
 STEP = Column("step_s", "step time", shown_as="ms", **COST | MAIN, note=PIPELINED, help=STEP_HELP)
 X_HELP = "X(n) = n b / T, for n {ranks} of batch size b. Its lower bound uses the upper bound of T"
 THROUGHPUT = Column("throughput_samples_per_s", "throughput", **RATE, interval="interval", help=X_HELP)

@@ -1,4 +1,4 @@
-"""Stragglers: ranks and hosts that the others wait for in launch after launch. Definitions: docs/metrics.md.
+"""Stragglers: ranks and hosts that the others repeatedly wait for. Definitions: docs/metrics.md.
 
 The launch is the unit: the lag of each rank and host behind the median of the others is tested like a node of a sweep.
 """
