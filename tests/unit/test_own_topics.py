@@ -40,6 +40,12 @@ def test_without_a_baseline_the_throughput_counts_and_without_samples_the_step(t
     assert "throughput" not in found
 
 
+def test_a_baseline_that_was_not_measured_leaves_the_throughput(tmp_path):
+    found = by_kind(scripts.findings(make(tmp_path / "r", [script_cell(8, 2)])))["scripts"].values
+    assert found["throughput"].estimate == pytest.approx(160 / 0.97, rel=0.01)  # 2 ranks, 8 samples each in 100 ms
+    assert "lowest" not in found
+
+
 def test_an_uncertain_efficiency_is_no_end(tmp_path):
     data = make(tmp_path / "r", [script_cell(8, 1), script_cell(8, 2)])
     wide = {"efficiency_low_ratio": 0.2, "efficiency_high_ratio": 2.4}

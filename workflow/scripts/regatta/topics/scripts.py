@@ -217,12 +217,11 @@ def findings(data: ReportData) -> list[Finding]:
     groups = [table_rows(of_script) for _, of_script in rows.groupby("script", sort=True)]
     found = []
     for of_script in groups:
-        known = [row for row in of_script if not is_baseline(row) and not is_unknown(row.efficiency_ratio)]
-        largest = max(row.world_size for row in known or of_script)
-        known = headline_rows(
-            *(data, [row for row in known or of_script if row.world_size == largest]), lambda row: [row.cell]
-        )
-        values, words = _efficiencies(data, known) if not is_baseline(known[0]) else _fastest(data, known)
+        with_baseline = [row for row in of_script if not is_baseline(row) and not is_unknown(row.efficiency_ratio)]
+        largest = max(row.world_size for row in with_baseline or of_script)
+        known = [row for row in with_baseline or of_script if row.world_size == largest]
+        known = headline_rows(data, known, lambda row: [row.cell])
+        values, words = (_efficiencies if with_baseline else _fastest)(data, known)
         values |= {"script": known[0].script, "world_size": int(largest)}
         values |= unreliable(data, [row.cell for row in known])
         words |= {"on": plural(int(largest), rank_word(data.device), ranks_word(data.device))}
