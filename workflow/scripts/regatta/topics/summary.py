@@ -27,7 +27,7 @@ MARKS = {
 }
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
-MOST_STEPS = 2  # in the line on what to do next
+MOST_STEPS = 3  # in the line on what to do next
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 # Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
 OF_WARNINGS = {
