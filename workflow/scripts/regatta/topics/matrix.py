@@ -102,7 +102,7 @@ def _status_counts(statuses: Counter) -> str:
 
 
 def _columns(data: ReportData, benchmark: str) -> tuple[Column, ...]:
-    """Return the numbers of a benchmark. Efficiency is none if only baselines have one, which is 100 % by definition."""
+    """Return the numbers of a benchmark, without the efficiency if only baselines have one: 100 % by definition."""
     table, _, columns = VALUES[benchmark]
     if EFFICIENCY not in columns:
         return columns
