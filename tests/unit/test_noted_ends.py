@@ -20,7 +20,8 @@ from regatta.store.launch_times import job_rows
 
 
 def a_run(folder, job="17"):
-    return SimpleNamespace(folder=folder, allocation=Allocation(LAUNCHERS["slurm" if job else "none"], job))
+    allocation = Allocation(LAUNCHERS["slurm" if job else "none"], job)
+    return SimpleNamespace(folder=folder, allocation=allocation, num_records=0)
 
 
 def ends(folder):

@@ -56,6 +56,7 @@ class BatchRun:
     not_started: dict[int, tuple[dict, Cause]] = field(default_factory=dict)
     has_come_up: bool = False  # any launch, in this job
     prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
+    num_records: int = 0  # of this job
     terminal: TerminalLine = field(default_factory=TerminalLine)
     known_programs: dict[tuple[str, int], list[Path]] = field(default_factory=dict)  # launches of user's programs
     parent: int = field(default_factory=os.getppid)
@@ -142,8 +143,7 @@ def note_early_end(run: BatchRun, end: Exception) -> None:
     """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
     with contextlib.suppress(OSError):
         if open_job(run.folder):
-            num_records = run.progress.counts.total() if run.progress else None
-            note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
+            note_job(run.folder, "stopped", run.allocation.job, [], str(end), run.num_records)
 
 
 def no_space(run: BatchRun) -> UserError:
@@ -224,6 +224,7 @@ def close_stopped_launch(run: BatchRun, watch: Watch, request: dict, stop: Stopp
 def count(run: BatchRun, index: int, line: dict) -> None:
     """Note a new line of a launch file."""
     if line["kind"] == "record":
+        run.num_records += 1
         run.stacks.note(run.watched(index), line)
 
 

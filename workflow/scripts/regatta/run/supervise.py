@@ -147,7 +147,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             hosts = run.step_hosts(index) or run.allocation.hosts()
             log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
             cause = blame_network(cause, log, hosts)
-        if run.allocation.job and not run.progress.is_terminal:  # for those who follow the job's log
+        if run.allocation.job and not run.terminal.is_terminal:  # for those who follow the job's log
             seconds = time.monotonic() - began
             print(launch_line(run, index, request, watch, cause, seconds), flush=True)
         has_come_up = bool(watch.recorded or watch.current)
