@@ -17,7 +17,8 @@ import textwrap
 from pathlib import Path
 
 from regatta.campaign import programs, scripts
-from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, baseline_fields, fields_schema, file_schema
+from regatta.campaign.load import CELL_FIELDS, baseline_fields, fields_schema, file_schema
+from regatta.campaign.versus import COMMON_AXES
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT

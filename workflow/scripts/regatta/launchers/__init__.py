@@ -236,7 +236,11 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     """
     program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
     script, values = spec.get("script", {}), {"device": spec["device"], "backend": spec["backend"]}
-    values |= {**spec["parameters"], **spec["sampling"]}
+    if "module" in spec:
+        program = ["workflow/scripts/bench/from_file.py", spec["module"]["path"]]
+        values |= {"parameters": json.dumps(spec["parameters"]), **spec["sampling"]}
+    else:
+        values |= {**spec["parameters"], **spec["sampling"]}
     if script:
         values |= {"script": script["path"], **(script["steps"] or {})}
         values |= {"ddp": json.dumps(script["ddp"])} if "ddp" in script else {}
