@@ -73,12 +73,17 @@ def resolve(file: YamlFile) -> tuple[YamlFile, dict[str, dict], dict[int, dict]]
     return dataclasses.replace(file, data=file.data | {"benchmarks": entries}), declared, modules
 
 
-def read_benchmark_file(path: Path) -> BenchmarkFile:
-    """Parse a benchmark. Raises UserError with line and remedy."""
+def check_name(path: Path) -> None:
+    """Raise UserError if a file's name is not usable as the name of a benchmark."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,39}", path.stem) or path.stem in MODULES:
         is_built_in = path.stem in built_in_names()
         why = "is the name of a benchmark of Regatta" if is_built_in else "is a module's name, or not usable as one"
         raise UserError(f"{path}: {path.stem} {why}. Rename the file.")
+
+
+def read_benchmark_file(path: Path) -> BenchmarkFile:
+    """Parse a benchmark. Raises UserError with line and remedy."""
+    check_name(path)
     try:
         if path.exists() and not path.is_file():  # reading a pipe could wait indefinitely
             raise UserError(f"{path} is not a regular file. Correct the path.")

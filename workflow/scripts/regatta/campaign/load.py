@@ -16,6 +16,7 @@ from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
 from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.plugins import load_plugin
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.prologue import prologue_problems
 
@@ -110,6 +111,7 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
     file, declared, modules = benchmark_files.resolve(read_yaml(path))
+    _load_plugins(clusters, file.data.get("cluster"))  # first: they add runtimes
     schema = file_schema("campaign", declared)
     errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + programs.entry_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
@@ -196,6 +198,24 @@ def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], ma
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
+def _load_plugins(clusters: Path, cluster: object) -> None:
+    """Load the plugins that a cluster file lists. Raises UserError with its line. Other errors are found later."""
+    path = clusters / f"{cluster}.yaml"
+    if path.parent != clusters or not path.is_file():
+        return
+    file = read_yaml(path)
+    if not violations(file.data.get("plugins"), load_schema("cluster")["properties"]["plugins"]):
+        for index, plugin in enumerate(_plugin_paths(path, file.data)):
+            try:
+                load_plugin(plugin)
+            except UserError as error:
+                raise UserError(f"{file.at(('plugins', index))}: plugins[{index}]: {error}") from None
+
+
+def _plugin_paths(path: Path, cluster: dict) -> list[Path]:
+    return [scripts.whole_path_in(text, path.absolute().parent) for text in cluster["plugins"]]
+
+
 def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Missing] | None) -> dict:
     """Return the cluster file that the campaign names, with `gpus_per_node: detect` replaced by the count."""
     path = clusters / f"{name}.yaml"
@@ -213,6 +233,8 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
     raise_errors(file, _cluster_errors(file, cluster, missing))
+    if "plugins" in cluster:  # absent otherwise, so that earlier batches stay the same
+        cluster["plugins"] = list(map(str, _plugin_paths(path, cluster)))
     # As variables they are part of ids. Without the key, earlier ids stay valid.
     if interface := cluster.pop("network_interface"):
         cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)

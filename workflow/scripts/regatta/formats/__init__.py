@@ -23,10 +23,15 @@ FORMATS = (
     *(PYTORCH_JSON, NCCL_JSON, RCCL_JSON, SUPERBENCH, SUITE),
 )
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
-KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
+SITE_FORMATS: list[Format] = []  # of plugins, tried after these
 # Other programs, by what their output contains, text or JSON, and what they measure.
 MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
 UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
+
+
+def _known() -> str:
+    first, *others = [kind.contents for kind in (*SITE_FORMATS, *FORMATS)]
+    return f"{', '.join([first, *others[:-1]])}, or {others[-1]} (docs/formats.md)"
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
@@ -52,16 +57,16 @@ def _read_text(text: str, name: str, options: Options) -> tuple[Format, Imported
         return kind, kind.read(text, name, options)
     if other := next((mark for mark in UNSUPPORTED if mark in text), None):
         line = next(n for n, line in enumerate(lines_of(text), start=1) if other in line)
-        raise refusal(name, line, f"{UNSUPPORTED[other]}, which Regatta does not measure", KNOWN)
+        raise refusal(name, line, f"{UNSUPPORTED[other]}, which Regatta does not measure", _known())
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
         what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"
-        raise refusal(name, line, what, KNOWN)
+        raise refusal(name, line, what, _known())
     value = _parse_lines(text, name) or parse_json(text, name)
     kind = _recognized(value, is_json=True)
     if kind is None:
         keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", KNOWN)
+        raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", _known())
     check_json(value, name, kind.name)
     return kind, kind.read(value, name, options)
 
@@ -75,7 +80,8 @@ def _parse_lines(text: str, name: str) -> list | None:
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:
-    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognize(content)), None)
+    kinds = (kind for kind in (*FORMATS, *SITE_FORMATS) if kind.is_json == is_json)
+    return next((kind for kind in kinds if kind.recognize(content)), None)
 
 
 def check_options(name: str, source: ImportedFile, options: Options) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from regatta.core.files import ROOT, SCRIPTS, Taken, check_listed
 from regatta.launchers import local, slurm
 from regatta.launchers.base import Geometry, Launcher, start, stop
+from regatta.plugins import load_plugin
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
 from regatta.runtimes.prologue import before_by_hand
@@ -224,7 +225,12 @@ class Allocation:
 
 
 def find_allocation(cluster: dict) -> Allocation:
-    """Return where ranks of a cluster are started. Raises UserError outside of a job if ranks need one."""
+    """Load the plugins of a cluster, and return where its ranks are started.
+
+    Raises UserError outside of a job if ranks need one.
+    """
+    for path in cluster.get("plugins", ()):
+        load_plugin(Path(path))
     launcher = launcher_of(cluster)
     return Allocation(launcher, launcher.queue.find_job(cluster))
 
