@@ -12,7 +12,7 @@ from harness.timing import Workload
 # Numbers of a measurement besides the time of an iteration.
 RESULTS = {
     "work_flop": {"label": "Work per iteration", "unit": "FLOP", "help": "of the product on one rank: 2 size³"},
-    "largest_error": {"label": "Largest error", "better": "smaller", "help": "of an element of the sum on rank 0"},
+    "largest_error": {"label": "Largest error", "help": "of an element of the sum on rank 0"},
 }
 
 

@@ -12,6 +12,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(BENCH)]
 
 def test_an_iteration_is_right():
     import my_step
+
     from harness.peers import Ranks
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

@@ -217,7 +217,8 @@ def _exported_reading(launch: ExportedLaunch, name: str) -> Reading:
             raise refusal(name, line, f"no {column}", f"{column} in each row of the table measurements")
     benchmark, numbers = row["benchmark"], launch.numbers
     if benchmark not in benchmark_names():
-        raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(benchmark_names())}")
+        wanted = f"one of {', '.join(benchmark_names())}, or that of --benchmark FILE"
+        raise refusal(name, line, f"benchmark {quoted(benchmark)}", wanted)
     shape = (_value(row[column], column, name, line, least=1) for column in ("nodes", "gpus_per_node"))
     parameters = load_benchmark(benchmark).parameters
     parameters = {key: _value(row.get(key), key, name, line) for key in parameters}

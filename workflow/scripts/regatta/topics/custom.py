@@ -63,13 +63,13 @@ def custom_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.Dat
 
 
 def section(data: ReportData) -> Section:
-    """Return a figure of each quantity of each benchmark, and a table of its measured cells."""
+    """Return a figure of each quantity of which less or more is better, and a table of the cells of each benchmark."""
     rows, figures, tables = data.tables["custom"].dropna(subset=TIME.name), [], []
     for benchmark, part in rows.groupby("benchmark", sort=True):
         columns = columns_of(data.campaign, benchmark)
         named = name_rows(data.with_stack_places(part), benchmark)
         tables.append(Table.of_columns(benchmark, (CELL_NAME, LAUNCHES, *columns), named, data.device, ("custom",)))
-        for column in columns:
+        for column in (one for one in columns if one.better):
             known = part[part[column.name].notna()]
             figures += _figures(data, benchmark, known, column) if len(known) > 1 else ()
     lead = how_to_read(data.tables["custom"], TIME.name) if tables else ""
@@ -87,8 +87,7 @@ def _figures(data: ReportData, benchmark: str, rows: pd.DataFrame, column: Colum
     named = name_rows(data.with_stack_places(rows), benchmark, without=(x,))
     column = column.fitted(rows[column.name].max()) if column is TIME else column
     values = steps_by_cell(data.measurements) if column.name == TIME.name else values_by_cell(data.ok, column.name)
-    is_positive, y = (rows[column.name] > 0).all(), column.heading(data.device)
-    y = PlotAxis(y, is_log=is_positive and _is_wide(rows[column.name]), low=0 if is_positive else None)
+    y = _value_axis(column.heading(data.device), rows[column.name])
     fields = () if x == "world_size" else ("shape",)
     found = panels.panels(
         panels.in_order(named), lambda name: (*fields, *name.settings, *PLACE), lambda name: name.parts["subject"]
@@ -107,8 +106,9 @@ def _figures(data: ReportData, benchmark: str, rows: pd.DataFrame, column: Colum
         yield make_figure(name, f"{kind}: {title}", Panel(below, y, series), table, "custom")
 
 
-def _is_wide(values: pd.Series) -> bool:
-    return values.max() > LOG_RATIO * values.min()
+def _value_axis(label: str, values: pd.Series) -> PlotAxis:
+    is_log = values.min() > 0 and values.max() > LOG_RATIO * values.min()
+    return PlotAxis(label, is_log, low=0 if values.min() >= 0 and not is_log else None)
 
 
 def _axis(rows: pd.DataFrame, x: str, benchmark: str) -> tuple[pd.DataFrame, PlotAxis]:
