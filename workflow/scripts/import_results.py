@@ -13,10 +13,10 @@ from pathlib import Path
 from regatta.campaign.benchmark_files import read_benchmark_file
 from regatta.core.errors import run_script
 from regatta.core.text import plural
+from regatta.formats import add_formats
 from regatta.formats.base import Options
 from regatta.formats.importer import campaign_folder, import_files
 from regatta.formats.nccl import PROGRAMS
-from regatta.plugins import load_plugin
 from regatta.store.csv_files import declare
 
 OPERATIONS = [operation for operation, _ in PROGRAMS.values()]
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--plugin", type=Path, action="append", metavar="FILE", help="Python file with more formats")
     args = parser.parse_args()
     for path in args.plugin or ():
-        load_plugin(path.absolute())
+        add_formats(path.absolute())
     for path in args.benchmark or ():
         declare(path.stem, read_benchmark_file(path.absolute()).declaration)
     gc.disable()  # it takes half of the time of a large file, and frees almost nothing

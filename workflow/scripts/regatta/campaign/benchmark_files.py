@@ -5,6 +5,7 @@ cell's id covers its content, and that of what it imports from its folder.
 """
 
 import ast
+import csv
 import dataclasses
 import os
 import re
@@ -16,8 +17,10 @@ from regatta.campaign.scripts import script_files, whole_path_in
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors
 from regatta.core.benchmarks import PROGRAMS, axes_of, built_in_names
 from regatta.core.errors import UserError
-from regatta.core.schemas import load_schema, place, show, violations
+from regatta.core.schemas import SCHEMAS, load_schema, place, show, violations
+from regatta.kit.columns import Column
 
+COLUMNS = SCHEMAS / "published" / "columns.csv"
 DOCS = "docs/benchmarks/own.md"
 TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
 KNOWN_TYPES = f"{', '.join(TYPES)} or Literal[...]"
@@ -168,14 +171,10 @@ def _check_columns(found: BenchmarkFile, others: list[BenchmarkFile]) -> None:
 
 
 def _column_problems(declaration: dict, others: list[dict]) -> Iterator[tuple[tuple, str]]:
-    from regatta.formats.tidy_csv import TIDY
-    from regatta.kit.columns import Column
-    from regatta.store.csv_files import COLLECTED
-    from regatta.topics.catalog import COLUMNS
-
     shared = {axis.name: axis.type for name in built_in_names() for axis in axes_of(name).values()}
-    spec = load_schema("frozen")["$defs"]["spec"]["properties"]
-    taken = set().union(TIDY, spec, *(table.built_in for table in (*COLLECTED.values(), *COLUMNS.values())))
+    with COLUMNS.open(encoding="utf-8", newline="") as file:
+        taken = {row["column"] for row in csv.DictReader(file)}
+    taken |= {"table", "quantity", *load_schema("frozen")["$defs"]["spec"]["properties"]}
     for name, rule in declaration["axes"].items():
         if name in taken and shared.get(name) != rule["type"]:
             what = (

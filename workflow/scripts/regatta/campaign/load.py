@@ -16,8 +16,8 @@ from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
 from regatta.launchers import LAUNCHERS, launcher_of
-from regatta.plugins import load_plugin
 from regatta.runtimes import RUNTIMES
+from regatta.runtimes.plugins import load_plugin
 from regatta.runtimes.prologue import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"

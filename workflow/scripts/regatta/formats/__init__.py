@@ -1,6 +1,7 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
@@ -16,6 +17,7 @@ from regatta.formats.rccl_json import RCCL_JSON
 from regatta.formats.suite_json import SUITE
 from regatta.formats.superbench import SUPERBENCH
 from regatta.formats.tidy_csv import CSV
+from regatta.runtimes.plugins import check_additions, load_plugin
 
 # Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (
@@ -23,14 +25,21 @@ FORMATS = (
     *(PYTORCH_JSON, NCCL_JSON, RCCL_JSON, SUPERBENCH, SUITE),
 )
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
-SITE_FORMATS: list[Format] = []  # of plugins, tried after these
+_of_plugins: list[Format] = []  # tried after these
 # Other programs, by what their output contains, text or JSON, and what they measure.
 MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
 UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
 
 
+def add_formats(path: Path) -> None:
+    """Add the formats of a plugin. Raises UserError for one that cannot be used."""
+    found = {getattr(kind, "name", str(place)): kind for place, kind in enumerate(load_plugin(path))}
+    check_additions(path, "format", [kind.name for kind in (*FORMATS, *_of_plugins)], found, Format)
+    _of_plugins.extend(found.values())
+
+
 def _known() -> str:
-    first, *others = [kind.contents for kind in (*SITE_FORMATS, *FORMATS)]
+    first, *others = [kind.contents for kind in (*_of_plugins, *FORMATS)]
     return f"{', '.join([first, *others[:-1]])}, or {others[-1]} (docs/formats.md)"
 
 
@@ -80,7 +89,7 @@ def _parse_lines(text: str, name: str) -> list | None:
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:
-    kinds = (kind for kind in (*FORMATS, *SITE_FORMATS) if kind.is_json == is_json)
+    kinds = (kind for kind in (*FORMATS, *_of_plugins) if kind.is_json == is_json)
     return next((kind for kind in kinds if kind.recognize(content)), None)
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from regatta.core.files import ROOT, SCRIPTS, Taken, check_listed
 from regatta.launchers import local, slurm
 from regatta.launchers.base import Geometry, Launcher, start, stop
-from regatta.plugins import load_plugin
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
+from regatta.runtimes.plugins import load_plugin
 from regatta.runtimes.prologue import before_by_hand
 
 LAUNCHERS: dict[str, Launcher] = {

@@ -80,4 +80,4 @@ RUNTIME = Runtime(
     user_variables=("CH_RUN_", "CH_IMAGE_"),
 )
 
-RUNTIMES = {"ch-run": RUNTIME}  # as a plugin
+RUNTIMES = {"ch-run": RUNTIME}

@@ -33,4 +33,4 @@ PERFTEST = table_format(
     )
 )
 
-FORMATS = (PERFTEST,)  # as a plugin
+FORMATS = (PERFTEST,)

@@ -1,4 +1,4 @@
-"""Plugins of a site: Python files with import formats, FORMATS, and container runtimes, RUNTIMES.
+"""Plugins of a site: Python files with container runtimes, RUNTIMES by name, or import formats, FORMATS.
 
 They are code of the driver: importing them is intended (docs/extending.md).
 """
@@ -6,19 +6,18 @@ They are code of the driver: importing them is intended (docs/extending.md).
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.base import Runtime
 
-_loaded: set[Path] = set()
 
-
-def load_plugin(path: Path) -> None:
-    """Import a plugin once, and add its formats and runtimes. Raises UserError for one that cannot be used."""
-    if path in _loaded:
-        return
+@cache
+def load_plugin(path: Path) -> tuple:
+    """Import a plugin once, add its runtimes, and return its formats. Raises UserError for one that cannot be used."""
     found = importlib.util.spec_from_file_location(f"regatta_plugin_{path.stem}", path)
     if found is None or not path.is_file():
         raise UserError(f"{path}: no such Python file. Correct the path.")
@@ -33,26 +32,15 @@ def load_plugin(path: Path) -> None:
     formats, runtimes = getattr(module, "FORMATS", ()), getattr(module, "RUNTIMES", {})
     if not (isinstance(formats, list | tuple) and isinstance(runtimes, dict) and (formats or runtimes)):
         raise UserError(f"{path}: has neither FORMATS = (...) nor RUNTIMES = {{...}}. Add one, or remove the plugin.")
-    if formats:
-        _add_formats(path, formats)
-    _check(path, "runtime", RUNTIMES, runtimes, Runtime)
+    check_additions(path, "runtime", RUNTIMES, runtimes, Runtime)
     RUNTIMES.update(runtimes)
-    _loaded.add(path)
+    return tuple(formats)
 
 
-def _add_formats(path: Path, formats: list | tuple) -> None:
-    from regatta.formats import FORMATS, SITE_FORMATS  # pandas, which supervisors need not load
-    from regatta.formats.base import Format
-
-    known = [kind.name for kind in (*FORMATS, *SITE_FORMATS)]
-    _check(path, "format", known, {getattr(kind, "name", "FORMATS"): kind for kind in formats}, Format)
-    SITE_FORMATS.extend(formats)
-
-
-def _check(path: Path, what: str, known: object, given: dict, kind: type) -> None:
+def check_additions(path: Path, what: str, known: Iterable[str], given: Mapping[str, object], kind: type) -> None:
     """Raise UserError for a name that is known, or an object of another kind."""
     for name, item in given.items():
         if not isinstance(item, kind):
-            raise UserError(f"{path}: {name} is not a {kind.__name__}. See docs/extending.md.")
+            raise UserError(f"{path}: {what} {name!r} is not a {kind.__name__}. See docs/extending.md.")
         if name in known:
             raise UserError(f"{path}: {what} {name!r} exists. Rename it, or remove the plugin.")
