@@ -352,11 +352,11 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
         head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
         for former, name in RENAMED.items():
             head = head.replace(former, name)
-        text, missing = io.StringIO(f"{head}{end}{rows}"), set(columns) - set(head.split(","))
-        missing &= set(columns) - getattr(columns, "built_in", set(columns))
-        known = {name: kind for name, kind in columns.items() if name not in missing}
+        text, there = io.StringIO(f"{head}{end}{rows}"), {*getattr(columns, "built_in", columns), *head.split(",")}
+        known = {name: kind for name, kind in columns.items() if name in there}
         table = pd.read_csv(text, dtype=known, keep_default_na=False, na_values=[""], usecols=list(known))
-        table = table.assign(**{name: pd.array([None] * len(table), dtype=columns[name]) for name in missing})
+        unknown = (name for name in columns if name not in there)  # benchmarks that its campaign does not have
+        table = table.assign(**{name: pd.array([None] * len(table), dtype=columns[name]) for name in unknown})
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent
         why = one_line(getattr(error, "strerror", None) or error)
