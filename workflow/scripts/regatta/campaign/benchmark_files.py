@@ -17,7 +17,7 @@ from regatta.campaign.scripts import script_files, whole_path_in
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors
 from regatta.core.benchmarks import PROGRAMS, axes_of, built_in_names
 from regatta.core.errors import UserError
-from regatta.core.schemas import SCHEMAS, load_schema, place, show, violations
+from regatta.core.schemas import SCHEMAS, load_schema, place, violations
 from regatta.kit.columns import Column
 
 COLUMNS = SCHEMAS / "published" / "columns.csv"
@@ -43,13 +43,12 @@ def resolve(file: YamlFile) -> tuple[YamlFile, dict[str, dict], dict[int, dict]]
 
     Raises UserError with the errors of all files.
     """
-    entries = file.data.get("benchmarks")
-    named = [entry.get("benchmark") if isinstance(entry, dict) else None for entry in entries or ()]
-    paths = {
-        index: Path(os.path.abspath(whole_path_in(name, file.path.absolute().parent)))
-        for index, name in enumerate(named)
-        if isinstance(name, str) and name.endswith(".py")
-    }
+    entries, folder = file.data.get("benchmarks"), file.path.absolute().parent
+    paths: dict[int, Path] = {}
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        name = entry.get("benchmark") if isinstance(entry, dict) else None
+        if isinstance(name, str) and name.endswith(".py"):
+            paths[index] = Path(os.path.abspath(whole_path_in(name, folder)))
     if not paths:
         return file, {}, {}
     known: dict[str, BenchmarkFile] = {}
@@ -78,10 +77,10 @@ def resolve(file: YamlFile) -> tuple[YamlFile, dict[str, dict], dict[int, dict]]
 
 def check_name(path: Path) -> None:
     """Raise UserError if a file's name is not usable as the name of a benchmark."""
+    if path.stem in built_in_names():
+        raise UserError(f"{path}: {path.stem} is a benchmark of Regatta. Rename the file.")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,39}", path.stem) or path.stem in MODULES:
-        is_built_in = path.stem in built_in_names()
-        why = "is the name of a benchmark of Regatta" if is_built_in else "is a module's name, or not usable as one"
-        raise UserError(f"{path}: {path.stem} {why}. Rename the file.")
+        raise UserError(f"{path}: {path.stem} is the name of a module, or not usable as one. Rename the file.")
 
 
 def read_benchmark_file(path: Path) -> BenchmarkFile:
@@ -98,25 +97,24 @@ def read_benchmark_file(path: Path) -> BenchmarkFile:
         raise UserError(f"{path}:{line}: {getattr(error, 'msg', None) or error}. Fix the file.") from None
     if not any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body):
         raise UserError(f"{path}:1: has no function build(parameters, ranks). Add it: {DOCS}.")
-    is_dataclass = [isinstance(n, ast.ClassDef) and "dataclass" in map(_name, n.decorator_list) for n in tree.body]
-    classes = [node for node, is_one in zip(tree.body, is_dataclass, strict=True) if is_one]
+    classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and "dataclass" in map(_name, n.decorator_list)]
     if len(classes) != 1:
         remedy = "Move all but the one with the parameters to another file." if classes else f"Add one: {DOCS}."
-        line = classes[1].lineno if classes else 1
-        raise UserError(f"{path}:{line}: has {len(classes)} dataclasses, where one declares the parameters. {remedy}")
+        line, num = (classes[1].lineno, len(classes)) if classes else (1, "no")
+        raise UserError(f"{path}:{line}: has {num} dataclasses; one declares the parameters. {remedy}")
     fields = [node for node in classes[0].body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
     lines = {("axes", node.target.id): node.lineno for node in fields}
     axes = {node.target.id: _axis(path, node) for node in fields}
-    version, _ = _constant(path, tree, "VERSION", 1)
+    version, at = _constant(path, tree, "VERSION", 1)
     results, node = _constant(path, tree, "RESULTS", {})
+    lines |= {("version",): getattr(at, "lineno", 1), ("results",): getattr(node, "lineno", 1)}
     if isinstance(node, ast.Dict):
         lines |= {("results", key.value): key.lineno for key in node.keys if isinstance(key, ast.Constant)}
     declaration = {"version": version, "file": path.name, "axes": axes, "results": results}
-    found = BenchmarkFile(path, declaration, lines)
     for where, text, remedy in violations(declaration, load_schema("frozen")["$defs"]["declaration"]):
-        line = found.lines.get(where[:2], getattr(node, "lineno", 1))
+        line = lines.get(where[:2]) or lines[where[:1]]
         raise UserError(f"{path}:{line}: {text}.{remedy}")
-    return found
+    return BenchmarkFile(path, declaration, lines)
 
 
 def _name(node: ast.AST) -> str:
@@ -146,7 +144,7 @@ def _axis(path: Path, node: ast.AnnAssign) -> dict:
     is_number = found["type"] == "number" and type(found["default"]) is int
     is_right = is_number or TYPES.get(type(found["default"]).__name__) == found["type"]
     if not is_right or found["default"] not in found.get("choices", [found["default"]]):
-        text = f"{name}: the default {show(ast.unparse(node.value))} is not a literal of its type"
+        text = f"{name}: the default {ast.unparse(node.value)[:80]} is not a literal of its type"
         raise UserError(f"{path}:{node.lineno}: {text}. Write a value such as 1024 or 'fp32', or none.")
     return found
 
@@ -187,15 +185,19 @@ def _column_problems(declaration: dict, others: list[dict]) -> Iterator[tuple[tu
     for name, keys in declaration["results"].items():
         column = Column(name, shown_as=keys.get("unit", ""), interval="interval")
         if taken & set(column.names) or name in declaration["axes"]:
-            yield ("results", name), "is a column of Regatta's tables. Rename it."
-        try:
-            is_scaled = column.factor != 1
-        except KeyError:
-            is_scaled = True
-        if is_scaled:
-            remedy = f"end in _{column.unit}, which is another unit" if column.unit else "be converted"
-            text = f"has the unit {column.shown_as}, but would {remedy}. Rename it, or omit the unit."
-            yield ("results", name), text
+            what = "a parameter" if name in declaration["axes"] else "a column of Regatta's tables"
+            yield ("results", name), f"is {what}. Rename it."
+        if not _has_its_unit(column):
+            unit = f"ends with _{column.unit}" if column.unit else "would be converted to it"
+            yield ("results", name), f"has the unit {column.shown_as}, but {unit}. Rename it, or use another unit."
         for other in others:
             if other["results"].get(name, keys) != keys or name in other["axes"]:
                 yield ("results", name), f"is declared differently in {other['file']}. Rename one of them."
+
+
+def _has_its_unit(column: Column) -> bool:
+    """Return whether a column is shown as recorded: its name does not end with another unit."""
+    try:
+        return column.factor == 1
+    except KeyError:
+        return False
