@@ -10,6 +10,7 @@ PROFILE = profiles/local
 ARGS =
 FILE =
 BENCHMARK =
+NAME =
 
 # A path that begins with a dash would be parsed as an option.
 ifneq ($(filter -%,$(firstword $(VENV))),)
@@ -23,7 +24,7 @@ override FILE := ./$(FILE)
 endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
-export VENV PYTHON CONFIG PROFILE FILE BENCHMARK
+export VENV PYTHON CONFIG PROFILE FILE BENCHMARK NAME
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
@@ -42,12 +43,12 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver format gate help index lint lock plan report test test-all
-.PHONY: submit test-site try watch
+.PHONY: bench campaign clean-env env env-dev env-driver format gate help index lint lock new-benchmark plan report
+.PHONY: submit test test-all test-site try watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' Makefile
 	@echo "Variables:"
 	@echo "  CONFIG      campaign file (current: $$CONFIG)"
 	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
@@ -78,6 +79,10 @@ gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.ba
 try: ## show what `read` of a program finds in a saved output: FILE=old.log, BENCHMARK=name
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/try_output.py "$$CONFIG" "$$FILE" $(if $(BENCHMARK),--benchmark "$$BENCHMARK")
+
+new-benchmark: ## write a benchmark outside this folder, its campaign and its test: NAME=../bench/my_step
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/new_benchmark.py -- "$$NAME"
 
 report: ## rebuild the report from existing measurements, also while the campaign runs
 	$(INSTALL) driver

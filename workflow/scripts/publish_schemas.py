@@ -17,7 +17,8 @@ import textwrap
 from pathlib import Path
 
 from regatta.campaign import programs, scripts
-from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, baseline_fields, fields_schema, file_schema
+from regatta.campaign.load import CELL_FIELDS, baseline_fields, fields_schema, file_schema
+from regatta.campaign.versus import COMMON_AXES
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
@@ -96,8 +97,9 @@ def campaign_schema() -> dict:
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
     keys["exclude"]["items"]["properties"]["when"]["properties"] = fields
-    # With scripts or programs, also the names of their parameters, which are in the campaign alone.
-    of_users = {"properties": {"benchmark": {"enum": [scripts.BENCHMARK, programs.BENCHMARK]}}}
+    # With scripts, programs or files, also the names of their parameters, which the campaign and these have.
+    file = {"type": "string", "pattern": "\\.py$"}
+    of_users = {"properties": {"benchmark": {"anyOf": [{"enum": [scripts.BENCHMARK, programs.BENCHMARK]}, file]}}}
     schema["if"] = {"properties": {"benchmarks": {"contains": of_users}}}
     only_known = {"properties": {"when": fields_schema({name: {} for name in fields})}}
     schema["else"] = {"properties": {"exclude": {"items": only_known}}}
@@ -106,10 +108,12 @@ def campaign_schema() -> dict:
     axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
     del versus["type"]
     of_object = {"type": "object"} | {key: versus.pop(key) for key in ("properties", "additionalProperties")}
-    of_object["properties"]["axis"] |= {"enum": axes}
-    versus["anyOf"] = [{"enum": axes}, of_object]
+    versus["anyOf"] = [{"type": "string"}, of_object]
+    known = [{"enum": axes}, {"type": "object", "properties": {"axis": {"enum": axes}}}]
+    schema["else"]["properties"]["versus"] = {"anyOf": known}
     entry = keys["benchmarks"]["items"]
-    entry["properties"]["benchmark"]["enum"] = benchmark_names()
+    names = entry["properties"]["benchmark"]
+    names["anyOf"] = [{"enum": names.pop("enum")}, file]
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},

@@ -7,12 +7,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 
 from regatta.campaign import programs
-from regatta.campaign.load import Campaign, axis_values, does_not_fit
+from regatta.campaign.load import Campaign, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets
+from regatta.campaign.versus import axis_values
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.launchers import command_by_hand, program_by_hand
@@ -179,7 +180,7 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
         unused = () if benchmark.has_windows else ("windows_ratio",)
         sampling = {key: value for key, value in data["sampling"].items() if key not in unused}
         sampling = None if benchmark.name == programs.BENCHMARK else sampling  # a program ignores it
-        points = _points(entry)
+        points, of = _points(entry), "module" if "module" in entry else benchmark.name  # script or program
         texts = [(canonical_json(parameters), canonical_json(code)) for parameters, code in points]  # once
         limit = float(entry.get("cell_seconds", data["limits"]["cell_seconds"]))
         for (nodes, gpus), (name, stack), backend in itertools.product(shapes, data["stacks"].items(), data["backend"]):
@@ -206,8 +207,8 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                 of_type, zip(points, texts, strict=True)
             ):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
-                if code:  # under `script` or `program`
-                    spec[benchmark.name], parts[benchmark.name] = code, of_code
+                if code:
+                    spec[of], parts[of] = code, of_code
                 if hosts:
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
@@ -216,12 +217,12 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
 
 
 def _points(entry: dict) -> list[tuple[dict, dict | None]]:
-    """Return the parameters of the cells of an entry, and what else identifies those of a user's script or program."""
+    """Return the parameters of the cells of an entry, and what else identifies those of a user's files."""
     if "points" in entry:
         return entry["points"]
     benchmark = load_benchmark(entry["benchmark"])
     axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
-    return [(normalize(benchmark, dict(point)), None) for point in itertools.product(*axes)]
+    return [(normalize(benchmark, dict(point)), entry.get("module")) for point in itertools.product(*axes)]
 
 
 def cell_id(spec: dict) -> str:
@@ -230,15 +231,10 @@ def cell_id(spec: dict) -> str:
 
 
 def _with_slug(spec: dict, digest: str) -> str:
-    values = [spec["parameters"].get(name) for name in _slug_axes(spec["benchmark"])]
+    values = [spec["parameters"].get(name) for name in load_benchmark(spec["benchmark"]).slug_axes]
     slugs = [str(value) for value in values if value is not None]
     shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
     return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], *spec.get("hosts", ()), digest])
-
-
-@cache
-def _slug_axes(benchmark: str) -> tuple[str, ...]:
-    return tuple(name for name, rule in load_benchmark(benchmark).parameters.items() if rule.get("x-slug"))
 
 
 def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:

@@ -36,7 +36,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import path_of, read_collected, write_collected
 from regatta.store.csv_files import COLLECTED
-from regatta.store.frozen_files import read_frozen
+from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
 from regatta.store.records import problem_of
 from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
@@ -185,7 +185,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     """Return the launch files of a folder. Raises UserError unless all of them were imported."""
     store = read_store(folder / "launches")
     measured = [launch.path for launch in store if launch.header and not launch.header.get("imported")]
-    measured += [path for path in sorted(folder.glob("campaign.*.json")) if "imported" not in read_frozen(path)]
+    measured += [path for path in sorted(folder.glob("campaign.*.json")) if read_frozen_campaign(path).imported is None]
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a measured campaign. Imported and measured results cannot share a campaign."

@@ -103,7 +103,10 @@ class FrozenCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenCampaign:
-    """A frozen campaign: docs/contracts.md. repeats: launches of each cell. imported: the files, None if measured."""
+    """A frozen campaign: docs/contracts.md. repeats: launches of each cell. imported: the files, None if measured.
+
+    benchmarks: declarations of those outside Regatta's tree, by name.
+    """
 
     schema: int | None = None
     name: str
@@ -122,6 +125,7 @@ class FrozenCampaign:
     cells: tuple[FrozenCell, ...]
     skipped: tuple[FrozenCell, ...]
     imported: list[dict] | None = None
+    benchmarks: Mapping[str, dict] | None = None
     other: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @classmethod

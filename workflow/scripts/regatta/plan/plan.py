@@ -170,6 +170,7 @@ def _frozen_frame(plan: Plan) -> dict:
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
         **({"sweep": data["sweep"]} if data["sweep"] else {}),
         **({"allocations": data["allocations"]} if data["allocations"] > 1 else {}),
+        **({"benchmarks": plan.campaign.declared} if plan.campaign.declared else {}),
     }
 
 
@@ -371,7 +372,7 @@ def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dic
         flat = ABSENT | _flat(cell.spec)
         if key := next((key for key in flat if _signature(flat, key) in old), None):
             before, now = old[_signature(flat, key)], flat[key]
-            if key == "script.files":
+            if key in ("script.files", "module.files"):
                 edits = [path for path in {**before, **now} if before.get(path) != now.get(path)]
                 changes[cell.id] = f"changed: {', '.join(edits)}"
             else:

@@ -158,7 +158,7 @@ def write_request(run: BatchRun, index: int, cells: list[str]) -> dict:
     store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
     geometry = run.geometry(index)
     specs = [batch["cells"][cell]["spec"] for cell in cells]
-    scripts = [Path(spec["script"]["path"]).parent for spec in specs if "script" in spec]
+    scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
     if "program" in specs[0]:  # it is alone in its launch
         place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(run.folder, launch), error_dir)
     else:
