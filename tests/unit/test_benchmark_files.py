@@ -1,5 +1,6 @@
 """Benchmarks outside the tree: what their files declare, what is refused, and the identity of their cells."""
 
+import itertools
 import json
 import shlex
 from pathlib import Path
@@ -9,12 +10,15 @@ from campaign_files import HOSTILE, message, plan, small, write
 
 from regatta.campaign.benchmark_files import read_benchmark_file
 from regatta.campaign.load import results_folder
+from regatta.campaign.scripts import script_files
 from regatta.core import benchmarks
 from regatta.core.benchmarks import axes_of, load_benchmark, undeclared
 from regatta.core.errors import UserError
 from regatta.plan.plan import write_frozen
+from regatta.run.batch import BatchRun, write_request
 from regatta.store import csv_files
-from regatta.store.csv_files import MEASUREMENTS, cell_columns, read_csv, write_csv
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.topics.catalog import make_tables
 from regatta.topics.custom import CUSTOM
@@ -194,8 +198,6 @@ def test_the_id_changes_with_the_file_and_what_it_imports(tmp_path, file, name, 
     made = plan(tmp_path, campaign())
     write_frozen(made)
     (tmp_path / f"{name}.py").write_text((FILE if name == "my_step" else "") + "# edited\n")
-    from regatta.campaign.scripts import script_files
-
     script_files.cache_clear()
     again = plan(tmp_path, campaign())
     assert ({c.cell.id for c in made.cells}.isdisjoint({c.cell.id for c in again.cells})) == changes
@@ -216,6 +218,18 @@ def test_hostile_values_reach_the_ranks_as_they_are(tmp_path, file):
         words = shlex.split(planned.cell.command)
         assert words[words.index("--parameters") - 5].endswith("my_step.py")
         assert json.loads(words[words.index("--parameters") + 1])["name"] == value
+
+
+def test_an_image_has_the_folder_of_the_file(folder):
+    for name, text in (("my_step", FILE), ("neighbor", "")):
+        (folder / f"{name}.py").write_text(text)
+    made = plan(folder, campaign(stacks={"image": {"kind": "contained", "image": "a.sif"}}))
+    write_frozen(made)
+    (batch,) = (made.results / "batches").iterdir()
+    content = json.loads((batch / "batch.json").read_text())
+    run = BatchRun(batch, content, {})
+    argv = write_request(run, 0, content["launches"][0]["cells"])["argv"]
+    assert str(folder) in [word for before, word in itertools.pairwise(argv) if before == "--bind"]
 
 
 def test_the_frozen_declaration_outlives_the_file(tmp_path, file, monkeypatch):
@@ -242,9 +256,6 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
     made = plan(tmp_path, campaign())
     write_frozen(made)
     frozen = read_frozen_campaign(made.frozen_campaign)
-    from regatta.store.collect import cell_row
-    from regatta.store.csv_files import COLLECTED, make_table
-
     cell = frozen.cells[0]
     rows = [
         cell_row(cell) | {"repeat": n, "status": "ok", "p50_s": 2.0, "rate_gb_per_s": rate}
@@ -261,7 +272,7 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
 
 
 def test_a_table_without_columns_that_were_declared_later_is_read(tmp_path, file):
-    write_csv(csv_files.make_table([{"cell": "a"}], MEASUREMENTS), tmp_path / "m.csv")
+    write_csv(make_table([{"cell": "a"}], MEASUREMENTS), tmp_path / "m.csv")
     plan(tmp_path, campaign())
     table = read_csv(tmp_path / "m.csv", MEASUREMENTS)
     assert list(table) == list(MEASUREMENTS)

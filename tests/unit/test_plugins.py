@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from campaign_files import collectives, load, message, write
 
 import regatta.formats as formats
+from regatta.campaign.load import load_campaign
 from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.launchers import find_allocation
@@ -46,8 +48,6 @@ def test_a_runtime_of_the_cluster_file_starts_stacks(tmp_path):
 
 def test_jobs_load_the_plugins_of_their_frozen_cluster(tmp_path):
     path = write(tmp_path, collectives(4096), with_plugin(tmp_path, COPY))
-    from regatta.campaign.load import load_campaign
-
     frozen = for_jobs(load_campaign(path, tmp_path / "clusters").cluster)
     assert frozen["plugins"] == [str(tmp_path / "clusters" / "site" / "pod.py")]
     del RUNTIMES["pod"]
@@ -79,8 +79,6 @@ def test_a_plugin_that_cannot_be_used_is_an_error_with_its_file(tmp_path, kind, 
     if BAD[kind] is None:
         (tmp_path / "clusters" / "site" / "pod.py").unlink()
     before = dict(RUNTIMES)
-    import yaml
-
     text = message(tmp_path, yaml.safe_dump(collectives(4096), sort_keys=False), cluster)
     wording(text)
     assert text.startswith("clusters/tiny.yaml:7: plugins[0]: clusters/site/pod.py:")
@@ -89,8 +87,6 @@ def test_a_plugin_that_cannot_be_used_is_an_error_with_its_file(tmp_path, kind, 
 
 
 def test_a_plugins_list_of_another_form_is_an_error_of_the_cluster_file(tmp_path, wording):
-    import yaml
-
     wording(message(tmp_path, yaml.safe_dump(collectives(4096), sort_keys=False), {"plugins": "site/pod.py"}))
 
 

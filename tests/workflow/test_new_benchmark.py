@@ -96,7 +96,7 @@ def test_a_file_that_fails_on_the_ranks_fails_its_cell_with_the_cause(tmp_path):
         stacks={"host": {"kind": "host"}},
         shapes=[{"nodes": [1], "gpus_per_node": [2]}],
         repeats=1,
-        limits={"cell_seconds": 5, "launch_start_seconds": 60},
+        limits={"cell_seconds": 8, "launch_start_seconds": 60},
         benchmarks=entries,
     )
     (batch,) = frozen_batches(tmp_path, campaign)
