@@ -47,6 +47,17 @@ def test_a_baseline_that_was_not_measured_leaves_the_throughput(tmp_path):
     assert "lowest" not in found
 
 
+def test_a_baseline_by_a_parameter_of_the_script_counts_samples(tmp_path):
+    """A step of 16 samples takes twice as long as one of 8: the throughput per rank is equal."""
+    cells = [script_cell(batch, 1) for batch in (8, 16)]
+    for cell, batch in zip(cells, (8, 16), strict=True):
+        cell["spec"]["script"] = {"path": "/train.py", "arguments": [str(batch)], "parameters": {"batch": batch}}
+    campaign = make_campaign(cells, repeats=5, baseline={"batch": 8})
+    rows = analyse(write_results(tmp_path / "r", campaign, MACHINE)).tables["scripts"].set_index("cell")
+    assert set(rows["baseline"]) == {cells[0]["id"]}
+    assert rows.loc[cells[1]["id"], "efficiency_ratio"] == pytest.approx(1, rel=0.01)
+
+
 def test_an_uncertain_efficiency_is_no_end(tmp_path):
     data = make(tmp_path / "r", [script_cell(8, 1), script_cell(8, 2)])
     wide = {"efficiency_low_ratio": 0.2, "efficiency_high_ratio": 2.4}

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, matrix, message, plan, program, small
+from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, load, matrix, message, plan, program, small
+from synthetic import make_campaign
+from typed import cell_pairs
 
 from regatta.campaign import programs
 from regatta.compare.campaigns import match_key
@@ -66,6 +68,25 @@ def test_cells_are_excluded_by_the_names_of_their_parameters(folder, when, kept)
 
 def test_an_unknown_parameter_in_exclude_is_refused_with_the_known_ones(folder, wording):
     wording(message(folder, campaign(folder, exclude=[{"when": {"nn": 1}, "reason": "too slow"}])))
+
+
+def test_programs_need_no_backend_and_ids_are_those_of_the_devices_usual_one(folder):
+    data = campaign(folder)
+    del data["backend"]
+    assert [cell.cell.id for cell in plan(folder, data).cells] == ids_of(folder, {}, backend=["gloo"])
+    data["benchmarks"].append({"benchmark": "collective", "parameters": {"operation": ["barrier"]}})
+    assert "lacks backend" in message(folder, data)
+
+
+def test_versus_and_baseline_accept_the_names_of_parameters(folder, wording):
+    found = matrix(folder, campaign(folder, versus={"axis": "n", "reference": 2000}, baseline={"n": 1000}))
+    assert found.notes == []
+    frozen = make_campaign([cell.frozen().to_json() for cell in found.cells], versus={"axis": "n", "reference": "2000"})
+    (pair,) = cell_pairs(frozen)
+    assert [cell.parameters["settings"] for cell in (pair.reference, pair.other)] == ["n 2000, nb 192", "n 1000, nb 192"]
+    assert load(folder, campaign(folder, versus={"axis": "n", "reference": 2000})).data["versus"]["reference"] == "2000"
+    for wrong in ({"versus": "nn"}, {"versus": {"axis": "n", "reference": 3}}, {"baseline": {"nn": 1}}):
+        wording(message(folder, campaign(folder, **wrong)))
 
 
 def test_the_points_of_an_entry_are_cells(folder):
@@ -128,7 +149,7 @@ def test_no_word_passes_through_a_shell(folder):
         assert shlex.split(cell.command)[-len(words) - 3 :] == ["xhpl", *words, value, "1"]
 
 
-@pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1)])
+@pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1), (3, 2, 3)])
 def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     shapes = [{"nodes": [2], "gpus_per_node": [4]}]
     cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
@@ -217,6 +238,7 @@ ERRORS = {
     "an invalid check": {"check": {"match": "*"}},
     "an unknown check": {"check": {"must": "x"}},
     "an unknown number of ranks": {"ranks": "core"},
+    "no ranks": {"ranks": 0},
     "a file that is not there": {"files": {"a": "FOLDER/absent"}},
     "a file that is a folder": {"files": {"a": "FOLDER"}},
     "a file in another folder": {"files": {"../a": "FOLDER/hpl.dat.in"}},

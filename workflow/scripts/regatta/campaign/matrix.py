@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from regatta.campaign import programs
-from regatta.campaign.load import Campaign, axis_values, does_not_fit
+from regatta.campaign.load import Campaign, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets
+from regatta.campaign.versus import axis_values
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.launchers import command_by_hand, program_by_hand
@@ -254,7 +255,7 @@ def _has_fields(cell: Cell, fields: dict) -> bool:
     """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
     texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
-    of_program = (cell.spec.get("program") or {"parameters": {}})["parameters"]
+    of_program = cell.own_parameters if cell.benchmark == programs.BENCHMARK else {}
     known = {name: texts[name] if name in of_program else allowed[name] for name in allowed}
     return all(cell.field(name) in values for name, values in known.items())
 

@@ -207,11 +207,10 @@ def command_of(spec: dict, output: str = OUTPUT) -> list[str]:
 
 
 def geometry_of(spec: dict, cluster: dict) -> Geometry:
-    """Return where the processes of a cell start: one for each rank of the shape, on each node, or in all."""
-    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
-    places = {"gpu": (nodes, gpus), "node": (nodes, 1), "one": (1, 1)}
-    nodes, ranks_per_node = places[spec["program"]["ranks"]]
-    return Geometry(cluster, nodes, gpus, spec["device"], ranks_per_node)
+    """Return where the processes of a cell start: one for each rank of the shape, some on each node, or one in all."""
+    ranks, gpus = spec["program"]["ranks"], spec["gpus_per_node"]
+    nodes = 1 if ranks == "one" else spec["nodes"]
+    return Geometry(cluster, nodes, gpus, spec["device"], {"gpu": gpus, "node": 1, "one": 1}.get(ranks, ranks))
 
 
 def values_of(spec: dict, output: str) -> dict[str, str]:

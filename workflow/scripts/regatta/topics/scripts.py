@@ -75,7 +75,7 @@ SCRIPTS = Columns(
 def scripts_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each script cell, measured or not."""
     cells, rows = campaign.cells_of(BENCHMARK), []
-    means, lookup = step_means(measurements), BaselineLookup(cells)
+    means, lookup = step_means(measurements), BaselineLookup(cells, campaign.baseline)
     launches = measurements[measurements["status"] == "ok"].groupby("cell")
     times = launches[["p50_s", *PERCENTILES, *ROUNDS]]
     medians = times.median().where(times.count().eq(launches.size(), axis=0))
@@ -105,7 +105,7 @@ def scripts_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.Da
 
 def _baseline(campaign: FrozenCampaign, cell: Cell) -> dict:
     """Return what differs from a cell in the baseline's: fields of other benchmarks, such as strategy, do not count."""
-    known = {"nodes", "gpus_per_node", *cell.parameters}
+    known = {"nodes", "gpus_per_node", *cell.parameters, *cell.own_parameters}
     return {name: value for name, value in campaign.baseline.items() if name in known}
 
 
