@@ -45,8 +45,15 @@ class MatrixCell(Cell):
 
     @property
     def twin_key(self) -> tuple:
-        """Return the key of cells that differ only in their stack: they are compared, so they stay together."""
-        return self.benchmark, self.backend, *self.shape, self.parameters_text
+        """Return the key of cells that differ only in their stack: they are compared, so they stay together.
+
+        The cells that a launch of a program measures together have one key as well.
+        """
+        text = self.parameters_text
+        if self.benchmark == programs.BENCHMARK and programs.size_of(self.spec) is not None:
+            program = {key: self.spec["program"][key] for key in ("read", "check")}
+            text = canonical_json([program, programs.what_runs(self.spec) | {"stack": None}])
+        return self.benchmark, self.backend, *self.shape, text
 
     def frozen(self, reason: str | None = None) -> FrozenCell:
         """Return the cell of the frozen campaign. reason: why it is skipped."""

@@ -101,7 +101,7 @@ class Format:
     contents: noun phrase for messages. recognize(content) and read(content, name of the file, options): content is the
     text of a file, or its value where is_json, validated against workflow/schemas/foreign.yaml. write(folder): the text
     to write, or a JSON value. benchmarks: those that a written file contains,
-    empty: all. not_held: what else it leaves out.
+    empty: all. not_held: what else it leaves out. counts_processes: its files know processes, not GPUs.
     """
 
     name: str
@@ -112,6 +112,7 @@ class Format:
     write: Callable | None = None
     benchmarks: tuple[str, ...] = ()
     not_held: str = ""
+    counts_processes: bool = False
 
 
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:

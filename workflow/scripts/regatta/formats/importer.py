@@ -63,18 +63,9 @@ class Outcome:
 
 def read_import(path: Path, options: Options) -> Import:
     """Return the content of a file. Raises UserError for a file that is foreign, damaged or truncated."""
+    content = read_content(path)
     try:
-        if (num_bytes := path.stat().st_size) > MOST_BYTES:
-            raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
-        content = read_file(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
-    if (num_lines := content.count(b"\n")) > MOST_LINES:
-        raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
-    # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
-    text = content.decode("utf-8", "replace")
-    try:
-        kind, source = _read_checked(text, str(path), options)
+        kind, source = read_checked(content, str(path), options)
     except UserError as error:
         if options.is_incomplete:
             raise
@@ -84,14 +75,29 @@ def read_import(path: Path, options: Options) -> Import:
             source = replace(source, notes=(*source.notes, NOTE_ON_INCOMPLETE))
         return Import(path, content_digest(content, kind), kind, source, options.is_incomplete)
     try:  # not while the error is handled, which keeps what was read
-        _read_checked(text, str(path), replace(options, is_incomplete=True))
+        read_checked(content, str(path), replace(options, is_incomplete=True))
     except UserError:
         raise UserError(problem) from None
     raise UserError(f"{problem} {REMEDY_OF_INCOMPLETE}")
 
 
-def _read_checked(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
-    kind, source = read_text(text, name, options)
+def read_content(path: Path) -> bytes:
+    """Return the bytes of a file. Raises UserError for one that is too large."""
+    try:
+        if (num_bytes := path.stat().st_size) > MOST_BYTES:
+            raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
+        content = read_file(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
+    if (num_lines := content.count(b"\n")) > MOST_LINES:
+        raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
+    return content
+
+
+def read_checked(content: bytes, name: str, options: Options) -> tuple[Format, ImportedFile]:
+    """Return the format of a file and its reading, whose values are plausible. name: for messages."""
+    # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
+    kind, source = read_text(content.decode("utf-8", "replace"), name, options)
     check_source(name, source)
     check_options(name, source, options)
     return kind, source

@@ -162,6 +162,7 @@ OSU = table_format(
             "device": r".*on DEVICE \(D\).*",
         },
         program="OSU",
+        counts_processes=True,
         measured=_measured,
     )
 )

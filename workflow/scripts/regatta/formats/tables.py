@@ -118,6 +118,7 @@ class TableLayout:
     backend: str = "nccl"
     device: str = "cuda"
     num_ranks: int = 0
+    counts_processes: bool = False
 
 
 Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI units
@@ -126,7 +127,10 @@ Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI uni
 def table_format(table: TableLayout) -> Format:
     """Return the format of a table, recognized by its title in any line, or else by the pattern `recognized`."""
     mark = re.compile(table.recognized or rf"^[ \t]*(?:{table.title})", re.MULTILINE)
-    return Format(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table))
+    return Format(
+        *(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table)),
+        counts_processes=table.counts_processes,
+    )
 
 
 def _read(table: TableLayout, text: str, name: str, options: Options) -> ImportedFile:
