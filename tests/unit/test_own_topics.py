@@ -93,6 +93,19 @@ def test_one_value_is_no_figure_and_one_shape_shows_throughput(tmp_path):
     assert [square.level for square in squares] == [None, None]
 
 
+def test_sizes_of_one_launch_are_drawn_over_the_message_size(tmp_path):
+    cells = [program_cell(5, n) for n in (1, 2) for _ in range(3)]
+    for cell, size in zip(cells, ["8", "1KiB", "1 MiB"] * 2, strict=True):
+        text = cell["spec"]["parameters"]["settings"] + f", size {size}"
+        cell["spec"]["parameters"] |= {"settings": text, "reported_quantity": "time (s)"}
+        cell["spec"]["program"] |= {"read": "osu", "parameters": {"n": "5", "size": size}}
+        cell["id"] += size.replace(" ", "")
+    (figure,) = programs.section(make(tmp_path / "r", cells)).figures
+    assert [entry.label for entry in figure.legend] == ["1×1", "1×2"]
+    for text in (">8 B<", ">1 KiB<", ">1 MiB<", "message size"):
+        assert text in figure.svg
+
+
 def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):
     data = make(tmp_path / "one", [program_cell(n, 1, stack=stack) for n in (5, 6) for stack in ("old", "new")])
     (figure,) = programs.section(data).figures
