@@ -6,13 +6,14 @@ import time
 import pytest
 from formats_files import ALL, FILES, NEEDS, read, text_of
 
+from regatta import formats
 from regatta.core import readers
 from regatta.core.errors import UserError
 from regatta.core.matching import MOST_CHARACTERS, search_stream
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities
 from regatta.core.schemas import load_schema
 from regatta.core.units import UNITS, find_unit, parse_number
-from regatta.formats import FORMATS, importer
+from regatta.formats import FORMATS
 from regatta.formats.base import Options
 from regatta.formats.output import formats_named, read_results
 
@@ -191,7 +192,7 @@ def test_an_output_that_is_not_there_is_an_error_of_the_user(tmp_path):
 @pytest.mark.parametrize("name", ALL)
 def test_each_import_format_is_a_reader_by_its_name_and_by_that_of_its_program(name):
     needs = NEEDS.get(name, Options())
-    source, kind = read(name), importer.read_text(text_of(name), name, needs)[0].name
+    source, kind = read(name), formats.read_text(text_of(name), name, needs)[0].name
     known = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]["read"]["then"]["enum"]
     words = [word for word in known if kind in [each.name for each in formats_named(word)]]
     assert len(words) == (1 if kind in ("csv", "all-reduce-bench") else 2)

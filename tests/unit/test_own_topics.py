@@ -102,8 +102,8 @@ def test_sizes_of_one_launch_are_drawn_over_the_message_size(tmp_path):
         cell["id"] += size.replace(" ", "")
     (figure,) = programs.section(make(tmp_path / "r", cells)).figures
     assert [entry.label for entry in figure.legend] == ["1×1", "1×2"]
-    for text in (">8 B<", ">1 KiB<", ">1 MiB<", "message size"):
-        assert text in figure.svg
+    assert "by message size" in figure.svg
+    assert len(figure.table.cells) == 6
 
 
 def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):

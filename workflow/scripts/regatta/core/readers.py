@@ -258,7 +258,7 @@ def find_result(results: list[FormatResult], size: int | None) -> list[float]:
 
 
 def ignored_sizes(results: list[FormatResult], sizes: Collection[int | None]) -> str:
-    """Return the sizes of an output beside the wanted ones, as text; empty if there is none, or if no size is wanted."""
+    """Return the sizes of an output beside the wanted ones as text; empty without any, or if no size is wanted."""
     others = [each.size for each in results if each.size is not None and each.size not in sizes]
     return _listed([text_of_size(size) for size in others]) if any(sizes) else ""
 

@@ -27,7 +27,7 @@ from regatta.formats.base import (
     refusal,
     without_empty,
 )
-from regatta.formats.runs import Found, find_lines, join_runs, parts_of
+from regatta.formats.runs import LineMatches, find_lines, join_runs, parts_of
 from regatta.run.preflight_verdict import parse_nccl_log
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -244,7 +244,7 @@ def _read_text(text: str, name: str, options: Options) -> ImportedFile:
     return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
 
 
-def _starts(found: dict[str, Found]) -> list[int]:
+def _starts(found: dict[str, LineMatches]) -> list[int]:
     """Return the first line of each run from 0: the one after the end of the run before it, else its head.
 
     Lines between two runs belong to the later one: its command, program and versions are printed before its table. A
@@ -302,7 +302,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
     return ImportedFile(statistic, "nccl", "cuda", readings, notes, environment)
 
 
-def _head(found: dict[str, Found], lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
+def _head(found: dict[str, LineMatches], lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
     """Return the line of the header, and the header. Without one: the line of column names, if the shape is stated."""
     if found["head"]:
         return found["head"][0]
@@ -317,7 +317,7 @@ def _head(found: dict[str, Found], lines: list[str], name: str, options: Options
     raise refusal(name, len(lines), missing, want)
 
 
-def _summary(found: dict[str, Found], num_lines: int, name: str, is_excerpt: bool, is_incomplete: bool) -> int:
+def _summary(found: dict[str, LineMatches], num_lines: int, name: str, is_excerpt: bool, is_incomplete: bool) -> int:
     """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
     wrong = [int(match[1]) for _, match in found["wrong"]]
     if (is_excerpt or is_incomplete) and not wrong:
@@ -328,7 +328,7 @@ def _summary(found: dict[str, Found], num_lines: int, name: str, is_excerpt: boo
     return wrong[0]
 
 
-def _rows(found: dict[str, Found], lines: list[str], run: NcclRun, head_line: int) -> Iterator[Reading]:
+def _rows(found: dict[str, LineMatches], lines: list[str], run: NcclRun, head_line: int) -> Iterator[Reading]:
     heads = {number: match[0].split() for number, match in found["columns"]}
     for number, columns in heads.items():
         if "cputime" in columns:
@@ -373,7 +373,7 @@ def _side(figures: list[str], columns: list[str]) -> PlacementResult:
     return PlacementResult(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
 
 
-def _missing_rows(num_rows: int, head: re.Match, reduced: Found) -> str:
+def _missing_rows(num_rows: int, head: re.Match, reduced: LineMatches) -> str:
     """Return how many rows a table has if it lacks some that its head announces. reduced: the largest size since."""
     most = min([int(head["most"]), *(int(match[1]) for _, match in reduced)])
     num, size, step, is_factor = 0, int(head["least"]), int(head["step"]), head["kind"] == "factor"

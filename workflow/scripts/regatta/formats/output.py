@@ -5,9 +5,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.text import one_line, size
-from regatta.formats import FORMATS
+from regatta.formats import FORMATS, read_checked, read_content
 from regatta.formats.base import NANOSECONDS, Format, Options, Reading
-from regatta.formats.importer import read_checked, read_content
 from regatta.store.records import CENTERS
 
 NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")  # in the name of a result

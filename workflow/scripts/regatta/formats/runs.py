@@ -8,10 +8,10 @@ from dataclasses import replace
 from regatta.core.text import plural
 from regatta.formats.base import ImportedFile, refusal
 
-Found = list[tuple[int, re.Match]]  # lines that match a pattern: number from 1, and match
+LineMatches = list[tuple[int, re.Match]]  # lines that match a pattern: number from 1, and match
 
 
-def find_lines(lines: list[str], patterns: dict[str, str]) -> dict[str, Found]:
+def find_lines(lines: list[str], patterns: dict[str, str]) -> dict[str, LineMatches]:
     """Return the lines that each pattern matches as a whole, with any blanks around it."""
     compiled = {name: re.compile(rf"\s*(?:{pattern})\s*").fullmatch for name, pattern in patterns.items()}
     filled = [(number, line) for number, line in enumerate(lines, start=1) if line]

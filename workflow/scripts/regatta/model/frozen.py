@@ -84,7 +84,7 @@ class Cell:
         return {**found, **self.parameters, "stack": self.stack.name}
 
     def fields_with(self, names: Iterable[str]) -> dict[str, object]:
-        """Return all fields. If names has one of the user's parameters: these as fields, without what follows from them."""
+        """Return all fields. If one of the names is a user's parameter: these as fields, not what follows from them."""
         fields, own = self.fields, self.own_parameters
         if own.keys().isdisjoint(names):
             return fields

@@ -180,10 +180,8 @@ def _read(specs: list[dict], output: Path) -> list[tuple[list[int], str]]:
         if reader.format:
             results = read_results(output, reader.format, *shape_of_run(specs[0]))
             if others := ignored_sizes(results, [size_of(spec) for spec in specs]):
-                print(
-                    f"{utc_now()} {specs[0]['parameters']['program']}: message sizes without a cell are ignored: {others}",
-                    flush=True,
-                )
+                name = specs[0]["parameters"]["program"]
+                print(f"{utc_now()} {name}: message sizes without a cell are ignored: {others}", flush=True)
             return [_read_result(results, spec, reader.format) for spec in specs]
         numbers = found.samples[name] if quantity.samples else [found.values[name]]
         return [([sample_ns(number, quantity) for number in numbers], "")]

@@ -140,8 +140,8 @@ def figures_of_cells(
     """Return a figure of a column for each script or program of several cells: over the number of ranks, or of one
     shape by setting.
 
-    rows: of a table with one row for each cell. With a column `message_bytes`, figures are over that instead. of_time: the column's value, as it is shown, of a row and the time of
-    one of its launches. axis: options of the vertical axis.
+    rows: of a table with one row for each cell; with a column `message_bytes`, figures are over that instead. of_time:
+    the column's value, as it is shown, of a row and the time of one of its launches. axis: of the vertical axis.
     """
     known, times = rows[rows[column.name].notna()], steps_by_cell(data.measurements)
     known = known.sort_values("settings", key=lambda texts: texts.fillna("").map(natural), kind="stable")
