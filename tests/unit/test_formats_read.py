@@ -12,6 +12,7 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, shape_of
+from regatta.formats.output import formats_named
 from regatta.formats.tidy_csv import COLUMNS, OF_ROW
 from regatta.store.records import CENTERS
 
@@ -304,6 +305,14 @@ def test_every_format_has_a_golden_file_and_every_json_format_a_schema():
     assert not (missing := {kind.name for kind in FORMATS} - read_from), f"tests/golden/formats: no file of {missing}"
     missing = {kind.name for kind in FORMATS if kind.is_json} - load_schema("foreign")["$defs"].keys()
     assert not missing, f"workflow/schemas/foreign.yaml: no schema of {missing}"
+
+
+def test_read_of_a_campaign_accepts_each_format_and_names_that_cover_several():
+    known = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]["read"]["then"]["enum"]
+    missing = {kind.name for kind in FORMATS} - {*known}
+    assert not missing, f"workflow/schemas/campaign.yaml, read: no name {missing}"
+    assert [name for name in known if not formats_named(name)] == []
+    assert [kind.name for kind in formats_named("nccl-tests")] == ["nccl-tests-text", "nccl-tests-json"]
 
 
 def test_a_csv_without_bucket_and_image_size_says_which_it_uses(wording):

@@ -13,7 +13,6 @@ from regatta.core.matching import MOST_CHARACTERS, search_stream
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities
 from regatta.core.schemas import load_schema
 from regatta.core.units import UNITS, find_unit, parse_number
-from regatta.formats import FORMATS
 from regatta.formats.base import Options
 from regatta.formats.output import formats_named, read_results
 
@@ -204,13 +203,6 @@ def test_each_import_format_is_a_reader_by_its_name_and_by_that_of_its_program(n
         by_rank = reading.samples_ns or ([reading.slowest_ns] if reading.slowest_ns else [])
         wanted = [max(times) / 1e9 for times in zip(*by_rank, strict=True)]
         assert reading.failure or result["samples"] == wanted or result["samples"][0] in reading.times_s.values()
-
-
-def test_read_accepts_exactly_the_formats_and_what_covers_several():
-    known = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]["read"]["then"]["enum"]
-    assert {kind.name for kind in FORMATS} <= set(known)
-    assert [name for name in known if not formats_named(name)] == []
-    assert [kind.name for kind in formats_named("nccl-tests")] == ["nccl-tests-text", "nccl-tests-json"]
 
 
 def test_the_process_that_reads_gives_the_results_or_the_reason():

@@ -26,7 +26,11 @@ CATALOG = f"{SCRIPTS}/regatta/topics/catalog.py"
 COST = f"{SCRIPTS}/regatta/topics/training_cost.py"
 FINDINGS, LEAD, NAME = f"{SCRIPTS}/regatta/topics/scaling/findings.py", "Highest throughput: ", ", {name}"
 FORMAT, FORMATS = f"{SCRIPTS}/regatta/formats/perftest.py", f"{SCRIPTS}/regatta/formats/__init__.py"
-FORMATS_PAGE, SAMPLE = "docs/formats.md", "tests/golden/formats/perftest-write-lat.txt"
+CAMPAIGN, FORMATS_PAGE, SAMPLE = (
+    "workflow/schemas/campaign.yaml",
+    "docs/formats.md",
+    "tests/golden/formats/perftest-write-lat.txt",
+)
 RUNTIME, RUNTIMES = f"{SCRIPTS}/regatta/runtimes/charliecloud.py", f"{SCRIPTS}/regatta/runtimes/__init__.py"
 
 # Each example to the report.
@@ -331,6 +335,7 @@ def test_a_missing_piece_of_a_benchmark_is_named(benchmark, file, change, words,
     [
         (FORMATS, replaced("OSU, PERFTEST,", "OSU,"), IMPORT, f"{FORMAT}: PERFTEST is not listed"),
         (SAMPLE, None, READ, "tests/golden/formats: no file of {'perftest-text'}"),
+        (CAMPAIGN, without("perftest-text"), READ, "workflow/schemas/campaign.yaml, read: no name {'perftest-text'}"),
         (FORMATS_PAGE, without(r"\| `perftest-text`"), READ, "docs/formats.md, Import: no row for ['perftest-text']"),
     ],
 )
