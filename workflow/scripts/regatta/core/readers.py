@@ -28,7 +28,7 @@ MOST_PROBLEMS = 5  # of one quantity
 MOST_PATTERN = 1000  # characters
 MOST_NAMES = 8  # of results, in a message
 READ_OUTPUT = Path(__file__).resolve().parents[2] / "read_output.py"
-FORMAT_SECONDS = 300  # to read an import format; the largest file takes about 20
+FORMAT_SECONDS = 120  # to read an import format; the largest file takes about 20
 
 
 @dataclass(frozen=True)
