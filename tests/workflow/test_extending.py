@@ -335,7 +335,12 @@ def test_a_missing_piece_of_a_benchmark_is_named(benchmark, file, change, words,
     [
         (FORMATS, replaced("OSU, PERFTEST,", "OSU,"), IMPORT, f"{FORMAT}: PERFTEST is not listed"),
         (SAMPLE, None, READ, "tests/golden/formats: no file of {'perftest-text'}"),
-        (CAMPAIGN, without(" *perftest, perftest-text"), READ, "workflow/schemas/campaign.yaml, read: no name {'perftest-text'}"),
+        (
+            CAMPAIGN,
+            without(" *perftest, perftest-text"),
+            READ,
+            "workflow/schemas/campaign.yaml, read: no name {'perftest-text'}",
+        ),
         (FORMATS_PAGE, without(r"\| `perftest-text`"), READ, "docs/formats.md, Import: no row for ['perftest-text']"),
     ],
 )
