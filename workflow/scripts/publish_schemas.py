@@ -99,7 +99,7 @@ def campaign_schema() -> dict:
     keys["exclude"]["items"]["properties"]["when"]["properties"] = fields
     # With scripts or programs, also the names of their parameters, which are in the campaign alone.
     of_users = {"properties": {"benchmark": {"enum": [scripts.BENCHMARK, programs.BENCHMARK]}}}
-    has_own = {"properties": {"benchmarks": {"contains": of_users}}}
+    has_user_code = {"properties": {"benchmarks": {"contains": of_users}}}
     only_known = {"properties": {"when": fields_schema({name: {} for name in fields})}}
     # An axis is a string, or the key `axis` of an object.
     axes, versus = {"enum": [*COMMON_AXES, *parameters]}, keys["versus"]
@@ -109,7 +109,7 @@ def campaign_schema() -> dict:
     only_axes = {"anyOf": [axes, {"type": "object", "properties": {"axis": axes}}]}
     keys["baseline"]["properties"] = baseline_fields()
     only_known = {"exclude": {"items": only_known}, "baseline": fields_schema(baseline_fields()), "versus": only_axes}
-    schema["allOf"] = [{"if": has_own, "else": {"properties": only_known}}]
+    schema["allOf"] = [{"if": has_user_code, "else": {"properties": only_known}}]
     entry = keys["benchmarks"]["items"]
     entry["properties"]["benchmark"]["enum"] = benchmark_names()
     entry["allOf"] = [

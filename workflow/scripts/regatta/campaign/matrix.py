@@ -262,7 +262,7 @@ def _has_fields(cell: Cell, fields: dict) -> bool:
     """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
     texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
-    of_program = cell.own_parameters if cell.benchmark == programs.BENCHMARK else {}
+    of_program = cell.user_parameters if cell.benchmark == programs.BENCHMARK else {}
     known = {name: texts[name] if name in of_program else allowed[name] for name in allowed}
     return all(cell.field(name) in values for name, values in known.items())
 

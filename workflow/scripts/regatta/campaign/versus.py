@@ -67,7 +67,7 @@ def axis_values(data: dict, axis: str) -> list:
     else:
         entries = [(entry["parameters"], load_benchmark(entry["benchmark"]).schema) for entry in data["benchmarks"]]
         found = [in_bytes(axis, v) for given, schema in entries for v in fill_defaults(given, schema).get(axis, [])]
-        of_users = [own["parameters"] for entry in data["benchmarks"] for _, own in entry.get("points", ())]
+        of_users = [code["parameters"] for entry in data["benchmarks"] for _, code in entry.get("points", ())]
         found += [parameters[axis] for parameters in of_users if axis in parameters]
     return [value for index, value in enumerate(found) if not _is_among(value, found[:index])]
 

@@ -243,18 +243,20 @@ def read_results(output: Path, name: str, shape: tuple[int, int], processes_per_
 
 def find_result(results: list[FormatResult], size: int | None) -> list[float]:
     """Return the samples of the result of a message size; without one, of the only result. Raises ValueError."""
-    found = [result for result in results if size in (None, result.size)]
+    found, of_size = (
+        [each for each in results if size in (None, each.size)],
+        f" of {text_of_size(size)}" if size else "",
+    )
     if len(found) == 1 and not found[0].failure:
         return found[0].samples
     if len(found) == 1:
         where = f"line {found[0].line}: " if found[0].line else ""
         raise ValueError(f"{where}{found[0].failure}")
     if found:
-        of_size = "" if size is None else f" of {text_of_size(size)}"
         remedy = "List message sizes under sizes" if size is None else "Let a launch run one test"
         raise ValueError(f"{len(found)} results{of_size}: {_listed([each.name for each in found])}. {remedy}")
     sizes = [text_of_size(each.size) for each in results if each.size is not None]
-    raise ValueError(f"no result of {text_of_size(size)}; the output has {_listed(sizes) or 'no message sizes'}")
+    raise ValueError(f"no result{of_size}; the output has {_listed(sizes) or 'no message sizes'}")
 
 
 def ignored_sizes(results: list[FormatResult], sizes: Collection[int | None]) -> str:

@@ -12,7 +12,7 @@ from regatta.core.names import CellName, cell_names
 from regatta.core.text import natural
 
 # Fields of a script or program, and of its spec, that follow from the parameters that its user named.
-FROM_OWN = ("settings", "samples_per_step", "tokens_per_step", "parameters", "arguments")
+FROM_USER = ("settings", "samples_per_step", "tokens_per_step", "parameters", "arguments")
 _PARTS = ("benchmark", "version", "device", "backend", "nodes", "gpus_per_node", "parameters", "sampling")
 
 
@@ -70,10 +70,10 @@ class Cell:
         """
         if name in ("stack", "world_size"):
             return self.stack.name if name == "stack" else self.world_size
-        return next((of[name] for of in (self.spec, self.parameters, self.own_parameters) if name in of), None)
+        return next((of[name] for of in (self.spec, self.parameters, self.user_parameters) if name in of), None)
 
     @property
-    def own_parameters(self) -> Mapping[str, object]:
+    def user_parameters(self) -> Mapping[str, object]:
         """Return the parameters that the user named: of a script, or as strings of a program; otherwise none."""
         return (self.spec.get("script") or self.spec.get("program") or {"parameters": {}})["parameters"]
 
@@ -85,11 +85,11 @@ class Cell:
 
     def fields_with(self, names: Iterable[str]) -> dict[str, object]:
         """Return all fields. If one of the names is a user's parameter: these as fields, not what follows from them."""
-        fields, own = self.fields, self.own_parameters
-        if own.keys().isdisjoint(names):
+        fields, of_user = self.fields, self.user_parameters
+        if of_user.keys().isdisjoint(names):
             return fields
-        fields[self.benchmark] = {key: of for key, of in self.spec[self.benchmark].items() if key not in FROM_OWN}
-        return {**own, **{name: value for name, value in fields.items() if name not in FROM_OWN}}
+        fields[self.benchmark] = {key: of for key, of in self.spec[self.benchmark].items() if key not in FROM_USER}
+        return {**of_user, **{name: value for name, value in fields.items() if name not in FROM_USER}}
 
 
 @dataclass(frozen=True)

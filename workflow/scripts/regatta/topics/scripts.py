@@ -105,7 +105,7 @@ def scripts_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.Da
 
 def _baseline(campaign: FrozenCampaign, cell: Cell) -> dict:
     """Return what differs from a cell in the baseline's: fields of other benchmarks, such as strategy, do not count."""
-    known = {"nodes", "gpus_per_node", *cell.parameters, *cell.own_parameters}
+    known = {"nodes", "gpus_per_node", *cell.parameters, *cell.user_parameters}
     return {name: value for name, value in campaign.baseline.items() if name in known}
 
 
