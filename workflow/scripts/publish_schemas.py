@@ -100,17 +100,17 @@ def campaign_schema() -> dict:
     # With scripts, programs or files, also the names of their parameters, which the campaign and these have.
     file = {"type": "string", "pattern": "\\.py$"}
     of_users = {"properties": {"benchmark": {"anyOf": [{"enum": [scripts.BENCHMARK, programs.BENCHMARK]}, file]}}}
-    schema["if"] = {"properties": {"benchmarks": {"contains": of_users}}}
+    has_own = {"properties": {"benchmarks": {"contains": of_users}}}
     only_known = {"properties": {"when": fields_schema({name: {} for name in fields})}}
-    schema["else"] = {"properties": {"exclude": {"items": only_known}}}
-    keys["baseline"] |= fields_schema(baseline_fields())
     # An axis is a string, or the key `axis` of an object.
-    axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
+    axes, versus = {"enum": [*COMMON_AXES, *parameters]}, keys["versus"]
     del versus["type"]
     of_object = {"type": "object"} | {key: versus.pop(key) for key in ("properties", "additionalProperties")}
-    versus["anyOf"] = [{"type": "string"}, of_object]
-    known = [{"enum": axes}, {"type": "object", "properties": {"axis": {"enum": axes}}}]
-    schema["else"]["properties"]["versus"] = {"anyOf": known}
+    versus["anyOf"] = [axes, {"type": "string"}, of_object]
+    only_axes = {"anyOf": [axes, {"type": "object", "properties": {"axis": axes}}]}
+    keys["baseline"]["properties"] = baseline_fields()
+    only_known = {"exclude": {"items": only_known}, "baseline": fields_schema(baseline_fields()), "versus": only_axes}
+    schema["allOf"] = [{"if": has_user_code, "else": {"properties": only_known}}]
     entry = keys["benchmarks"]["items"]
     names = entry["properties"]["benchmark"]
     names["anyOf"] = [{"enum": names.pop("enum")}, file]
@@ -173,7 +173,8 @@ def rows(schema: dict, prefix: str = "") -> dict[str, str]:
     """Return the table rows of an object's keys, and of all keys below, by key."""
     found = {}
     for key, rule in schema.get("properties", {}).items():
-        default = "**required**" if key in schema.get("required", []) else "none"
+        required = (*schema.get("required", ()), *schema.get("else", {}).get("required", ()))
+        default = "**required**" if key in required else "none"
         if "default" in rule:
             default = f"`{json.dumps(rule['default'])}`"
         path = f"{prefix}{key}"

@@ -9,7 +9,7 @@ from regatta.campaign import benchmark_files, programs, scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
-from regatta.campaign.versus import complete_versus, in_bytes, parameter_names, versus_errors
+from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cells, versus_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
 from regatta.core.errors import Problem, UserError, nearest
@@ -25,6 +25,7 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 # Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not use it, if the campaign has none
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 LATER_KEYS = ("exclude_nodes",)  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
@@ -117,6 +118,8 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
+    if "backend" not in sound and "device" in sound and "backend" not in broken:  # a campaign of programs alone
+        sound["backend"] = [BACKENDS[sound["device"]]]
     cluster = None
     sound["benchmarks"], found = programs.complete_entries(file, sound.get("benchmarks", []))
     errors += [error for error, is_missing in found if not (is_missing and may_lack_files)]
@@ -194,7 +197,7 @@ def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], ma
         {**rule, "when": {name: in_bytes(name, value) for name, value in rule["when"].items()}}
         for rule in data["exclude"]
     ]
-    versus = complete_versus(data["versus"])
+    versus = versus_as_in_cells(data)
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
 
 
@@ -325,8 +328,9 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
     """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
-    when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data), *programs.own_names(data)]})
-    errors = schema_errors(file, data["baseline"], fields_schema(baseline_fields()), ("baseline",))
+    of_user = {name: {} for name in programs.own_names(data)}
+    when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
+    errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))
     for index, rule in enumerate(data["exclude"]):
         errors += schema_errors(file, rule["when"], when, ("exclude", index, "when"))
     return errors

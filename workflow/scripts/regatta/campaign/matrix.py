@@ -45,8 +45,15 @@ class MatrixCell(Cell):
 
     @property
     def twin_key(self) -> tuple:
-        """Return the key of cells that differ only in their stack: they are compared, so they stay together."""
-        return self.benchmark, self.backend, *self.shape, self.parameters_text
+        """Return the key of cells that differ only in their stack: they are compared, so they stay together.
+
+        The cells that a launch of a program measures together have one key as well.
+        """
+        text = self.parameters_text
+        if self.benchmark == programs.BENCHMARK and programs.size_of(self.spec) is not None:
+            program = {key: self.spec["program"][key] for key in ("read", "check")}
+            text = canonical_json([program, programs.what_runs(self.spec) | {"stack": None}])
+        return self.benchmark, self.backend, *self.shape, text
 
     def frozen(self, reason: str | None = None) -> FrozenCell:
         """Return the cell of the frozen campaign. reason: why it is skipped."""
@@ -250,7 +257,7 @@ def _has_fields(cell: Cell, fields: dict) -> bool:
     """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
     texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
-    of_program = (cell.spec.get("program") or {"parameters": {}})["parameters"]
+    of_program = cell.user_parameters if cell.benchmark == programs.BENCHMARK else {}
     known = {name: texts[name] if name in of_program else allowed[name] for name in allowed}
     return all(cell.field(name) in values for name, values in known.items())
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from regatta.campaign import programs
 from regatta.campaign.yaml_file import FileError, YamlFile
 from regatta.core.benchmarks import benchmark_names, load_benchmark, parse_bytes
 from regatta.core.errors import nearest
@@ -11,9 +12,10 @@ COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every be
 
 
 def parameter_names(data: dict) -> list[str]:
-    """Return the parameters of the campaign's benchmarks, or of all if none of its benchmarks is valid."""
+    """Return the parameters of the campaign's benchmarks, or of all if none is valid, then those that users named."""
     names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
-    return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
+    known = sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
+    return [*known, *(name for name in programs.own_names(data) if name not in known)]
 
 
 def complete_versus(versus: str | dict) -> dict:
@@ -23,6 +25,14 @@ def complete_versus(versus: str | dict) -> dict:
     return full | {"reference": in_bytes(full["axis"], full["reference"])}
 
 
+def versus_as_in_cells(data: dict) -> dict:
+    """Return `versus` with all its keys. Parameters of programs are strings, so a reference among them is one too."""
+    versus = complete_versus(data["versus"])
+    reference = versus["reference"]
+    text = str(reference).lower() if isinstance(reference, bool) else str(reference)
+    return versus | ({"reference": text} if text in axis_values(data, versus["axis"]) else {})
+
+
 def versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[FileError]:
     """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values.
 
@@ -30,7 +40,7 @@ def versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[Fil
     """
     if "versus" not in data or "benchmarks" not in data:
         return []
-    versus, names = complete_versus(data["versus"]), [*COMMON_AXES, *parameter_names(data)]
+    versus, names = versus_as_in_cells(data), [*COMMON_AXES, *parameter_names(data)]
     axis = versus["axis"]
     if axis not in names:
         where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
@@ -57,6 +67,8 @@ def axis_values(data: dict, axis: str) -> list:
     else:
         entries = [(entry["parameters"], load_benchmark(entry["benchmark"]).schema) for entry in data["benchmarks"]]
         found = [in_bytes(axis, v) for given, schema in entries for v in fill_defaults(given, schema).get(axis, [])]
+        of_users = [code["parameters"] for entry in data["benchmarks"] for _, code in entry.get("points", ())]
+        found += [parameters[axis] for parameters in of_users if axis in parameters]
     return [value for index, value in enumerate(found) if not _is_among(value, found[:index])]
 
 

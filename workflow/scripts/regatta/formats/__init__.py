@@ -6,7 +6,17 @@ from pathlib import Path
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
-from regatta.formats.base import Format, ImportedFile, Options, check_json, lines_of, parse_json, quoted, refusal
+from regatta.formats.base import (
+    Format,
+    ImportedFile,
+    Options,
+    check_json,
+    check_source,
+    lines_of,
+    parse_json,
+    quoted,
+    refusal,
+)
 from regatta.formats.mlperf import MLPERF
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON
@@ -18,6 +28,7 @@ from regatta.formats.suite_json import SUITE
 from regatta.formats.superbench import SUPERBENCH
 from regatta.formats.tidy_csv import CSV
 from regatta.runtimes.plugins import check_additions, load_plugin
+from regatta.store.launch_files import read_file
 
 # Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (
@@ -29,6 +40,32 @@ _of_plugins: list[Format] = []  # tried after these
 # Other programs, by what their output contains, text or JSON, and what they measure.
 MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
 UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
+
+# Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
+MOST_BYTES, MOST_LINES = 32_000_000, 300_000
+SPLIT = "Keep only the results, or split the file. Nothing was imported."
+
+
+def read_content(path: Path) -> bytes:
+    """Return the bytes of a file. Raises UserError for one that is too large."""
+    try:
+        if (num_bytes := path.stat().st_size) > MOST_BYTES:
+            raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
+        content = read_file(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
+    if (num_lines := content.count(b"\n")) > MOST_LINES:
+        raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
+    return content
+
+
+def read_checked(content: bytes, name: str, options: Options) -> tuple[Format, ImportedFile]:
+    """Return the format of a file and its reading, whose values are plausible. name: for messages."""
+    # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
+    kind, source = read_text(content.decode("utf-8", "replace"), name, options)
+    check_source(name, source)
+    check_options(name, source, options)
+    return kind, source
 
 
 def add_formats(path: Path) -> None:

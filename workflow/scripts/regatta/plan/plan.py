@@ -16,16 +16,8 @@ from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenCampaign
-from regatta.plan.batches import (
-    Batch,
-    Price,
-    at_most_minutes,
-    check_walltime,
-    limit_of,
-    make_batches,
-    make_price,
-    unknown_lengths,
-)
+from regatta.plan.batches import Batch, Price, make_batches
+from regatta.plan.prices import at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch

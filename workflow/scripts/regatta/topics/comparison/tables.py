@@ -100,7 +100,7 @@ def _groups(cells: list[FrozenCell], axis: str) -> Iterator[list[tuple[FrozenCel
 
 def _flat(cell: Cell, axis: str) -> dict:
     """Return all fields of a cell except the axis. Names of stacks are unique within a campaign."""
-    return {name: value for name, value in cell.fields.items() if name != axis}
+    return {name: value for name, value in cell.fields_with([axis]).items() if name != axis}
 
 
 def _is_alike(a: dict, b: dict) -> bool:
