@@ -41,6 +41,9 @@ def test_a_skeleton_runs_to_the_report(tmp_path, wording):
     assert all(float(row["time_s"]) > 0 for row in rows.values())
     assert {row["work_flop"] for row in rows_of(results / "measurements.csv")} == {f"{2 * n**3}" for n in (128, 256)}
     page = (results / "report.html").read_text(encoding="utf-8")
+    assert 'id="custom-gemm-sum-time-s-1"' in page
+    lines = {line["id"]: line["values"] for line in json.loads((results / "answer.json").read_text())["lines"]}
+    assert lines["custom"]["value_s"] == pytest.approx(min(float(row["time_s"]) for row in rows.values()))
     for label in ("Work per iteration (FLOP)", "Largest error", "size 128", "gemm_sum"):
         assert label in page
     assert json.loads((results / "problems.json").read_text())["invalid"] == []

@@ -18,7 +18,7 @@ from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors
 from regatta.core.benchmarks import PROGRAMS, axes_of, built_in_names
 from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema, place, violations
-from regatta.kit.columns import Column
+from regatta.kit.columns import FACTORS, UNITS, Column
 
 COLUMNS = SCHEMAS / "published" / "columns.csv"
 DOCS = "docs/benchmarks/own.md"
@@ -187,17 +187,9 @@ def _column_problems(declaration: dict, others: list[dict]) -> Iterator[tuple[tu
         if taken & set(column.names) or name in declaration["axes"]:
             what = "a parameter" if name in declaration["axes"] else "a column of Regatta's tables"
             yield ("results", name), f"is {what}. Rename it."
-        if not _has_its_unit(column):
+        if column.shown_as not in ("", UNITS.get(column.unit)) if column.unit else ("", column.shown_as) in FACTORS:
             unit = f"ends with _{column.unit}" if column.unit else "would be converted to it"
             yield ("results", name), f"has the unit {column.shown_as}, but {unit}. Rename it, or use another unit."
         for other in others:
             if other["results"].get(name, keys) != keys or name in other["axes"]:
                 yield ("results", name), f"is declared differently in {other['file']}. Rename one of them."
-
-
-def _has_its_unit(column: Column) -> bool:
-    """Return whether a column is shown as recorded: its name does not end with another unit."""
-    try:
-        return column.factor == 1
-    except KeyError:
-        return False

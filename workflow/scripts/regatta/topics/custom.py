@@ -77,52 +77,37 @@ def section(data: ReportData) -> Section:
 
 
 def _figures(data: ReportData, benchmark: str, rows: pd.DataFrame, column: Column) -> Iterator[Figure]:
-    """Yield figures of a column over the first numeric axis that varies, over ranks, or over any axis."""
-    axes = [axis for axis in axes_of(benchmark).values() if rows[axis.name].nunique() > 1]
-    numeric = [axis.name for axis in axes if axis.type in ("integer", "number")]
-    ranks = ["world_size"] if rows["world_size"].nunique() > 1 else []
-    x = next(iter([*numeric, *ranks, *(axis.name for axis in axes)]), None)
-    if x is None:  # cells differ in their stacks: the table is enough
+    """Yield figures of a column over the first numeric parameter that varies, or over ranks."""
+    numeric = [axis.name for axis in axes_of(benchmark).values() if axis.type in ("integer", "number")]
+    x = next((name for name in (*numeric, "world_size") if rows[name].nunique() > 1), None)
+    if x is None:  # the table is enough
         return
-    named = name_rows(data.with_stack_places(rows), benchmark, without=(x,))
+    named = panels.in_order(name_rows(data.with_stack_places(rows), benchmark, without=(x,)))
+    shape = () if x == "world_size" else ("shape",)
+    found = panels.panels(named, lambda name: (*shape, *name.settings, *PLACE), lambda name: name.parts["subject"])
+    below = _axis(axes_of(benchmark)[x].label, rows[x], ticks=True) if shape else panels.ranks_axis(rows)
     column = column.fitted(rows[column.name].max()) if column is TIME else column
     values = steps_by_cell(data.measurements) if column.name == TIME.name else values_by_cell(data.ok, column.name)
-    y = _value_axis(column.heading(data.device), rows[column.name])
-    fields = () if x == "world_size" else ("shape",)
-    found = panels.panels(
-        panels.in_order(named), lambda name: (*fields, *name.settings, *PLACE), lambda name: name.parts["subject"]
-    )
+    kind = column.label[:1].upper() + column.label[1:]
     for number, (title, part) in enumerate(found, start=1):
-        part, below = _axis(part, x, benchmark)
         series = panels.make_series(
-            *(part, "label", "place"),
+            *(part, "label", x),
             lambda row: [column.shown(value) for value in values.get(row.cell, ())],
             lambda row: column.of(row)[0],
         )
-        kind = column.label[:1].upper() + column.label[1:]
         shown = name_rows(part.drop(columns="cell_name"), benchmark)
         table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, column), shown, data.device)
+        panel = Panel(below, _axis(column.heading(data.device), rows[column.name]), series)
         name = f"custom-{benchmark}-{column.name}-{number}".replace("_", "-")
-        yield make_figure(name, f"{kind}: {title}", Panel(below, y, series), table, "custom")
+        yield make_figure(name, f"{kind}: {title}", panel, table, "custom")
 
 
-def _value_axis(label: str, values: pd.Series) -> PlotAxis:
+def _axis(label: str, values: pd.Series, ticks: bool = False) -> PlotAxis:
+    """Return an axis from 0, or a logarithmic one if values differ by far. ticks: whether it has one for each value."""
     is_log = values.min() > 0 and values.max() > LOG_RATIO * values.min()
+    if ticks:
+        return PlotAxis(label, is_log, ticks=tuple((float(value), f"{value:g}") for value in sorted(values.unique())))
     return PlotAxis(label, is_log, low=0 if values.min() >= 0 and not is_log else None)
-
-
-def _axis(rows: pd.DataFrame, x: str, benchmark: str) -> tuple[pd.DataFrame, PlotAxis]:
-    """Return rows with their `place` on the horizontal axis, and the axis."""
-    if x == "world_size":
-        return rows.assign(place=rows[x]), panels.ranks_axis(rows)
-    axis, values = axes_of(benchmark)[x], sorted(rows[x].unique())
-    if axis.type in ("integer", "number"):
-        is_log = values[0] > 0 and values[-1] > LOG_RATIO * values[0]
-        ticks = tuple((float(value), f"{value:g}") for value in values)
-        return rows.assign(place=rows[x]), PlotAxis(axis.label, is_log, ticks=ticks)
-    ticks = tuple((float(place), str(value)) for place, value in enumerate(values))
-    low, high = -0.5, len(values) - 0.5
-    return rows.assign(place=[values.index(value) for value in rows[x]]), PlotAxis(axis.label, False, low, high, ticks)
 
 
 KINDS = (
