@@ -100,7 +100,7 @@ def campaign_schema() -> dict:
     # With scripts, programs or files, also the names of their parameters, which the campaign and these have.
     file = {"type": "string", "pattern": "\\.py$"}
     of_users = {"properties": {"benchmark": {"anyOf": [{"enum": [scripts.BENCHMARK, programs.BENCHMARK]}, file]}}}
-    has_own = {"properties": {"benchmarks": {"contains": of_users}}}
+    has_user_code = {"properties": {"benchmarks": {"contains": of_users}}}
     only_known = {"properties": {"when": fields_schema({name: {} for name in fields})}}
     # An axis is a string, or the key `axis` of an object.
     axes, versus = {"enum": [*COMMON_AXES, *parameters]}, keys["versus"]
