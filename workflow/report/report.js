@@ -212,7 +212,8 @@ function enhance(block) {
 
   const bodyCell = (column, cell) => {
     const text = columnText(block, column, cell);
-    if (column.key !== "name") return make("td", { class: column.kind }, text);
+    const parts = column.links ? linksOf(column, cell) : [strip(column.strips?.[cell]), text];
+    if (column.key !== "name") return make("td", { class: column.kind }, parts);
     const title = block.words[cells.invalid[cell]];
     const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
     return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
@@ -398,10 +399,8 @@ function cellDetails(block, cell, open) {
   const launchRow = (launch) => {
     const [file, hosts] = [files.names, files.hosts].map((of) => of[launches.file[launch]]);
     const link = file && [make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`), ` line ${launches.line[launch]}`];
-    const path = launches.strip[launch];
-    const strip = path && make("svg", { class: "strip", viewBox: "0 0 100 16", "aria-hidden": "true" }, make("path", { d: path }));
     return row(
-      String(launches.launch[launch]), make("span", {}, words[launches.status[launch]], strip),
+      String(launches.launch[launch]), make("span", {}, words[launches.status[launch]], strip(launches.strip[launch])),
       ...known.map(([name]) => launches[name][launch] ?? "n/a"),
       make("span", { class: "id" }, link ?? "n/a", hosts && ` on ${hosts}`),
     );
@@ -438,6 +437,7 @@ function cellDetails(block, cell, open) {
   fill("reason", null, words[cells.reason[cell]]);
   fill("warning", "a", words[cells.warning[cell]]);
   fill("results", "tbody", numberRows("results"));
+  fill("reports", null, columns.filter((column) => column.links).map((column) => linksOf(column, cell)).flat());
   fill("baseline", null, cells.baseline[cell] === null ? null : cellButton(block, cells.baseline[cell], open));
   const [, status, record] = body.querySelectorAll("#drawer-launches th");
   record.before(...known.map(headOf));
@@ -458,6 +458,16 @@ function cellDetails(block, cell, open) {
   });
   fill("rerun", "pre", cells.command[cell]);
   return body;
+}
+
+/** Return a path of the data block as a drawing: launches of a cell, or the interval of a pair. */
+function strip(path) {
+  const box = { class: "strip", viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" };
+  return path && make("svg", box, make("path", { d: path }));
+}
+
+function linksOf(column, cell) {
+  return column.links[cell].flatMap(([text, href]) => [make("a", { href }, text), " "]);
 }
 
 function cellButton(block, cell, open) {

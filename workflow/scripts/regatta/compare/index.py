@@ -12,7 +12,7 @@ from pathlib import Path
 
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
-from regatta.core.files import is_results_folder
+from regatta.core.files import address, is_results_folder
 from regatta.core.text import UNKNOWN, one_line, plural
 from regatta.report.page import load_template
 from regatta.store.frozen_files import mismatch
@@ -94,11 +94,6 @@ class IndexEntry:
             (*(one_line(line[name], MOST_TEXT) for name in ("lead", "text")), self.report and f"{self.report}#{anchor}")
             for line, anchor in zip(lines, anchors, strict=True)
         ]
-
-
-def address(*parts: str) -> str:
-    """Return a relative address of a file; its name may be anything, also no UTF-8."""
-    return "/".join(urllib.parse.quote(os.fsencode(part)) for part in parts)
 
 
 def read_entries(results: Path) -> tuple[list[IndexEntry], list[str]]:

@@ -110,8 +110,7 @@ def cell_marks(context: jinja2.runtime.Context, svg: str) -> Markup:
     indices = context.get("cell_indices") or {}
 
     def index(match: re.Match) -> str:
-        ids = unescape(match[2])
-        found = [indices.get(cell) for cell in ([ids] if match[1] == "cell" else ids.split(" "))]
+        found = [indices.get(cell) for cell in unescape(match[2]).split(" ")]
         return "" if None in found else f' data-{match[1]}="{" ".join(map(str, found))}"'
 
     return Markup(CELL_MARK.sub(index, svg))
