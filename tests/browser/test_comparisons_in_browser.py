@@ -139,7 +139,10 @@ def test_without_script_the_list_has_its_bars_and_links(browser, pages):
     try:
         browser.open(pages["compare"], 1440)
         assert browser.evaluate("document.querySelectorAll('#cells-table .strip').length") == NUM_CELLS
-        assert browser.evaluate("document.querySelectorAll('#cells-table a[href*=\"report.html#cell=\"]').length") == 2 * NUM_CELLS
+        assert (
+            browser.evaluate("document.querySelectorAll('#cells-table a[href*=\"report.html#cell=\"]').length")
+            == 2 * NUM_CELLS
+        )
         assert not browser.evaluate("document.getElementById('filters').checkVisibility()")
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)

@@ -63,6 +63,7 @@ def section(data: ReportData) -> Section:
         "matrices": heatmap.ratio_matrices(comparisons, data.names),
         "histogram": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
+        "num_pairs": len(judged),
         "is_equal": bool((judged["verdict"] == "equivalent").all()),
     }
     template, state = "comparisons.html.j2", (plural(len(judged), "pair"), "quiet")
