@@ -13,7 +13,7 @@ import pandas as pd
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.compare.output import names_and_lists
 from regatta.core.files import address
-from regatta.core.text import duration, is_unknown, three, with_minus_signs
+from regatta.core.text import duration, is_unknown, signed_percent, three
 from regatta.core.verdicts import verdict_text
 from regatta.model.frozen import names_by_id
 from regatta.report.cell_launches import OF_CELL
@@ -56,8 +56,8 @@ COLUMNS = (
         *("change", "Change in time (%)"),
         lambda row: rounded(100 * (row.time_ratio - 1)),
         lambda row: change_text(row),
-        help="test / base \N{MINUS SIGN} 1 with its 95 % confidence interval [a, b] or range (a to b); positive: test is"
-        " slower. Bars: one logarithmic axis, margin shaded, arrows beyond the axis",
+        help="test / base \N{MINUS SIGN} 1 with its 95 % confidence interval [a, b] or range (a to b); positive: test"
+        " is slower. Bars: one logarithmic axis, margin shaded, arrows beyond the axis",
     ),
     PairColumn(
         "base",
@@ -90,17 +90,11 @@ def change_text(row: Row) -> str:
     """Return the change in percent with its interval or range: `+12.6 [+11.7, +13.4]`."""
     ends = (row.time_low_ratio, row.time_high_ratio)
     if is_unknown(ends[0]):
-        return percent_text(row.time_ratio)
-    low, high = map(percent_text, ends)
-    return f"{percent_text(row.time_ratio)} " + (
+        return signed_percent(row.time_ratio)
+    low, high = map(signed_percent, ends)
+    return f"{signed_percent(row.time_ratio)} " + (
         f"({low} to {high})" if row.interval == "range" else f"[{low}, {high}]"
     )
-
-
-def percent_text(ratio: float) -> str:
-    """Return a ratio as a signed difference in percent, with one digit in all rows of the list: +12.6."""
-    text = f"{100 * (ratio - 1):+.1f}"
-    return "0.0" if float(text) == 0 else with_minus_signs(text)
 
 
 def pairs_block(found: CampaignsCompared, path: Path) -> dict:
@@ -187,7 +181,7 @@ class CountedRow:
 
 
 def counts_of(block: dict, judged: pd.DataFrame) -> dict[str, list[CountedRow]]:
-    """Return the rows of the summary by their heading: all pairs, then those of each benchmark and shape, if several."""
+    """Return the rows of the summary by heading: all pairs, then those of each benchmark and shape, if several."""
     found = {"All": [_counted_row(judged, "All pairs", {})]}
     for key, title in (("benchmark", "By benchmark"), ("shape", "By shape")):
         if facet := block["facets"].get(key):
@@ -210,5 +204,5 @@ def changes_text(rows: pd.DataFrame) -> str:
     if not len(rows):
         return ""
     logs = np.log(rows["time_ratio"].astype(float))
-    mean, low, high = (percent_text(math.exp(log)) for log in (logs.mean(), logs.min(), logs.max()))
+    mean, low, high = (signed_percent(math.exp(log)) for log in (logs.mean(), logs.min(), logs.max()))
     return mean if len(rows) == 1 else f"{mean} ({low} to {high})"

@@ -145,7 +145,8 @@ def headline(shown: list[Section]) -> Figure | None:
     by_id = {section.id: section for section in shown}
     for section in (by_id[name] for name in HEADLINES if name in by_id):
         if figures := [section.headline] if section.headline else section.figures[:1]:
-            return replace(figures[0], id="headline")
+            table = replace(figures[0].table, caption=f"Summary: {figures[0].table.caption}")  # landmarks are unique
+            return replace(figures[0], id="headline", table=table)
     return None
 
 
