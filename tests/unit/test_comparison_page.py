@@ -139,6 +139,25 @@ def rows_of(*ratios, margin=0.05, verdict="equivalent"):
     return pd.DataFrame(rows)
 
 
+def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
+    """Cells with two launches are screened: without a test, all launches of one must be slower by more than both."""
+    cells = planted()
+    before = write_folder(tmp_path / "before", [(cell, FIVE[:2]) for cell, _ in cells], "01")
+    after = write_folder(tmp_path / "after", [(cell, [r * t for t in FIVE[:2]]) for cell, r in cells], "09")
+    found = compare_campaigns(read_campaign(before), read_campaign(after), 0.05, allocation_variation=0.1)
+    judged = judged_rows(found.comparisons)
+    [every] = counts_of(pairs_block(found, tmp_path / "page.html"), judged)["All"]
+    # Beyond 1.05 x 1.1 = 1.155: 1.2 (by 1.19 in the worst case), 1.3, 0.8 and 0.5; the other four are open.
+    assert {verdict: of.num for verdict, of in every.by_verdict.items() if of.num} == {
+        "faster": 2,
+        "slower": 2,
+        "inconclusive": 4,
+    }
+    assert list(judged["margin_ratio"]) == pytest.approx([0.155] * 8)
+    text = comparison_page(found, tmp_path / "page.html", ("gate: failed", "2 regressions"))
+    assert text.index("gate: failed") < text.index("Environment</h2>")
+
+
 def test_an_outlier_is_beyond_the_axis_and_has_an_arrow():
     rows = rows_of(*[1.0] * 20, 50.0)
     axis = RatioAxis.of(rows)

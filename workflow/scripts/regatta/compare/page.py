@@ -14,8 +14,11 @@ from regatta.topics.comparison.histogram import histogram
 from regatta.topics.comparison.section import environment_tables
 
 
-def comparison_page(found: CampaignsCompared, path: Path) -> str:
-    """Return a page on two campaigns. path: of the page, to which its links to reports are relative."""
+def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] | None = None) -> str:
+    """Return a page on two campaigns. path: of the page, to which its links to reports are relative.
+
+    gate: its result and what it is based on.
+    """
     judged, comparisons = texts.judged_rows(found.comparisons), found.comparisons
     order = {cell.id: place for place, cell in enumerate(found.test.campaign.cells)}
     planned = comparisons.sort_values("cell", key=lambda cells: cells.map(order))
@@ -38,7 +41,7 @@ def comparison_page(found: CampaignsCompared, path: Path) -> str:
             ("cells", "All pairs", "", ""),
             ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
         ],
-        summary=statements(found),
+        summary=[*([("comparisons", *gate)] if gate else []), *statements(found)],
         environment=environment_tables(found.environment, "base", "test"),
         counts=counts_of(block, judged) if len(judged) else {},
         heads={verdict: head for verdict, (_, head) in VERDICTS.items()},
