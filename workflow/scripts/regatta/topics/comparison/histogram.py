@@ -127,6 +127,9 @@ def _draw(axis: RatioAxis, edges: np.ndarray, cells: dict, figure_id: str, title
             xlim=(edges[0], edges[-1]), ylim=(0, 1.1 * max(heights.values())), xlabel="Change in time; margin shaded"
         )
         set_ticks(axes.xaxis, axis.ticks)
+        first, *_, last = axes.get_xticklabels()  # inside the figure
+        first.set_ha("left")
+        last.set_ha("right")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
         return svg_of(canvas, f"{title}: number of pairs by change")
