@@ -34,13 +34,13 @@ def show(browser, page: Path, fragment: str = "", width: int = 1280, scheme: str
 
 
 def press(browser, key: str) -> None:
-    text = {"Enter": "\r", " ": " "}.get(key, "")
+    text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
     for kind in ("keyDown", "keyUp"):
         more = {"text": text} if text and kind == "keyDown" else {}
         browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key], **more)
 
 
-KEYS = {"Enter": 13, " ": 32, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}
+KEYS = {"Enter": 13, " ": 32, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "/": 191, "?": 191}
 
 
 def choose(browser, facet: str, name: str) -> None:

@@ -1,7 +1,7 @@
 """Comparisons in a browser: the matrix, and verdicts that a reader sees without scrolling sideways."""
 
 import pytest
-from explore_page import show, text
+from explore_page import count, show, text, wait
 from test_report_in_browser import OVERFLOWING
 
 pytestmark = pytest.mark.browser
@@ -10,11 +10,12 @@ SIX = [1.00, 1.005, 1.01, 1.015, 1.02, 1.025]
 NUM_CELLS = 24  # more rows than stay open in the report
 # Verdict cells that are not displayed, or are cut off by the screen or by the box that scrolls.
 CLIPPED = """
-[...document.querySelectorAll('.compared :is(td, thead th):nth-child(2)')].filter(e => {
+[...document.querySelectorAll('TABLE :is(td, thead th):nth-child(2)')].filter(e => {
   const box = e.getBoundingClientRect(), around = e.closest('.scroll').getBoundingClientRect();
   return !box.width || box.left < 0 || box.right > innerWidth || box.right > around.right + 1;
 }).map(e => e.textContent)
 """
+LISTS = {"compare": "#cells-table", "report": ".compared table"}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def pages(tmp_path_factory):
     from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
 
     from regatta.compare.campaigns import compare_campaigns, read_campaign
-    from regatta.compare.output import comparison_page
+    from regatta.compare.page import comparison_page
 
     folder = tmp_path_factory.mktemp("comparisons")
     cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
@@ -32,7 +33,10 @@ def pages(tmp_path_factory):
     slower = [(cell, [(1 + (i + 1) / 100) * t for t in SIX]) for i, cell in enumerate(cells)]
     test = write_folder(folder / "test", slower, "09")
     page = folder / "compare.html"
-    page.write_text(comparison_page(compare_campaigns(read_campaign(base), read_campaign(test), 0.05)), "utf-8")
+    for side in (base, test):
+        (side / "report.html").touch()
+    compared = compare_campaigns(read_campaign(base), read_campaign(test), 0.05)
+    page.write_text(comparison_page(compared, page), "utf-8")
     trained = []
     for stack in ("contained", "bound"):
         for bucket in range(1, NUM_CELLS + 1):
@@ -46,19 +50,21 @@ def pages(tmp_path_factory):
 @pytest.mark.parametrize("name", ["compare", "report"])
 @pytest.mark.parametrize("width", [1440, 390])
 def test_every_verdict_is_seen_without_scrolling_sideways(browser, pages, name, width):
-    browser.open(pages[name], width)
+    show(browser, pages[name], width=width)
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert browser.evaluate("document.querySelectorAll('.compared td:nth-child(2)').length") == NUM_CELLS
-    assert browser.evaluate("document.querySelector('.compared thead th:nth-child(2)').textContent") == "Verdict"
-    assert browser.evaluate(CLIPPED) == []
+    browser.evaluate("document.getElementById('cells-more').click()")
+    table, clipped = LISTS[name], CLIPPED.replace("TABLE", LISTS[name])
+    assert browser.evaluate(f"document.querySelectorAll('{table} td:nth-child(2)').length") == NUM_CELLS
+    assert browser.evaluate(f"document.querySelector('{table} thead th:nth-child(2)').textContent") == "Verdict"
+    assert browser.evaluate(clipped) == []
     if width == 390:  # the last column must be scrolled to: what is cut off is found
-        assert len(browser.evaluate(CLIPPED.replace("nth-child(2)", "last-child"))) > NUM_CELLS
+        assert len(browser.evaluate(clipped.replace("nth-child(2)", "last-child"))) > NUM_CELLS
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 360])
 def test_the_page_of_two_campaigns_is_readable(browser, pages, width, scheme):
-    browser.open(pages["compare"], width, scheme=scheme)
+    show(browser, pages["compare"], width=width, scheme=scheme)
     assert browser.complaints() == []
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
@@ -91,3 +97,52 @@ def test_a_pair_opens_its_comparison(browser, pages):
     assert "Rerun by hand" in browser.evaluate(HEADS)
     browser.evaluate("document.querySelector('#bucket .matrix td button').click()")
     assert browser.evaluate("document.getElementById('drawer').scrollTop") == 0
+
+
+SHOWN = "[...document.querySelectorAll('#cells-table tbody th .open-cell')].map(e => e.textContent)"
+
+
+def test_a_count_of_the_summary_filters_the_page_to_its_pairs(browser, pages):
+    """Ratios of 1.01 to 1.24 with intervals of about 2 %: few are equivalent to a margin of 5 %, most are slower."""
+    show(browser, pages["compare"], width=1440)
+    assert count(browser) == (NUM_CELLS, NUM_CELLS)
+    link = "[...document.querySelectorAll('.verdicts a')].find(a => a.hash.endsWith('status=slower'))"
+    num = int(browser.evaluate(f"{link}.textContent"))
+    assert 12 < num < NUM_CELLS
+    browser.evaluate(f"{link}.click()")
+    wait(lambda: count(browser)[0] == num)
+    assert count(browser) == (num, NUM_CELLS)
+    bars = "[...document.querySelectorAll('#ratios [data-cell]')].filter(e => !e.matches('.is-off'))"
+    assert set(browser.evaluate(f"{bars}.map(e => e.querySelector('path').style.fill)")) == {"var(--hue-2)"}
+    cells = browser.evaluate(f"{bars}.flatMap(e => e.dataset.cell.split(' '))")
+    assert len(cells) == num
+
+
+def test_the_list_of_pairs_is_searched_sorted_and_opened(browser, pages):
+    show(browser, pages["compare"], "#search=24KiB", width=1440)
+    assert count(browser) == (1, NUM_CELLS)
+    show(browser, pages["compare"], "#sort=change", width=1440)
+    assert browser.evaluate(SHOWN)[0].endswith(" 1 KiB")  # 1 % slower
+    show(browser, pages["compare"], width=1440)
+    assert browser.evaluate(SHOWN)[0].endswith(" 24 KiB")
+    middles = "[...document.querySelectorAll('#cells-table .strip path')].map(p => Number(p.getAttribute('d').match(/M([\\d.]+) 3V/)[1]))"
+    assert browser.evaluate(middles) == sorted(browser.evaluate(middles), reverse=True)
+    browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
+    assert text(browser, "#drawer-title").endswith(" 24 KiB")
+    links = browser.evaluate("[...document.querySelectorAll('#drawer-reports a')].map(a => a.getAttribute('href'))")
+    assert [link.partition("#")[0] for link in links] == ["base/report.html", "test/report.html"]
+    assert browser.evaluate("document.querySelectorAll('#drawer-body section').length") == 2  # numbers and settings
+
+
+def test_without_script_the_list_has_its_bars_and_links(browser, pages):
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(pages["compare"], 1440)
+        assert browser.evaluate("document.querySelectorAll('#cells-table .strip').length") == NUM_CELLS
+        assert (
+            browser.evaluate("document.querySelectorAll('#cells-table a[href*=\"report.html#cell=\"]').length")
+            == 2 * NUM_CELLS
+        )
+        assert not browser.evaluate("document.getElementById('filters').checkVisibility()")
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)

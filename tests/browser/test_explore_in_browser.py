@@ -384,11 +384,108 @@ def test_where_no_cell_matches_tables_figures_and_the_bar_say_so(browser, page):
     assert text(browser, "#cells-count")
     tables = HIDDEN.format("#matrix table, #bucket .small-tables table")
     assert set(browser.evaluate(tables)) == {True}
-    assert set(browser.evaluate(HIDDEN.format("#matrix .no-match"))) == {False}
-    assert set(browser.evaluate(HIDDEN.format("#bucket .no-match"))) == {False}
+    height = "document.querySelector('{}').getBoundingClientRect().height"
+    lines = [browser.evaluate(height.format(f"#{name}")) for name in ("matrix", "bucket", "scaling", "cells")]
+    assert 15 < min(lines) <= max(lines) < 40  # each collapsed to its title with a note
+    assert browser.evaluate("document.querySelectorAll('main .is-empty').length") >= 5
     browser.evaluate("document.getElementById('filter-reset').click()")
     assert set(browser.evaluate(tables)) == {False}
     assert set(browser.evaluate(HIDDEN.format(".no-match"))) == {True}
+
+
+COUNT = "document.querySelector('nav a[href=\"#{}\"] + span').textContent"
+CHIPS = "[...document.querySelectorAll('#filter-chips button')].map(e => e.textContent)"
+
+
+def test_the_contents_count_the_matching_cells_of_each_section(browser, page):
+    show(browser, page)
+    before = {name: browser.evaluate(COUNT.format(name)) for name in ("matrix", "bucket", "cells", "methods")}
+    choose(browser, "model", "ResNet-18")
+    assert browser.evaluate(COUNT.format("cells")) == "6 of 26"
+    assert browser.evaluate(COUNT.format("bucket")) == "4 of 8"
+    choose(browser, "shape", "1×2")
+    assert browser.evaluate(COUNT.format("bucket")) == "2 of 8"
+    assert browser.evaluate(COUNT.format("methods")) == before["methods"]
+    browser.evaluate("document.getElementById('filter-reset').click()")
+    assert {name: browser.evaluate(COUNT.format(name)) for name in before} == before
+
+
+def test_chips_show_the_active_filters_and_remove_one(browser, page):
+    show(browser, page)
+    assert browser.evaluate(CHIPS) == []
+    choose(browser, "model", "ResNet-18")
+    choose(browser, "bucket", "25 MiB")
+    assert browser.evaluate(CHIPS) == ["ResNet-18 ×", "bucket 25 MiB ×"]
+    assert browser.evaluate("document.getElementById('filters').offsetHeight") < 50  # one line
+    browser.evaluate("document.querySelector('#filter-chips button').click()")
+    assert (browser.evaluate(CHIPS), count(browser)) == (["bucket 25 MiB ×"], (4, 26))
+    assert browser.evaluate("document.activeElement.id") == "filter-search"
+    assert browser.evaluate("location.hash") == "#bucket=25"
+
+
+@pytest.mark.parametrize(
+    ("query", "num"),
+    [("1x2", 13), ("16MiB", 2), ("6MiB", 0), ("allreduce 16MiB", 2), ("fp32", 26), ("oom", 0), ("skipped", 9)],
+)
+def test_the_search_understands_values(browser, page, query, num):
+    show(browser, page, f"#search={query}")
+    assert count(browser) == (num, 26)
+
+
+def test_back_closes_the_drawer_and_forward_opens_it(browser, page, block):
+    show(browser, page, "#model=resnet18")
+    opened = "document.querySelectorAll('#cells-table .open-cell')[{}].click()"
+    browser.evaluate(opened.format(0))
+    name = text(browser, TITLE)
+    assert browser.evaluate(IS_OPEN)
+    browser.evaluate("history.back()")
+    wait(lambda: not browser.evaluate(IS_OPEN))
+    assert (browser.evaluate(IS_OPEN), browser.evaluate("location.hash")) == (False, "#model=resnet18")
+    browser.evaluate("history.forward()")
+    wait(lambda: browser.evaluate(IS_OPEN))
+    assert (browser.evaluate(IS_OPEN), text(browser, TITLE)) == (True, name)
+    num = browser.evaluate("history.length")
+    for place in (1, 2, 3):  # opened and closed: no entry for each
+        press(browser, "Escape")
+        assert not browser.evaluate(IS_OPEN)
+        browser.evaluate(opened.format(place))
+    assert browser.evaluate("history.length") == num
+    browser.evaluate("history.back()")
+    wait(lambda: not browser.evaluate(IS_OPEN))
+    assert (browser.evaluate(IS_OPEN), count(browser)) == (False, (6, 26))
+
+
+def test_the_drawer_goes_to_the_next_cell_in_the_order_of_the_table(browser, page, block):
+    show(browser, page, "#model=resnet18&sort=-step_ms")
+    order = browser.evaluate("[...document.querySelectorAll('#cells-table tbody tr')].map(e => Number(e.dataset.cell))")
+    names = [block["cells"]["name"][cell] for cell in order]
+    browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
+    off = "[...document.querySelectorAll('#drawer-steps [data-key]')].map(e => e.disabled)"
+    assert (text(browser, TITLE), browser.evaluate(off)) == (names[0], [True, False])
+    browser.evaluate("document.querySelector('[data-key=ArrowRight]').click()")
+    assert (text(browser, TITLE), browser.evaluate(off)) == (names[1], [False, False])
+    press(browser, "ArrowRight")
+    press(browser, "ArrowRight")
+    press(browser, "ArrowLeft")
+    assert text(browser, TITLE) == names[2]
+    for _ in order:
+        press(browser, "ArrowRight")
+    assert (text(browser, TITLE), browser.evaluate(off)) == (names[-1], [False, True])
+
+
+def test_keys_reach_the_search_and_their_list(browser, page):
+    show(browser, page)
+    press(browser, "/")
+    assert browser.evaluate("[document.activeElement.id, document.activeElement.value]") == ["filter-search", ""]
+    press(browser, "?")
+    is_listed = "document.getElementById('keys').matches(':popover-open')"
+    assert (browser.evaluate("document.activeElement.value"), browser.evaluate(is_listed)) == ("?", False)
+    browser.evaluate("document.activeElement.blur()")
+    press(browser, "?")
+    assert browser.evaluate(is_listed)
+    assert browser.evaluate("document.querySelectorAll('#keys dt').length") == 4
+    press(browser, "Escape")
+    assert not browser.evaluate(is_listed)
 
 
 def test_rows_of_a_matrix_without_a_matching_cell_are_hidden(browser, page):
@@ -514,7 +611,8 @@ def test_the_matrix_shows_all_shapes_on_a_phone(browser, tmp_path):
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_axe_finds_no_violation_with_everything_open(browser, page, width, scheme):
     show(browser, page, width=width, scheme=scheme)
-    browser.evaluate("document.querySelectorAll('#filters details, #cells details').forEach(d => d.open = true)")
+    browser.evaluate("document.querySelectorAll('#cells details').forEach(d => d.open = true)")
+    browser.evaluate("document.getElementById('filter-main').showPopover()")
     browser.evaluate("document.querySelector('#cells-table tr[data-cell=\"8\"] .open-cell').click()")
     assert browser.axe_violations() == []
     assert browser.evaluate(LOW_CONTRAST) == []

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from explore_page import wait
 
 pytestmark = pytest.mark.browser
 
@@ -73,6 +74,46 @@ def test_no_row_of_the_bucket_sizes_is_nearly_empty_on_a_phone(browser, report):
     )
     assert len(heights) > 4
     assert 0 < min(heights) <= max(heights) <= 140  # headings of six short lines
+
+
+HINTED = """
+[...document.querySelectorAll('.scroll')].filter(e => e.clientWidth).map(e => [
+  e.scrollWidth > e.clientWidth + 1, getComputedStyle(e, '::before').content.includes('sideways')])
+"""
+
+
+def test_a_table_that_is_cut_on_a_phone_says_that_it_scrolls(browser, report):
+    browser.open(report, 390)
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    wait(lambda: [True, False] not in browser.evaluate(HINTED), timeout_s=5)
+    found = browser.evaluate(HINTED)
+    assert [True, True] in found
+    assert [True, False] not in found
+    assert [False, True] not in found
+
+
+# Texts of the header and the filters that a button for the contents overlaps.
+COVERED = """
+(() => {
+  const menus = [...document.querySelectorAll('.menu')].map(e => e.getBoundingClientRect()).filter(box => box.width);
+  const texts = [...document.querySelectorAll('header *, #filters *')].filter(
+    e => !e.closest('.menu') && e.checkVisibility() && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()));
+  const isOver = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  return [menus.length, texts.filter(e => {
+    const range = document.createRange();
+    range.selectNodeContents(e);
+    return [...range.getClientRects()].some(box => menus.some(menu => isOver(box, menu)));
+  }).map(e => e.textContent)];
+})()
+"""
+
+
+def test_the_contents_button_covers_nothing_on_a_phone(browser, report):
+    browser.open(report, 390)
+    for top in (0, 100, 300):
+        browser.evaluate(f"scrollTo(0, {top})")
+        num, covered = browser.evaluate(COVERED)
+        assert (num > 0, covered) == (True, [])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

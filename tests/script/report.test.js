@@ -28,6 +28,7 @@ const block = () => ({
     search: [3, 4, 2],
   },
   texts: { num_ok: ["3/3", "2/3", "–"], step_ms: ["12.3", "1,230", null] },
+  common: [["Data type", "bf16"]],
   words: ["Variation", "", "needs 2 ranks", "node001, node002", "NCCL error: unhandled node003"],
 });
 
@@ -81,6 +82,27 @@ test("a search also finds causes of failure, reasons and hosts", () => {
   assert.deepEqual(on("NODE003"), [false, true, false]);
   assert.deepEqual(on("node00"), [true, true, false]);
   assert.deepEqual(on("node003 resnet"), [false, false, false]);
+});
+
+test("a search finds whole values, however they are written", () => {
+  const names = ["all-reduce · 8×4 GPUs · 4 MiB", "all-reduce · 8×48 GPUs · 64 MiB", "all-gather · 18×4 GPUs · 14 MiB"];
+  const on = (query) => report.matching({ ...block(), cells: { ...block().cells, name: names } }, { filters: {}, query });
+  for (const query of ["4MiB", "4 mib", "8x4", "8×4 4MiB"]) assert.deepEqual(on(query), [true, false, false], query);
+  for (const query of ["allreduce", "all_reduce", "All-Reduce"]) assert.deepEqual(on(query), [true, true, false], query);
+  assert.deepEqual(on("allreduce 64MiB"), [false, true, false]);
+  assert.deepEqual(on("4mi"), [true, false, false], "while it is typed");
+  assert.deepEqual(on("8x"), [true, true, false]);
+  assert.deepEqual(on("node00"), [true, true, false]);
+  assert.deepEqual(on("n00"), [false, false, false]);
+  assert.deepEqual(on("(8*"), [false, false, false], "no pattern");
+});
+
+test("a search finds settings: as in the campaign file, and those that all cells share", () => {
+  const on = (query) => report.matching(block(), { filters: {}, query });
+  assert.deepEqual(on("skipped"), [false, false, true]);
+  assert.deepEqual(on("resnet18"), [true, false, true]);
+  assert.deepEqual(on("bf16"), [true, true, true]);
+  assert.deepEqual(on("fp16"), [false, false, false]);
 });
 
 test("cells with a warning are a value of the status", () => {

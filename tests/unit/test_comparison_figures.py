@@ -1,13 +1,11 @@
 import re
-from html.parser import HTMLParser
 
 import pytest
-from comparison_results import STACKS, cell_of, results_of, write_folder
+from comparison_results import STACKS, cell_of, results_of
 from synthetic import make_header, report_data, train_cell
 from typed import comparisons_table
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.output import comparison_page, difference_text
+from regatta.compare.output import difference_text
 from regatta.report.page import load_template
 from regatta.store.csv_files import LAUNCHES, make_table
 from regatta.topics.comparison.section import (
@@ -323,59 +321,7 @@ def test_several_pairs_have_a_heading_each_and_a_hostile_name_is_escaped(wording
         cell["spec"]["stack"] |= {"binds": [str(place % 3)]}
     section = section_of(times)
     text = load_template(section.template).render(content=section.content, cell_indices={})
-    assert text.count("<h3>") == len(section.content["matrices"]) == 2
+    assert text.count("<h3>") == len(section.content["matrices"]) + 1 == 3  # and the histogram
     assert "<script>" not in text
     assert "&#34;&gt;&lt;script&gt; vs." in text
     wording(section.content["table"].columns[2:5])
-
-
-class Page(HTMLParser):
-    """What a page shows: ids, addresses, images without a text, scripts."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.addresses, self.silent, self.scripts = [], [], 0, 0
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        own = dict(attrs)
-        self.ids += [own["id"]] if "id" in own else []
-        self.addresses += [own[name] for name in ("href", "src") if own.get(name)]
-        self.silent += tag == "img" and not own.get("alt")
-        self.scripts += tag == "script"
-
-
-def page_of(tmp_path):
-    before = write_folder(tmp_path / "before", [(cell_of("bound", size), FIVE) for size in RATIOS], "01")
-    after = write_folder(
-        tmp_path / "<b>after", [(cell_of("bound", size), [r * t for t in FIVE]) for size, r in RATIOS.items()], "09"
-    )
-    base, test = read_campaign(before), read_campaign(after)
-    return comparison_page(compare_campaigns(base, test, 0.05))
-
-
-def test_the_page_stands_alone(tmp_path):
-    text = page_of(tmp_path)
-    page = Page(text)
-    assert page.silent == page.scripts == 0
-    assert len(page.ids) == len(set(page.ids))
-    anchors = [address[1:] for address in page.addresses if address.startswith("#")]
-    assert anchors
-    assert set(anchors) <= set(page.ids)
-    assert all(address.startswith(("#", "data:")) for address in page.addresses)
-    assert "<b>after" not in text
-    assert "&lt;b&gt;after" in text
-
-
-def test_the_page_of_two_campaigns_begins_with_its_answer(tmp_path):
-    text = page_of(tmp_path)
-    answers = text.partition('<ul class="answers">')[2].partition("</ul>")[0]
-    assert re.findall(r'<a href="#(\w+)"', answers) == ["comparisons", "comparisons", "environment"]
-    assert text.index('id="environment"') < text.index('id="comparisons"') < text.index('id="unmatched"')
-
-
-def test_the_page_of_two_campaigns_says_base_and_test_only(tmp_path, wording):
-    page = page_of(tmp_path)
-    heads = re.findall('<th scope="col">(.*?)</th>', page)
-    wording(heads[-6:])
-    assert "reference" not in page[page.index("<main>") : page.index("</main>")]  # below are the columns of the CSV

@@ -135,17 +135,22 @@ def run_gate(results, *arguments):
     words = ["--campaign", next(results.glob("campaign.*.json"))]
     words += ["--measurements", results / "measurements.csv", *arguments]
     words += ["--out-text", results / "gate.txt", "--out-junit", results / "gate.junit.xml"]
+    words += ["--out-html", results / "gate.html"]
     return warm_start.script("gate.py", *words)
 
 
-def test_the_command_line_writes_both_files_before_it_exits(folders):
+def test_the_command_line_writes_its_files_before_it_exits(folders):
     passed = run_gate(folders / "new")
     assert (passed.returncode, passed.stdout.splitlines()[0]) == (0, "gate: passed: 2 cells ok")
+    assert not (folders / "new" / "gate.html").exists()  # nothing is compared
     failed = run_gate(folders / "new", "--baseline", folders / "old")
     assert failed.returncode == 1
     assert failed.stdout == (folders / "new" / "gate.txt").read_text()
     root = ET.parse(folders / "new" / "gate.junit.xml").getroot()
     assert root.get("failures") == "2"
+    page = (folders / "new" / "gate.html").read_text(encoding="utf-8")
+    assert f"<strong>{failed.stdout.splitlines()[0].partition(': ')[0]}: failed</strong>" in page
+    assert page.count('<a href="#cells&amp;status=slower">2</a>') == 1
     assert run_gate(folders / "new", "--baseline", folders / "old", "--margin", "3").returncode == 0
     assert run_gate(folders / "old", "--baseline", folders / "new").returncode == 0
 

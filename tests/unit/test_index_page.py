@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import os
 import re
 import shutil
@@ -73,8 +74,9 @@ def numbers(column, num):
     return [column.found[place][0] if place in column.found else None for place in range(num)]
 
 
-def bars(column, num):
-    return [column.bar_percent(place) if place in column.found else None for place in range(num)]
+def places(trend, column):
+    """Return (x, y) of a sparkline's points in a box of 100 x 24."""
+    return [tuple(map(float, point.split())) for point in trend.sparkline(column)[1:].split("L")]
 
 
 # The list of campaigns.
@@ -216,7 +218,7 @@ def test_hostile_names_and_texts_are_escaped_and_their_links_lead_to_the_files(t
     (tmp_path / "compare").mkdir()
     (tmp_path / "compare" / f"{names[0]}.html").touch()
     page = index_page(tmp_path)
-    assert "<script" not in page
+    assert page.count("<script") == page.count("</script>") == 1
     assert "\x1b" not in page
     assert "x" * 500 not in page
     assert "default-src 'none'" in page
@@ -295,7 +297,8 @@ def test_a_trend_follows_a_cell_of_the_latest_campaign(tmp_path, wording):
     assert column.cell.endswith("16 KiB")
     assert numbers(column, 3) == [None, 4.0, 2.0]
     wording([column.title, *texts(column)])
-    assert bars(column, 3) == [None, 100.0, 50.0]
+    assert column.ratios == {1: 1.0, 2: 0.5}
+    assert places(trend, column) == [(50, 12), (97, 22)]  # the first value in the middle, half of it at the end
 
 
 def test_a_trend_does_not_select_the_cell_that_is_highest_by_chance_in_the_latest_campaign(tmp_path):
@@ -335,7 +338,41 @@ def test_the_times_that_changed_most_are_followed_also_without_tables(tmp_path, 
     assert (column.cell[-6:], other.cell[-5:]) == ("16 KiB", "4 KiB")
     assert numbers(column, 2) == pytest.approx([2.0, 3.0])
     wording(texts(column))
-    assert bars(column, 2) == pytest.approx([200 / 3, 100])
+    assert places(trend, column) == [(3, 12), (97, 2)]
+    assert column.changes == pytest.approx([1.5, 1.5])
+
+
+def test_sparklines_share_an_axis_that_shows_a_change_of_one_percent(tmp_path):
+    """SMALL: 1 % slower, then as before. LARGE: 0.5 % faster, then 0.5 % slower than at first."""
+    for name, day, small, large in (("a", "01", 1.0, 2.0), ("b", "02", 1.01, 1.99), ("c", "03", 1.0, 2.01)):
+        write_campaign(tmp_path / name, [(SMALL, [small]), (LARGE, [large])], day)
+    [trend] = trends_of(tmp_path).trends
+    of_small, of_large = sorted(trend.columns, key=lambda column: column.found[0])
+    assert trend.end == pytest.approx(math.log(1.01))
+    assert places(trend, of_small) == [(3, 12), (50, 2), (97, 12)]
+    assert places(trend, of_large) == [(3, 12), (50, 17), (97, 7)]
+    assert [of_small.changes, of_large.changes] == [
+        pytest.approx([1.0, 1 / 1.01]),
+        pytest.approx([1.005, 2.01 / 1.99]),
+    ]
+    assert re.findall(r'data-value="([\d.]+)"', index_page(tmp_path))[:2] == ["1.0", f"{1 / 1.01}"]
+    (row,) = [text for text in re.findall("<caption>(.*?)</caption>", index_page(tmp_path)) if "zoomed" in text]
+    assert "+1.0 %" in row
+
+
+def test_smaller_changes_than_one_percent_do_not_fill_the_axis(tmp_path):
+    for name, day, small in (("a", "01", 1.0), ("b", "02", 1.001)):
+        write_campaign(tmp_path / name, [(SMALL, [small])], day)
+    [trend] = trends_of(tmp_path).trends
+    assert places(trend, trend.columns[0]) == [(3, 12), (97, 11)]
+
+
+def test_a_key_figure_of_zero_has_no_sparkline(tmp_path):
+    for name, day, value in (("a", "01", 0.0), ("b", "02", 2.0)):
+        write_campaign(tmp_path / name, [(SMALL, [1.0])], day, collectives=[(SMALL, bandwidth(value))])
+    [trend] = trends_of(tmp_path).trends
+    assert (trend.sparkline(trend.columns[0]), trend.columns[0].changes) == ("", [None, None])
+    assert "n/a" in index_page(tmp_path)
 
 
 @pytest.mark.parametrize("value", ["inf", "-1", "", "x"])
@@ -370,7 +407,9 @@ def test_a_change_of_the_environment_is_marked_and_an_unknown_one_is_no_change(t
     assert trend.changes[4] is None
     page = index_page(tmp_path)
     assert page.count('<tr class="changed">') == 2
-    assert "<script" not in page
+    assert page.count("<script") == 1
+    assert trend.marks == "M26.5 0V24M73.5 0V24"
+    assert trend.last_change == 3
 
 
 def test_neighbors_without_a_common_stack_have_no_known_change(tmp_path):
@@ -471,7 +510,7 @@ def test_500_campaigns_take_seconds_and_no_store_is_read(tmp_path, monkeypatch):
     page = index_page(tmp_path)
     assert time.monotonic() - begin < 30  # 2 s on an idle machine
     assert page.count('<th scope="row"><a') == 0
-    assert page.count("<details") == 500 + 1  # answers, and the commands
+    assert page.count("<details") == 500 + 2  # answers, values, and the commands
     launch_files = [path for path in opened if path.suffix == ".jsonl"]
     [launch] = (tmp_path / "c0" / "launches").iterdir()  # its first line, of the campaigns in the history
     assert len(launch_files) == MOST_CAMPAIGNS
@@ -490,7 +529,7 @@ def test_the_script_writes_the_same_page_again(tmp_path):
     assert (tmp_path / "index.html").read_bytes() == page
     assert (tmp_path / "index.html").stat().st_ino != inode  # replaced, so a reader never sees half a page
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "index.html"]
-    assert b"<script" not in page
+    assert page.count(b"<script") == 1
 
 
 def test_the_script_reports_a_missing_folder_without_a_traceback(tmp_path):

@@ -47,15 +47,27 @@ function matching(block, view) {
   const { cells, facets } = block;
   const passes = (cell) => ([key, index]) =>
     key === "status" && facets.status.names[index] === "warning" ? cells.invalid[cell] !== null : cells[key][cell] === index;
-  const words = view.query.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = folded(view.query).split(/\s+/).filter(Boolean).map(wordPattern);
   const texts = words.length ? (block.searched ??= searchTexts(block)) : [];
   const wanted = Object.entries(view.filters);
-  return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => texts[cell].includes(word)));
+  return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => word.test(texts[cell])));
 }
 
-/** Return the searchable text of cells: name, id, causes and hosts. */
-function searchTexts({ cells, words }) {
-  return cells.id.map((id, cell) => [id, cells.name[cell], words[cells.search[cell]]].join(" ").toLowerCase());
+/** Return the searchable text of cells: name, id, causes, hosts, and settings as shown and as in a campaign file. */
+function searchTexts({ cells, common, facets, words }) {
+  const settings = (cell) => Object.entries(facets).flatMap(([key, of]) => [of.values, of.names].map((list) => list[cells[key][cell]]));
+  return cells.id.map((id, cell) => folded([id, cells.name[cell], words[cells.search[cell]], settings(cell), common].join(" ")));
+}
+
+/** Return a text as it is compared: 8×4 is 8x4, "4 MiB" is 4mib, all-reduce and all_reduce are allreduce. */
+function folded(text) {
+  return text.toLowerCase().replaceAll("×", "x").replace(/(\d) (?=[kmgt]?i?b\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
+}
+
+/** Return the pattern of a searched word. One with a number is a whole value: 4MiB is not in 64 MiB, n1 not in n10. */
+function wordPattern(word) {
+  const escaped = word.replace(/[^\w]/g, "\\$&");
+  return new RegExp((/^\d/.test(word) ? "(?<![a-z\\d.])" : "") + escaped + (/^\D?\d/.test(word) ? "(?!(?<=\\d)\\d)" : ""));
 }
 
 /** Return cells sorted by a column; unknown values come last in both directions. The sort is stable. */
@@ -116,15 +128,19 @@ async function readBlock() {
 const FOLDED = "#cells-table, details:not([open]) > :not(summary, [data-filter-group] *)";
 const NO_MATCH = "No cell matches the filters.";
 const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
-const counted = (num, all) => `${num.toLocaleString("en-US")} of ${all.toLocaleString("en-US")} ${all === 1 ? "cell" : "cells"}`;
+const allCellsOf = (element) => [...cellsOf(element, "cell"), ...cellsOf(element, "others")];
+const shares = (num, all) => `${num.toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
+const counted = (num, all) => `${shares(num, all)} ${all === 1 ? "cell" : "cells"}`;
 
 /** Add filters, drawer and table to the page. */
 function enhance(block) {
   const { cells } = block;
   const table = byId("cells-table");
   const drawer = byId("drawer");
+  const steps = [...drawer.querySelectorAll("[data-key]")];
   const marks = [];
   const groups = new Map();
+  const sections = sectionsOf(block);
   const selects = [...byId("filters").querySelectorAll("select")];
   const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
   let fragment = parseFragment(location.hash);
@@ -134,22 +150,30 @@ function enhance(block) {
   let opener = null;
 
   const setUpFilters = () => {
-    byId("filter-more").open = selects.some((select) => select.closest("#filter-rest") && select.name in view.filters);
     byId("filters").addEventListener("input", ({ target }) => {
       if (target.type === "search") view.query = target.value;
       else if (target.value === "") delete view.filters[target.name];
       else view.filters[target.name] = Number(target.value);
       update();
     });
-    byId("filter-reset").addEventListener("click", () => {
-      view = { ...view, filters: {}, query: "", ignored: [] };
-      update();
-      byId("filter-search").focus();
-    });
+    byId("filter-reset").addEventListener("click", () => change({ filters: {}, query: "", ignored: [] }));
     byId("filters").addEventListener("submit", (event) => event.preventDefault());
     byId("filters").hidden = false;
-    byId("filter-box").open = !isNarrow();
   };
+
+  const change = (changes) => {
+    view = { ...view, ...changes };
+    update();
+    byId("filter-search").focus();
+  };
+
+  /** Return a button for each active filter, which removes it. */
+  const chips = () => Object.entries(view.filters).map(([key, index]) => {
+    const { label, values } = block.facets[key];
+    const { [key]: _, ...filters } = view.filters;
+    const text = /^[\d.]+$/.test(values[index]) ? `${label}: ${values[index]}` : values[index];
+    return make("button", { type: "button", class: "chip", title: `Remove: ${label}`, onclick: () => change({ filters }) }, `${text} ×`);
+  });
 
   const showMarks = () => {
     for (const mark of marks) {
@@ -178,18 +202,21 @@ function enhance(block) {
     byId("filter-ignored").textContent = view.ignored.length ? `Ignored in the address: ${view.ignored.join(", ")}` : "";
     for (const select of selects) select.value = view.filters[select.name] ?? "";
     byId("filter-search").value = view.query;
+    byId("filter-chips").replaceChildren(...chips());
     const isFiltered = Object.keys(view.filters).length > 0 || view.query !== "";
     byId("filter-scope").hidden = !isFiltered;
     byId("filter-reset").disabled = !isFiltered && !view.ignored.length;
+    showSections(sections, isOn, isFiltered);
     numRows = isOn.length > 30 && !isNarrow() ? 25 : 8;
     fillTable();
     writeFragment();
     keepClear();
   };
 
-  const writeFragment = () => {
+  /** Show the view in the address. The page's own entries have a state, those of its anchors none. */
+  const writeFragment = (state = history.state ?? {}, method = "replaceState") => {
     const hash = formatFragment(fragment.section, viewValues(block, view));
-    if (hash !== location.hash) history.replaceState(null, "", hash || location.pathname + location.search);
+    if (hash !== location.hash || state !== history.state) history[method](state, "", hash || location.pathname + location.search);
   };
 
   const chosen = () => sorted(block, block.order.filter((cell) => isOn[cell]), view.sort);
@@ -212,7 +239,8 @@ function enhance(block) {
 
   const bodyCell = (column, cell) => {
     const text = columnText(block, column, cell);
-    if (column.key !== "name") return make("td", { class: column.kind }, text);
+    const parts = column.links ? linksOf(column, cell) : [strip(column.strips?.[cell]), text];
+    if (column.key !== "name") return make("td", { class: column.kind }, parts);
     const title = block.words[cells.invalid[cell]];
     const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
     return make("th", { scope: "row", class: "text" }, make("button", { type: "button", class: "open-cell" }, text), badge);
@@ -252,21 +280,31 @@ function enhance(block) {
 
   const openDrawer = (indices, from) => {
     if (from && !drawer.contains(from)) opener = from;
+    const isNew = from && !drawer.open; // Back closes it
     view.cell = indices.length === 1 ? indices[0] : null;
     byId("drawer-title").textContent = view.cell === null ? `${indices.length} cells` : cells.name[view.cell];
     byId("drawer-body").replaceChildren(view.cell === null ? cellList(indices) : cellDetails(block, view.cell, openDrawer));
     if (!drawer.open) drawer.show();
     drawer.scrollTop = 0;
-    byId("drawer-title").focus();
+    if (!steps.includes(from)) byId("drawer-title").focus();
+    for (const step of steps) step.disabled = neighbor(step) === undefined;
     if (from?.closest("#comparisons")) byId("drawer-comparisons")?.scrollIntoView();
-    writeFragment();
+    writeFragment(isNew ? { isOpen: true } : undefined, isNew && !history.state?.isSpare ? "pushState" : "replaceState");
   };
   const closeDrawer = () => {
-    drawer.close();
     view.cell = null;
-    writeFragment();
+    writeFragment({ isSpare: Boolean(history.state?.isOpen) }); // else each opened cell would take one more Back
+    hideDrawer();
+  };
+  const hideDrawer = () => {
+    drawer.close();
     (opener?.isConnected ? opener : byId("filter-search")).focus({ preventScroll: true });
     opener = null;
+  };
+  /** Return the cell before or after the open one in the table's order. */
+  const neighbor = (step) => {
+    const order = chosen();
+    return order.includes(view.cell) ? order[order.indexOf(view.cell) + Number(step.value)] : undefined;
   };
   const cellList = (indices) => {
     const textOf = (cell) => ` ${block.facets.status.values[cells.status[cell]]}; ${block.texts.main[cell]}`;
@@ -275,6 +313,7 @@ function enhance(block) {
   };
   const setUpDrawer = () => {
     byId("drawer-close").addEventListener("click", closeDrawer);
+    for (const step of steps) step.addEventListener("click", () => openDrawer([neighbor(step)], step));
     document.addEventListener("click", ({ target }) => {
       const element = target.closest("[data-cell]");
       const inner = target.closest("a, button, summary, input, select, label, pre");
@@ -284,20 +323,30 @@ function enhance(block) {
       const on = all.filter((cell) => isOn[cell]);
       openDrawer(on.length ? on : all, element.querySelector(".open-cell") || element);
     });
-    document.addEventListener("keydown", ({ key }) => {
-      if (key === "Escape" && drawer.open) closeDrawer();
+  };
+  const setUpKeys = () => {
+    document.addEventListener("keydown", (event) => {
+      const { key, target } = event;
+      if (key === "Escape" && drawer.open && !document.querySelector(":popover-open")) closeDrawer();
+      else if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
+      else if (key === "/") {
+        event.preventDefault(); // Firefox would search
+        byId("filter-search").focus();
+      } else if (key === "?") byId("keys").togglePopover();
+      else if (drawer.open) steps.find((step) => step.dataset.key === key)?.click();
     });
   };
 
-  const goToView = () => {
-    byId(fragment.section)?.scrollIntoView();
+  const goToView = (isNew = true) => {
+    if (isNew) byId(fragment.section)?.scrollIntoView();
     if (view.cell !== null) openDrawer([view.cell]);
-    else if (drawer.open) closeDrawer();
+    else if (drawer.open) hideDrawer();
   };
 
   setUpFilters();
   setUpTable();
   setUpDrawer();
+  setUpKeys();
   markSection();
   addMarks(block, document, marks, groups);
   update();
@@ -309,25 +358,25 @@ function enhance(block) {
   new ResizeObserver(keepClear).observe(byId("filters"));
   document.documentElement.classList.add("has-script");
   goToView();
-  addEventListener("hashchange", () => {
+  addEventListener("popstate", ({ state }) => {
     const found = parseFragment(location.hash);
-    const isPlain = !Object.keys(found.values).length; // an anchor of the page: the view stays
+    const isPlain = !state && !Object.keys(found.values).length; // an anchor of the page: the view stays
     fragment = isPlain ? { ...fragment, section: found.section } : found;
     if (isPlain && drawer.open && isNarrow()) closeDrawer(); // it would cover the section
     if (!isPlain) view = readView(block, found.values);
     update();
-    if (!isPlain) goToView();
+    if (!isPlain) goToView(!state); // Back scrolls by itself
   });
 }
 
 /** Add unfolded elements of cells, and the rows, tables and figures that are hidden if none matches. */
 function addMarks(block, root, marks, groups) {
-  const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, svg";
+  const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, .card, svg";
   for (const element of root.querySelectorAll("[data-cell]")) {
     const cells = cellsOf(element, "cell");
     if (element.isMark || element.closest(FOLDED) || !cells.length) continue;
     element.isMark = true;
-    const mark = { element, cells: [...cells, ...cellsOf(element, "others")], isOff: false };
+    const mark = { element, cells: allCellsOf(element), isOff: false };
     marks.push(mark);
     addButton(block, element, cells);
     for (let at = element.closest(kinds); at; at = at.parentElement.closest(kinds)) {
@@ -354,11 +403,29 @@ function addButton(block, element, cells) {
 }
 
 function noteOf(element) {
-  if (!element.matches("table, figure")) return null;
+  if (!element.matches("table, figure, .card")) return null;
   const note = make("p", { class: "quiet no-match", hidden: true }, NO_MATCH);
-  if (element.matches("figure")) element.append(note);
+  if (element.matches("figure, .card")) element.append(note);
   else (element.closest(".scroll") || element).before(note);
   return note;
+}
+
+/** Return the sections about cells that are parsed, with their cells and their place in the contents. */
+function sectionsOf({ cells }) {
+  return [...document.querySelectorAll("main > section:not(:has(noscript))")].map((element) => {
+    const own = element.id === "cells" ? cells.id.keys() : [...element.querySelectorAll("[data-cell]")].flatMap(allCellsOf);
+    const state = document.querySelector(`nav a[href="#${element.id}"] + span`);
+    return { element, cells: [...new Set(own)], state, text: state.textContent };
+  }).filter((section) => section.cells.length);
+}
+
+/** Collapse sections without a matching cell, and count the matching ones in the contents. */
+function showSections(sections, isOn, isFiltered) {
+  for (const { element, cells, state, text } of sections) {
+    const num = cells.filter((cell) => isOn[cell]).length;
+    element.classList.toggle("is-empty", !num);
+    state.textContent = isFiltered ? shares(num, cells.length) : text;
+  }
 }
 
 /** Mark the section that is being read in the table of contents. */
@@ -398,10 +465,8 @@ function cellDetails(block, cell, open) {
   const launchRow = (launch) => {
     const [file, hosts] = [files.names, files.hosts].map((of) => of[launches.file[launch]]);
     const link = file && [make("a", { href: address(`launches/${file}.jsonl`) }, `${file}.jsonl`), ` line ${launches.line[launch]}`];
-    const path = launches.strip[launch];
-    const strip = path && make("svg", { class: "strip", viewBox: "0 0 100 16", "aria-hidden": "true" }, make("path", { d: path }));
     return row(
-      String(launches.launch[launch]), make("span", {}, words[launches.status[launch]], strip),
+      String(launches.launch[launch]), make("span", {}, words[launches.status[launch]], strip(launches.strip[launch])),
       ...known.map(([name]) => launches[name][launch] ?? "n/a"),
       make("span", { class: "id" }, link ?? "n/a", hosts && ` on ${hosts}`),
     );
@@ -438,6 +503,7 @@ function cellDetails(block, cell, open) {
   fill("reason", null, words[cells.reason[cell]]);
   fill("warning", "a", words[cells.warning[cell]]);
   fill("results", "tbody", numberRows("results"));
+  fill("reports", null, columns.flatMap((column) => (column.links ? linksOf(column, cell) : [])));
   fill("baseline", null, cells.baseline[cell] === null ? null : cellButton(block, cells.baseline[cell], open));
   const [, status, record] = body.querySelectorAll("#drawer-launches th");
   record.before(...known.map(headOf));
@@ -458,6 +524,16 @@ function cellDetails(block, cell, open) {
   });
   fill("rerun", "pre", cells.command[cell]);
   return body;
+}
+
+/** Return a path of the data block as a drawing: launches of a cell, or the interval of a pair. */
+function strip(path) {
+  const box = { class: "strip", viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" };
+  return path && make("svg", box, make("path", { d: path }));
+}
+
+function linksOf(column, cell) {
+  return column.links[cell].flatMap(([text, href]) => [make("a", { href }, text), " "]);
 }
 
 function cellButton(block, cell, open) {

@@ -28,10 +28,11 @@ rule gate:
         allocation_variation=SESSION.gate["allocation_variation"],
         text=SESSION.gate_files[0],
         junit=SESSION.gate_files[1],
+        html=SESSION.gate_files[2],
     message:
         "Evaluate the gate of {RESULTS}"
     shell:
         # Session.close prints the text at the end, after Snakemake's messages about a failed job.
         "{params.program:q} --log {log:q} --campaign {params.campaign:q} --measurements {params.measurements:q}"
         " {params.baseline} --margin {params.margin} --allocation-variation {params.allocation_variation}"
-        " --out-text {params.text:q} --out-junit {params.junit:q} >/dev/null"
+        " --out-text {params.text:q} --out-junit {params.junit:q} --out-html {params.html:q} >/dev/null"

@@ -15,7 +15,8 @@ import traceback
 from pathlib import Path
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.compare.output import comparison_page, comparison_text
+from regatta.compare.output import comparison_text
+from regatta.compare.page import comparison_page
 from regatta.core.errors import USER_ERROR, UserError, run_script
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
@@ -35,7 +36,7 @@ def main() -> None:
     if args.csv:
         write_csv(found.comparisons, args.csv)
     if args.html:
-        write_text(args.html, comparison_page(found))
+        write_text(args.html, comparison_page(found, args.html))
     print(comparison_text(found, args.all), end="")
     if found.comparisons["verdict"].isna().all():
         raise UserError("nothing could be compared: no cell has a valid launch on both sides. See the lists above.")

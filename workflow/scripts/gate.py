@@ -4,17 +4,18 @@ Exit status: 0 passed, 1 failed, 2 error.
 
 python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
     --measurements results/new/measurements.csv --baseline results/old
-    --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml
+    --out-text results/new/gate.txt --out-junit results/new/gate.junit.xml --out-html results/new/gate.html
 
-Both files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
+All files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from regatta.compare.campaigns import read_campaign
-from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, judge, junit
+from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, headline, judge, junit
+from regatta.compare.page import comparison_page
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv
@@ -44,11 +45,17 @@ def main() -> None:
     )
     parser.add_argument("--out-text", type=Path, required=True, help="gate.txt")
     parser.add_argument("--out-junit", type=Path, required=True, help="gate.junit.xml")
+    parser.add_argument("--out-html", type=Path, help="page of the comparison, written if any cell was compared")
     args = parser.parse_args()
     base = read_campaign(args.baseline) if args.baseline else None
     results = read_frozen_campaign(args.campaign), read_csv(args.measurements, MEASUREMENTS)
     gate = judge(*results, base and (base.campaign, base.measurements), args.margin, args.allocation_variation)
-    text = gate_text(gate, args.out_text.parent)
+    page = args.out_html if gate.compared else None
+    if page:
+        test = read_campaign(args.campaign.parent)
+        found = compare_campaigns(base, test, args.margin, args.allocation_variation)
+        write_text(page, comparison_page(found, page, headline(gate)))
+    text = gate_text(gate, args.out_text.parent, page)
     write_text(args.out_junit, junit(gate))
     write_text(args.out_text, text)
     print(text, end="")

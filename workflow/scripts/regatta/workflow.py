@@ -243,7 +243,7 @@ class Session:
 
     @property
     def gate_files(self) -> list[Path]:
-        return [self.results / "gate.txt", self.results / "gate.junit.xml"]
+        return [self.results / name for name in ("gate.txt", "gate.junit.xml", "gate.html")]
 
     @property
     def baseline(self) -> Path | None:

@@ -14,7 +14,7 @@ from regatta.compare.fields import matched_fields, single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
-from regatta.core.verdicts import Compared
+from regatta.core.verdicts import Compared, compare_all
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
 from regatta.kit.findings import joined
@@ -127,8 +127,13 @@ def read_campaign(folder: Path) -> CampaignResults:
     return CampaignResults(folder, campaign, table, headers, {stack["stack"]: stack["verdict"] for stack in checked})
 
 
-def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: float) -> CampaignsCompared:
-    """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both."""
+def compare_campaigns(
+    base: CampaignResults, test: CampaignResults, margin: float, allocation_variation: float | None = None
+) -> CampaignsCompared:
+    """Return how the cells of `test` compare with those of `base`. Raises UserError if no cell is in both.
+
+    allocation_variation: for the verdicts of a gate.
+    """
     pairs, unmatched = matched_cells((base.campaign, base.measurements), (test.campaign, test.measurements))
     fields = single_differences(unmatched.get(BASE, ()), unmatched.get(TEST, ()))
     if not pairs and unmatched.keys() <= {BASE, TEST}:
@@ -143,7 +148,11 @@ def compare_campaigns(base: CampaignResults, test: CampaignResults, margin: floa
         cell_row(other) | names | {"reference": cell.id, "num_planned": test.campaign.repeats_of(other)}
         for cell, other, _ in pairs
     ]
-    comparisons = by_effect(compared_table(rows, sides, [Margin(margin, "option")] * len(rows))).reset_index(drop=True)
+    margins, verdicts = [Margin(margin, "option")] * len(rows), None
+    if allocation_variation is not None:
+        margins = [Margin(pair.margin_with(margin, allocation_variation), "gate") for pair in sides]
+        verdicts = compare_all(sides, margin, allocation_variation)
+    comparisons = by_effect(compared_table(rows, sides, margins, verdicts)).reset_index(drop=True)
     hosts = {cell.id: ", ".join(cell.hosts) for _, cell, _ in pairs if cell.hosts}
     comparisons = comparisons.assign(hosts=comparisons["cell"].map(hosts)) if hosts else comparisons  # for names
     fallback = fallback_text(base.measurements, test.measurements)

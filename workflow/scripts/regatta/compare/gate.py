@@ -18,7 +18,7 @@ import pandas as pd
 from regatta.compare.campaigns import matched_cells
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import natural, nodes_text, one_line, percent, status_text, three
-from regatta.core.verdicts import Compared, Verdict, judge_all
+from regatta.core.verdicts import Compared, compare_all
 from regatta.kit.findings import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.topics.base import fallback_text, grouped, plain_rows
@@ -148,9 +148,10 @@ def judge(
     verdicts = compare_all(list(pairs.values()), margin, allocation_variation)
     compared = {}
     for (cell, pair), verdict in zip(pairs.items(), verdicts, strict=True):
-        wide = margin if pair.is_by_allocation else margin + (1 + margin) * allocation_variation
         nums = {"num_launches": len(pair.test), "num_reference_launches": len(pair.base)}
-        compared[cell] = SimpleNamespace(margin_ratio=wide, **nums, **verdict_values(verdict))
+        compared[cell] = SimpleNamespace(
+            margin_ratio=pair.margin_with(margin, allocation_variation), **nums, **verdict_values(verdict)
+        )
     rows = grouped(plain_rows(measurements, ("cell", "elapsed_s", *FAILURE)), ("cell",))
     cells = [
         _judged(cell, rows.get((cell.id,), []), campaign.repeats_of(cell), compared.get(cell.id))
@@ -165,18 +166,6 @@ def judge(
     return Gate(campaign.name, baseline_campaign, margin, cells, problems, notes, allocation_variation)
 
 
-def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Verdict]:
-    """Return the verdict on the launches of each cell, `test` now with `base` before.
-
-    All cells are one table, as in every comparison (regatta.core.verdicts). With fewer than MIN_LAUNCHES on either side
-    there is no test, and a gate must be able to fail: those cells are screened. Error rates of both:
-    docs/decisions/0007-intervals-and-verdicts.md.
-    """
-    judged, limit = judge_all(pairs, margin, allocation_variation), (1 + margin) * (1 + allocation_variation)
-    both = zip(pairs, judged, strict=True)
-    return [verdict if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair, verdict in both]
-
-
 def by_chance(screened: list[SimpleNamespace]) -> float:
     """Return how many of the screened rows at most should be called slower by chance.
 
@@ -185,12 +174,6 @@ def by_chance(screened: list[SimpleNamespace]) -> float:
     """
     nums = ((row.num_launches, row.num_reference_launches) for row in screened)
     return sum(1 / math.comb(now + before, now) for now, before in nums)
-
-
-def _screened(pair: Compared, limit: float) -> Verdict:
-    """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
-    is_slower, is_faster = min(pair.test) / max(pair.base) > limit, max(pair.test) / min(pair.base) < 1 / limit
-    return Verdict("slower" if is_slower else "faster" if is_faster else "inconclusive", pair.ratio)
 
 
 def _pairs(
@@ -224,9 +207,14 @@ CAUSE_LENGTH = 160
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production 2
 
 
-def gate_text(gate: Gate, results: Path) -> str:
-    """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is."""
-    (headline, *kinds), values = KINDS, gate.values
+def headline(gate: Gate) -> tuple[str, str]:
+    """Return the result and what it is based on."""
+    return KINDS[0].words(gate.values)
+
+
+def gate_text(gate: Gate, results: Path, page: Path | None = None) -> str:
+    """Return at most 20 lines: passed or failed, the worst cells, notes, and where the rest is, also on a page."""
+    kinds, values = KINDS[1:], gate.values
     lines = []
     for word, cells in (
         ("not ok", [f"not ok: {cell.id}: {_cause(cell)}" for cell in gate.not_ok]),
@@ -235,10 +223,9 @@ def gate_text(gate: Gate, results: Path) -> str:
     ):
         lines += cells[:SHOWN] + ([f"... and {len(cells) - SHOWN} more {word}"] if len(cells) > SHOWN else [])
     lines += [f"note: {note}" for note in gate.notes] + [filled(kind.lead, values) for kind in kinds]
-    lines.append(f"report: {results / 'report.html'}; every cell: {results / 'gate.junit.xml'}")
-    return "".join(
-        f"{line}\n" for line in [": ".join(headline.words(values)), *(f"  {text}" for text in lines if text)]
-    )
+    page = f"; comparison: {page}" if page else ""
+    lines.append(f"report: {results / 'report.html'}{page}; every cell: {results / 'gate.junit.xml'}")
+    return "".join(f"{line}\n" for line in [": ".join(headline(gate)), *(f"  {text}" for text in lines if text)])
 
 
 def _verdict_text(cell: JudgedCell) -> str:

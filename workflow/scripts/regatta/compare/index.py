@@ -4,6 +4,7 @@ Answers come from answer.json; the store is not read. The same files give the sa
 """
 
 import json
+import math
 import os
 import shlex
 import urllib.parse
@@ -12,9 +13,9 @@ from pathlib import Path
 
 from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_trends
 from regatta.core.errors import UserError
-from regatta.core.files import is_results_folder
-from regatta.core.text import UNKNOWN, one_line, plural
-from regatta.report.page import load_template
+from regatta.core.files import address, is_results_folder
+from regatta.core.text import UNKNOWN, one_line, plural, signed_percent
+from regatta.report.page import TEMPLATES, load_template, script_source
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
 from regatta.topics.matrix import NO_RECORD
@@ -94,11 +95,6 @@ class IndexEntry:
             (*(one_line(line[name], MOST_TEXT) for name in ("lead", "text")), self.report and f"{self.report}#{anchor}")
             for line, anchor in zip(lines, anchors, strict=True)
         ]
-
-
-def address(*parts: str) -> str:
-    """Return a relative address of a file; its name may be anything, also no UTF-8."""
-    return "/".join(urllib.parse.quote(os.fsencode(part)) for part in parts)
 
 
 def read_entries(results: Path) -> tuple[list[IndexEntry], list[str]]:
@@ -184,12 +180,20 @@ def write_index(results: Path) -> Path:
     return path
 
 
+def last_changes(trends: list[Trend]) -> dict[Path, list[str]]:
+    """Return how the environment of a campaign differs from the one before, where known, by its folder."""
+    return {
+        folder: texts for trend in trends for folder, texts in zip(trend.folders, trend.changes, strict=True) if texts
+    }
+
+
 def index_page(results: Path) -> str:
     """Return the page. Raises UserError if the folder does not exist."""
     entries, others = read_entries(results)
     trends = read_trends({entry.folder: entry.keys for entry in entries if entry.keys and entry.answer})
     files = sorted(path.name for path in (results / COMPARISONS).glob("*.html") if os.path.isfile(path))
     pages = [(one_line(name.removesuffix(".html"), 2 * MOST_NAME), address(COMPARISONS, name)) for name in files]
+    script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
     sections = {"campaigns": "Campaigns", "history": "History", "comparisons": "Comparisons"}
     return load_template("index.html.j2").render(
         title="Results",
@@ -201,6 +205,11 @@ def index_page(results: Path) -> str:
         num_more=trends.num_more,
         problems=[one_line(problem, MOST_TEXT) for problem in trends.problems],
         pages=pages,
+        last_changes=last_changes(trends.trends),
+        signed_percent=signed_percent,
+        axis_text=lambda trend: f"{signed_percent(math.exp(-trend.end))} % to {signed_percent(math.exp(trend.end))} %",
+        script=script,
+        script_source=script_source(script),
         most_open=MOST_OPEN,
         most_campaigns=MOST_CAMPAIGNS,
         name_of=lambda folder: one_line(folder.name, MOST_NAME),

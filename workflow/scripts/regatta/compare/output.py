@@ -1,13 +1,11 @@
-"""Output of compare.py: a text for the terminal and a page like the report."""
+"""The comparison of two campaigns in words: what the terminal and the head of the page say."""
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.core.text import UNKNOWN, duration, plural
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
-from regatta.report.page import load_template
-from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import texts
-from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference, environment_table, shown
+from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference
 from regatta.topics.comparison.tables import is_within_margin
 
 SHOWN = 10  # cells of a list
@@ -22,7 +20,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     names, lists = names_and_lists(found)
     rows = rows.assign(full_name=names)
     listed = rows if shows_all else rows[~is_within]
-    lines = [f"{name}: {_fact(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
+    lines = [f"{name}: {campaign_text(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
     lines += [f"{lead}{f'; {text}' if text else ''}" for _, lead, text in statements(found)]
     differences = found.environment if found.has_environments else []
     lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in differences]
@@ -65,12 +63,12 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def statements(found: CampaignsCompared) -> list[tuple[str, str, str]]:
-    """Return anchor, lead and text of each finding: what differs in times, the verdicts, and in environments."""
+    """Return anchor, lead and text of each finding: the verdicts, what differs in times, and in environments."""
     judged = texts.with_labels(texts.judged_rows(found.comparisons))
     known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
     is_known = found.has_environments
     words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
-    findings = [*texts.compared_findings(judged), Finding("environment", words, (), (), "environment")]
+    findings = [*texts.compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
     of_findings = [(f.anchor, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
     return [(anchor, f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text) for anchor, lead, text in of_findings]
 
@@ -91,25 +89,8 @@ def _texts(row) -> tuple[str, ...]:
     return row.full_name, *times, texts.interval_text(row), texts.launches_text(row), texts.verdict_text(row)
 
 
-def comparison_page(found: CampaignsCompared) -> str:
-    """Return a page on two campaigns: summary, differences of environment, ratios, and unmatched cells."""
-    judged = texts.judged_rows(found.comparisons)
-    order = {cell.id: place for place, cell in enumerate(found.test.campaign.cells)}
-    planned = found.comparisons.sort_values("cell", key=lambda cells: cells.map(order))
-    return load_template("compare.html.j2").render(
-        title=f"{found.test.campaign.name} vs. {found.base.campaign.name}",
-        lead=texts.COMPARED,
-        facts=[(name, _fact(side)) for name, side in (("Base", found.base), ("Test", found.test))],
-        contents=[("environment", "Environment"), ("comparisons", "Comparisons"), ("unmatched", "Not compared")],
-        summary=statements(found),
-        environment=environment_table("Environment differences", found.environment, "base", "test"),
-        content=shown(judged, planned, {}, is_report=False) if len(judged) else None,
-        lists=names_and_lists(found)[1],
-        csv=("comparisons.csv", to_csv(found.comparisons)),
-    )
-
-
-def _fact(side: CampaignResults) -> str:
+def campaign_text(side: CampaignResults) -> str:
+    """Return the folder of a campaign, its size and its time."""
     ok = side.measurements[side.measurements["status"] == "ok"]
     size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)

@@ -3,10 +3,12 @@
 import contextlib
 import itertools
 import json
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +29,7 @@ from regatta.topics.scaling.tables import EFFICIENCY, SCALING, THROUGHPUT
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12
+LEAST_AXIS = 0.01  # change at the end of the axis of sparklines: smaller ones are noise
 MOST_MOVED = 3  # cells whose time changed most
 MOST_CHANGES, MOST_TEXT = 4, 200  # environment changes in one row, and characters of each
 
@@ -41,9 +44,18 @@ class KeyFigure:
     cell: str
     found: dict[int, tuple[float, str]]
 
-    def bar_percent(self, place: int) -> float:
-        """Return the length of a bar, relative to the largest."""
-        return 100 * self.found[place][0] / (max(number for number, _ in self.found.values()) or 1.0)
+    @cached_property
+    def ratios(self) -> dict[int, float]:
+        """Return the ratio of each number to the first one, by the place of the campaign; none if one is 0."""
+        first = self.found[min(self.found)][0]
+        numbers = {place: self.found[place][0] for place in sorted(self.found)}
+        return {place: number / first for place, number in numbers.items()} if all(numbers.values()) else {}
+
+    @property
+    def changes(self) -> list[float | None]:
+        """Return the ratios of the last number to the first and to the one before."""
+        ratios = list(self.ratios.values())
+        return [ratios[-1], ratios[-1] / ratios[-2]] if ratios else [None, None]
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,31 @@ class Trend:
     columns: list[KeyFigure]
     is_shared: list[bool]  # whether a campaign has a cell in common with the one before
     num_older: int
+
+    @cached_property
+    def end(self) -> float:
+        """Return the end of the common axis of sparklines: log of the largest ratio, at least LEAST_AXIS."""
+        ratios = [ratio for column in self.columns for ratio in column.ratios.values()]
+        return max(math.log1p(LEAST_AXIS), *(abs(math.log(ratio)) for ratio in ratios))
+
+    def x(self, place: int) -> float:
+        return round(3 + 94 * place / max(len(self.folders) - 1, 1), 1)
+
+    def sparkline(self, column: KeyFigure) -> str:
+        """Return the ratios of a key figure as a path in a box of 100 x 24, 1 in its middle: a line with a dot each."""
+        y = {place: round(12 - 10 * math.log(ratio) / self.end, 1) for place, ratio in column.ratios.items()}
+        line = "L".join(f"{self.x(place):g} {height:g}" for place, height in y.items())
+        return f"M{line}" if line else ""
+
+    @property
+    def marks(self) -> str:
+        """Return a vertical line for each campaign whose environment changed, as a path in the same box."""
+        return "".join(f"M{self.x(place):g} 0V24" for place, changes in enumerate(self.changes) if changes)
+
+    @property
+    def last_change(self) -> int | None:
+        """Return the place of the last campaign whose environment changed; None if no change is known."""
+        return max((place for place, changes in enumerate(self.changes) if changes), default=None)
 
 
 @dataclass(frozen=True)

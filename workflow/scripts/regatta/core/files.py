@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TextIO
+from urllib.parse import quote
 
 import psutil
 
@@ -20,6 +21,11 @@ SCRIPTS = Path(__file__).resolve().parents[2]
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 CLOCK_SECONDS = 60  # by which the clocks of a host and of a file server may differ
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
+
+
+def address(*parts: str) -> str:
+    """Return a relative address of a file; its name may be anything, also no UTF-8."""
+    return "/".join(quote(os.fsencode(part)) for part in parts)
 
 
 # The kernel frees these locks when their holder dies, so that a kill -9 never leaves one behind.

@@ -36,6 +36,12 @@ def percent(ratio: float | None) -> str:
     return UNKNOWN if is_unknown(ratio) else f"{100 * ratio:z.1f}"
 
 
+def signed_percent(ratio: float) -> str:
+    """Return a ratio as a signed difference in percent with one decimal, for columns of them: +12.6, −0.4, 0.0."""
+    text = f"{100 * (ratio - 1):+.1f}"
+    return "0.0" if float(text) == 0 else with_minus_signs(text)
+
+
 def with_minus_signs(text: str) -> str:
     """Return a text with minus signs before its negative numbers instead of hyphens, for a page."""
     return NEGATIVE.sub("\N{MINUS SIGN}", text) if "-" in text else text

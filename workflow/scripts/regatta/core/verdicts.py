@@ -84,6 +84,10 @@ class Compared:
         means = (fmean(log for name, log in pairs if name == allocation) for allocation in dict.fromkeys(names))
         return dict(enumerate(means))
 
+    def margin_with(self, margin: float, allocation_variation: float) -> float:
+        """Return the margin beyond which a gate calls it slower; the interval may include that variation already."""
+        return margin if self.is_by_allocation else margin + (1 + margin) * allocation_variation
+
     @property
     def num(self) -> int:
         """Return the number of launches of the side with fewer."""
@@ -153,6 +157,24 @@ def judge_all(
     for i, word, of_ratio, of_row in zip(known, words.tolist(), ends.tolist(), numbers.tolist(), strict=True):
         verdicts[i] = _verdict(compared[i], word, of_ratio, of_row)
     return verdicts
+
+
+def compare_all(pairs: list[Compared], margin: float, allocation_variation: float = 0.0) -> list[Verdict]:
+    """Return the verdict on the launches of each cell, `test` now with `base` before.
+
+    All cells are one table, as in every comparison (judge_all). With fewer than MIN_LAUNCHES on either side
+    there is no test, and a gate must be able to fail: those cells are screened. Error rates of both:
+    docs/decisions/0007-intervals-and-verdicts.md.
+    """
+    judged, limit = judge_all(pairs, margin, allocation_variation), (1 + margin) * (1 + allocation_variation)
+    both = zip(pairs, judged, strict=True)
+    return [verdict if pair.num >= MIN_LAUNCHES else _screened(pair, limit) for pair, verdict in both]
+
+
+def _screened(pair: Compared, limit: float) -> Verdict:
+    """Return the verdict on a cell with few launches: slower if all are slower than all before, beyond the margin."""
+    is_slower, is_faster = min(pair.test) / max(pair.base) > limit, max(pair.test) / min(pair.base) < 1 / limit
+    return Verdict("slower" if is_slower else "faster" if is_faster else "inconclusive", pair.ratio)
 
 
 def _verdict(pair: Compared, word: str, ends: list[float], numbers: list[float]) -> Verdict:

@@ -64,7 +64,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     texts["main"] = _main_texts(numbers, texts, len(places))
     texts["num_ok"] = [f"{ok}/{num}" if num else NOT_PLANNED for ok, num in counts]
     statuses = columns["status"]
-    facets, common = _facets(cells, names, statuses, {*columns, *NOT_CELLS})
+    facets, common = facets_of(cells, names, statuses, {*columns, *NOT_CELLS})
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
     facets = {key: facet | {"is_first": key in FIRST_FACETS} for key, facet in facets.items()}
     if marks:  # a filter value, not the status of a cell
@@ -72,7 +72,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         facets["status"]["names"].append("warning")
     return {
         "schema": 2,
-        "columns": [*_settings(facets, cells, data.device), *numbers],
+        "columns": [*settings_of(facets, cells, data.device), *numbers],
         "facets": facets,
         "common": common,
         "cells": columns,
@@ -124,7 +124,7 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -
     return sorted(range(len(statuses)), key=rank)
 
 
-def _facets(
+def facets_of(
     cells: Sequence[Cell], names: list[CellName], statuses: list[str], taken: Collection[str]
 ) -> tuple[dict[str, dict], list]:
     """Return the settings that vary, by their key in a URL, and (label, text) of those that all cells share.
@@ -133,15 +133,15 @@ def _facets(
     """
     ranks = ranks_word(cells[0].device) if cells else "ranks"
     labels = LABELS | {"shape": f"Shape (nodes \N{MULTIPLICATION SIGN} {ranks})"}
-    found = {"status": _facet("Status", [marked_status(status) for status in statuses], statuses)}
-    found["benchmark"] = _facet("Benchmark", [cell.benchmark for cell in cells])
+    found = {"status": facet_of("Status", [marked_status(status) for status in statuses], statuses)}
+    found["benchmark"] = facet_of("Benchmark", [cell.benchmark for cell in cells])
     for field in dict.fromkeys(field for name in names for field in name.parts):
         raw = None if field in ("shape", "version", "hosts") else [_raw(cell, field) for cell in cells]
         label = labels.get(field) or (all_axes()[field].label if field in all_axes() else field.replace("_", " "))
         key = f"setting_{field}" if field in taken else URL_KEYS.get(field, field)
-        found[key] = _facet(label, [name.parts.get(field) for name in names], raw)
+        found[key] = facet_of(label, [name.parts.get(field) for name in names], raw)
     if len({cell.gpus_per_node for cell in cells}) > 1:  # else the shape says as much
-        found["nodes"] = _facet(LABELS["nodes"], [str(cell.nodes) for cell in cells])
+        found["nodes"] = facet_of(LABELS["nodes"], [str(cell.nodes) for cell in cells])
     common = [[f["label"], *f["values"]] for f in found.values() if len(f["values"]) == 1 and None not in f["indices"]]
     shown = [key for key, facet in found.items() if len(facet["values"]) > 1 or key == "status"]
     return {key: found[key] for key in sorted(shown, key=lambda key: (*FIRST_FACETS, *shown).index(key))}, common
@@ -152,7 +152,7 @@ def _raw(cell: Cell, field: str) -> object:
     return cell.field("model") or cell.field("operation") if field == "subject" else cell.field(field)
 
 
-def _facet(label: str, texts: list[str | None], raw: list | None = None) -> dict:
+def facet_of(label: str, texts: list[str | None], raw: list | None = None) -> dict:
     """Return a facet with sorted values. raw: as a campaign file has them; they are the values in a URL if unique."""
     known = {text: value for text, value in zip(texts, raw or texts, strict=True) if text is not None}
     values = sorted(known, key=natural)
@@ -168,7 +168,7 @@ def _facet(label: str, texts: list[str | None], raw: list | None = None) -> dict
     return {"label": label, "values": values, "names": [names[text] for text in values], "indices": indices}
 
 
-def _settings(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
+def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
     """Return the entries of names, facets and numbers of launches in the list of columns."""
     settings = {column.name: column for column in SETTINGS}
     helps = {name: {column.helps(device): None} for name, column in settings.items() if column.help}

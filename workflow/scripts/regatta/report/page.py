@@ -110,8 +110,7 @@ def cell_marks(context: jinja2.runtime.Context, svg: str) -> Markup:
     indices = context.get("cell_indices") or {}
 
     def index(match: re.Match) -> str:
-        ids = unescape(match[2])
-        found = [indices.get(cell) for cell in ([ids] if match[1] == "cell" else ids.split(" "))]
+        found = [indices.get(cell) for cell in unescape(match[2]).split(" ")]
         return "" if None in found else f' data-{match[1]}="{" ".join(map(str, found))}"'
 
     return Markup(CELL_MARK.sub(index, svg))
@@ -146,7 +145,8 @@ def headline(shown: list[Section]) -> Figure | None:
     by_id = {section.id: section for section in shown}
     for section in (by_id[name] for name in HEADLINES if name in by_id):
         if figures := [section.headline] if section.headline else section.figures[:1]:
-            return replace(figures[0], id="headline")
+            table = replace(figures[0].table, caption=f"Summary: {figures[0].table.caption}")  # landmarks are unique
+            return replace(figures[0], id="headline", table=table)
     return None
 
 

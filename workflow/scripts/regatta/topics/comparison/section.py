@@ -17,6 +17,7 @@ from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import heatmap, tables, texts
+from regatta.topics.comparison.histogram import histogram
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
 OF_STACK = "kind image_id wrapper_sha256 runtime runtime_options binds python".split()
@@ -24,6 +25,7 @@ OF_STACK += [*STACK_KEYS, "scripts"]
 OF_NCCL = ("network", "plugin", "provider", "transports")  # read by the preflight from NCCL's log
 MOST_VALUES = 3
 NOT_KNOWN, NOTHING = "not recorded", "nothing"
+ABSENT = ("not set", "none", "not loaded")  # values of a fact that a side is known to lack
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,15 @@ def section(data: ReportData) -> Section:
     judged = texts.judged_rows(comparisons)
     if not len(judged):
         return Section("comparisons", "Comparisons", empty, lead, tables=found)
-    content, state = shown(judged, comparisons, data.names), (plural(len(judged), "pair"), "quiet")
-    template = "comparisons.html.j2"
-    return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state)
-
-
-def shown(judged: pd.DataFrame, comparisons: pd.DataFrame, names: dict[str, str], is_report: bool = True) -> dict:
-    """Return the content of comparisons.html.j2. names: those of cells by id. is_report: else a page of compare.py."""
-    return {
-        "matrices": heatmap.ratio_matrices(comparisons, names),
+    content = {
+        "matrices": heatmap.ratio_matrices(comparisons, data.names),
+        "histogram": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
-        "is_report": is_report,
+        "num_pairs": len(judged),
+        "is_equal": bool((judged["verdict"] == "equivalent").all()),
     }
+    template, state = "comparisons.html.j2", (plural(len(judged), "pair"), "quiet")
+    return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state)
 
 
 @once_per_report
@@ -197,6 +196,24 @@ def environment_table(title: str, found: list[Difference], reference: str, other
         return None
     rows = tuple((d.name.replace(NOT_KNOWN, f"{NOT_KNOWN}, so not compared", 1), d.reference, d.other) for d in found)
     return Table(title, ("property", reference, other), rows, is_words=True, sources=("launches/*.jsonl",))
+
+
+def environment_tables(found: list[Difference], reference: str, other: str) -> list[Table]:
+    """Return what differs between two campaigns: values that changed, then what only one side has or recorded."""
+    groups: dict[str, list[Difference]] = {
+        "Changed": [],
+        f"Only in {reference}": [],
+        f"Only in {other}": [],
+        "Unknown": [],
+    }
+    for difference in found:
+        is_unknown = difference.name.startswith(NOT_KNOWN)
+        lacks = difference.reference in ABSENT, difference.other in ABSENT
+        title = (
+            "Unknown" if is_unknown else "Changed" if not any(lacks) else f"Only in {other if lacks[0] else reference}"
+        )
+        groups[title].append(difference)
+    return [table for title, of in groups.items() if (table := environment_table(title, of, reference, other))]
 
 
 def _facts(side: Side) -> dict[str, set[str]]:

@@ -111,7 +111,9 @@ def _is_alike(a: dict, b: dict) -> bool:
 # have the verdict ALIKE, and neither a test nor a margin: these rows measure the noise and are not judged by it.
 MEAN_TIME = "geometric mean of the primary time over these launches"
 TEST = "the test, its two-sided p, and p corrected over all rows of the table (Benjamini–Hochberg)"
-SOURCES = "`campaign`, `default`, `noise floor of n A/A pairs`, or between campaigns `option`; empty for A/A pairs"
+SOURCES = (
+    "`campaign`, `default`, `noise floor of n A/A pairs`, or between campaigns `option` or `gate`; empty for A/A pairs"
+)
 WIDENING = (
     "correlation of successive launches over rows with the same test, and how it widens the interval, if significant"
 )
@@ -253,13 +255,16 @@ def _compared(campaign: FrozenCampaign, times: dict[str, Times], pair: CellPair)
     return found if campaign.allocations is not None else replace(found, allocations=((), ()))
 
 
-def compared_table(rows: list[dict], compared: list[Compared], margins: list[Margin | None]) -> pd.DataFrame:
+def compared_table(
+    rows: list[dict], compared: list[Compared], margins: list[Margin | None], verdicts: list[Verdict] | None = None
+) -> pd.DataFrame:
     """Return rows with the statistics of their launches. margins: None if both cells measure the same (A/A).
 
     p values are corrected over all tested rows: those with launches on both sides that are not A/A. Rows of a benchmark
-    share a prior.
+    share a prior. verdicts: those of a gate.
     """
-    verdicts = judge_all(compared, [None if margin is None else margin.ratio for margin in margins])
+    if verdicts is None:
+        verdicts = judge_all(compared, [None if margin is None else margin.ratio for margin in margins])
     for row, pair, margin, verdict in zip(rows, compared, margins, verdicts, strict=True):
         row |= {"num_launches": len(pair.test), "num_reference_launches": len(pair.base)}
         row |= {"time_s": _mean(pair.test), "reference_time_s": _mean(pair.base)}

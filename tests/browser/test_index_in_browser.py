@@ -1,0 +1,66 @@
+"""The index of a results folder in a browser: sortable tables, sparklines, small screens."""
+
+import pytest
+from test_report_in_browser import LOW_CONTRAST, OVERFLOWING, SCREENS
+
+pytestmark = pytest.mark.browser
+
+CHANGES = (1.0, 1.004, 0.99, 1.012)  # of SMALL, to the first campaign
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    from test_index_page import LARGE, SMALL, write_campaign
+
+    from regatta.compare.index import write_index
+
+    folder = tmp_path_factory.mktemp("index")
+    for place, change in enumerate(CHANGES):
+        times = [(SMALL, [change]), (LARGE, [2.0 / change])]
+        write_campaign(folder / f"c{place + 9}", times, f"{place + 10}", {"torch": f"2.{min(place, 2)}"})
+    return write_index(folder)
+
+
+def column(browser, table, place):
+    return browser.evaluate(
+        f"[...document.querySelector('{table}').tBodies[0].rows].map(r => r.cells[{place}].textContent.trim())"
+    )
+
+
+def sort(browser, table, place):
+    browser.evaluate(f"document.querySelectorAll('{table} thead th')[{place}].querySelector('button').click()")
+    return browser.evaluate(f"document.querySelectorAll('{table} thead th')[{place}].getAttribute('aria-sort')")
+
+
+def test_tables_are_sorted_by_a_click_on_a_heading(browser, page):
+    browser.open(page, 1440)
+    assert column(browser, ".campaigns", 0) == ["c12", "c11", "c10", "c9"]
+    assert sort(browser, ".campaigns", 0) == "ascending"
+    assert column(browser, ".campaigns", 0) == ["c9", "c10", "c11", "c12"]
+    assert sort(browser, ".campaigns", 4) == "ascending"  # the environment: those without a change last
+    assert [bool(text) for text in column(browser, ".campaigns", 4)] == [True, True, False, False]
+    assert browser.evaluate("document.querySelectorAll('.campaigns [aria-sort]').length") == 1
+    for expected in (["\N{MINUS SIGN}1.2", "+1.2"], ["+1.2", "\N{MINUS SIGN}1.2"]):
+        sort(browser, ".figures", 3)
+        assert column(browser, ".figures", 3) == expected
+    assert browser.evaluate("document.querySelectorAll('.figures .unsorted button').length") == 0
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_the_index_is_accessible_and_no_wider_than_the_screen(browser, page, width, scheme):
+    browser.open(page, width, scheme=scheme)
+    assert browser.complaints() == []
+    for is_open in (False, True):
+        browser.evaluate(f"document.querySelectorAll('details').forEach(d => d.open = {str(is_open).lower()})")
+        assert browser.axe_violations() == []
+        assert browser.evaluate(LOW_CONTRAST) == []
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert browser.evaluate(OVERFLOWING) == []
+
+
+def test_a_sparkline_has_a_point_for_each_campaign_and_a_mark_for_each_change(browser, page):
+    browser.open(page, 1440)
+    paths = "[...document.querySelector('.sparkline').children].map(e => [e.className.baseVal, e.getAttribute('d')])"
+    drawn = dict(browser.evaluate(paths))
+    assert (drawn["dots"].count("h0"), drawn[""].count("L"), drawn["change"].count("V24")) == (4, 3, 2)
+    assert browser.evaluate("document.querySelector('.sparkline').getBoundingClientRect().height") > 20

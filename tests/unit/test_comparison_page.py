@@ -1,0 +1,241 @@
+"""The page of compare.py: planted differences appear in the summary, the histogram and the list."""
+
+import math
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+from comparison_results import cell_of, write_folder
+from synthetic import train_cell
+
+from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.page import comparison_page
+from regatta.compare.pairs import counts_of, pairs_block
+from regatta.core.text import three
+from regatta.topics.comparison.histogram import RatioAxis, histogram
+from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_tables
+from regatta.topics.comparison.texts import judged_rows
+
+FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
+HOSTILE = "<b>after"
+# Of each benchmark and shape: the ratio of test to base.
+COLLECTIVES = {(4096, 2): 1.0, (8192, 2): 1.0, (4096, 4): 0.8, (8192, 4): 0.5}
+STEPS = {("resnet18", 2): 1.2, ("resnet50", 2): 1.0, ("resnet18", 4): 1.3, ("resnet50", 4): 1.06}
+
+
+def planted():
+    """Return (cell, ratio): 2 improved, 2 regressed, 3 unchanged and 1 open cell at a margin of 5 %."""
+    cells = []
+    for (size, nodes), ratio in COLLECTIVES.items():
+        cell = cell_of("bound", size)
+        cell["spec"]["nodes"] = nodes
+        cells.append((cell | {"id": f"collective-{size}-{nodes}"}, ratio))
+    return cells + [(train_cell(model, nodes, 2), ratio) for (model, nodes), ratio in STEPS.items()]
+
+
+def found_in(folder, has_reports=False):
+    cells = planted()
+    before = write_folder(folder / "before", [(cell, FIVE) for cell, _ in cells], "01")
+    after = write_folder(folder / HOSTILE, [(cell, [r * t for t in FIVE]) for cell, r in cells], "09")
+    for path in (before, after) if has_reports else ():
+        (path / "report.html").touch()
+    return compare_campaigns(read_campaign(before), read_campaign(after), 0.05)
+
+
+class Page(HTMLParser):
+    """What a page refers to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.addresses, self.silent, self.scripts = [], [], 0, 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        own = dict(attrs)
+        self.ids += [own["id"]] if "id" in own else []
+        self.addresses += [own[name] for name in ("href", "src") if own.get(name)]
+        self.silent += tag == "img" and not own.get("alt")
+        self.scripts += tag == "script"
+
+
+def test_the_page_stands_alone(tmp_path):
+    text = comparison_page(found_in(tmp_path), tmp_path / "page.html")
+    page = Page(re.sub("<template.*?</template>", "", text, flags=re.DOTALL))
+    assert (page.silent, page.scripts) == (0, 2)
+    assert len(page.ids) == len(set(page.ids))
+    anchors = [address[1:].partition("&")[0] for address in page.addresses if address.startswith("#")]
+    assert anchors
+    assert set(anchors) <= set(page.ids)
+    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert HOSTILE not in text
+    assert "&lt;b&gt;after" in text
+
+
+def test_the_page_begins_with_its_verdict(tmp_path):
+    text = comparison_page(found_in(tmp_path), tmp_path / "page.html")
+    answers = text.partition('<ul class="answers">')[2].partition("</ul>")[0]
+    assert re.findall(r'<a href="#(\w+)"', answers) == ["comparisons", "comparisons", "environment"]
+    assert re.findall(r"\d+ (?:slower|faster|equivalent)", answers)[:3] == ["2 slower", "2 faster", "3 equivalent"]
+    places = [text.index(f'id="{name}"') for name in ("environment", "comparisons", "cells", "unmatched")]
+    assert places == sorted(places)
+
+
+def test_the_page_says_base_and_test_only(tmp_path, wording):
+    page = comparison_page(found_in(tmp_path, has_reports=True), tmp_path / "page.html")
+    wording(re.findall('<th scope="col" class="\\w+">(.*?)</th>', page[page.index('id="cells-table"') :])[:7])
+    assert "reference" not in page[page.index("<main>") : page.index("</main>")]  # below are the columns of the CSV
+
+
+def counts(rows):
+    return {row.name: (row.num, *(of.num for of in row.by_verdict.values())) for row in rows}
+
+
+def test_the_summary_counts_what_was_planted_by_benchmark_and_shape(tmp_path):
+    found = found_in(tmp_path)
+    judged = judged_rows(found.comparisons)
+    groups = list(counts_of(pairs_block(found, tmp_path / "page.html"), judged).values())
+    # pairs, improved, regressed, open, unchanged
+    assert [counts(rows) for rows in groups] == [
+        {"All pairs": (8, 2, 2, 1, 3)},
+        {"collective": (4, 2, 0, 0, 2), "train_step": (4, 0, 2, 1, 1)},
+        {"2×2": (4, 0, 1, 0, 3), "4×2": (4, 2, 1, 1, 0)},
+    ]
+    [every] = groups[0]
+    improved, regressed, _, unchanged = every.by_verdict.values()
+    mean = 100 * (math.sqrt(0.8 * 0.5) - 1)  # of the ratios: geometric
+    assert improved.change.replace("\N{MINUS SIGN}", "-") == f"{mean:.1f} (-50.0 to -20.0)"
+    assert regressed.change == f"+{100 * (math.sqrt(1.2 * 1.3) - 1):.1f} (+20.0 to +30.0)"
+    assert unchanged.change == "0.0 (0.0 to 0.0)"
+    assert improved.address == "#cells&status=faster"
+    assert unquote(groups[2][1].by_verdict["slower"].address) == "#cells&status=slower&shape=4×2"
+
+
+def test_the_list_has_the_largest_effect_first_with_its_interval_on_the_common_axis(tmp_path):
+    found = found_in(tmp_path)
+    block = pairs_block(found, tmp_path / "page.html")
+    assert block["cells"]["change"] == [-50, 30, -20, 20, 6, *[0] * 3]
+    [strips] = [column["strips"] for column in block["columns"] if "strips" in column]
+    axis = RatioAxis.of(judged_rows(found.comparisons))
+    middles = [float(re.search(r"M([\d.]+) 3V13", strip)[1]) for strip in strips]
+    ratios = [0.5, 1.3, 0.8, 1.2, 1.06, 1, 1, 1]
+    assert middles == pytest.approx([50 + 50 * math.log(ratio) / axis.end for ratio in ratios], abs=0.06)
+    low, high = map(float, re.match(r"M([\d.]+) 8H([\d.]+)", strips[1]).groups())
+    text = block["texts"]["change"][1]
+    ends = [50 + 50 * math.log1p(float(end) / 100) / axis.end for end in re.findall(r"\+([\d.]+)[,\]]", text)]
+    assert [low, high] == pytest.approx(ends, abs=0.1)
+    assert block["band"] == f"{50 * math.log(1.05) / axis.end:.1f}%"
+
+
+def rows_of(*ratios, margin=0.05, verdict="equivalent"):
+    """Return judged rows with intervals of one percent around these ratios."""
+    rows = [
+        {"time_ratio": r, "time_low_ratio": r / 1.01, "time_high_ratio": r * 1.01, "margin_ratio": margin}
+        | {"verdict": verdict, "cell": f"cell-{place}"}
+        for place, r in enumerate(ratios)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
+    """Cells with two launches are screened: without a test, all launches of one must be slower by more than both."""
+    cells = planted()
+    before = write_folder(tmp_path / "before", [(cell, FIVE[:2]) for cell, _ in cells], "01")
+    after = write_folder(tmp_path / "after", [(cell, [r * t for t in FIVE[:2]]) for cell, r in cells], "09")
+    found = compare_campaigns(read_campaign(before), read_campaign(after), 0.05, allocation_variation=0.1)
+    judged = judged_rows(found.comparisons)
+    [every] = counts_of(pairs_block(found, tmp_path / "page.html"), judged)["All"]
+    # Beyond 1.05 x 1.1 = 1.155: 1.2 (by 1.19 in the worst case), 1.3, 0.8 and 0.5; the other four are open.
+    assert {verdict: of.num for verdict, of in every.by_verdict.items() if of.num} == {
+        "faster": 2,
+        "slower": 2,
+        "inconclusive": 4,
+    }
+    assert list(judged["margin_ratio"]) == pytest.approx([0.155] * 8)
+    text = comparison_page(found, tmp_path / "page.html", ("gate: failed", "2 regressions"))
+    assert text.index("gate: failed") < text.index("Environment</h2>")
+
+
+def test_an_outlier_is_beyond_the_axis_and_has_an_arrow():
+    rows = rows_of(*[1.0] * 20, 50.0)
+    axis = RatioAxis.of(rows)
+    assert axis.end == pytest.approx(2 * math.log(1.05))  # at least twice the margin
+    ends = [axis.strip(row) for row in rows.iloc[[0, 20]].itertuples()]
+    assert [strip.count("M97 5L100 8") for strip in ends] == [0, 1]
+    assert ends[1].startswith("M100 8H100")
+    assert RatioAxis.of(rows_of(1.0, 50.0)).end == pytest.approx(math.log(50 * 1.01))
+    alone = SimpleNamespace(time_ratio=1.0, time_low_ratio=None, time_high_ratio=None)
+    assert axis.strip(alone) == "M50 8H50M50 3V13"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "margin", "bins"),
+    [
+        ((1.0, 1.0, 1.04, 1.06, 0.9), 0.05, [1, 2, 1, 1]),  # from left to right
+        ((1.0,), 0.0, [1]),
+        ((1.0, 1.0, 3.0), 0.001, [2, 1]),
+    ],
+)
+@pytest.mark.usefixtures("drawing")
+def test_each_pair_is_in_one_bin_of_the_histogram(ratios, margin, bins):
+    figure = histogram(rows_of(*ratios, margin=margin))
+    assert [int(row[1]) for row in figure.table.rows] == bins
+    assert set(re.findall('data-cell="([^"]+)"', figure.svg)) == {
+        " ".join(cells) for cells in _cells_by_bin(figure, ratios)
+    }
+
+
+def _cells_by_bin(figure, ratios):
+    """Return the cells of each row of the table, from the ends of its bin."""
+    for row in figure.table.rows:
+        low, high = (1 + float(end.replace("\N{MINUS SIGN}", "-")) / 100 for end in row[0].split(" to "))
+        yield [f"cell-{place}" for place, ratio in enumerate(ratios) if low - 1e-3 <= ratio < high - 1e-9]
+
+
+def test_a_bar_is_on_one_side_of_the_margin():
+    edges = RatioAxis.of(rows_of(1.0, 1.3)).bins()
+    assert min(abs(edges - math.log(1.05))) < 1e-9
+    assert len(edges) <= 42
+
+
+def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):
+    found = found_in(tmp_path, has_reports=True)
+    (tmp_path / "compare").mkdir()
+    block = pairs_block(found, tmp_path / "compare" / "page.html")
+    [links] = [column["links"] for column in block["columns"] if "links" in column]
+    cell = found.comparisons["cell"].iloc[0]
+    assert links[0] == [
+        ("base", f"../before/report.html#cell={cell}"),
+        ("test", f"../%3Cb%3Eafter/report.html#cell={cell}"),
+    ]
+    (tmp_path / "before" / "report.html").unlink()
+    assert pairs_block(found, tmp_path / "page.html")["columns"][-1]["links"][0][0][0] == "test"
+
+
+def test_environments_are_grouped_by_what_changed_and_what_one_side_has():
+    found = [
+        Difference("torch", "2.12.1", "2.13.0"),
+        Difference("variable A", "not set", "1"),
+        Difference("libnccl", "/usr/lib/libnccl.so.2", "not loaded"),
+        Difference(NOT_KNOWN, "nothing", "network"),
+    ]
+    tables = environment_tables(found, "base", "test")
+    assert [[row[0].split(",")[0] for row in table.rows] for table in tables] == [
+        ["torch"],
+        ["libnccl"],
+        ["variable A"],
+        [NOT_KNOWN],
+    ]
+    assert [table.caption for table in tables][1:3] == ["Only in base", "Only in test"]
+
+
+def test_the_default_order_and_texts_are_those_of_the_verdicts(tmp_path):
+    block = pairs_block(found_in(tmp_path), tmp_path / "page.html")
+    facet = block["facets"]["status"]
+    words = [facet["names"][index] for index in block["cells"]["status"]]
+    assert words == ["faster", "slower", "faster", "slower", "inconclusive", *["equivalent"] * 3]
+    assert block["texts"]["verdict"][4].startswith("3.")  # 3.x-9.x % slower, against a margin of 5 %
+    assert block["texts"]["n"] == ["5"] * 8
+    assert block["texts"]["base"][0] == f"{three(1.02)} s"

@@ -1,0 +1,54 @@
+"""The page of compare.py: verdict, differences of environment, summary, and a list of pairs to filter and search."""
+
+from pathlib import Path
+
+from regatta.compare.campaigns import CampaignsCompared
+from regatta.compare.output import campaign_text, names_and_lists, statements
+from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
+from regatta.core.text import plural
+from regatta.report.cells import encoded
+from regatta.report.page import load_template
+from regatta.store.csv_files import to_csv
+from regatta.topics.comparison import heatmap, texts
+from regatta.topics.comparison.histogram import histogram
+from regatta.topics.comparison.section import environment_tables
+
+
+def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] | None = None) -> str:
+    """Return a page on two campaigns. path: of the page, to which its links to reports are relative.
+
+    gate: its result and what it is based on.
+    """
+    judged, comparisons = texts.judged_rows(found.comparisons), found.comparisons
+    order = {cell.id: place for place, cell in enumerate(found.test.campaign.cells)}
+    planned = comparisons.sort_values("cell", key=lambda cells: cells.map(order))
+    block, content = pairs_block(found, path), None
+    if len(judged):
+        content = {
+            "matrices": heatmap.ratio_matrices(planned, {}),
+            "histogram": histogram(judged),
+            "table": None,
+            "is_equal": False,
+        }
+    num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
+    return load_template("compare.html.j2").render(
+        title=f"{found.test.campaign.name} vs. {found.base.campaign.name}",
+        lead=texts.COMPARED,
+        facts=[(name, campaign_text(side)) for name, side in (("Base", found.base), ("Test", found.test))],
+        contents=[
+            ("environment", "Environment", plural(num, "difference") if num else "", "quiet"),
+            ("comparisons", "Comparisons", plural(len(judged), "pair"), "quiet"),
+            ("cells", "All pairs", "", ""),
+            ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
+        ],
+        summary=[*([("comparisons", *gate)] if gate else []), *statements(found)],
+        environment=environment_tables(found.environment, "base", "test"),
+        counts=counts_of(block, judged) if len(judged) else {},
+        heads={verdict: head for verdict, (_, head) in VERDICTS.items()},
+        content=content,
+        lists=names_and_lists(found)[1],
+        csv=("comparisons.csv", to_csv(comparisons)),
+        block=block,
+        cell_indices={cell: place for place, cell in enumerate(judged["cell"])},
+        cell_data=encoded(block),
+    )
