@@ -242,7 +242,7 @@ def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
 @pytest.mark.usefixtures("drawing")
 def test_a_bar_of_each_launch_and_host_has_a_title(tmp_path):
     content = section(analyse(write_nights(tmp_path / "r"))).content
-    bars = ElementTree.fromstring(content["svg"]).findall(".//g[title]")
+    bars = ElementTree.fromstring(content["figure"].svg).findall(".//g[title]")
     # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2; in 6 bars a part failed.
     assert len(bars) == 6 + 12 + 24 + 12 + 6
     assert len({bar.find("title").text for bar in bars}) == 24

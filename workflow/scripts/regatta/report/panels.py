@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 
@@ -20,8 +21,21 @@ from regatta.core.text import (
     size,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.plotting import MAX_SERIES, LegendEntry, Panel, PlotAxis, Point, Series, draw, legend, size_ticks
+from regatta.report.plotting import (
+    MAX_SERIES,
+    LegendEntry,
+    Marks,
+    Panel,
+    PlotAxis,
+    Point,
+    Series,
+    draw,
+    legend,
+    marks_of,
+    size_ticks,
+)
 from regatta.report.rows import table_rows
+from regatta.report.svg import PAGE, Medium
 from regatta.store.csv_files import CELL
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
@@ -74,21 +88,24 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 class Figure:
     """One figure.
 
-    image: an inline SVG element, or a function of the figure's id that draws it, so that only what a page shows is
-    drawn. source: the table whose rows it draws. legend: of its series; the page omits it if they have labels.
+    draw: draws it with an id, as inline SVG or for another medium, so that only what a page shows is drawn. source: the
+    table whose rows it draws. legend: of its series; the page omits it if they have labels. marks: returns what is
+    drawn. shows: key in the data block of the number on its vertical axis (regatta.kit.columns.Column.block_key).
     """
 
     id: str
     title: str
-    image: str | Callable[[str], str]
+    draw: Callable[[str, Medium], str]
     table: Table
     source: str = ""
     legend: tuple[LegendEntry, ...] = ()
     is_labelled: bool = False
+    marks: Callable[[], Marks] = lambda: Marks((), ())
+    shows: str = ""
 
     @property
     def svg(self) -> str:
-        return self.image if isinstance(self.image, str) else self.image(self.id)
+        return self.draw(self.id, PAGE)
 
 
 @dataclass(frozen=True)
@@ -292,13 +309,14 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
 
-def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str) -> Figure:
-    """Return a figure of a panel with its numbers."""
+def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str, column: Column) -> Figure:
+    """Return a figure of a panel with its numbers. column: what its vertical axis shows."""
 
-    def image(drawn_id: str) -> str:
-        return draw(panel, drawn_id, title)
+    def draw_panel(drawn_id: str, medium: Medium) -> str:
+        return draw(panel, drawn_id, title, medium)
 
-    return Figure(figure_id, title, image, table, source, legend(panel), panel.is_labelled)
+    marks, more = partial(marks_of, panel), (legend(panel), panel.is_labelled)
+    return Figure(figure_id, title, draw_panel, table, source, *more, marks, column.block_key)
 
 
 def divided(figures: Sequence[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 # matplotlib draws in these colors; the page has a CSS variable for each. No drawing uses them for anything else.
 COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
 INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
+GOOD, BAD = "#a10021", "#a10022"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
+CSS_COLORS |= {GOOD: "var(--good)", BAD: "var(--bad)"}
 # Gids of drawings: an attribute and its value.
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
@@ -48,6 +50,20 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
         body = body.replace(color, variable)
     box = root.get("viewBox")
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
+
+
+@dataclass(frozen=True)
+class Medium:
+    """What is drawn for. write: returns the text of a drawing, its name and the cells of its marks, as `svg_of` does.
+
+    size_in: width and height of the canvas, from those on the page.
+    """
+
+    write: Callable[["Figure", str, Sequence[Sequence[str]]], str]
+    size_in: Callable[[float, float], tuple[float, float]] = lambda width, height: (width, height)
+
+
+PAGE = Medium(svg_of)
 
 
 @dataclass(frozen=True)
