@@ -8,7 +8,7 @@ import bz2
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from html import unescape
@@ -37,7 +37,7 @@ MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: 
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
-MAX_PLAIN_BYTES = {False: 15_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+MAX_PLAIN_BYTES = {False: 5_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
@@ -48,10 +48,8 @@ MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
 CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/plotting.py
 BAD_MARK = "\N{BALLOT X}"
 LIMITS = {  # of templates
-    "most_figures": MOST_FIGURES,
     "most_rows_printed": 4,  # longer tables are not printed; on screen, all are collapsed
     "most_rows_compared": 30,  # rows of a matrix of ratios; further groups are folded
-    "most_bars": 4,  # of the throughput breakdown; others are folded
     "most_rows_named": 20,  # folded rows that are named; more are counted
     "min_launches": MIN_LAUNCHES,  # these are of intervals
     "min_samples": MIN_SAMPLES_INTERVAL,
@@ -148,6 +146,16 @@ def headline(shown: list[Section]) -> Figure | None:
         if figures := [section.headline] if section.headline else section.figures[:1]:
             return replace(figures[0], id="headline")
     return None
+
+
+def drawn_figures(shown: Iterable[Section], most: int = MOST_FIGURES) -> Iterator[Figure]:
+    """Return the figures of sections and their parts that the page draws. most: of one grid."""
+    for section in shown:
+        for figures in (section.figures, section.folded[1]):
+            yield from drawn_and_listed(figures, most)[0]
+        if figure := section.content.get("figure"):
+            yield figure
+        yield from drawn_figures(section.parts, most)
 
 
 def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

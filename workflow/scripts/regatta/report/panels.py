@@ -36,7 +36,7 @@ from regatta.report.plotting import (
 )
 from regatta.report.rows import table_rows
 from regatta.report.svg import PAGE, Medium
-from regatta.store.csv_files import CELL
+from regatta.store.csv_files import CELL, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
@@ -107,6 +107,20 @@ class Figure:
     def svg(self) -> str:
         return self.draw(self.id, PAGE)
 
+    @property
+    def csv_columns(self) -> list[list[str]]:
+        """Return the columns of its marks as fields of a CSV file, numbers with six significant digits."""
+        marks = self.marks()
+        return [list(map(_field, column)) for column in zip(marks.columns, *marks.rows, strict=True)]
+
+    @property
+    def csv(self) -> str:
+        return "".join(f"{','.join(row)}\n" for row in zip(*self.csv_columns, strict=True))
+
+
+def _field(value: str | float | None) -> str:
+    return quoted("" if value is None else f"{value:.6g}" if isinstance(value, float) else value)
+
 
 @dataclass(frozen=True)
 class Section:
@@ -115,8 +129,7 @@ class Section:
     template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
     another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
-    beside: template of a card beside the figures; it receives `content` too. headline: figure of the first screen, if
-    not the first one.
+    headline: figure of the first screen, if not the first one.
     """
 
     id: str
@@ -131,7 +144,6 @@ class Section:
     folded: tuple[str, tuple[Figure, ...]] = ("", ())
     parts: tuple["Section", ...] = ()
     summary: str = ""
-    beside: str = ""
     headline: Figure | None = None
 
     @property

@@ -236,12 +236,15 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
     campaign, measurements, marked = data.campaign, data.measurements, marks(data, warned)
     num_launches = len(launch_paths(data.launches))
     block = cells.data_block(data, warnings_by_cell(warned), marked)
+    headline = page.headline(shown)
+    drawn = [*([headline] if headline else []), *page.drawn_figures(shown)]
+    block["figures"] = cells.figure_columns(drawn, cells.cell_indices(campaign))
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "summary": summary(data),
         "summary_marks": MARKS,
-        "headline": page.headline(shown),
+        "headline": headline,
         "titles": {one.id: one.title for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),

@@ -138,7 +138,7 @@ def draw(rows: dict[str, list[tuple]], medium: Medium = PAGE) -> str:
                     if start <= at <= end:
                         width = max(seconds, LEAST_FAILED * total)
                         gid = f"{LAUNCH}{text}" if text else None
-                        axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, **STATES[state]))
+                        axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
         states = [state for state in STATES if any(bar[0] == state for bars in rows.values() for bar in bars)]
         handles = [Patch(label=state, **STATES[state]) for state in states]
         figure.legend(handles=handles, ncols=len(handles), loc="upper left", fontsize=9, frameon=False)

@@ -110,7 +110,9 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
     x = PlotAxis("", low=-0.5, high=len(shapes) - 0.5, ticks=tuple(enumerate(shapes)))
     panel = Panel(x, PlotAxis(EXPOSED_SHARE.heading(device)), tuple(series))
     table = Table.of_columns("Step and communication", (NAME, LAUNCHES, *STRATEGIES.of_table("steps")), rows, device)
-    return [panels.make_figure("strategies-1", "Gradient communication by shape", panel, table, "strategies", EXPOSED_SHARE)]
+    return [
+        panels.make_figure("strategies-1", "Gradient communication by shape", panel, table, "strategies", EXPOSED_SHARE)
+    ]
 
 
 def section(data: ReportData) -> Section:
