@@ -146,7 +146,7 @@ function standalone(figure) {
     [top, bottom] = [Math.min(top, y), Math.max(bottom, end)];
   }
   const rules = [...document.styleSheets[0].cssRules].filter((rule) => rule.selectorText?.startsWith(".chart "));
-  const ground = make("rect", { y: top, width, height: bottom - top, fill: "var(--ground)" });
+  const ground = make("rect", { x: -9, y: top - 9, width: width + 18, height: bottom - top + 18, fill: "var(--ground)" });
   out.prepend(make("style", {}, rules.map((rule) => rule.cssText).join("")), ground);
   set(out, { viewBox: `0 ${top} ${width} ${bottom - top}`, width, height: bottom - top });
   const style = getComputedStyle(document.body);
@@ -162,7 +162,6 @@ async function pngOf(svg) {
   return new Promise((done) => canvas.toBlob(done));
 }
 
-/** Return the marks of a figure as CSV. */
 function figureCsv({ cells, figures }, id) {
   const [of, ...columns] = figures[id];
   return of.map((cell, row) => [cells.id[cell] ?? cell, ...columns.map((column) => column[row])] + "\n").join("");
@@ -358,10 +357,10 @@ function enhance(block) {
       const lit = new Set(cellsAt(hit.length ? hit : [target]));
       if (`${[...lit]}` === last) return;
       last = `${[...lit]}`;
-      const light = (element, cells) => element.classList.toggle("is-lit", cells.some((cell) => lit.has(cell)));
       document.body.classList.toggle("has-lit", lit.size > 0);
-      for (const mark of marks) light(mark.element, mark.cells);
-      for (const line of document.querySelectorAll("[data-line]")) light(line, cellsOf(line, "line"));
+      for (const element of document.querySelectorAll("[data-cell], [data-line]")) {
+        element.classList.toggle("is-lit", bothOf(element).some((cell) => lit.has(cell)));
+      }
     });
   };
 
@@ -390,7 +389,7 @@ function enhance(block) {
   goToView();
   addEventListener("hashchange", () => {
     const found = parseFragment(location.hash);
-    const isPlain = !Object.keys(found.values).length; // an anchor of the page: the view stays
+    const isPlain = !Object.keys(found.values).length; // the view stays
     fragment = isPlain ? { ...fragment, section: found.section } : found;
     if (isPlain && drawer.open && isNarrow()) closeDrawer();
     if (!isPlain) view = readView(block, found.values);
@@ -416,6 +415,8 @@ function addMarks(block, root, marks, groups) {
   }
 }
 
+const bothOf = (element) => [...cellsOf(element, "cell"), ...cellsOf(element, "line")];
+
 /** Return the cells of marks, lines, or a row or column of a matrix. */
 function cellsAt(elements) {
   const found = elements.flatMap((element) => {
@@ -424,7 +425,7 @@ function cellsAt(elements) {
     if (at.scope === "row") return [...at.parentElement.cells];
     return [...at.closest("table").rows].flatMap((row) => row.cells[at.cellIndex] ?? []);
   });
-  return found.flatMap((at) => [...cellsOf(at, "cell"), ...cellsOf(at, "line")]);
+  return found.flatMap(bothOf);
 }
 
 /** Make an element open its cells, also by keyboard; for marks of figures, rows under Data do. */
@@ -432,7 +433,9 @@ function addButton(block, element, cells) {
   const isOne = cells.length === 1;
   const name = isOne ? block.cells.name[cells[0]] : `${cells.length} cells`;
   const tip = isOne ? markText(block, cells[0], element.closest("figure")?.dataset.shows) : name;
-  if (element.closest("svg")) return (element.ariaLabel = tip);
+  const svg = element.closest("svg");
+  if (svg) svg.role = "group";
+  if (svg) return Object.assign(element, { role: "img", ariaLabel: tip });
   if (!element.matches("tr, li")) element.title = tip;
   if (element.matches("a, button")) return;
   const host = element.cells?.[0] ?? element;

@@ -189,7 +189,7 @@ def marks_of(panel: Panel) -> Marks:
             elif not series.is_context:
                 values += [("minimum", min(point.values)), ("maximum", max(point.values))]
             rows += [(point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values]
-    columns = ("cell", "series", "kind", "mark", panel.x.label or "x", panel.y.label)
+    columns = ("cell", "series", "kind", "mark", panel.x.label or "x", panel.y.label.partition(", ")[0])
     return Marks(columns, tuple(rows))
 
 
