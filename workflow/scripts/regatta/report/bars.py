@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from regatta.report.plotting import Marks, new_canvas, set_ticks
 from regatta.report.svg import CELL, COLORS, GRID, GROUND, INK, LEVEL, PAGE, Medium
 
-WIDTH_IN, ROW_IN, AROUND_IN, NUMBER_IN = 5.6, 0.2, 0.75, 0.62
+WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.2, 0.85
+NUMBER = 0.11  # of the width, for each column of numbers
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 
 
@@ -41,9 +42,9 @@ def draw_bars(bars: Sequence[Bar], heads: Sequence[str], figure_id: str, title: 
         places.append(len(places) + len(groups))
     num_rows = len(bars) + len(groups)
     height_in = AROUND_IN + ROW_IN * num_rows
-    numbers = len(heads) * NUMBER_IN / WIDTH_IN
     with new_canvas(medium, WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
-        axes = figure.add_axes((0.09, 0.4 / height_in, 0.9 - numbers, 1 - AROUND_IN / height_in))
+        axes = figure.add_axes((0.09, 0.4 / height_in, 0.9 - NUMBER * len(heads), 1 - AROUND_IN / height_in))
+        number_pt = NUMBER * 72 * figure.get_figwidth()
         text = {"fontsize": 9, "va": "center", "parse_math": False}
         for name, row in groups.items():
             axes.annotate(name, (0, row), (-34, 0), textcoords="offset points", fontweight="bold", **text)
@@ -56,13 +57,13 @@ def draw_bars(bars: Sequence[Bar], heads: Sequence[str], figure_id: str, title: 
                     begin += value
             for column, value in enumerate((bar.kept, *bar.lost)):
                 shown = "\N{EN DASH}" if value is None else f"{value:.0f}".replace("-", "\N{MINUS SIGN}")
-                place = ((column + 0.9) * NUMBER_IN * 72, 0)
+                place = ((column + 0.9) * number_pt, 0)
                 at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right"}
                 axes.annotate(shown, (1, row), place, **at, **text)
         for column, (head, fill) in enumerate(zip(heads, FILLS, strict=True)):
-            for words, color, above in ((head, INK, 6), ("\N{BLACK SQUARE}", fill, 17)):
+            for words, color, above in ((head.replace("-", "-\n"), INK, 5), ("\N{BLACK SQUARE}", fill, 25)):
                 at = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "bottom"}
-                axes.annotate(words, (1, 1), ((column + 0.9) * NUMBER_IN * 72, above), color=color, fontsize=8, **at)
+                axes.annotate(words, (1, 1), ((column + 0.9) * number_pt, above), color=color, fontsize=8, **at)
         axes.set(xlim=(0, max([100, *(sum(v for v in (b.kept, *b.lost) if v and v > 0) for b in bars)])))
         axes.spines["left"].set_visible(False)
         axes.set(ylim=(num_rows - 0.5, -0.5), xlabel="share of the ideal throughput (%)")

@@ -8,7 +8,7 @@ import bz2
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from html import unescape
@@ -27,7 +27,7 @@ from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
-from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
+from regatta.report.panels import Figure, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
@@ -148,14 +148,15 @@ def headline(shown: list[Section]) -> Figure | None:
     return None
 
 
-def drawn_figures(shown: Iterable[Section], most: int = MOST_FIGURES) -> Iterator[Figure]:
-    """Return the figures of sections and their parts that the page draws. most: of one grid."""
-    for section in shown:
+def drawn_figures(shown: list[Section]) -> list[Figure]:
+    """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
+    first = headline(shown)
+    found = [first] if first else []
+    for section in (one for outer in shown for one in (outer, *outer.parts)):
         for figures in (section.figures, section.folded[1]):
-            yield from drawn_and_listed(figures, most)[0]
-        if figure := section.content.get("figure"):
-            yield figure
-        yield from drawn_figures(section.parts, most)
+            found += drawn_and_listed(figures)[0]
+        found += [section.content["figure"]] if section.content.get("figure") else []
+    return found
 
 
 def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

@@ -248,8 +248,7 @@ def _label_ends(axes: "Axes", panel: Panel) -> None:
         text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
         text = f"{SIGNS[marker]} {text}" if marker else text
         drawn = axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
-        if cells:
-            drawn.set_gid(f"{LINE}{' '.join(cells)}")
+        drawn.set_gid(f"{LINE}{' '.join(cells)}")
 
 
 def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:

@@ -105,7 +105,9 @@ def marks_of_strip(strip: Strip) -> Marks:
         (*of, place, *value[: 3 if ends else 1])
         for place, (*of, value) in enumerate(zip(cells, groups, strip.values, strict=True), start=first)
     )
-    return Marks(("cell", "group", "place", strip.y.label.partition(", ")[0], *(("low", "high") if ends else ())), tuple(rows))
+    return Marks(
+        ("cell", "group", "place", strip.y.label.partition(", ")[0], *(("low", "high") if ends else ())), tuple(rows)
+    )
 
 
 def _draw_groups(axes: "Axes", strip: Strip) -> None:

@@ -16,7 +16,7 @@ from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
-from regatta.report.panels import Section
+from regatta.report.panels import Figure, Section
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
@@ -214,6 +214,11 @@ def render(data: ReportData) -> str:
         return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
 
 
+def drawn_figures(data: ReportData) -> list[Figure]:
+    """Return the figures that the report draws, in the page's order."""
+    return page.drawn_figures(sections(data, warnings(data)))
+
+
 def terms(data: ReportData) -> list[tuple[str, str]]:
     """Return the terms of the primary time, and of the topics that have rows."""
     found = primary_text(data.ok["benchmark"], primary_columns(data.measurements))
@@ -236,9 +241,8 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
     campaign, measurements, marked = data.campaign, data.measurements, marks(data, warned)
     num_launches = len(launch_paths(data.launches))
     block = cells.data_block(data, warnings_by_cell(warned), marked)
-    headline = page.headline(shown)
-    drawn = [*([headline] if headline else []), *page.drawn_figures(shown)]
-    block["figures"] = cells.figure_columns(drawn, cells.cell_indices(campaign))
+    headline, indices = page.headline(shown), cells.cell_indices(campaign)
+    block["figures"] = cells.figure_columns(page.drawn_figures(shown), indices)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
@@ -263,7 +267,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
-        "cell_indices": cells.cell_indices(campaign),
+        "cell_indices": indices,
         "cell_data": cells.encoded(block),
         "block": block,
         "downloads": downloads.result(),
