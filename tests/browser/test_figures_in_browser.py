@@ -147,7 +147,9 @@ def test_a_stack_or_shape_under_the_pointer_is_lit_in_all_figures(browser, page,
         found = set(browser.evaluate(LIT.format(place)))
         assert found
         assert found <= wanted
-    others = f"[...document.querySelectorAll('{FIGURE} svg [data-cell]:not(.is-lit)')].map(e => getComputedStyle(e).opacity)"
+    others = (
+        f"[...document.querySelectorAll('{FIGURE} svg [data-cell]:not(.is-lit)')].map(e => getComputedStyle(e).opacity)"
+    )
     assert set(browser.evaluate(others)) == {"0.25"}
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
     wait(lambda: not browser.evaluate("document.body.matches('.has-lit')"))

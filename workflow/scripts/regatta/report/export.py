@@ -97,8 +97,9 @@ def _write(canvas: "Canvas", path: Path, form: Format, legend: Sequence[LegendEn
     canvas.draw_without_rendering()
     _color(canvas)
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.fonttype": "path"}):
-        canvas.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
-        canvas.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        for kind, metadata in (("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
+            with path.with_name(f"{path.name}.{kind}").open("wb") as file:
+                canvas.savefig(file, format=kind, metadata=metadata)
 
 
 def _artists(canvas: "Canvas", method: str) -> Iterator:
