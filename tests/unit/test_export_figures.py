@@ -9,14 +9,14 @@ from formats_files import run_script
 from synthetic import CLUSTER, analyse, make_campaign, train_cell, write_results
 from test_frozen_tables import CAMPAIGNS
 
-from regatta.report.export import FORMATS, export_figures
+from regatta.report.export import FORMS, export_figures
 from regatta.topics.catalog import drawn_figures
 
 
 def export(folder: Path, kind: str) -> tuple[list, Path]:
     data = analyse(folder)
     figures, out = drawn_figures(data), folder / "figures" / kind
-    export_figures(figures, data, out, FORMATS[kind])
+    export_figures(figures, data, out, FORMS[kind])
     return figures, out
 
 

@@ -133,7 +133,14 @@ def test_one_figure_has_the_share_of_each_launch_by_shape_and_a_series_for_each_
     strategies, _, measurements = tables(*cells)
     [figure] = strategy_figures(strategies, measurements)
     marks = figure.marks()
-    assert marks.columns == ("cell", "series", "kind", "mark", "x", "Exposed share of the step (%)")
+    assert marks.columns == (
+        "cell",
+        "series",
+        "kind",
+        "mark",
+        "nodes × processes per node",
+        "Exposed share of the step (%)",
+    )
     found = {(series, what, x): value for _, series, _, what, x, value in marks.rows}
     assert {(series, x) for series, _, x in found} == {(stack, x) for stack in "ab" for x in ("1×2", "2×2")}
     assert [found["a", f"launch {n}", "2×2"] for n in (1, 2, 3)] == pytest.approx([10, 20, 12])

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from regatta.campaign.load import results_folder
 from regatta.core.errors import UserError, run_script
-from regatta.report.export import FORMATS, export_figures
+from regatta.report.export import FORMS, export_figures
 from regatta.topics.catalog import drawn_figures, read_report_data
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("campaign", type=Path, help="results folder, or campaign file")
-    parser.add_argument("--for", dest="form", required=True, choices=tuple(FORMATS), help="column width, or 16:9")
+    parser.add_argument("--for", dest="form", required=True, choices=tuple(FORMS), help="column width, or 16:9")
     args = parser.parse_args()
     folder = results_folder(args.campaign)
     frozen = sorted(folder.glob("campaign.*.json"))
@@ -29,7 +29,7 @@ def main() -> None:
     files = (folder / name for name in ("measurements.csv", "problems.json", "tables", "launches"))
     data = read_report_data(frozen[0], *files)
     figures, out = drawn_figures(data), folder / "figures" / args.form
-    export_figures(figures, data, out, FORMATS[args.form])
+    export_figures(figures, data, out, FORMS[args.form])
     print(f"{out}: {len(figures)} figures")
 
 

@@ -2,7 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from regatta.core.text import with_minus_signs
+from regatta.report.findings import percent_number
+from regatta.report.panels import Figure, Table
 from regatta.report.plotting import Marks, new_canvas, set_ticks
 from regatta.report.svg import CELL, COLORS, GRID, GROUND, INK, LEVEL, PAGE, Medium
 
@@ -13,22 +17,33 @@ FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each
 
 @dataclass(frozen=True)
 class Bar:
-    """One row. group: the heading above it and those that follow with the same one. kept, lost: in percent.
+    """One row. group: the heading above it and those that follow with the same one. parts: in percent.
 
-    lost: by part; None where a part is unknown or does not apply; a gain is negative and has no place in the bar.
+    The first part is what is left, the others are lost; None: unknown, or does not apply. A gain is negative and has no
+    place in the bar.
     """
 
     group: str
     label: str
     cell: str
-    kept: float
-    lost: tuple[float | None, ...]
+    parts: tuple[float | None, ...]
 
 
 def marks_of_bars(bars: Sequence[Bar], heads: Sequence[str]) -> Marks:
     """Return the segments of the bars. heads: of what is left, and of each part."""
     columns = ("cell", "name", "shape", *(f"{head} (%)" for head in heads))
-    return Marks(columns, tuple((bar.cell, bar.group, bar.label, bar.kept, *bar.lost) for bar in bars))
+    return Marks(columns, tuple((bar.cell, bar.group, bar.label, *bar.parts) for bar in bars))
+
+
+def make_bars_figure(
+    figure_id: str, title: str, bars: Sequence[Bar], heads: Sequence[str], table: Table, source: str, shows: str
+) -> Figure:
+    """Return a figure of bars. heads: as in `marks_of_bars`."""
+
+    def draw(drawn_id: str, medium: Medium) -> str:
+        return draw_bars(bars, heads, drawn_id, title, medium)
+
+    return Figure(figure_id, title, draw, table, source, marks=partial(marks_of_bars, bars, heads), shows=shows)
 
 
 def draw_bars(bars: Sequence[Bar], heads: Sequence[str], figure_id: str, title: str, medium: Medium = PAGE) -> str:
@@ -50,13 +65,13 @@ def draw_bars(bars: Sequence[Bar], heads: Sequence[str], figure_id: str, title: 
             axes.annotate(name, (0, row), (-34, 0), textcoords="offset points", fontweight="bold", **text)
         for bar, row in zip(bars, places, strict=True):
             begin = 0.0
-            for value, fill in zip((bar.kept, *bar.lost), FILLS, strict=True):
+            for value, fill in zip(bar.parts, FILLS, strict=True):
                 if value is not None and value > 0:
                     shape = {"facecolor": fill, "edgecolor": GROUND, "linewidth": 1, "gid": f"{CELL}{bar.cell}"}
                     axes.add_artist(Rectangle((begin, row - 0.4), value, 0.8, **shape))
                     begin += value
-            for column, value in enumerate((bar.kept, *bar.lost)):
-                shown = "\N{EN DASH}" if value is None else f"{value:.0f}".replace("-", "\N{MINUS SIGN}")
+            for column, value in enumerate(bar.parts):
+                shown = "\N{EN DASH}" if value is None else with_minus_signs(percent_number(value / 100))
                 place = ((column + 0.9) * number_pt, 0)
                 at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right"}
                 axes.annotate(shown, (1, row), place, **at, **text)
@@ -64,7 +79,7 @@ def draw_bars(bars: Sequence[Bar], heads: Sequence[str], figure_id: str, title: 
             for words, color, above in ((head.replace("-", "-\n"), INK, 5), ("\N{BLACK SQUARE}", fill, 25)):
                 at = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "bottom"}
                 axes.annotate(words, (1, 1), ((column + 0.9) * number_pt, above), color=color, fontsize=8, **at)
-        axes.set(xlim=(0, max([100, *(sum(v for v in (b.kept, *b.lost) if v and v > 0) for b in bars)])))
+        axes.set(xlim=(0, max([100, *(sum(v for v in b.parts if v and v > 0) for b in bars)])))
         axes.spines["left"].set_visible(False)
         axes.set(ylim=(num_rows - 0.5, -0.5), xlabel="share of the ideal throughput (%)")
         set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 25)])

@@ -25,7 +25,7 @@ COLORED = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolo
 
 
 @dataclass(frozen=True)
-class Format:
+class FigureForm:
     """Size of the drawing and of its text. height_in: None for that of the page, with the legend below."""
 
     width_in: float
@@ -33,13 +33,13 @@ class Format:
     text_pt: float
 
 
-FORMATS = {
-    "paper": Format(3.35, None, 8),  # a column
-    "slides": Format(16 / 3, 3, 9),  # 16:9; on a slide of 13.3 inches, text of 22 points
+FORMS = {
+    "paper": FigureForm(3.35, None, 8),  # a column
+    "slides": FigureForm(16 / 3, 3, 9),  # 16:9; on a slide of 13.3 inches, text of 22 points
 }
 
 
-def export_figures(figures: Sequence[Figure], data, folder: Path, form: Format) -> None:
+def export_figures(figures: Sequence[Figure], data, folder: Path, form: FigureForm) -> None:
     """Write ID.pdf, ID.svg, ID.csv and ID.txt of each figure into a folder. data: ReportData."""
     folder.mkdir(parents=True, exist_ok=True)
     for figure in figures:
@@ -48,7 +48,7 @@ def export_figures(figures: Sequence[Figure], data, folder: Path, form: Format) 
         write_text(folder / f"{figure.id}.txt", caption_of(figure, name, data))
 
 
-def _draw(figure: Figure, path: Path, form: Format) -> str:
+def _draw(figure: Figure, path: Path, form: FigureForm) -> str:
     """Write the drawing of a figure, and return its accessible name."""
 
     def write(canvas: "Canvas", name: str, _: Sequence) -> str:
@@ -78,7 +78,7 @@ def caption_of(figure: Figure, name: str, data) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _write(canvas: "Canvas", path: Path, form: Format, legend: Sequence[LegendEntry]) -> None:
+def _write(canvas: "Canvas", path: Path, form: FigureForm, legend: Sequence[LegendEntry]) -> None:
     import matplotlib
 
     for label in [text for axes in canvas.axes for text in axes.texts if (text.get_gid() or "").startswith(LINE)]:

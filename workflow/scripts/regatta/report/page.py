@@ -27,7 +27,7 @@ from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
-from regatta.report.panels import Figure, Section, Table, drawn_and_listed
+from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
 from regatta.report.plotting import MARKERS
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
@@ -38,6 +38,8 @@ MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows 
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
 MAX_PLAIN_BYTES = {False: 5_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
+MOST_DIGITS = {False: 12, True: 6}  # significant ones in embedded CSVs, by is_large; the files have more
 CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
@@ -76,8 +78,9 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     )
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code, "plural": plural}
+    environment.filters |= {"code": with_code, "plural": plural}
     environment.filters["unbroken"] = unbroken
+    environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
@@ -148,13 +151,13 @@ def headline(shown: list[Section]) -> Figure | None:
     return None
 
 
-def drawn_figures(shown: list[Section]) -> list[Figure]:
+def drawn_figures(shown: list[Section], is_large: bool) -> list[Figure]:
     """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
     first = headline(shown)
     found = [first] if first else []
     for section in (one for outer in shown for one in (outer, *outer.parts)):
         for figures in (section.figures, section.folded[1]):
-            found += drawn_and_listed(figures)[0]
+            found += drawn_and_listed(figures, MOST_DRAWN[is_large])[0]
         found += [section.content["figure"]] if section.content.get("figure") else []
     return found
 

@@ -151,7 +151,7 @@ class Section:
         return bool(self.figures or self.tables or self.template or self.parts or self.summary)
 
 
-def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
+def drawn_and_listed(figures: Sequence[Figure], most: int) -> tuple[list[Figure], list[Figure]]:
     """Return the figures to draw, at most `most`, and the others, both in the given order.
 
     The first figure of each subject is drawn before the second of any. The subject is the first part of the title.

@@ -177,7 +177,7 @@ class Marks:
 
 def marks_of(panel: Panel) -> Marks:
     """Return the marks of a panel: of each point the value that its line goes through, and those of its launches."""
-    texts = {place: text.replace("\n", " ") for place, text in panel.x.ticks} if not panel.x.label else {}
+    texts = {} if panel.x.is_log else {place: text.replace("\n", " ") for place, text in panel.x.ticks}
     rows = [("", label, "", "guide", x, y) for label, line in panel.guides for x, y in line]
     rows += [("", label, "", "limit", None, place) for label, place in panel.limits]
     for series in panel.series:

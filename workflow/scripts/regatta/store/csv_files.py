@@ -253,7 +253,10 @@ def _column(rows: list[dict], name: str, kind: str, is_known: bool) -> pd.api.ex
     return pd.arrays.FloatingArray(numbers, np.isnan(numbers))
 
 
-def to_csv(table: pd.DataFrame, num_digits: int = 9) -> str:
+TABLE_DIGITS = 9  # significant ones of computed numbers
+
+
+def to_csv(table: pd.DataFrame, num_digits: int = TABLE_DIGITS) -> str:
     """Return a table as CSV. num_digits: significant ones of floats."""
     return _csv(table, f"%.{num_digits}g".__mod__)
 

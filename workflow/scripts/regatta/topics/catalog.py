@@ -208,7 +208,7 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
     with ThreadPoolExecutor(1) as pool:  # compressing takes seconds, during which other threads run
-        downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
+        downloads = pool.submit(_downloads, data, is_large)
         warned = warnings(data)
         shown = sections(data, warned)
         return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
@@ -216,7 +216,7 @@ def render(data: ReportData) -> str:
 
 def drawn_figures(data: ReportData) -> list[Figure]:
     """Return the figures that the report draws, in the page's order."""
-    return page.drawn_figures(sections(data, warnings(data)))
+    return page.drawn_figures(sections(data, warnings(data)), page.is_large(data.campaign))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -230,10 +230,12 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
-def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
+def _downloads(data: ReportData, is_large: bool) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
+    most_bytes, most_digits = page.MAX_PLAIN_BYTES[is_large], page.MOST_DIGITS[is_large]
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
-    return [(name, *page.download(csv_text(name, table), f"{name}.csv", max_plain_bytes)) for name, table in tables]
+    texts = ((name, csv_text(name, table, most_digits)) for name, table in tables)
+    return [(name, *page.download(text, f"{name}.csv", most_bytes)) for name, text in texts]
 
 
 def _content(data: ReportData, warned: list[dict], shown: list[Section], downloads: Future) -> dict:
@@ -242,7 +244,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
     num_launches = len(launch_paths(data.launches))
     block = cells.data_block(data, warnings_by_cell(warned), marked)
     headline, indices = page.headline(shown), cells.cell_indices(campaign)
-    block["figures"] = cells.figure_columns(page.drawn_figures(shown), indices)
+    block["figures"] = cells.figure_columns(page.drawn_figures(shown, page.is_large(campaign)), indices)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",

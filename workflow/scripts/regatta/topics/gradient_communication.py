@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.core.statistics import Estimate
-from regatta.core.text import shape
+from regatta.core.text import ranks_word, shape
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
@@ -107,8 +107,9 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
             points.append(Point(place, launches, EXPOSED_SHARE.of(row)[0], cell=row.cell))
         series.append(Series(of_series[axis].iloc[0], tuple(points), has_line=False, hue=int(of_series["hue"].iloc[0])))
     device = rows["device"].iloc[0]
-    x = PlotAxis("", low=-0.5, high=len(shapes) - 0.5, ticks=tuple(enumerate(shapes)))
-    panel = Panel(x, PlotAxis(EXPOSED_SHARE.heading(device)), tuple(series))
+    ranks, lowest = ranks_word(device), min(value for one in series for point in one.points for value in point.values)
+    x = PlotAxis(f"nodes × {ranks} per node", low=-0.5, high=len(shapes) - 0.5, ticks=tuple(enumerate(shapes)))
+    panel = Panel(x, PlotAxis(EXPOSED_SHARE.heading(device), low=0 if lowest >= 0 else None), tuple(series))
     table = Table.of_columns("Step and communication", (NAME, LAUNCHES, *STRATEGIES.of_table("steps")), rows, device)
     return [
         panels.make_figure("strategies-1", "Gradient communication by shape", panel, table, "strategies", EXPOSED_SHARE)

@@ -1,12 +1,11 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
-from functools import partial
-
 import pandas as pd
 
-from regatta.core.text import percent, rank_word
+from regatta.core.text import NOT_PLANNED, rank_word
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.bars import Bar, draw_bars, marks_of_bars
+from regatta.report.bars import Bar, make_bars_figure
+from regatta.report.page import is_large
 from regatta.report.panels import Figure, Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, steps_by_cell
 from regatta.topics.memory import NAME
@@ -35,6 +34,8 @@ def section(data: ReportData) -> Section | None:
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     drawn = how_to_read(scaling, "step_s") if figures else ""
+    if is_large(data.campaign):  # charts of so many workloads are alike
+        figures, drawn = [], "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
     texts = (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))
     efficiency, throughput = divided(figures, "efficiency")
     losses = losses_figures(loss_rows(data), data)
@@ -57,40 +58,20 @@ def losses_figures(rows: list[dict], data: ReportData) -> tuple[Figure, ...]:
     shown = [row for of in groups.values() for row in of[:shapes]][:MOST_BARS]
     if not shown:
         return ()
-    bars = [
-        Bar(
-            row["name"],
-            row["shape"],
-            row["cell"],
-            100 * row["kept"],
-            tuple(_percent(loss) for _, loss in row["losses"]),
-        )
-        for row in shown
-    ]
+    bars = [Bar(row["name"], row["shape"], row["cell"], _percents(row)) for row in shown]
     heads = ("efficiency", *(part.label for part in PARTS))
     title = "Throughput breakdown, largest shapes first"
     title += f": {len(shown)} of {len(rows)} bars" if len(shown) < len(rows) else ""
-    numbers = [
-        [data.names[row["cell"]], percent(row["kept"]), *(percent(loss) for _, loss in row["losses"])] for row in rows
-    ]
     columns = ("cell", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
-    table = Table("Throughput breakdown", columns, tuple(map(tuple, numbers)), cells=tuple(row["cell"] for row in rows))
-    draw, marks = partial(draw_bars, bars, heads, title=title), partial(marks_of_bars, bars, heads)
-    return (
-        Figure(
-            "losses",
-            title,
-            lambda figure_id, medium: draw(figure_id, medium=medium),
-            table,
-            "scaling",
-            marks=marks,
-            shows=EFFICIENCY.block_key,
-        ),
-    )
+    texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in _percents(row)] for row in rows)
+    lines = tuple((data.names[row["cell"]], *text) for row, text in zip(rows, texts, strict=True))
+    table = Table("Throughput breakdown", columns, lines, cells=tuple(row["cell"] for row in rows))
+    return (make_bars_figure("losses", title, bars, heads, table, "scaling", EFFICIENCY.block_key),)
 
 
-def _percent(loss: float | None) -> float | None:
-    return None if loss is None else 100 * loss
+def _percents(row: dict) -> tuple[float | None, ...]:
+    """Return what is left and what each part loses, in percent."""
+    return tuple(None if part is None else 100 * part for part in (row["kept"], *(loss for _, loss in row["losses"])))
 
 
 def reference_text(data: ReportData) -> str:
