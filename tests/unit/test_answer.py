@@ -38,6 +38,7 @@ from regatta.topics.base import Topic, unreliable_cells
 from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import findings as scaling
 from regatta.topics.scaling.findings import loss_rows
+from regatta.topics.scaling.section import losses_figures
 from regatta.topics.summary import Line, answer_json, confidence, summary
 
 
@@ -278,6 +279,15 @@ def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models)
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
     rows = [(row["name"].partition(" ")[0], row["shape"]) for row in loss_rows(analyse(two_models))]
     assert rows == [("ResNet-50", "2×2"), ("ResNet-50", "1×2"), ("ResNet-18", "1×2")]
+
+
+def test_the_breakdown_has_a_bar_for_each_shape_whose_parts_sum_to_the_ideal(two_models):
+    data = analyse(two_models)
+    [figure] = losses_figures(loss_rows(data), data)
+    rows = [(name.partition(" ")[0], shape, sum(filter(None, parts))) for _, name, shape, *parts in figure.marks().rows]
+    assert [row[:2] for row in rows] == [(name, of) for name in ("ResNet-18", "ResNet-50") for of in ("2×2", "1×2")]
+    assert [total for _, _, total in rows] == pytest.approx([100] * 4)
+    assert len(figure.table.rows) == 4
 
 
 def test_a_shape_without_a_part_has_no_loss_there(tmp_path):

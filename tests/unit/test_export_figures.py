@@ -66,19 +66,22 @@ def test_a_drawing_has_its_width_and_embedded_true_type_fonts(small, drawing, ki
         assert not re.search("#a100[0-9a-f]{2}", svg)
 
 
-def test_the_texts_of_a_drawing_are_inside_it(small, monkeypatch):
+def test_the_texts_of_a_drawing_are_inside_it_and_of_one_size(small, monkeypatch):
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
-    outside = []
+    outside, sizes = [], set()
 
     def check(canvas, file, **_):
         file.write(b"")
+        sizes.update(text.get_fontsize() for text in canvas.findobj(Text) if text.get_text())
         for axes in canvas.axes:
             box = axes.get_tightbbox().transformed(canvas.transFigure.inverted())
             outside.append(max(-box.x0, -box.y0, box.x1 - 1, box.y1 - 1))
 
     monkeypatch.setattr(Figure, "savefig", check)
     export(small, "paper")
+    assert sizes == {8}
     assert outside
     assert max(outside) < 0.005
 

@@ -10,7 +10,7 @@ from regatta.report.panels import Figure, Table
 from regatta.report.plotting import Marks, new_canvas, set_ticks
 from regatta.report.svg import CELL, COLORS, GRID, GROUND, INK, LEVEL, PAGE, Medium
 
-WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.2, 0.85
+WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.17, 0.85
 NUMBER = 0.11  # of the width, for each column of numbers
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 
