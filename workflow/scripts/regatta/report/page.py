@@ -147,7 +147,9 @@ def headline(shown: list[Section]) -> Figure | None:
     by_id = {section.id: section for section in shown}
     for section in (by_id[name] for name in HEADLINES if name in by_id):
         if figures := [section.headline] if section.headline else section.figures[:1]:
-            return replace(figures[0], id="headline")
+            first = figures[0]
+            table = replace(first.table, caption=f"Summary: {first.table.caption}")  # landmarks have unique names
+            return replace(first, id="headline", table=table)
     return None
 
 
