@@ -39,7 +39,7 @@ from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import findings as scaling
 from regatta.topics.scaling.findings import loss_rows
 from regatta.topics.scaling.section import losses_figures
-from regatta.topics.summary import Line, answer_json, confidence, summary
+from regatta.topics.summary import Line, answer_json, confidence, subject, summary
 
 
 def lines_of(folder):
@@ -514,3 +514,17 @@ def test_an_answer_older_than_the_measurements_is_not_shown(tmp_path):
     write_answer(tmp_path, json.dumps({"lines": [{"lead": "stale", "text": ""}]}))
     os.utime(tmp_path / "answer.json", (0, 0))
     assert "stale" not in outcome_text(tmp_path)
+
+
+def test_the_subject_says_what_a_stack_is_unless_it_is_the_host(tmp_path):
+    kinds = {"old": "host", "sif": "contained", "net": "bind-mounted"}
+    cells = [train_cell("resnet18", 1, 1, stack=stack) for stack in kinds]
+    for cell, kind in zip(cells, kinds.values(), strict=True):
+        cell["spec"]["stack"]["kind"] = kind
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells), LAPTOP))
+    stacks = next(part for part in subject(data).lead.split(" \N{MIDDLE DOT} ") if part.startswith("stacks "))
+    assert [name.rstrip(")").split(" (")[1:] for name in stacks.split(", ")] == [
+        [],
+        ["image"],
+        ["image with libraries of the host"],
+    ]

@@ -1,5 +1,6 @@
 """How the end of a batch's job is recorded, by the job itself or by the next one; and which nodes are to blame."""
 
+import io
 import json
 import signal
 from types import SimpleNamespace
@@ -12,15 +13,15 @@ from regatta.launchers import slurm_queue as queue
 from regatta.run import supervise
 from regatta.run.batch import Stopped, noting_end
 from regatta.run.causes import Cause
+from regatta.run.progress import TerminalLine
 from regatta.run.supervise import hosts_to_blame
 from regatta.store.jobs import jobs_of_batch, note_job, open_job
 from regatta.store.launch_times import job_rows
 
 
 def a_run(folder, job="17"):
-    return SimpleNamespace(
-        progress=None, folder=folder, allocation=Allocation(LAUNCHERS["slurm" if job else "none"], job)
-    )
+    allocation = Allocation(LAUNCHERS["slurm" if job else "none"], job)
+    return SimpleNamespace(folder=folder, allocation=allocation, num_records=0)
 
 
 def ends(folder):
@@ -85,10 +86,8 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     events = []
     allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
     allocation.stop = lambda process, hosts: events.append(("stop", process.index))
-    progress = SimpleNamespace(show=lambda *_: None)
-    run = SimpleNamespace(
-        allocation=allocation, progress=progress, sweep_hosts=lambda _: [], stop_signal=None, parent=None
-    )
+    run = SimpleNamespace(allocation=allocation, sweep_hosts=lambda _: [], stop_signal=None, parent=None)
+    run.terminal, run.batch = TerminalLine(io.StringIO()), {"launches": [0], "nodes": 1, "gpus_per_node": 1}
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
     monkeypatch.setattr(
         supervise, "close_stopped_launch", lambda run, watch, request, stop: events.append(("note", request["index"]))

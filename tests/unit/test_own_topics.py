@@ -4,6 +4,7 @@ import pytest
 from synthetic import analyse, make_campaign, write_results
 from synthetic_own import MACHINE, program_cell, script_cell, write_own
 
+from regatta.core.text import three
 from regatta.topics import programs, scripts
 from regatta.topics.matrix import status_matrix
 
@@ -58,7 +59,7 @@ def test_an_uncertain_efficiency_is_no_end(tmp_path):
 
 
 def test_each_script_and_program_has_a_finding_and_figures(tmp_path):
-    cells = [script_cell(8, n, script=name) for n in (1, 2) for name in ("a.py", "b.py")]
+    cells = [script_cell(8, n, script=name) for n in (1, 2, 4) for name in ("a.py", "b.py")]
     cells += [program_cell(5, n, program=name) for n in (1, 2) for name in ("p", "q")]
     data = make(tmp_path / "r", cells)
     assert [(f.kind, f.values["script"]) for f in scripts.findings(data)] == [
@@ -70,6 +71,15 @@ def test_each_script_and_program_has_a_finding_and_figures(tmp_path):
         *("script-efficiency-1", "script-efficiency-2", "script-throughput-1", "script-throughput-2"),
     ]
     assert len(programs.section(data).figures) == 2
+
+
+def test_one_value_is_no_figure_and_one_shape_shows_throughput(tmp_path):
+    data = make(tmp_path / "r", [script_cell(8, 1, script="a.py"), script_cell(9, 1, script="b.py")])
+    assert scripts.section(data).figures == ()
+    squares = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
+    rates = data.tables["scripts"]["throughput_samples_per_s"]
+    assert [square.text for square in squares] == [f"{three(rate)}" for rate in rates]
+    assert [square.level for square in squares] == [None, None]
 
 
 def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):

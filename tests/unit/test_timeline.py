@@ -206,28 +206,35 @@ def rows_of_chart(launches, jobs=()):
     return bars_of(rows_of(timeline.assign(repeat=range(len(timeline)))), rows_of(allocations))
 
 
+# Of 40 s, by `launch`: 16 s outside cells, 3 s of setup and checks, 6 s of warm-up, 15 s of measuring.
+SPENT = [("launch startup", 0, 16), ("setup and checks", 16, 3), ("warm-up", 19, 6), ("measuring", 25, 15)]
+
+
 def test_a_row_is_a_host_with_its_launches_and_its_allocation():
-    failed = launch(1, 60, 100, hosts="n2, n10", num_ok=0, num_failed=3)
+    failed = launch(1, 60, 100, hosts="n2, n10", num_ok=0, num_failed=3, warmup_s=0.0, measuring_s=0.0)
+    failure = [("launch startup", 60, 16), ("failed", 76, 24)]
     found = rows_of_chart([launch(0, 0, 40), failed], [job(0, 100)])
     assert {name: [bar[:3] for bar in bars] for name, bars in found.items()} == {
-        "n1": [("allocated, idle", 0, 100), ("ok", 0, 40)],
-        "n2": [("allocated, idle", 0, 100), ("ok", 0, 40), ("failed", 60, 40)],
-        "n10": [("allocated, idle", 0, 100), ("failed", 60, 40)],
+        "n1": [("allocated, idle", 0, 100), *SPENT],
+        "n2": [("allocated, idle", 0, 100), *SPENT, *failure],
+        "n10": [("allocated, idle", 0, 100), *failure],
     }
-    assert all(word in found["n2"][2][3] for word in (BATCH, "launch 2", "40 s", "3 failed"))
+    assert all(word in found["n2"][1][3] for word in (BATCH, "launch 1", "40 s (16 s", "15 s", "0 failed"))
+    assert all(word in found["n2"][-1][3] for word in (BATCH, "launch 2", "40 s", "3 failed"))
 
 
 @pytest.mark.parametrize(
-    ("num_ok", "num_failed", "bars"),
+    ("num_ok", "num_failed", "cells_s", "bars"),
     [
-        (3, 0, [("ok", 0, 40)]),
-        (3, 1, [("ok", 0, 30), ("failed", 30, 10)]),
-        (0, 1, [("failed", 0, 40)]),
-        (0, 0, [("no records", 0, 40)]),
+        (3, 0, 24.0, SPENT),
+        # Of 28 s in cells, a quarter is that of the failed one.
+        (3, 1, 28.0, [("launch startup", 0, 12), ("warm-up", 12, 6), ("measuring", 18, 15), ("failed", 33, 7)]),
+        (0, 1, 0.0, [("failed", 0, 40)]),
+        (0, 0, 0.0, [("no records", 0, 40)]),
     ],
 )
-def test_the_share_of_a_launch_that_failed_is_a_bar(num_ok, num_failed, bars):
-    found = rows_of_chart([launch(hosts="n1", num_ok=num_ok, num_failed=num_failed)])
+def test_the_parts_of_a_launch_and_the_share_that_failed_are_bars(num_ok, num_failed, cells_s, bars):
+    found = rows_of_chart([launch(hosts="n1", num_ok=num_ok, num_failed=num_failed, cells_s=cells_s)])
     assert [bar[:3] for bar in found["n1"]] == bars
 
 
@@ -243,8 +250,10 @@ def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
 def test_a_bar_of_each_launch_and_host_has_a_title(tmp_path):
     content = section(analyse(write_nights(tmp_path / "r"))).content
     bars = ElementTree.fromstring(content["figure"].svg).findall(".//g[title]")
-    # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2; in 6 bars a part failed.
-    assert len(bars) == 6 + 12 + 24 + 12 + 6
+    # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2, each of 4 parts; 3 on 2 hosts have a fifth, the failed one,
+    # and one on 4 hosts has only startup and failure.
+    assert sum(len(bar.findall("path")) for bar in bars) == 4 * (6 + 12 + 24 + 12) + 3 * 2 - 2 * 4
+    assert len(bars) < 2 * (6 + 12 + 24 + 12)  # the parts of a launch on a host are one group
     assert len({bar.find("title").text for bar in bars}) == 24
     assert all(bar.find("path") is not None for bar in bars)
     assert content["note"] == ""

@@ -10,22 +10,25 @@ NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\([^)]*\))?", re.IGNORECA
 PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 BINARY_PREFIXES = {f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)}
 # Spellings of programs, beside the units themselves.
-SPELLINGS = {"usec": "us", "msec": "ms", "sec": "s", "µs": "us", "GBps": "GB/s", "MBps": "MB/s"}
+SPELLINGS = {"usec": "us", "msec": "ms", "sec": "s", "µs": "us", "GBps": "GB/s", "MBps": "MB/s", "Mbps": "Mbit/s"}
+SPELLINGS |= {"Gbps": "Gbit/s", "GUPS": "Gupdates/s", "GUP/s": "Gupdates/s", "TEPS": "edges/s", "GTEPS": "Gedges/s"}
 COUNTED = ("tokens", "samples", "images", "steps", "iterations", "messages", "operations", "edges", "updates")
+SCALED = ("B", "B/s", "flop/s", *(f"{name}/s" for name in COUNTED))  # units with a prefix, such as Gupdates/s
 TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 # Unit -> (SI unit, factor).
 UNITS = {
     "": ("", 1.0),
     "%": ("", 0.01),
     **{unit: ("s", factor) for unit, factor in TIMES.items()},
-    **{unit: (unit, 1.0) for unit in ("B", "B/s", "flop/s", "W", "J", *(f"{name}/s" for name in COUNTED))},
-    **{f"{prefix}{unit}": (unit, factor) for prefix, factor in PREFIXES.items() for unit in ("B", "B/s", "flop/s")},
+    **{unit: (unit, 1.0) for unit in ("W", "J")},
+    **{f"{prefix}{unit}": (unit, factor) for prefix, factor in ({"": 1.0} | PREFIXES).items() for unit in SCALED},
     **{f"{prefix}{unit}": (unit, factor) for prefix, factor in BINARY_PREFIXES.items() for unit in ("B", "B/s")},
     **{f"{prefix}bit/s": ("B/s", factor / 8) for prefix, factor in ({"": 1.0} | PREFIXES).items()},
 }
 KNOWN = (
     "ns, us, ms, s, min, h; B, kB, MB, GB, KiB, MiB, GiB; B/s, MB/s, GB/s, GiB/s, Gbit/s; flop/s, Mflop/s, Gflop/s,"
-    f" Tflop/s; {', '.join(f'{name}/s' for name in COUNTED)}; W, J; %; or none, for a number without a unit"
+    f" Tflop/s; {', '.join(f'{name}/s' for name in COUNTED)}, also with k, M, G; W, J; %; or none, for a number"
+    " without a unit"
 )
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
-from regatta.core.text import plural
+from regatta.core.text import plural, shape
 from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv, program_argv
 from regatta.launchers.base import Geometry
 from regatta.run import programs
 from regatta.run.causes import Cause
-from regatta.run.progress import Progress, StackWatch, Watch, counts_text
+from regatta.run.progress import StackWatch, TerminalLine, Watch, counts_text
 from regatta.run.record_lines import first_line, record_line
 from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
@@ -56,7 +56,8 @@ class BatchRun:
     not_started: dict[int, tuple[dict, Cause]] = field(default_factory=dict)
     has_come_up: bool = False  # any launch, in this job
     prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
-    progress: Progress | None = None
+    num_records: int = 0  # of this job
+    terminal: TerminalLine = field(default_factory=TerminalLine)
     known_programs: dict[tuple[str, int], list[Path]] = field(default_factory=dict)  # launches of user's programs
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
@@ -142,8 +143,7 @@ def note_early_end(run: BatchRun, end: Exception) -> None:
     """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
     with contextlib.suppress(OSError):
         if open_job(run.folder):
-            num_records = run.progress.counts.total() if run.progress else None
-            note_job(run.folder, "stopped", run.allocation.job, [], str(end), num_records)
+            note_job(run.folder, "stopped", run.allocation.job, [], str(end), run.num_records)
 
 
 def no_space(run: BatchRun) -> UserError:
@@ -222,10 +222,16 @@ def close_stopped_launch(run: BatchRun, watch: Watch, request: dict, stop: Stopp
 
 
 def count(run: BatchRun, index: int, line: dict) -> None:
-    """Count a new line of a launch file."""
+    """Note a new line of a launch file."""
     if line["kind"] == "record":
-        run.progress.recorded(line["status"])
+        run.num_records += 1
         run.stacks.note(run.watched(index), line)
+
+
+def current_text(run: BatchRun, index: int, watch: Watch) -> str:
+    """Return what a launch measures now: 1×2: launch 2 of 6 in the batch: resnet18-n01g02-host."""
+    where = shape(run.batch["nodes"], run.batch["gpus_per_node"])
+    return f"{where}: launch {index + 1} of {len(run.batch['launches'])} in the batch: {watch.current or 'starting'}"
 
 
 def launch_line(run: BatchRun, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:

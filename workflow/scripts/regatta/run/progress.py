@@ -1,4 +1,4 @@
-"""Progress and outcome of a run: the line on the terminal, what each launch has recorded, and the exit status."""
+"""Progress and outcome of a run: what a batch measures now, what each launch has recorded, and the exit status."""
 
 import csv
 import json
@@ -13,52 +13,20 @@ from pathlib import Path
 from typing import TextIO
 
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
-from regatta.core.text import one_line, plural, span_text, status_text
+from regatta.core.text import one_line, plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import Tail
 
-MIN_ENDED = 2  # launches that ended, before the time left is shown
 
+class TerminalLine:
+    """A line on the terminal that is redrawn: what a batch measures now. Counts are those of `run_state`."""
 
-class Progress:
-    """The progress line of one batch; nothing is written without a terminal.
+    def __init__(self, stream: TextIO = sys.stderr):
+        self.stream, self.drawn, self.is_terminal = stream, "", stream.isatty()
 
-    total: measurements still to make. counts: measurements made, by status. launch_seconds: of each launch that ended.
-    """
-
-    def __init__(
-        self,
-        shape: str,
-        num_launches: int,
-        total: int,
-        stream: TextIO = sys.stderr,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.shape, self.num_launches, self.total = shape, num_launches, total
-        self.stream, self.clock = stream, clock
-        self.counts: Counter[str] = Counter()
-        self.launch_seconds: list[float] = []
-        self.launch_number, self.launch_begin, self.drawn = 1, clock(), ""
-        self.is_concurrent = False  # launches of a sweep run at the same time
-        self.is_terminal = stream.isatty()
-
-    def recorded(self, status: str) -> None:
-        self.counts[status] += 1
-
-    def show(self, launch_number: int, cell: str | None) -> None:
-        """Redraw the line. cell: the one that is being measured, None between cells."""
-        self.is_concurrent |= launch_number < self.launch_number
-        if launch_number > self.launch_number:
-            now = self.clock()
-            self.launch_seconds.append(now - self.launch_begin)
-            self.launch_number, self.launch_begin = launch_number, now
-        self._draw(self.line(launch_number, cell)[: shutil.get_terminal_size().columns - 1])
-
-    def close(self) -> None:
-        self._draw("")
-
-    def _draw(self, text: str) -> None:
+    def draw(self, text: str) -> None:
+        text = text[: shutil.get_terminal_size().columns - 1]
         if not self.is_terminal or text == self.drawn:
             return
         try:
@@ -67,27 +35,6 @@ class Progress:
             self.drawn = text
         except OSError:  # the terminal was closed
             self.is_terminal = False
-
-    def line(self, launch_number: int, cell: str | None) -> str:
-        statuses = f" ({counts_text(self.counts)})" if self.counts else ""
-        left = f", {span_text(*seconds)} left" if (seconds := self.seconds_left()) else ""
-        return (
-            f"{self.shape}: {self.counts.total()}/{self.total} measured{statuses}{left},"
-            f" {launch_number} of {self.num_launches} launches: {cell or 'starting'}"
-        )
-
-    def seconds_left(self) -> tuple[float, float] | None:
-        """Return the time left if launches take as long as the shortest and the longest so far; None before MIN_ENDED.
-
-        All launches of a batch measure the same cells. None for launches that run at the same time.
-        """
-        if len(self.launch_seconds) < MIN_ENDED or self.is_concurrent:
-            return None
-        num, elapsed = max(1, self.num_launches - len(self.launch_seconds)), self.clock() - self.launch_begin
-        low, high = (
-            max(0.0, end(self.launch_seconds) - elapsed) + (num - 1) * end(self.launch_seconds) for end in (min, max)
-        )
-        return low, high
 
 
 @dataclass

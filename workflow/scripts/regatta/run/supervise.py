@@ -20,6 +20,7 @@ from regatta.run.batch import (
     Stopped,
     close_stopped_launch,
     count,
+    current_text,
     launch_line,
     no_space,
     note_earlier_records,
@@ -41,7 +42,7 @@ from regatta.run.causes import (
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.programs import find_kept, is_program, launches_of_programs, note_start, read_kept, record_output
-from regatta.run.progress import Progress, Watch
+from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
 from regatta.store.jobs import jobs_without_start, note_job
@@ -68,8 +69,6 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, paren
     with hold(folder / "lock", taken), _noting_signals(run), alone:
         indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
         left = {index: len(run.remaining(index)) for index in indices}
-        shape = f"{batch['nodes']}x{batch['gpus_per_node']}"
-        run.progress = Progress(shape, len(left), sum(left.values()))
         note_earlier_records(run)
         try:
             with noting_end(run):
@@ -83,7 +82,7 @@ def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, paren
                 raise
             raise no_space(run) from None
         finally:
-            run.progress.close()
+            run.terminal.draw("")
 
 
 def _turn(launches: list[dict], index: int) -> tuple:
@@ -148,7 +147,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             hosts = run.step_hosts(index) or run.allocation.hosts()
             log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
             cause = blame_network(cause, log, hosts)
-        if run.allocation.job and not run.progress.is_terminal:  # for those who follow the job's log
+        if run.allocation.job and not run.terminal.is_terminal:  # for those who follow the job's log
             seconds = time.monotonic() - began
             print(launch_line(run, index, request, watch, cause, seconds), flush=True)
         has_come_up = bool(watch.recorded or watch.current)
@@ -314,7 +313,7 @@ def _follow(
             count(run, index, line)
             if load and line["kind"] == "start":
                 load.begin()
-        run.progress.show(index + 1, watch.current)
+        run.terminal.draw(current_text(run, index, watch))
         if is_over:
             return False
         if watch.clock() > watch.deadline():

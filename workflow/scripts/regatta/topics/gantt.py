@@ -3,15 +3,17 @@
 import itertools
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import partial
 
 from regatta.core.text import is_unknown, natural, one_line, three
 from regatta.report.panels import Figure, Table
 from regatta.report.plotting import Marks, new_canvas, set_ticks
-from regatta.report.svg import BAD, GOOD, GREY, GRID, GROUND, PAGE, Medium
+from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, PAGE, Medium
 
 WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
 MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
+MAX_LAUNCHES = 100  # of more, bars do not show what their time was spent on
 MAX_BREAKS = 10
 LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 MAX_TICKS = 5
@@ -21,10 +23,15 @@ STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
 NO_HOST = "unknown host"
 STATES = {  # key of a bar -> how it is drawn
     "allocated, idle": {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
+    "launch startup": {"facecolor": GREY, "alpha": 0.5},
+    "setup and checks": {"facecolor": COLORS[5], "alpha": 0.6},
+    "warm-up": {"facecolor": GOOD, "alpha": 0.4},
+    "measuring": {"facecolor": GOOD},
     "ok": {"facecolor": GOOD, "edgecolor": GROUND, "linewidth": 0.4},
     "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
     "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
 }
+SPENT = ("launch startup", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 LAUNCH = "launch:"  # begins the gid of a bar: what a pointer on it shows
 
 
@@ -70,25 +77,45 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
     """Return (state, start, seconds, text) of the bars of each host.
 
     launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
-    share of measurements that failed is a separate bar.
+    share of measurements that failed is a separate bar; the rest is one for each part of the launch's time, summed over
+    its cells, or `ok` with more than MAX_LAUNCHES.
     """
-    rows = defaultdict(list)
+    rows, has_parts = defaultdict(list), len(launches) <= MAX_LAUNCHES
     for row in launches:
         if row["duration_s"] is None:
             continue
-        num, start, end = row["num_ok"] + row["num_failed"], row["start_s"], row["end_s"]
-        failed_at = end - row["duration_s"] * row["num_failed"] / num if num else end
-        parts = [("ok", row["num_ok"], start, failed_at), ("failed", row["num_failed"], failed_at, end)]
-        parts += [("no records", not num, start, end)]
-        number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
-        counts = f"{elapsed_text(round(row['duration_s']))}, {row['num_ok']} ok, {row['num_failed']} failed"
-        text = f"{row['batch']}{number}, stack {row['stack']}: {counts}"
-        for name in hosts_of([row]) or {NO_HOST}:
-            rows[name] += [(state, begin, to - begin, text) for state, num, begin, to in parts if num]
+        num, at, text = row["num_ok"] + row["num_failed"], row["start_s"], _text(row)
+        failed_s = ((has_parts and row["cells_s"]) or row["duration_s"]) * row["num_failed"] / max(num, 1)
+        rest_s, parts = row["duration_s"] - failed_s, {"ok": 1.0}
+        if has_parts:
+            startup_s, warmup_s, measuring_s = row["overhead_s"], row["warmup_s"], row["measuring_s"]
+            setup_s = max(row["cells_s"] - failed_s - warmup_s - measuring_s, 0.0)
+            parts = dict(zip(SPENT, (startup_s, setup_s, warmup_s, measuring_s), strict=True))
+        parts = {state: part * rest_s / (sum(parts.values()) or 1) for state, part in parts.items()}
+        parts = (parts if num else {"no records": rest_s}) | {"failed": failed_s}
+        for state, seconds in parts.items():
+            if seconds > 0:
+                for name in hosts_of([row]) or {NO_HOST}:
+                    rows[name].append((state, at, seconds, text))
+                at += seconds
     for row in allocations:
         for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
             rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], ""))
     return rows
+
+
+def _text(row: dict) -> str:
+    """Return what a pointer on a launch shows."""
+    number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
+    total, startup, measuring = (
+        elapsed_text(round(row[f"{part}_s"])) for part in ("duration", "overhead", "measuring")
+    )
+    counts = [
+        f"{total} ({startup} startup, {measuring} measuring)",
+        f"{row['num_ok']} ok",
+        f"{row['num_failed']} failed",
+    ]
+    return f"{row['batch']}{number}, stack {row['stack']}: {', '.join(counts)}"
 
 
 def hosts_of(rows: list[dict]) -> set[str]:
@@ -136,11 +163,22 @@ def draw(rows: dict[str, list[tuple]], medium: Medium = PAGE) -> str:
             for y, bars in enumerate(rows.values()):
                 for state, at, seconds, text in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
                     if start <= at <= end:
-                        width = max(seconds, LEAST_FAILED * total)
+                        width = seconds if state in SPENT else max(seconds, LEAST_FAILED * total)
                         gid = f"{LAUNCH}{text}" if text else None
                         axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
         states = [state for state in STATES if any(bar[0] == state for bars in rows.values() for bar in bars)]
         handles = [Patch(label=state, **STATES[state]) for state in states]
         figure.legend(handles=handles, ncols=len(handles), loc="upper left", fontsize=9, frameon=False)
         svg = medium.write(figure, "Timeline of launches", ())
-    return re.sub(rf'<g id="{LAUNCH}([^"]*)">', r"<g><title>\1</title>", svg)
+    svg = re.sub(rf'<g id="{LAUNCH}([^"]*)">', r"<g><title>\1</title>", svg)
+    return "".join(_without_repeated_titles(svg.split("</g>\n")))
+
+
+def _without_repeated_titles(parts: list[str]) -> Iterator[str]:
+    """Yield the parts of a drawing between ends of groups, those of one launch in one group with its title."""
+    last = ""
+    for number, part in enumerate(parts):
+        title = re.match(r"<g><title>[^<]*</title>", part)
+        is_same = title is not None and title[0] == last
+        yield ("" if is_same or not number else "</g>\n") + (part.removeprefix(last) if is_same else part)
+        last = title[0] if title else ""

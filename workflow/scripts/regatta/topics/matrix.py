@@ -27,10 +27,11 @@ LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within les
 MOST_ROWS_DENSE = 200  # of more rows, each subject is folded
 NO_RECORD = ("not_measured", "not_started")
 
-RATES = "highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline"
+EFFICIENCIES = "highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline"
+THROUGHPUTS = "highest samples/s of the square's cells"
 NUMBERS = {  # by benchmark: what its squares show
-    "train_step": RATES,
-    "script": RATES,
+    "train_step": EFFICIENCIES,
+    "script": EFFICIENCIES,
     "collective": "of collectives: highest bus bandwidth, or lowest time per call",
     "program": "of programs: best value",
 }
@@ -47,7 +48,12 @@ def section(data: ReportData) -> Section | None:
     states = {one.state for one in squares} | {"uncertain" for one in squares if one.text.endswith("?")}
     found = {cell.benchmark for cell in data.campaign.all_cells}
     others = [OTHERS] if found - NUMBERS.keys() else []
-    numbers = list(dict.fromkeys([text for benchmark, text in NUMBERS.items() if benchmark in found] + others))
+    numbers = [
+        THROUGHPUTS if text == EFFICIENCIES and EFFICIENCY not in _columns(data, benchmark) else text
+        for benchmark, text in NUMBERS.items()
+        if benchmark in found
+    ]
+    numbers = list(dict.fromkeys(numbers + others))
     has_colors = any(one.level for one in squares)
     content = {"matrix": matrix, "numbers": numbers, "states": states, "has_colors": has_colors}
     return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
@@ -98,6 +104,15 @@ def _status_counts(statuses: Counter) -> str:
     return ", ".join(f"{num} {status_text(status)}" for status, num in statuses.most_common())
 
 
+def _columns(data: ReportData, benchmark: str) -> tuple[Column, ...]:
+    """Return the numbers of a benchmark, without the efficiency if only baselines have one: 100 % by definition."""
+    table, _, columns = VALUES[benchmark]
+    if EFFICIENCY not in columns:
+        return columns
+    rows = data.tables[table].dropna(subset="efficiency_ratio")
+    return columns if (rows["cell"] != rows["baseline"]).any() else columns[1:]
+
+
 def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, list[str]], Square]:
     """Return a function from a benchmark and cells to their square."""
     statuses = statuses_by_cell(data.measurements)
@@ -115,7 +130,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
         rows = [measured[benchmark][cell] for cell in cells if cell in measured.get(benchmark, ())]
         text, level, what = f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements"
         if rows:
-            text, level, what = _value(rows, VALUES[benchmark][2], data.names)
+            text, level, what = _value(rows, _columns(data, benchmark), data.names)
         note = f"{subject}: {what}"
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"

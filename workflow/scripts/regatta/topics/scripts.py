@@ -137,7 +137,8 @@ def tables_of_cells(
 def figures_of_cells(
     data: ReportData, benchmark: str, rows: pd.DataFrame, column: Column, of_time: OfTime, **axis: object
 ) -> list[Figure]:
-    """Return a figure of a column for each script or program: over the number of ranks, or of one shape by setting.
+    """Return a figure of a column for each script or program of several cells: over the number of ranks, or of one
+    shape by setting.
 
     rows: of a table with one row for each cell. of_time: the column's value, as it is shown, of a row and the time of
     one of its launches. axis: options of the vertical axis.
@@ -146,7 +147,8 @@ def figures_of_cells(
     known = known.sort_values("settings", key=lambda texts: texts.fillna("").map(natural), kind="stable")
     named = panels.in_order(name_rows(data.with_stack_places(known), benchmark))
     found, kind = [], column.label.capitalize()
-    for number, (title, part) in enumerate(panels.panels(named) if len(named) > 1 else (), start=1):
+    several = [(title, part) for title, part in panels.panels(named) if len(part) > 1]
+    for number, (title, part) in enumerate(several, start=1):
         if part["world_size"].nunique() > 1:
             label, x, below = "label", "world_size", panels.ranks_axis(part)
         else:

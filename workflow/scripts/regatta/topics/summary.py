@@ -27,7 +27,8 @@ MARKS = {
 }
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
-MOST_STEPS = 2  # in the line on what to do next
+MOST_STEPS = 3  # in the line on what to do next
+KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 # Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
 OF_WARNINGS = {
@@ -138,7 +139,9 @@ def subject(data: ReportData) -> Line:
     if sweep := data.campaign.sweep:
         num_nodes = len({host for cell in cells for host in cell.hosts})
         parts.append(f"{plural(num_nodes, 'node')}, {'one by one' if sweep == 'nodes' else 'in pairs'}")
-    parts.append(f"stack {stacks[0]}" if len(stacks) == 1 else f"stacks {joined(stacks)}")
+    kinds = {cell.stack.name: KINDS_OF_STACKS.get(cell.stack.settings.get("kind")) for cell in cells}
+    shown = [f"{stack} ({kinds[stack]})" if kinds.get(stack) else stack for stack in stacks]
+    parts.append(f"stack {shown[0]}" if len(stacks) == 1 else f"stacks {joined(shown)}")
     parts.append(plural(data.campaign.repeats, "launch per cell", "launches per cell"))
     values = {"num_cells": len(cells), "world_sizes": sizes, "stacks": stacks}
     return Line("subject", " \N{MIDDLE DOT} ".join(filter(None, parts)), anchor="matrix", values=values)

@@ -229,7 +229,8 @@ KINDS = (
         term="Allocated time",
         help="An allocation lasts from the first to the last action of the supervisor in a job, without the queue."
         " Measuring: iterations and windows. Setup, checks: the rest of the cells. Launch startup: launches outside"
-        " their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape × hours.",
+        " their cells. Idle: the allocation outside its launches. GPU hours: ranks of the shape × hours. In the chart,"
+        " the parts of a launch are summed over its cells.",
     ),
     Kind(
         *("clock_step", NOTE),

@@ -1,0 +1,126 @@
+"""Programs as sites have them: HPL, STREAM and RandomAccess of hpcc, NetPIPE, fio and timeit, as jobs of a real Slurm."""
+
+import csv
+import shutil
+
+import pytest
+from drills import CHECKOUT, SAMPLING, Site, campaign
+from stacks import COMPILED
+
+HPCC = """#!/bin/sh
+set -e
+mpirun --map-by :OVERSUBSCRIBE -n "$1" hpcc
+cat hpccoutf.txt
+"""
+EXAMPLE = "/usr/share/doc/hpcc/examples/_hpccinf.txt"
+TRAIN_STEP = {
+    "benchmark": "train_step",
+    "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["ddp"]},
+}
+LARGER = {"better": "larger"}
+
+
+def program(name: str, command: list[str], read: dict, **more) -> dict:
+    return {"benchmark": "program", "name": name, "command": command, "read": read} | more
+
+
+def hpcc(site: Site, name: str, match: str, unit: str) -> dict:
+    """Return an entry for a number of hpcc, which starts its ranks itself: OpenMPI needs PMIx, which this srun lacks."""
+    return program(
+        *(name, [f"{site.folder}/hpcc.sh", "{world_size}"], {"rate": {"match": match, "unit": unit} | LARGER}),
+        ranks="one",
+        files={"hpccinf.txt": f"{site.folder}/hpccinf.txt.in"},
+        parameters={"n": [200], "nb": [32]},
+        check={"match": "Success=1", "reject": "FAILED"},
+    )
+
+
+def prepare(site: Site) -> None:
+    """Write hpcc's wrapper and input, with the sizes as templates, on a grid of one row of processes."""
+    (site.host_folder / "hpcc.sh").write_text(HPCC)
+    (site.host_folder / "hpcc.sh").chmod(0o755)
+    lines = site.cluster.run(["cat", EXAMPLE]).stdout.splitlines()
+    values = {5: "{n}", 7: "{nb}", 10: "1", 11: "{world_size}"}
+    text = "\n".join(f"{values[number]} x" if number in values else line for number, line in enumerate(lines))
+    (site.host_folder / "hpccinf.txt.in").write_text(text + "\n")
+    site.own()
+
+
+def rates(site: Site) -> dict[tuple[str, str], tuple[float, str]]:
+    with (site.results / "tables" / "programs.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return {(row["program"], row["stack"]): (float(row["reported"]), row["unit"]) for row in rows}
+
+
+@pytest.mark.timeout(900)
+def test_programs_of_sites_are_measured_by_what_they_print(site: Site):
+    prepare(site)
+    bandwidth = {"match": r"WRITE: bw=(?P<value>[\d.]+)(?P<unit>[KMG]iB/s)", "unit": "MiB/s"} | LARGER
+    loop = {"match": r"([\d.]+) nsec per loop", "unit": "ns", "better": "smaller"}
+    entries = [
+        hpcc(site, "hpl", r"^HPL_Tflops=(\S+)", "Tflop/s"),
+        hpcc(site, "stream", r"^StarSTREAM_Triad=(\S+)", "GB/s"),
+        hpcc(site, "random_access", r"^MPIRandomAccess_GUPs=(\S+)", "Gupdates/s"),
+        program("fio", ["fio", "--name=x", "--rw=write", "--size=16M", "--bs=1M"], {"bw": bandwidth}, ranks="one"),
+        program("timeit", ["python3", "-m", "timeit", "-n", "1000", "-u", "nsec", "sum(range(100))"], {"t": loop}),
+    ]
+    entries[-1]["ranks"] = "one"
+    stacks = {"host": {"kind": "host", "python": site.cluster.python}}
+    site.write(campaign(stacks, shapes=[{"nodes": [1], "gpus_per_node": [2]}], repeats=1, benchmarks=entries))
+    site.snakemake(timeout=800)
+    assert [(record["cell"], record["cause"]) for record in site.records() if record["status"] != "ok"] == []
+    found = {name: of for (name, _), of in rates(site).items()}
+    assert {name: unit for name, (_, unit) in found.items()} == {
+        "hpl": "Tflop/s",
+        "stream": "GB/s",
+        "random_access": "Gupdates/s",
+        "fio": "MiB/s",
+        "timeit": "ns",
+    }
+    assert 0.0001 < found["hpl"][0] < 0.5
+    assert 0.5 < found["stream"][0] < 1000
+    assert 50 < found["timeit"][0] < 100_000
+
+
+@pytest.mark.timeout(900)
+def test_an_mpi_program_on_two_nodes_is_connected_by_srun(site: Site):
+    """NetPIPE with MPICH, one process on each node: without a connection, each would be a program of one rank."""
+    site.own()
+    read = {"bandwidth": {"match": r"1024 bytes +\d+ times --> +([\d.]+) Mbps", "unit": "Mbit/s"} | LARGER}
+    command = ["NPmpich2", "-l", "1024", "-u", "1024", "-p", "0", "-o", "np.out"]
+    entry = program("netpipe", command, read, ranks="node", check={"match": "Now starting the main loop"})
+    stacks = {"host": {"kind": "host", "python": site.cluster.python, "srun": ["--mpi=pmi2"]}}
+    site.write(campaign(stacks, shapes=[{"nodes": [2], "gpus_per_node": [1]}], repeats=1, benchmarks=[entry]))
+    site.snakemake(timeout=800)
+    assert [(record["status"], record["cause"]) for record in site.records()] == [("ok", None)]
+    assert 1 < rates(site)["netpipe", "host"][0] < 1e6
+
+
+@pytest.mark.timeout(1200)
+def test_one_campaign_mixes_all_ways_to_measure_on_host_and_image(site: Site, cpu_image):
+    prepare(site)
+    shutil.copy(CHECKOUT / "examples/script/train.py", site.host_folder / "train.py")
+    site.own()
+    script = {
+        "benchmark": "script",
+        "script": f"{site.folder}/train.py",
+        "arguments": ["--batch-size={batch}"],
+        "parameters": {"batch": [4]},
+        "samples_per_step": "{batch}",
+        "steps": {"warmup": 3, "measure": 12},
+    }
+    stacks = {
+        "host": {"kind": "host", "python": site.cluster.python},
+        "contained": {"kind": "contained", "image": cpu_image, "env": COMPILED, "binds": [site.folder]},
+    }
+    entries = [TRAIN_STEP, script, hpcc(site, "hpl", r"^HPL_Tflops=(\S+)", "Tflop/s")]
+    shapes, sampling = [{"nodes": [1], "gpus_per_node": [2]}], SAMPLING | {"min_samples": 3}
+    data = campaign(stacks, shapes=shapes, repeats=2, benchmarks=entries, sampling=sampling, versus="stack")
+    site.write(data, env={"OMP_NUM_THREADS": 1})
+    site.snakemake(timeout=1000)
+    assert [(record["cell"], record["cause"]) for record in site.records() if record["status"] != "ok"] == []
+    with (site.results / "tables" / "comparisons.csv").open(encoding="utf-8") as file:
+        compared = {row["benchmark"]: row for row in csv.DictReader(file)}
+    assert set(compared) == {"train_step", "script", "program"}
+    assert all(float(row["time_ratio"]) > 0 for row in compared.values())
+    assert {stack for _, stack in rates(site)} == {"host", "contained"}
