@@ -11,6 +11,7 @@ ARGS =
 FILE =
 BENCHMARK =
 FOR = paper
+NAME =
 
 # A path that begins with a dash would be parsed as an option.
 ifneq ($(filter -%,$(firstword $(VENV))),)
@@ -24,7 +25,7 @@ override FILE := ./$(FILE)
 endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
-export VENV PYTHON CONFIG PROFILE FILE BENCHMARK FOR
+export VENV PYTHON CONFIG PROFILE FILE BENCHMARK FOR NAME
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
@@ -43,12 +44,12 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver figures format gate help index lint lock plan report test test-all
-.PHONY: submit test-site try watch
+.PHONY: bench campaign clean-env env env-dev env-driver figures format gate help index lint lock new-benchmark plan
+.PHONY: report submit test test-all test-site try watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' Makefile
 	@echo "Variables:"
 	@echo "  CONFIG      campaign file (current: $$CONFIG)"
 	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
@@ -80,6 +81,10 @@ gate: ## run a campaign, then fail if a cell is not ok or slower than in gate.ba
 try: ## show what `read` of a program finds in a saved output: FILE=old.log, BENCHMARK=name
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/try_output.py "$$CONFIG" "$$FILE" $(if $(BENCHMARK),--benchmark "$$BENCHMARK")
+
+new-benchmark: ## write a benchmark outside this folder, its campaign and its test: NAME=../bench/my_step
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/new_benchmark.py -- "$$NAME"
 
 report: ## rebuild the report from existing measurements, also while the campaign runs
 	$(INSTALL) driver

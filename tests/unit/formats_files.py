@@ -10,7 +10,8 @@ from unittest import mock
 
 from typed import collect, make_tables
 
-from regatta.formats import FORMATS, importer
+from regatta import formats
+from regatta.formats import FORMATS
 from regatta.formats.base import ImportedFile, Options
 from regatta.formats.importer import Outcome, import_files
 from regatta.store.collect import write_collected
@@ -54,7 +55,7 @@ FORMAT = {kind.name: kind for kind in FORMATS}
 
 
 def read_text(text: str, name: str, options: Options) -> ImportedFile:
-    return importer.read_text(text, name, options)[1]
+    return formats.read_text(text, name, options)[1]
 
 
 def read(name: str, text: str | None = None) -> ImportedFile:

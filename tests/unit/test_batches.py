@@ -45,6 +45,33 @@ def campaigns(draw):
     )
 
 
+OSU = {"benchmark": "program", "command": ["osu_allreduce", "{n}"], "read": "osu", "sizes": [8, "1KiB", "1MiB"]}
+
+
+@pytest.mark.parametrize("isolation", ["launch", "process"])
+def test_one_launch_measures_all_sizes_of_a_command(tmp_path, isolation):
+    entry = OSU | {"parameters": {"n": [1, 2]}}
+    data = collectives(8, stacks=TWO_STACKS, benchmarks=[entry], isolation=isolation, repeats=1)
+    cells, (batch,), price = batches(tmp_path, data, cell_seconds=200.0)
+    assert len(cells) == 12
+    settings = [[cell.field("n") for cell in launch.cells] for launch in batch.launches]
+    assert settings in ([["1"] * 3] * 2 + [["2"] * 3] * 2, [["2"] * 3] * 2 + [["1"] * 3] * 2)
+    assert [launch.stack for launch in batch.launches] == ["a", "b"] * 2
+    assert price.seconds(batch.launches) == 4 * (10 + 300)  # each launch has the time of one cell
+    # Also where a batch is too long for all of them.
+    _, found, _ = batches(tmp_path, data | {"limits": {"max_batch_minutes": 0.1}}, cell_seconds=200.0)
+    assert [[len(launch.cells) for launch in batch.launches] for batch in found] == [[3, 3]] * 2
+
+
+def test_nodes_of_a_sweep_measure_all_sizes_in_one_launch(tmp_path):
+    data = collectives(8, benchmarks=[OSU | {"command": ["osu_allreduce"]}], cluster="tiny", sweep="nodes")
+    data |= {"shapes": [{"nodes": [1], "gpus_per_node": [2]}], "sweep_hosts": ["n[1-2]"]}
+    campaign = load(tmp_path, data, SLURM)
+    cells = expand(campaign).cells
+    (batch,) = make_batches(campaign, [(cell, 0) for cell in cells], Price(lambda cell: 5, 10), tmp_path / "results")
+    assert [(launch.cells[0].hosts, len(launch.cells)) for launch in batch.launches] == [(("n1",), 3), (("n2",), 3)]
+
+
 @given(campaigns(), st.randoms(use_true_random=False))
 def test_everything_left_to_do_is_in_exactly_one_launch_of_one_batch(tmp_path_factory, data, rng):
     chosen = []

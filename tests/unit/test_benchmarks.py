@@ -124,7 +124,7 @@ def new_schema(tmp_path: Path, monkeypatch, **changes: dict) -> None:
     (programs / "broadcast.py").write_text("VERSION = 1\n")
     monkeypatch.setattr(benchmarks, "SCHEMAS", schemas)
     monkeypatch.setattr(benchmarks, "PROGRAMS", programs)
-    for name in ("benchmark_names", "load_benchmark", "axes_of", "all_axes", "results_of"):
+    for name in ("built_in_names", "load_benchmark", "axes_of", "all_axes", "results_of"):
         monkeypatch.setattr(benchmarks, name, getattr(benchmarks, name).__wrapped__)
 
 

@@ -25,11 +25,11 @@ def test_json_of_rccl_tests_without_mpi_needs_the_shape(wording):
 @pytest.mark.parametrize(
     ("index", "change", "message"),
     [
-        (1, {"name": "AllToAllv"}, r"f: \[1\]: name 'AllToAllv'; expected one of allreduce"),
+        (1, {"name": "AllToAllv"}, r"f: \[1\].name = 'AllToAllv' is invalid"),
         (2, {"size": 1048576, "inPlace": 0}, r"f: \[2\]: size 1048576 again"),
         (3, {"busBw": 10.0}, r"f: \[2\]: algbw .* and busbw 10"),
         (4, {"ranks": 16}, "f: several values of nodes, ranks"),
-        (5, {"wrong": "-3"}, r"f: \[5\]: wrong = '-3'"),
+        (5, {"wrong": "-3"}, r"f: \[5\].wrong = '-3' is invalid"),
         (0, {"inPlace": 2}, r"f: .*inPlace"),
         (0, {"time": "fast"}, r"f: .*time"),
     ],

@@ -7,10 +7,12 @@ import os
 import pytest
 from formats_files import ALL, FILES, NEEDS, read, read_text, text_of
 
+from regatta import formats
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, shape_of
+from regatta.formats.output import formats_named
 from regatta.formats.tidy_csv import COLUMNS, OF_ROW
 from regatta.store.records import CENTERS
 
@@ -26,7 +28,7 @@ def plain(value: object) -> dict:
 @pytest.mark.parametrize("name", ALL)
 def test_each_golden_file_is_recognized_by_its_content_and_has_the_frozen_readings(name):
     """tests/golden/readings: one line of JSON for the file, and one for each reading, frozen from values by hand."""
-    kind, source = importer.read_text(text_of(name), name, NEEDS.get(name, Options()))
+    kind, source = formats.read_text(text_of(name), name, NEEDS.get(name, Options()))
     found = [{"format": kind.name, **plain(source)}, *map(plain, source.readings)]
     frozen = READINGS / f"{name}.jsonl"
     if os.environ.get("REGATTA_WRITE_GOLDEN"):
@@ -299,10 +301,18 @@ def test_the_documentation_has_a_row_for_each_format_and_names_each_column_and_o
 
 
 def test_every_format_has_a_golden_file_and_every_json_format_a_schema():
-    read_from = {importer.read_text(text_of(name), name, NEEDS.get(name, Options()))[0].name for name in ALL}
+    read_from = {formats.read_text(text_of(name), name, NEEDS.get(name, Options()))[0].name for name in ALL}
     assert not (missing := {kind.name for kind in FORMATS} - read_from), f"tests/golden/formats: no file of {missing}"
     missing = {kind.name for kind in FORMATS if kind.is_json} - load_schema("foreign")["$defs"].keys()
     assert not missing, f"workflow/schemas/foreign.yaml: no schema of {missing}"
+
+
+def test_read_of_a_campaign_accepts_each_format_and_names_that_cover_several():
+    known = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]["read"]["then"]["enum"]
+    missing = {kind.name for kind in FORMATS} - {*known}
+    assert not missing, f"workflow/schemas/campaign.yaml, read: no name {missing}"
+    assert [name for name in known if not formats_named(name)] == []
+    assert [kind.name for kind in formats_named("nccl-tests")] == ["nccl-tests-text", "nccl-tests-json"]
 
 
 def test_a_csv_without_bucket_and_image_size_says_which_it_uses(wording):

@@ -4,13 +4,17 @@ import io
 import time
 
 import pytest
-from formats_files import FILES, NEEDS, read
+from formats_files import ALL, FILES, NEEDS, read, text_of
 
+from regatta import formats
+from regatta.core import readers
 from regatta.core.errors import UserError
 from regatta.core.matching import MOST_CHARACTERS, search_stream
+from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities
+from regatta.core.schemas import load_schema
 from regatta.core.units import UNITS, find_unit, parse_number
 from regatta.formats.base import Options
-from regatta.formats.output import parse_reader, read_output
+from regatta.formats.output import formats_named, read_results
 
 HPL = "T/V  N  NB  P  Q  Time  Gflops\nWR11C2R4  1000 192 2 2  0.12  1.2345e+03\n||Ax-b||= 3.2e-03 ...... PASSED\n"
 RATE = {"rate": {"match": r"WR\S+.*?(\S+)$", "unit": "Gflop/s", "better": "larger"}}
@@ -21,20 +25,20 @@ def tps(pattern=r"tps: ([\d,]+)", **more):
 
 
 def test_one_number_in_si_units_with_its_line_and_a_check():
-    found = read_output(HPL, parse_reader(RATE, {"match": "PASSED", "reject": "FAILED"}))
+    found = read_quantities(HPL, parse_reader(RATE, {"match": "PASSED", "reject": "FAILED"}))
     assert (found.values, found.samples, found.problems) == ({"rate": pytest.approx(1.2345e12)}, {}, ())
     assert found.matched_lines == {"rate": [2]}
 
 
 def test_a_check_that_fails_is_a_problem_with_its_line():
     reader = parse_reader(RATE, {"match": "PASSED", "reject": "FAILED"})
-    [missing, rejected] = read_output(HPL.replace("PASSED", "FAILED"), reader).problems
+    [missing, rejected] = read_quantities(HPL.replace("PASSED", "FAILED"), reader).problems
     assert "check.match" in missing
     assert rejected.startswith("line 3: check.reject")
 
 
 def test_blanks_at_the_end_of_a_line_do_no_harm():
-    found = read_output("rate 1\nrate 1  \n", parse_reader({"rate": {"match": r"rate (\S+)$"}}))
+    found = read_quantities("rate 1\nrate 1  \n", parse_reader({"rate": {"match": r"rate (\S+)$"}}))
     assert (found.values, found.problems, found.matched_lines) == ({"rate": 1}, (), {"rate": [1, 2]})
 
 
@@ -46,14 +50,16 @@ def test_of_a_check_the_first_match_is_enough():
 
 
 def test_too_many_matches_are_a_problem_and_no_part_of_them_is_kept():
-    found = read_output("rate 1\n" + "1" * 9000 + ("\n" + "1" * 9000) * 120, parse_reader({"rate": {"samples": "1"}}))
+    found = read_quantities(
+        "rate 1\n" + "1" * 9000 + ("\n" + "1" * 9000) * 120, parse_reader({"rate": {"samples": "1"}})
+    )
     assert found.samples == {}
     assert "more than 1,000,000 matches. Narrow the pattern of read.rate" in found.problems[0]
 
 
 def test_samples_without_warm_up_with_thousands_colors_and_carriage_returns():
     text = "\x1b[32mtps: 1,000\x1b[0m\rtps: 2,000\rtps: 3,000\r\nloss 1\ntps: 4,000"
-    found = read_output(text, parse_reader(tps(drop=1)))
+    found = read_quantities(text, parse_reader(tps(drop=1)))
     assert (found.samples, found.problems) == ({"tps": [2000, 3000, 4000]}, ())
     assert found.matched_lines == {"tps": [1, 1, 1, 3]}
 
@@ -61,8 +67,8 @@ def test_samples_without_warm_up_with_thousands_colors_and_carriage_returns():
 def test_a_unit_in_the_text_outranks_none():
     text = "bw=1.5GiB/s\nbw=512MiB/s\n"
     reader = parse_reader({"bandwidth": {"samples": r"bw=(?P<value>[\d.]+)(?P<unit>\S+)", "better": "larger"}})
-    assert read_output(text, reader).samples == {"bandwidth": [1.5 * 2**30, 2.0**29]}
-    assert "line 1" in read_output("bw=3parsec/s", reader).problems[0]
+    assert read_quantities(text, reader).samples == {"bandwidth": [1.5 * 2**30, 2.0**29]}
+    assert "line 1" in read_quantities("bw=3parsec/s", reader).problems[0]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +117,6 @@ def test_an_unknown_unit_is_an_error_with_the_nearest_and_the_list():
         ({"a": {"match": "x", "drop": 3}}, None, "read.a.drop"),
         ({"a": {"samples": "x", "drop": True}}, None, "read.a.drop"),
         ({"a": {"match": "x" * 1001}}, None, "1 to 1000 characters"),
-        ("nccl-test-json", None, "Did you mean 'nccl-tests-json'"),
         ({"a": {"match": "x"}}, {"matches": "y"}, "check.matches: unknown key"),
         ({"a": {"match": "x"}}, {"match": "("}, "check.match: invalid pattern"),
     ],
@@ -130,28 +135,28 @@ def test_a_declaration_with_an_error_names_the_key(read_key, check, message):
     ],
 )
 def test_samples_that_are_missing_or_no_numbers_are_problems(text, problem):
-    found = read_output(text, parse_reader(tps(drop=10)))
+    found = read_quantities(text, parse_reader(tps(drop=10)))
     assert found.samples == {}
     assert problem in found.problems[0]
 
 
 def test_a_number_that_is_not_finite_is_a_problem_and_no_value():
-    found = read_output("loss: 2\nloss: nan\n", parse_reader({"loss": {"samples": r"loss: (\S+)"}}))
+    found = read_quantities("loss: 2\nloss: nan\n", parse_reader({"loss": {"samples": r"loss: (\S+)"}}))
     assert found.samples == {}
     assert found.problems[0].startswith("line 2: loss is 'nan': not finite")
 
 
 def test_different_numbers_for_one_are_a_problem_and_equal_ones_are_not():
     reader = parse_reader({"rate": {"match": r"rate (\S+)"}})
-    assert read_output("rate 1\nrate 1.0\n", reader).values == {"rate": 1}
-    assert "lines 1, 2" in read_output("rate 1\nrate 2\n", reader).problems[0]
+    assert read_quantities("rate 1\nrate 1.0\n", reader).values == {"rate": 1}
+    assert "lines 1, 2" in read_quantities("rate 1\nrate 2\n", reader).problems[0]
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?P<value>(.*?,){25}P)"])
 def test_a_pattern_that_backtracks_without_end_is_stopped_and_its_line_named(pattern):
     text = "first\n" + "a," * 40 + "a" * 60 + "b\n"
     start = time.process_time()
-    found = read_output(text, parse_reader({"x": {"match": pattern}}))
+    found = read_quantities(text, parse_reader({"x": {"match": pattern}}))
     assert "line 2: stopped after 2 s in the pattern of read.x" in found.problems[0]
     assert time.process_time() - start < 2  # here; the process that matches took the 2 s
 
@@ -159,7 +164,7 @@ def test_a_pattern_that_backtracks_without_end_is_stopped_and_its_line_named(pat
 def test_binary_output_is_a_problem_with_its_reason(tmp_path):
     path = tmp_path / "out"
     path.write_bytes(b"\x7fELF\x02\x01\x01\0\0\0tps: 5")
-    found = read_output(path, parse_reader(tps()))
+    found = read_quantities(path, parse_reader(tps()))
     assert "binary" in found.problems[0]
     assert found.samples == {}
 
@@ -167,7 +172,7 @@ def test_binary_output_is_a_problem_with_its_reason(tmp_path):
 def test_a_line_without_end_is_cut_and_the_others_are_read(tmp_path):
     path = tmp_path / "out"
     path.write_bytes(b"tps: 1\n" + b"x" * (30 * MOST_CHARACTERS) + b"tps: 7 \ntps: 2\n" + b"tps: 3\r" * MOST_CHARACTERS)
-    found = read_output(path, parse_reader(tps()))
+    found = read_quantities(path, parse_reader(tps()))
     assert found.samples["tps"] == [1, 2, *[3] * MOST_CHARACTERS]
     assert found.matched_lines["tps"][:3] == [1, 3, 4]
 
@@ -175,38 +180,60 @@ def test_a_line_without_end_is_cut_and_the_others_are_read(tmp_path):
 def test_invalid_bytes_match_no_number(tmp_path):
     path = tmp_path / "out"
     path.write_bytes(b"\xff\xfe tps: 12\xff\ntps: 3\n")
-    assert read_output(path, parse_reader(tps())).samples == {"tps": [12, 3]}
+    assert read_quantities(path, parse_reader(tps())).samples == {"tps": [12, 3]}
 
 
 def test_an_output_that_is_not_there_is_an_error_of_the_user(tmp_path):
     with pytest.raises(UserError, match="no such file"):
-        read_output(tmp_path / "none", parse_reader(tps()))
+        read_quantities(tmp_path / "none", parse_reader(tps()))
 
 
-@pytest.mark.parametrize(
-    "name", ["osu-allreduce.txt", "all-reduce-bench.txt", "nccl-13-columns.txt", "nccl-per-iteration.json"]
-)
-def test_an_import_format_is_a_reader(name):
-    kind = {"osu": "osu-text", "all": "all-reduce-bench", "nccl": "nccl-tests-text"}[name.split("-")[0]]
-    kind = "nccl-tests-json" if name.endswith("json") else kind
-    found = read_output(FILES / name, parse_reader(kind), NEEDS.get(name, Options()))
-    readings = read(name).readings
-    assert found.problems == ()
-    assert len(found.values) + len(found.samples) == len(readings)
-    first = next(iter({**found.values, **found.samples}))
-    assert first == f"all_reduce_{readings[0].parameters['message_bytes']}_fp32"
-    if kind != "nccl-tests-json":
-        assert found.values[first] in readings[0].times_s.values()
-        assert found.matched_lines[first] == [readings[0].line]
+@pytest.mark.parametrize("name", ALL)
+def test_each_import_format_is_a_reader_by_its_name_and_by_that_of_its_program(name):
+    needs = NEEDS.get(name, Options())
+    source, kind = read(name), formats.read_text(text_of(name), name, needs)[0].name
+    known = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]["read"]["then"]["enum"]
+    words = [word for word in known if kind in [each.name for each in formats_named(word)]]
+    assert len(words) == (1 if kind in ("csv", "all-reduce-bench") else 2)
+    for word in words:
+        results = read_results(FILES / name, word, needs, needs)
+        assert [result["line"] for result in results] == [reading.line for reading in source.readings]
+        assert [result["size"] for result in results] == [r.parameters.get("message_bytes") for r in source.readings]
+    for result, reading in zip(results, source.readings, strict=True):
+        by_rank = reading.samples_ns or ([reading.slowest_ns] if reading.slowest_ns else [])
+        wanted = [max(times) / 1e9 for times in zip(*by_rank, strict=True)]
+        assert reading.failure or result["samples"] == wanted or result["samples"][0] in reading.times_s.values()
 
 
-def test_another_format_than_declared_is_a_problem():
-    found = read_output((FILES / "osu-latency.txt").read_text(), parse_reader("nccl-tests-json"), Options(nodes=2))
-    assert "osu-text" in found.problems[0]
-    assert "--nodes" in read_output(FILES / "osu-latency.txt", parse_reader("osu-text")).problems[0]
+def test_the_process_that_reads_gives_the_results_or_the_reason():
+    results = readers.read_results(FILES / "osu-allreduce.txt", "osu", (2, 4), 4)
+    assert (results[0].name, results[0].size, results[0].failure) == ("all_reduce, 4 B, fp32", 4, None)
+    assert find_result(results, 1 << 20) == [pytest.approx(2503.41e-6)]
+    with pytest.raises(UserError, match="osu-text"):
+        readers.read_results(FILES / "osu-allreduce.txt", "nccl-tests", (2, 4), 4)
+    with pytest.raises(UserError, match=r"^nccl-13-columns.txt:\d+: .*gpus_per_node is 3"):
+        readers.read_results(FILES / "nccl-13-columns.txt", "nccl-tests", (2, 3), 3)
+    (latency, *_) = readers.read_results(FILES / "osu-latency.txt", "osu", (2, 4), 1)  # of two processes
+    assert latency.name == "osu_latency, 1 B"
 
 
-def test_results_of_several_runs_are_a_problem_and_not_the_first():
-    text = (FILES / "osu-latency.txt").read_text()
-    [problem] = read_output(text + text, parse_reader("osu-text"), Options(nodes=2)).problems
-    assert problem.startswith("several results of osu_latency_1 in lines 5 and 32")
+def result(size: int | None, failure: str | None = None) -> FormatResult:
+    return FormatResult(f"all_reduce, {size} B", size, 7, [1e-6], failure)
+
+
+def test_the_result_of_a_size_is_found_or_the_reason_names_the_others():
+    both = [result(8), result(16)]
+    assert find_result(both, 16) == [1e-6]
+    assert find_result([result(None)], None) == [1e-6]
+    for results, size, words in (
+        (both, 32, "no result of 32 B; the output has 8 B, 16 B"),
+        ([result(None)], 8, "no result of 8 B; the output has no message sizes"),
+        ([], None, "no result; the output has no message sizes"),
+        (both, None, "2 results: .* under sizes"),
+        ([result(8), result(8)], 8, "2 results of 8 B"),
+        ([result(8, "3 wrong values")], 8, "line 7: 3 wrong values"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            find_result(results, size)
+    assert ignored_sizes(both, [8]) == "16 B"
+    assert ignored_sizes(both, [None]) == ""

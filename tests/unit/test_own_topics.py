@@ -47,6 +47,17 @@ def test_a_baseline_that_was_not_measured_leaves_the_throughput(tmp_path):
     assert "lowest" not in found
 
 
+def test_a_baseline_by_a_parameter_of_the_script_counts_samples(tmp_path):
+    """A step of 16 samples takes twice as long as one of 8: the throughput per rank is equal."""
+    cells = [script_cell(batch, 1) for batch in (8, 16)]
+    for cell, batch in zip(cells, (8, 16), strict=True):
+        cell["spec"]["script"] = {"path": "/train.py", "arguments": [str(batch)], "parameters": {"batch": batch}}
+    campaign = make_campaign(cells, repeats=5, baseline={"batch": 8})
+    rows = analyse(write_results(tmp_path / "r", campaign, MACHINE)).tables["scripts"].set_index("cell")
+    assert set(rows["baseline"]) == {cells[0]["id"]}
+    assert rows.loc[cells[1]["id"], "efficiency_ratio"] == pytest.approx(1, rel=0.01)
+
+
 def test_an_uncertain_efficiency_is_no_end(tmp_path):
     data = make(tmp_path / "r", [script_cell(8, 1), script_cell(8, 2)])
     wide = {"efficiency_low_ratio": 0.2, "efficiency_high_ratio": 2.4}
@@ -80,6 +91,19 @@ def test_one_value_is_no_figure_and_one_shape_shows_throughput(tmp_path):
     rates = data.tables["scripts"]["throughput_samples_per_s"]
     assert [square.text for square in squares] == [f"{three(rate)}" for rate in rates]
     assert [square.level for square in squares] == [None, None]
+
+
+def test_sizes_of_one_launch_are_drawn_over_the_message_size(tmp_path):
+    cells = [program_cell(5, n) for n in (1, 2) for _ in range(3)]
+    for cell, size in zip(cells, ["8", "1KiB", "1 MiB"] * 2, strict=True):
+        text = cell["spec"]["parameters"]["settings"] + f", size {size}"
+        cell["spec"]["parameters"] |= {"settings": text, "reported_quantity": "time (s)"}
+        cell["spec"]["program"] |= {"read": "osu", "parameters": {"n": "5", "size": size}}
+        cell["id"] += size.replace(" ", "")
+    (figure,) = programs.section(make(tmp_path / "r", cells)).figures
+    assert [entry.label for entry in figure.legend] == ["1×1", "1×2"]
+    assert "by message size" in figure.svg
+    assert len(figure.table.cells) == 6
 
 
 def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):

@@ -20,7 +20,7 @@ def record(cell: str, status: str = "failed", cause: str | None = "no libfabric"
 def watch(*records: dict, stack: str = "a") -> StackWatch:
     found = StackWatch()
     for entry in records:
-        found.note(stack, entry)
+        found.note(stack, entry, entry["cell"])
     return found
 
 
@@ -43,7 +43,7 @@ def test_a_cell_that_fails_in_each_repeat_is_one_cell():
 def test_a_stack_does_not_answer_for_another():
     found = watch(record("1"), record("2"), record("3"))
     assert found.given_up("b") is None
-    found.note("b", record("4"))
+    found.note("b", record("4"), "4")
     assert found.given_up("b") is None
 
 

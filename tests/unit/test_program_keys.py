@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, matrix, message, plan, program, small
+from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, load, matrix, message, plan, program, small
+from synthetic import make_campaign
+from typed import cell_pairs
 
 from regatta.campaign import programs
 from regatta.compare.campaigns import match_key
@@ -66,6 +68,28 @@ def test_cells_are_excluded_by_the_names_of_their_parameters(folder, when, kept)
 
 def test_an_unknown_parameter_in_exclude_is_refused_with_the_known_ones(folder, wording):
     wording(message(folder, campaign(folder, exclude=[{"when": {"nn": 1}, "reason": "too slow"}])))
+
+
+def test_programs_need_no_backend_and_ids_are_those_of_the_devices_usual_one(folder):
+    data = campaign(folder)
+    del data["backend"]
+    assert [cell.cell.id for cell in plan(folder, data).cells] == ids_of(folder, {}, backend=["gloo"])
+    data["benchmarks"].append({"benchmark": "collective", "parameters": {"operation": ["barrier"]}})
+    assert "lacks backend" in message(folder, data)
+
+
+def test_versus_and_baseline_accept_the_names_of_parameters(folder, wording):
+    found = matrix(folder, campaign(folder, versus={"axis": "n", "reference": 2000}, baseline={"n": 1000}))
+    assert found.notes == []
+    frozen = make_campaign([cell.frozen().to_json() for cell in found.cells], versus={"axis": "n", "reference": "2000"})
+    (pair,) = cell_pairs(frozen)
+    assert [cell.parameters["settings"] for cell in (pair.reference, pair.other)] == [
+        "n 2000, nb 192",
+        "n 1000, nb 192",
+    ]
+    assert load(folder, campaign(folder, versus={"axis": "n", "reference": 2000})).data["versus"]["reference"] == "2000"
+    for wrong in ({"versus": "nn"}, {"versus": {"axis": "n", "reference": 3}}, {"baseline": {"nn": 1}}):
+        wording(message(folder, campaign(folder, **wrong)))
 
 
 def test_the_points_of_an_entry_are_cells(folder):
@@ -128,7 +152,7 @@ def test_no_word_passes_through_a_shell(folder):
         assert shlex.split(cell.command)[-len(words) - 3 :] == ["xhpl", *words, value, "1"]
 
 
-@pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1)])
+@pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1), (3, 2, 3)])
 def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     shapes = [{"nodes": [2], "gpus_per_node": [4]}]
     cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
@@ -200,7 +224,6 @@ ERRORS = {
     "an empty command": {"command": []},
     "an option instead of a program": {"command": ["-x"]},
     "a word with a NUL": {"command": ["xhpl", "\0"]},
-    "no name": {"name": None},
     "a name with a slash": {"name": "a/b"},
     "a reserved parameter": {"parameters": {"world_size": [1]}},
     "a parameter that is not used": {"files": None},
@@ -214,9 +237,16 @@ ERRORS = {
     "two quantities": {"read": {"a": RATE, "b": RATE}},
     "a pattern that does not compile": {"read": {"rate": RATE | {"match": "("}}},
     "a match and samples": {"read": {"rate": RATE | {"samples": "x"}}},
+    "an unknown format": {"read": "nccl-test"},
+    "sizes of patterns": {"sizes": [8]},
+    "sizes that are none": {"read": "osu", "sizes": ["64kb", 0]},
+    "a size in two ways": {"read": "osu", "sizes": [1024, "1KiB"]},
+    "a parameter named as the sizes": {"read": "osu", "command": ["xhpl", "{size}"], "parameters": {"size": [8]}},
+    "too many sizes": {"read": "osu", "sizes": [*range(1, 1001)], "parameters": {"n": [*range(101)], "nb": [1]}},
     "an invalid check": {"check": {"match": "*"}},
     "an unknown check": {"check": {"must": "x"}},
     "an unknown number of ranks": {"ranks": "core"},
+    "no ranks": {"ranks": 0},
     "a file that is not there": {"files": {"a": "FOLDER/absent"}},
     "a file that is a folder": {"files": {"a": "FOLDER"}},
     "a file in another folder": {"files": {"../a": "FOLDER/hpl.dat.in"}},
@@ -241,7 +271,7 @@ def test_errors_name_line_value_and_remedy(folder, wording, case):
 WRONG = [None, 1, 1.5, True, "", "x", [], ["x"], [[]], [None], {}, {"x": 1}, {"x": {}}, {"x": [1]}, {"x": {"match": 1}}]
 
 
-@pytest.mark.parametrize("key", ["name", "command", "ranks", "files", "parameters", "read", "check"])
+@pytest.mark.parametrize("key", ["name", "command", "ranks", "files", "parameters", "read", "sizes", "check"])
 def test_a_value_of_any_type_is_accepted_or_refused(folder, key):
     for value in WRONG:
         (entry,) = campaign(folder, {key: value} if value is not None else {})["benchmarks"]
@@ -256,12 +286,43 @@ def test_two_entries_whose_cells_have_one_name_are_refused(folder, wording):
     wording(message(folder, text))
 
 
+@pytest.mark.parametrize(("word", "name"), [("/opt/bin/a b", "a_b"), ("./.x", "x"), ("{n}", "n_"), ("ß", "program")])
+def test_a_program_without_a_name_has_that_of_its_file(folder, word, name):
+    entry = {"name": None, "command": [word, "{n}"], "files": None, "parameters": {"n": [1]}}
+    (cell,) = matrix(folder, campaign(folder, entry)).cells
+    assert cell.parameters["program"] == name
+
+
+SIZES = {"read": "osu", "sizes": [8, "1KiB"], "files": None, "parameters": {"n": [1]}, "check": None}
+
+
+def test_a_size_is_a_cell_with_a_name_that_exclude_and_versus_know(folder):
+    found = matrix(folder, campaign(folder, SIZES, exclude=[{"when": {"size": "1KiB"}, "reason": "x"}], versus="size"))
+    assert [cell.parameters["settings"] for cell in found.cells] == ["n 1, size 8"]
+    (skipped,) = [cell for cell, _ in found.skipped]
+    assert skipped.parameters["reported_quantity"] == "time (s)"
+    assert [programs.size_of(cell.spec) for cell in (*found.cells, skipped)] == [8, 1024]
+    assert programs.what_runs(found.cells[0].spec) == programs.what_runs(skipped.spec)
+    other = matrix(folder, campaign(folder, SIZES | {"parameters": {"n": [2]}})).cells[0]
+    assert programs.what_runs(other.spec) != programs.what_runs(skipped.spec)
+    assert ids_of(folder, SIZES | {"sizes": [8, 16, 32]})[0] == ids_of(folder, SIZES)[0]  # more sizes keep ids
+
+
+def test_what_runs_does_not_depend_on_the_name_of_the_quantity(folder):
+    specs = [matrix(folder, campaign(folder, {"read": {name: RATE}})).cells[0].spec for name in ("a", "b")]
+    assert programs.what_runs(specs[0]) == programs.what_runs(specs[1])
+
+
 @pytest.fixture
 def ended(folder):
     """A function that records a program that exited with 0: its last record. started: host by rank."""
 
     def record(output: bytes, started: dict[int, str], **entry) -> dict:
-        cell = matrix(folder, campaign(folder, entry)).cells[0]
+        return records(output, started, **entry)[-1]
+
+    def records(output: bytes, started: dict[int, str], **entry) -> list[dict]:
+        cells = matrix(folder, campaign(folder, entry)).cells
+        cells = cells if "sizes" in entry else cells[:1]
         batch, launch = folder / "results" / "batches" / "b", "b-l000-a00"
         for path in (batch / "logs", batch / "errors" / launch):
             path.mkdir(parents=True)
@@ -269,14 +330,16 @@ def ended(folder):
         for rank, host in started.items():
             (batch / "errors" / launch / f"started-{rank}").write_text(f"{host}\n/bin/x\n")
         request = dict.fromkeys(FROM_REQUEST, None) | {"launch": launch, "repeat": 0, "stack": "host"}
-        request |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"}]}
+        request |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"} for cell in cells]}
         request |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
-        runs.record_output(request, batch / "logs" / f"{launch}.log", 5)
+        runs.record_output(request, batch / "logs" / f"{launch}.log", 6)
         lines = [line for _, line in read_launch_file(folder / f"{launch}.jsonl").lines]
-        assert [line["kind"] for line in lines] == ["launch", "start", "record", "complete"]
-        assert problem_of(lines[2]) is None
-        return lines[2]
+        assert [line["kind"] for line in lines] == ["launch", *["start", "record"] * len(cells), "complete"]
+        found = [line for line in lines if line["kind"] == "record"]
+        assert [problem for line in found if (problem := problem_of(line))] == []
+        return found
 
+    record.all = records
     return record
 
 
@@ -289,6 +352,27 @@ def test_a_program_that_ends_is_recorded(ended):
     assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [250 * 10**9])
     assert record["checks"] == {"output_is_valid": True}
     assert undeclared(record) == []
+
+
+OSU = b"# OSU MPI Allreduce Latency Test v7.4\n# Size  Avg Latency(us)\n4 1.50\n8 2.00\n16 2.50\n"
+
+
+def test_all_sizes_of_an_output_are_recorded_and_a_missing_one_fails(ended, capsys):
+    small, large = ended.all(OSU, TWO, **SIZES)
+    assert (small["status"], small["slowest_rank_samples_ns"], small["elapsed_ns"]) == ("ok", [2000], 3)
+    assert (large["status"], large["phase"], large["slowest_rank_samples_ns"]) == ("failed", "measure", None)
+    assert "no result of 1 KiB; the output has 4 B, 8 B, 16 B" in large["cause"]
+    assert "ignored: 4 B, 16 B" in capsys.readouterr().out
+
+
+def test_an_output_of_another_format_or_shape_fails_all_sizes(ended):
+    for record in ended.all(b"rate: 4\n", TWO, **SIZES):
+        assert (record["status"], record["phase"]) == ("failed", "measure")
+        assert "unknown format" in record["cause"]
+
+
+def test_ranks_that_are_misplaced_fail_all_sizes(ended):
+    assert [record["status"] for record in ended.all(OSU, {0: "n1"}, **SIZES)] == ["placement"] * 2
 
 
 @pytest.mark.parametrize("started", [{}, {0: "n1"}, {1: "n1"}, {0: "n1", 1: "n2"}, {0: "n1", 1: "n1", 2: "n1"}])

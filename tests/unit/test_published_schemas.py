@@ -78,8 +78,10 @@ def test_the_first_line_of_each_file_names_its_schema_and_the_file_is_valid(path
 
 def test_an_editor_knows_no_parameters_of_programs_and_marks_none():
     entry = "  - {benchmark: program, name: p, command: [p], parameters: {n: [1]}, read: {t: {match: t, unit: s}}}"
-    change = f"{entry}\nexclude: [{{when: {{n: 1}}, reason: x}}]\nbaseline:"
-    assert not [place for place in errors(change, "baseline:") if place.startswith("exclude")]
+    old, new = "baseline: {strategy: none,", "versus: n\nbaseline: {n: 1,"
+    change = f"{entry}\nexclude: [{{when: {{n: 1}}, reason: x}}]\n{new}"
+    assert not [place for place in errors(change, old) if place.startswith(("exclude", "versus", "baseline"))]
+    assert sorted(errors(new, old)) == ["baseline", "versus"]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_the_parameters_of_each_benchmark_are_there_with_their_descriptions():
         case["if"]["properties"]["benchmark"]["const"]: case["then"]["properties"]["parameters"]
         for case in entry["allOf"]
     }
-    assert sorted(inlined) == entry["properties"]["benchmark"]["enum"]
+    assert sorted(inlined) == entry["properties"]["benchmark"]["anyOf"][0]["enum"]
     for name in ("script", "program"):
         assert "additionalProperties" in inlined.pop(name)  # names of the user's choice
     for name, schema in inlined.items():

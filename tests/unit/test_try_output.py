@@ -42,20 +42,49 @@ def one_size(name: str, size: int) -> str:
     return "".join(line for line, is_kept in zip(lines, rows, strict=True) if is_kept)
 
 
+def published(name: str) -> str:
+    return (PUBLISHED / name).read_text()
+
+
 @pytest.mark.parametrize(
-    ("campaign", "output", "given"),
+    ("campaign", "name", "output", "given"),
     [
-        ("nccl-tests", one_size("nccl-13-columns.txt", 1048576), "gives 55.76 GB/s"),
-        ("osu-allreduce", one_size("osu-allreduce.txt", 1048576), "gives 2,503.41 us"),
-        ("torchtitan", "".join(TITAN.format(step=n, rate=7000 + n) for n in range(1, 61)), "50 samples"),
+        ("nccl-tests", "all_reduce_bandwidth", one_size("nccl-13-columns.txt", 1048576), "gives 55.76 GB/s"),
+        ("nccl-tests", "all_reduce_latency", published("nccl-13-columns.txt"), "all_reduce, 8 B, fp32: 20.1 µs"),
+        ("osu-allreduce", "osu_allreduce", published("osu-allreduce.txt"), "all_reduce, 1 MiB, fp32: 2.50 ms"),
+        ("torchtitan", "torchtitan", "".join(TITAN.format(step=n, rate=7000 + n) for n in range(1, 61)), "50 samples"),
     ],
 )
-def test_the_shipped_campaigns_read_published_outputs(tmp_path, capsys, monkeypatch, campaign, output, given):
+def test_the_shipped_campaigns_read_published_outputs(tmp_path, capsys, monkeypatch, campaign, name, output, given):
     path = tmp_path / "output.log"
     path.write_text(output)
-    status, text, errors = try_it(capsys, monkeypatch, CAMPAIGNS / f"{campaign}.yaml", path)
+    status, text, errors = try_it(capsys, monkeypatch, CAMPAIGNS / f"{campaign}.yaml", path, "--benchmark", name)
     assert (status, errors) == (0, "")
     assert given in text
+
+
+def test_eight_bytes_of_nccl_tests_have_a_time_although_their_bandwidth_is_zero(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "output.log"
+    path.write_text(one_size("nccl-13-columns.txt", 8))
+    campaign = CAMPAIGNS / "nccl-tests.yaml"
+    status, _, errors = try_it(capsys, monkeypatch, campaign, path, "--benchmark", "all_reduce_bandwidth")
+    assert (status, "0 is not above 0" in errors) == (2, True)
+    path.write_text(published("nccl-13-columns.txt"))
+    status, text, _ = try_it(capsys, monkeypatch, campaign, path, "--benchmark", "all_reduce_latency")
+    assert (status, "20.1 µs" in text) == (0, True)
+
+
+def test_what_a_format_finds_is_shown_for_each_size_with_what_is_missing(tmp_path, capsys, monkeypatch, wording):
+    entry = program(name=None, command=["/opt/all_reduce_perf"], read="nccl-tests", sizes=["1MiB", "1GiB"])
+    shapes = [{"nodes": [1], "gpus_per_node": [2, 4]}]
+    path = write(tmp_path, small(cluster="local", shapes=shapes, benchmarks=[{k: v for k, v in entry.items() if v}]))
+    for name in ("nccl-per-iteration.json", "osu-latency.txt", "mlperf.log"):
+        try:
+            status, text, errors = try_it(capsys, monkeypatch, path, PUBLISHED / name)
+        except UserError as error:
+            status, text, errors = 2, "", str(error)
+        assert status == 2
+        wording(text + errors)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,7 @@ PROGRAM, TOPIC = f"{SCRIPTS}/bench/dataloader.py", f"{SCRIPTS}/regatta/topics/da
 CATALOG = f"{SCRIPTS}/regatta/topics/catalog.py"
 COST = f"{SCRIPTS}/regatta/topics/training_cost.py"
 FINDINGS, LEAD, NAME = f"{SCRIPTS}/regatta/topics/scaling/findings.py", "Highest throughput: ", ", {name}"
-FORMAT, FORMATS = f"{SCRIPTS}/regatta/formats/perftest.py", f"{SCRIPTS}/regatta/formats/__init__.py"
-FORMATS_PAGE, SAMPLE = "docs/formats.md", "tests/golden/formats/perftest-write-lat.txt"
-RUNTIME, RUNTIMES = f"{SCRIPTS}/regatta/runtimes/charliecloud.py", f"{SCRIPTS}/regatta/runtimes/__init__.py"
+PLUGINS = EXAMPLES / "plugins"
 
 # Each example to the report.
 
@@ -197,15 +195,11 @@ def test_a_declared_warning_is_a_reason_and_a_next_step(finding, finished):
     assert "use it" in "".join(answer_lines(results))
 
 
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory) -> Path:
-    return make_tree(tmp_path_factory.mktemp("format"), "format")
-
-
 @pytest.mark.slow
-def test_the_format_is_imported_to_the_report(imported, tmp_path):
-    check(run(imported, "import_results.py", imported / SAMPLE, "--campaign", "rdma", cwd=tmp_path))
-    page = rebuild(imported, tmp_path / "results" / "rdma")
+def test_the_format_is_imported_to_the_report(tmp_path):
+    sample, plugin = PLUGINS / "perftest-write-lat.txt", ("--plugin", PLUGINS / "perftest.py")
+    check(run(ROOT, "import_results.py", sample, "--campaign", "rdma", *plugin, cwd=tmp_path))
+    page = rebuild(ROOT, tmp_path / "results" / "rdma")
     rows = rows_of(tmp_path / "results" / "rdma" / "tables" / "collectives.csv")
     found = {row["message_bytes"]: (row["operation"], row["nodes"], float(row["latency_s"])) for row in rows}
     assert found == {
@@ -214,16 +208,19 @@ def test_the_format_is_imported_to_the_report(imported, tmp_path):
         "4096": ("ib_write_lat", "2", 2.26e-6),
     }
     assert "ib_write_lat" in page
-    text = (imported / SAMPLE).read_text()
+    text = sample.read_text()
     (tmp_path / "cut.txt").write_text(text[: text.rindex("---------\n") - 100])
-    refused = run(imported, "import_results.py", "cut.txt", "--campaign", "cut", cwd=tmp_path)
+    refused = run(ROOT, "import_results.py", "cut.txt", "--campaign", "cut", *plugin, cwd=tmp_path)
     assert refused.returncode == 2
     assert "cut.txt:" in refused.stderr
 
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory) -> Path:
-    return make_tree(tmp_path_factory.mktemp("runtime"), "runtime")
+    tree = make_tree(tmp_path_factory.mktemp("runtime"), "plugins")
+    with (tree / "config" / "clusters" / "local.yaml").open("a") as file:
+        file.write("plugins: [../../examples/plugins/charliecloud.py]\n")
+    return tree
 
 
 CH_RUN = """\
@@ -295,9 +292,8 @@ def output_without(tree: Path, file: str, change: Change, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-ANALYSE, IMPORT, PLAN = ("analyse.py", "--help"), ("import_results.py", "--help"), ("plan.py", "--help")
+ANALYSE = ("analyse.py", "--help")
 DECLARED = ("tests/unit/test_benchmarks.py", "-k", "dataloader")
-READ = ("tests/unit/test_formats_read.py", "-k", "every_format or each_format")
 
 
 @pytest.mark.torch
@@ -324,23 +320,6 @@ READ = ("tests/unit/test_formats_read.py", "-k", "every_format or each_format")
 def test_a_missing_piece_of_a_benchmark_is_named(benchmark, file, change, words, message):
     tree, _ = benchmark
     assert message in output_without(tree, file, change, *words)
-
-
-@pytest.mark.parametrize(
-    ("file", "change", "words", "message"),
-    [
-        (FORMATS, replaced("OSU, PERFTEST,", "OSU,"), IMPORT, f"{FORMAT}: PERFTEST is not listed"),
-        (SAMPLE, None, READ, "tests/golden/formats: no file of {'perftest-text'}"),
-        (FORMATS_PAGE, without(r"\| `perftest-text`"), READ, "docs/formats.md, Import: no row for ['perftest-text']"),
-    ],
-)
-def test_a_missing_piece_of_a_format_is_named(imported, file, change, words, message):
-    assert message in output_without(imported, file, change, *words)
-
-
-def test_a_runtime_that_is_not_listed_is_named(runtime):
-    message = f"{RUNTIME}: RUNTIME is not listed in RUNTIMES of runtimes/__init__.py"
-    assert message in output_without(runtime, RUNTIMES, without('    "ch-run": '), *PLAN)
 
 
 # The page shows the files as they are.

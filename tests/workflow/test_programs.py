@@ -122,6 +122,47 @@ def test_an_edited_pattern_is_applied_to_the_kept_output(tmp_path, campaign):
     assert [r["slowest_rank_samples_ns"] for r in record_lines(results)].count([round(1e12 / 7)]) == 2
 
 
+OSU = """
+import os, sys, time
+
+if os.environ["RANK"] == "0":
+    print("# OSU MPI Allreduce Latency Test v7.4\\n# Size  Avg Latency(us)")
+    for power in range(2, 6):
+        print(2**power, "%.2f" % (2**power + time.time_ns() % 1000 / 1000))
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def test_one_launch_measures_all_sizes_and_a_new_size_is_read_from_its_output(tmp_path, campaign):
+    entry = {"command": ["python3", "-c", OSU, "0"], "files": {}, "parameters": {}, "check": {}, "read": "osu"}
+    path = write_campaign(tmp_path, campaign(entry | {"sizes": [4, 16, 64]}))
+    assert snakemake(tmp_path, path).returncode == 0  # although 64 is missing
+    results = tmp_path / "results" / "small"
+    records = record_lines(results)
+    assert sorted((record["spec"]["program"]["parameters"]["size"], record["status"]) for record in records) == [
+        *[("16", "ok")] * 2, *[("4", "ok")] * 2, *[("64", "failed")] * 2,
+    ]  # fmt: skip
+    logs = sorted(path.read_text() for path in results.glob("batches/*/logs/*.log"))
+    assert len(set(logs)) == len(logs) == 2  # one launch for each repeat
+    write_campaign(tmp_path, campaign(entry | {"sizes": [4, 16, "32B"]}))
+    done = snakemake(tmp_path, path, env=REAL_REPORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len({path.read_text() for path in results.glob("batches/*/logs/*.log")}) == 2
+    rows = {row["settings"]: row for row in rows_of(results / "tables" / "programs.csv")}
+    assert {name: (int(float(row["reported"])), row["unit"]) for name, row in rows.items()} == {
+        "size 4": (4, "us"), "size 16": (16, "us"), "size 32B": (32, "us"),
+    }  # fmt: skip
+
+
+def test_a_program_that_fails_is_started_once_for_all_sizes(tmp_path, campaign):
+    entry = {"command": ["python3", "-c", OSU, "3"], "files": {}, "parameters": {}, "check": {}, "read": "osu"}
+    (batch,) = frozen_batches(tmp_path, campaign(entry | {"sizes": [4, 8, 16, 32]}))
+    script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    records = record_lines(batch.parent.parent)
+    assert [(record["status"], "code 3" in record["cause"]) for record in records] == [("failed", True)] * 8
+    assert len(list((batch / "logs").glob("*.log"))) == 2
+
+
 def test_nodes_without_the_driver_refuse_programs(tmp_path, campaign):
     frozen_batches(tmp_path, campaign())
     program = ROOT / "workflow" / "scripts" / "bench" / "run_batches.py"

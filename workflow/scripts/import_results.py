@@ -10,11 +10,14 @@ import argparse
 import gc
 from pathlib import Path
 
+from regatta.campaign.benchmark_files import read_benchmark_file
 from regatta.core.errors import run_script
 from regatta.core.text import plural
+from regatta.formats import add_formats
 from regatta.formats.base import Options
 from regatta.formats.importer import campaign_folder, import_files
 from regatta.formats.nccl import PROGRAMS
+from regatta.store.csv_files import declare
 
 OPERATIONS = [operation for operation, _ in PROGRAMS.values()]
 
@@ -43,7 +46,15 @@ def main() -> None:
     parser.add_argument("--operation", choices=OPERATIONS, help="nccl-tests operation, if missing from the files")
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="FOLDER", help="folder of all results")
     parser.add_argument("--incomplete", action="store_true", help="import excerpts and truncated files; mark every row")
+    parser.add_argument(
+        "--benchmark", type=Path, action="append", metavar="FILE", help="Python file of a benchmark in exported results"
+    )
+    parser.add_argument("--plugin", type=Path, action="append", metavar="FILE", help="Python file with more formats")
     args = parser.parse_args()
+    for path in args.plugin or ():
+        add_formats(path.absolute())
+    for path in args.benchmark or ():
+        declare(path.stem, read_benchmark_file(path.absolute()).declaration)
     gc.disable()  # it takes half of the time of a large file, and frees almost nothing
     options = Options(args.nodes, args.gpus_per_node, args.operation, args.incomplete)
     outcome = import_files(args.files, campaign_folder(args.results, args.campaign), args.stack, options)

@@ -17,7 +17,8 @@ import textwrap
 from pathlib import Path
 
 from regatta.campaign import programs, scripts
-from regatta.campaign.load import CELL_FIELDS, COMMON_AXES, baseline_fields, fields_schema, file_schema
+from regatta.campaign.load import CELL_FIELDS, baseline_fields, fields_schema, file_schema
+from regatta.campaign.versus import COMMON_AXES
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import run_script
 from regatta.core.files import ROOT
@@ -96,20 +97,23 @@ def campaign_schema() -> dict:
     fields = {name: {} for name in CELL_FIELDS}
     fields |= {name: {"description": f"Parameter of {', '.join(of)}"} for name, of in parameters.items()}
     keys["exclude"]["items"]["properties"]["when"]["properties"] = fields
-    # With scripts or programs, also the names of their parameters, which are in the campaign alone.
-    of_users = {"properties": {"benchmark": {"enum": [scripts.BENCHMARK, programs.BENCHMARK]}}}
-    schema["if"] = {"properties": {"benchmarks": {"contains": of_users}}}
+    # With scripts, programs or files, also the names of their parameters, which the campaign and these have.
+    file = {"type": "string", "pattern": "\\.py$"}
+    of_users = {"properties": {"benchmark": {"anyOf": [{"enum": [scripts.BENCHMARK, programs.BENCHMARK]}, file]}}}
+    has_user_code = {"properties": {"benchmarks": {"contains": of_users}}}
     only_known = {"properties": {"when": fields_schema({name: {} for name in fields})}}
-    schema["else"] = {"properties": {"exclude": {"items": only_known}}}
-    keys["baseline"] |= fields_schema(baseline_fields())
     # An axis is a string, or the key `axis` of an object.
-    axes, versus = [*COMMON_AXES, *parameters], keys["versus"]
+    axes, versus = {"enum": [*COMMON_AXES, *parameters]}, keys["versus"]
     del versus["type"]
     of_object = {"type": "object"} | {key: versus.pop(key) for key in ("properties", "additionalProperties")}
-    of_object["properties"]["axis"] |= {"enum": axes}
-    versus["anyOf"] = [{"enum": axes}, of_object]
+    versus["anyOf"] = [axes, {"type": "string"}, of_object]
+    only_axes = {"anyOf": [axes, {"type": "object", "properties": {"axis": axes}}]}
+    keys["baseline"]["properties"] = baseline_fields()
+    only_known = {"exclude": {"items": only_known}, "baseline": fields_schema(baseline_fields()), "versus": only_axes}
+    schema["allOf"] = [{"if": has_user_code, "else": {"properties": only_known}}]
     entry = keys["benchmarks"]["items"]
-    entry["properties"]["benchmark"]["enum"] = benchmark_names()
+    names = entry["properties"]["benchmark"]
+    names["anyOf"] = [{"enum": names.pop("enum")}, file]
     entry["allOf"] = [
         {
             "if": {"required": ["benchmark"], "properties": {"benchmark": {"const": name}}},
@@ -169,7 +173,8 @@ def rows(schema: dict, prefix: str = "") -> dict[str, str]:
     """Return the table rows of an object's keys, and of all keys below, by key."""
     found = {}
     for key, rule in schema.get("properties", {}).items():
-        default = "**required**" if key in schema.get("required", []) else "none"
+        required = (*schema.get("required", ()), *schema.get("else", {}).get("required", ()))
+        default = "**required**" if key in required else "none"
         if "default" in rule:
             default = f"`{json.dumps(rule['default'])}`"
         path = f"{prefix}{key}"

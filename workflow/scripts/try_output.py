@@ -7,24 +7,38 @@ Prints the lines that match and what they give. Exit status 2 if a launch with t
 """
 
 import argparse
+import itertools
+import statistics
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
 from regatta.campaign.programs import BENCHMARK, sample_ns
+from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import USER_ERROR, UserError, nearest, run_script
 from regatta.core.matching import lines_of_stream
-from regatta.core.readers import OutputReading, Quantity, parse_reader, read_quantities
-from regatta.core.text import one_line, plural, three
+from regatta.core.readers import (
+    FormatResult,
+    OutputReading,
+    Quantity,
+    find_result,
+    ignored_sizes,
+    parse_reader,
+    read_quantities,
+    read_results,
+)
+from regatta.core.text import duration, one_line, plural, three
+from regatta.core.text import shape as text_of_shape
 from regatta.core.units import find_unit
+from regatta.run.programs import shape_of_run
 
 MOST_LINES, MOST_TEXT = 5, 100  # shown of a quantity; characters of a line
+MOST_RESULTS = 40  # shown of an import format
 
 
-def find_entry(config: Path, name: str | None) -> dict:
+def find_entry(config: Path, entries: list[dict], name: str | None) -> dict:
     """Return the entry of a program. Raises UserError without one, and with several if none is named."""
-    entries = [e for e in load_campaign(config, may_lack_files=True).data["benchmarks"] if e["benchmark"] == BENCHMARK]
     names = [entry["name"] for entry in entries]
     found = entries if name is None else [entry for entry in entries if entry["name"] == name]
     if len(found) == 1:
@@ -54,6 +68,48 @@ def describe(output: Path, entry: dict, reading: OutputReading) -> Iterator[str]
             yield f"  gives {plural(len(samples), 'sample')}{dropped}: {ends}"
         elif name in reading.values:
             yield f"  gives {_shown(reading.values[name], quantity):,.7g} {quantity.unit}; {quantity.better} is better"
+
+
+def describe_results(results: list[FormatResult], sizes: list[int | None]) -> Iterator[str]:
+    """Yield the lines to print of an output in an import format."""
+    for result in results[:MOST_RESULTS]:
+        line = f"line {result.line}: " if result.line else ""
+        num = f", {len(result.samples)} samples" if len(result.samples) > 1 else ""
+        given = result.failure or f"{duration(statistics.median(result.samples))}{num}"
+        yield f"  {line}{result.name}: {given}"
+    if len(results) > MOST_RESULTS:
+        yield f"  and {len(results) - MOST_RESULTS} more"
+    if others := ignored_sizes(results, sizes):
+        yield f"  not in sizes, ignored: {others}"
+
+
+def results_in_shape(
+    output: Path, entry: dict, shapes: list[tuple[int, int]]
+) -> tuple[tuple[int, int], list[FormatResult]]:
+    """Return the first shape of a campaign that an output can be of, and its results. Raises UserError without one."""
+    for shape in shapes:
+        spec = dict(zip(("nodes", "gpus_per_node"), shape, strict=True)) | {"device": None}
+        spec |= {"program": {"ranks": entry.get("ranks", "gpu")}}
+        try:
+            return shape, read_results(output, entry["read"], *shape_of_run(spec))
+        except UserError as error:
+            problem = error
+    raise problem
+
+
+def try_format(output: Path, entry: dict, shapes: list[tuple[int, int]]) -> list[str]:
+    """Print the results of an output in an import format. Returns why a launch with this output would fail."""
+    problems = list(read_quantities(output, parse_reader(entry["read"], entry.get("check"))).problems)
+    shape, results = results_in_shape(output, entry, shapes)
+    sizes = [parse_bytes(size) for size in entry.get("sizes", ())] or [None]
+    print(f"read: {entry['read']}: {plural(len(results), 'result')} of {text_of_shape(*shape)} ranks")
+    print(*describe_results(results, sizes), sep="\n")
+    for size in sizes:
+        try:
+            _ = [sample_ns(number, Quantity(unit="s")) for number in find_result(results, size)]
+        except ValueError as error:
+            problems.append(f"read: {error}")
+    return problems
 
 
 def _shown(value: float, quantity: Quantity) -> float:
@@ -91,10 +147,16 @@ def main() -> None:
     if not given.output:
         parser.error("the path of the output is empty; specify a file (make: FILE=old.log)")
     output = Path(given.output)
-    entry = find_entry(given.campaign, given.benchmark)
-    reading = read_quantities(output, parse_reader(entry["read"], entry.get("check")))
-    print(*describe(output, entry, reading), sep="\n")
-    if problems := [*reading.problems, *_unrecordable(entry, reading)]:
+    data = load_campaign(given.campaign, may_lack_files=True).data
+    entry = find_entry(given.campaign, [e for e in data["benchmarks"] if e["benchmark"] == BENCHMARK], given.benchmark)
+    if isinstance(entry["read"], str):
+        shapes = [shape for of in data["shapes"] for shape in itertools.product(of["nodes"], of["gpus_per_node"])]
+        problems = try_format(output, entry, shapes)
+    else:
+        reading = read_quantities(output, parse_reader(entry["read"], entry.get("check")))
+        print(*describe(output, entry, reading), sep="\n")
+        problems = [*reading.problems, *_unrecordable(entry, reading)]
+    if problems:
         print("A launch with this output fails:", *problems, sep="\n  ", file=sys.stderr)
         sys.exit(USER_ERROR)
     print("A launch with this output is ok.")

@@ -125,9 +125,14 @@ def measure_cells(request: dict, ranks, store, progress: failures.Progress, writ
 def find_benchmark(spec: dict) -> tuple[object, str | None]:
     """Return (module, None), or (None, what is wrong) if this checkout cannot measure the cell.
 
-    A benchmark is the module of its name. It imports torch, after failures can be reported.
+    A benchmark is the module of its name, or of a file outside Regatta's tree. It imports torch, after failures can be
+    reported.
     """
     name = spec["benchmark"]
+    if "module" in spec:
+        from harness import benchmark_file
+
+        return benchmark_file.load(spec["module"]), None
     remedy = "The ranks' copy of workflow/scripts/bench differs from the driver's; bring both to the same commit."
     try:
         module = importlib.import_module(name)

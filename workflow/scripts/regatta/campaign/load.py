@@ -5,17 +5,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign import programs, scripts
+from regatta.campaign import benchmark_files, programs, scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
+from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cells, versus_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
-from regatta.core.benchmarks import baseline_parameters, benchmark_names, load_benchmark, parse_bytes
+from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
 from regatta.core.errors import Problem, UserError, nearest
-from regatta.core.schemas import fill_defaults, load_schema, place, show
+from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
+from regatta.runtimes.plugins import load_plugin
 from regatta.runtimes.prologue import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
@@ -23,10 +25,10 @@ GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the
 # Threads of a rank. Ranks also read the first as REGATTA_THREADS_PER_RANK (launch.stack_variables).
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
+BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not use it, if the campaign has none
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
 LATER_KEYS = ("exclude_nodes",)  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
-COMMON_AXES = ("stack", "backend", "nodes", "gpus_per_node")  # axes of every benchmark
 
 
 class Missing(NamedTuple):
@@ -45,6 +47,7 @@ class Campaign:
     """A campaign file that has passed every check. `data` has all defaults filled in; `cluster` likewise.
 
     missing: empty, unless the campaign was loaded only to be shown. clusters: by stack, with the keys of its node type.
+    declared: benchmarks outside Regatta's tree, by name.
     """
 
     file: YamlFile
@@ -52,6 +55,7 @@ class Campaign:
     cluster: dict
     missing: tuple[Missing, ...] = ()
     clusters: dict[str, dict] = field(default_factory=dict)
+    declared: dict[str, dict] = field(default_factory=dict)
 
     @property
     def provisional_stacks(self) -> list[str]:
@@ -107,11 +111,15 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
 
     may_lack_files: missing images, binds, wrappers and programs do not raise; the campaign lists them.
     """
-    file, schema = read_yaml(path), file_schema("campaign")
+    file, declared, modules = benchmark_files.resolve(read_yaml(path))
+    _load_plugins(clusters, file.data.get("cluster"))  # first: they add runtimes
+    schema = file_schema("campaign", declared)
     errors = schema_errors(file, file.data, schema) + _parameter_errors(file) + programs.entry_errors(file)
     # The following checks skip keys that the schema rejects, so that all errors are reported together.
     broken = {error.where[0] for error in errors if error.where}
     sound = fill_defaults({key: value for key, value in file.data.items() if key not in broken}, schema)
+    if "backend" not in sound and "device" in sound and "backend" not in broken:  # a campaign of programs alone
+        sound["backend"] = [BACKENDS[sound["device"]]]
     cluster = None
     sound["benchmarks"], found = programs.complete_entries(file, sound.get("benchmarks", []))
     errors += [error for error, is_missing in found if not (is_missing and may_lack_files)]
@@ -139,28 +147,38 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
     errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _allocation_errors(file, sound)
-    errors += _versus_errors(file, sound, stacks if errors else of_stacks)
+    errors += versus_errors(file, sound, stacks if errors else of_stacks)
     raise_errors(file, errors)
     data = _complete(sound, stacks, of_stacks, may_lack_files)
-    return Campaign(file, data, cluster, tuple(missing or ()), of_stacks)
+    for index, module in modules.items():
+        data["benchmarks"][index]["module"] = module
+    return Campaign(file, data, cluster, tuple(missing or ()), of_stacks, declared)
 
 
 def results_folder(path: Path) -> Path:
     """Return a results folder, given as a folder or as its campaign file. Raises UserError for an invalid campaign."""
     if path.is_dir() or not (path.exists() or path.suffix in (".yaml", ".yml")):
         return path
+    name = read_yaml(path).data.get("name")
+    if not violations(name, load_schema("campaign")["properties"]["name"]):
+        folder = Path("results") / name
+        if any(folder.glob("campaign.*.json")):  # its report needs nothing that the campaign names
+            return folder
     return Path("results") / load_campaign(path, may_lack_files=True).name
 
 
-def file_schema(name: str) -> dict:
-    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit here."""
+def file_schema(name: str, declared: Iterable[str] = ()) -> dict:
+    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit here.
+
+    declared: names of benchmarks outside Regatta's tree.
+    """
     schema = load_schema(name)
     if name == "cluster":
         schema["properties"]["scheduler"]["enum"] = list(LAUNCHERS)
     else:
         stack = schema["properties"]["stacks"]["additionalProperties"]["properties"]
         entry = schema["properties"]["benchmarks"]["items"]["properties"]
-        entry["benchmark"]["enum"] = list(benchmark_names())
+        entry["benchmark"]["enum"] = [*built_in_names(), *declared]
         stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
     return schema
 
@@ -176,11 +194,29 @@ def _complete(data: dict, filled: dict[str, dict], clusters: dict[str, dict], ma
         for entry in data["benchmarks"]
     ]
     exclude = [
-        {**rule, "when": {name: _in_bytes(name, value) for name, value in rule["when"].items()}}
+        {**rule, "when": {name: in_bytes(name, value) for name, value in rule["when"].items()}}
         for rule in data["exclude"]
     ]
-    versus = complete_versus(data["versus"])
+    versus = versus_as_in_cells(data)
     return {**data, "stacks": stacks, "benchmarks": benchmarks, "exclude": exclude, "versus": versus}
+
+
+def _load_plugins(clusters: Path, cluster: object) -> None:
+    """Load the plugins that a cluster file lists. Raises UserError with its line. Other errors are found later."""
+    path = clusters / f"{cluster}.yaml"
+    if path.parent != clusters or not path.is_file():
+        return
+    file = read_yaml(path)
+    if not violations(file.data.get("plugins"), load_schema("cluster")["properties"]["plugins"]):
+        for index, plugin in enumerate(_plugin_paths(path, file.data)):
+            try:
+                load_plugin(plugin)
+            except UserError as error:
+                raise UserError(f"{file.at(('plugins', index))}: plugins[{index}]: {error}") from None
+
+
+def _plugin_paths(path: Path, cluster: dict) -> list[Path]:
+    return [scripts.whole_path_in(text, path.absolute().parent) for text in cluster["plugins"]]
 
 
 def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Missing] | None) -> dict:
@@ -200,6 +236,8 @@ def load_cluster(campaign: YamlFile, name: str, clusters: Path, missing: list[Mi
     cluster = fill_defaults(file.data, schema)
     cluster["env"] = {key: file.texts["env", key] for key in cluster["env"]}
     raise_errors(file, _cluster_errors(file, cluster, missing))
+    if "plugins" in cluster:  # absent otherwise, so that earlier batches stay the same
+        cluster["plugins"] = list(map(str, _plugin_paths(path, cluster)))
     # As variables they are part of ids. Without the key, earlier ids stay valid.
     if interface := cluster.pop("network_interface"):
         cluster["env"] |= dict.fromkeys(SOCKET_VARIABLES, interface)
@@ -290,8 +328,9 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
     """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
-    when = fields_schema({key: {} for key in [*CELL_FIELDS, *_parameter_names(data), *programs.own_names(data)]})
-    errors = schema_errors(file, data["baseline"], fields_schema(baseline_fields()), ("baseline",))
+    of_user = {name: {} for name in programs.own_names(data)}
+    when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
+    errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))
     for index, rule in enumerate(data["exclude"]):
         errors += schema_errors(file, rule["when"], when, ("exclude", index, "when"))
     return errors
@@ -307,12 +346,6 @@ def baseline_fields() -> dict[str, dict]:
 def fields_schema(fields: dict[str, dict]) -> dict:
     """Return the schema of a mapping that allows only these keys."""
     return {"properties": fields, "additionalProperties": False}
-
-
-def _parameter_names(data: dict) -> list[str]:
-    """Return the parameters of the campaign's benchmarks, or of all if none of its benchmarks is valid."""
-    names = [entry["benchmark"] for entry in data.get("benchmarks", [])] or benchmark_names()
-    return sorted({parameter for name in names for parameter in load_benchmark(name).parameters})
 
 
 def _sampling_errors(file: YamlFile, data: dict) -> list[FileError]:
@@ -333,68 +366,3 @@ def _allocation_errors(file: YamlFile, data: dict) -> list[FileError]:
     text = f"allocations = {allocations} is more than repeats = {repeats}: each allocation needs a launch."
     remedy = "Raise repeats, or lower allocations."
     return [file.error(("allocations",), f"{text} {remedy}")] if allocations > repeats else []
-
-
-# The key `versus`: the axis along which the report compares cells. It has no effect on what is measured.
-
-
-def complete_versus(versus: str | dict) -> dict:
-    """Return `versus` with all its keys, even if the campaign gives the axis alone. Sizes are in bytes."""
-    given = {"axis": versus} if isinstance(versus, str) else versus
-    full = fill_defaults(given, load_schema("campaign")["properties"]["versus"])
-    return full | {"reference": _in_bytes(full["axis"], full["reference"])}
-
-
-def _versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[FileError]:
-    """Return the error of an axis that no cell of the campaign has, or of a reference that is not among its values.
-
-    stacks: names of the stacks, with the copies for node types.
-    """
-    if "versus" not in data or "benchmarks" not in data:
-        return []
-    versus, names = complete_versus(data["versus"]), [*COMMON_AXES, *_parameter_names(data)]
-    axis = versus["axis"]
-    if axis not in names:
-        where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
-        text = f"{place(where)} = {show(axis)} is not an axis of this campaign.{nearest(axis, names)}"
-        return [file.error(where, f"{text} Choose from: {', '.join(names)}.")]
-    values = axis_values({**data, "stacks": stacks}, axis)
-    if versus["reference"] is None or not values or _is_among(versus["reference"], values):
-        return []
-    given = data["versus"]["reference"]
-    hint = nearest(given, values) if isinstance(given, str) else ""
-    known = ", ".join(value if isinstance(value, str) else show(value) for value in values)
-    text = f"versus.reference = {show(given)} is not a value of {axis} in this campaign.{hint} Choose from: {known}."
-    return [file.error(("versus", "reference"), text)]
-
-
-def axis_values(data: dict, axis: str) -> list:
-    """Return the distinct values that a campaign lists for an axis, in the order of the file."""
-    if axis == "stack":
-        found = list(data.get("stacks", {}))
-    elif axis == "backend":
-        found = data.get("backend", [])
-    elif axis in COMMON_AXES:
-        found = [value for entry in data.get("shapes", []) for value in entry[axis]]
-    else:
-        entries = [(entry["parameters"], load_benchmark(entry["benchmark"]).schema) for entry in data["benchmarks"]]
-        found = [_in_bytes(axis, v) for given, schema in entries for v in fill_defaults(given, schema).get(axis, [])]
-    return [value for index, value in enumerate(found) if not _is_among(value, found[:index])]
-
-
-def _is_among(value: object, values: Iterable) -> bool:
-    """Return whether a value is among others. In Python true equals 1; here it does not."""
-    return any(value == other and isinstance(value, bool) == isinstance(other, bool) for other in values)
-
-
-def _in_bytes(name: str, value: object) -> object:
-    """Return a message size, or a list of them, as the numbers in cells. Anything else is left as written.
-
-    A value that is not a size matches no cell, and the plan reports that the rule has no effect.
-    """
-    if name != "message_bytes":
-        return value
-    try:
-        return [parse_bytes(v) for v in value] if isinstance(value, list) else parse_bytes(value)
-    except (AttributeError, KeyError, TypeError):
-        return value

@@ -7,12 +7,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 
 from regatta.campaign import programs
-from regatta.campaign.load import Campaign, axis_values, does_not_fit
+from regatta.campaign.load import Campaign, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets
+from regatta.campaign.versus import axis_values
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.launchers import command_by_hand, program_by_hand
@@ -44,8 +45,15 @@ class MatrixCell(Cell):
 
     @property
     def twin_key(self) -> tuple:
-        """Return the key of cells that differ only in their stack: they are compared, so they stay together."""
-        return self.benchmark, self.backend, *self.shape, self.parameters_text
+        """Return the key of cells that differ only in their stack: they are compared, so they stay together.
+
+        The cells that a launch of a program measures together have one key as well.
+        """
+        text = self.parameters_text
+        if self.benchmark == programs.BENCHMARK and programs.size_of(self.spec) is not None:
+            program = {key: self.spec["program"][key] for key in ("read", "check")}
+            text = canonical_json([program, programs.what_runs(self.spec) | {"stack": None}])
+        return self.benchmark, self.backend, *self.shape, text
 
     def frozen(self, reason: str | None = None) -> FrozenCell:
         """Return the cell of the frozen campaign. reason: why it is skipped."""
@@ -179,7 +187,7 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
         unused = () if benchmark.has_windows else ("windows_ratio",)
         sampling = {key: value for key, value in data["sampling"].items() if key not in unused}
         sampling = None if benchmark.name == programs.BENCHMARK else sampling  # a program ignores it
-        points = _points(entry)
+        points, of = _points(entry), "module" if "module" in entry else benchmark.name  # script or program
         texts = [(canonical_json(parameters), canonical_json(code)) for parameters, code in points]  # once
         limit = float(entry.get("cell_seconds", data["limits"]["cell_seconds"]))
         for (nodes, gpus), (name, stack), backend in itertools.product(shapes, data["stacks"].items(), data["backend"]):
@@ -206,8 +214,8 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                 of_type, zip(points, texts, strict=True)
             ):
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
-                if code:  # under `script` or `program`
-                    spec[benchmark.name], parts[benchmark.name] = code, of_code
+                if code:
+                    spec[of], parts[of] = code, of_code
                 if hosts:
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))
@@ -216,12 +224,12 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
 
 
 def _points(entry: dict) -> list[tuple[dict, dict | None]]:
-    """Return the parameters of the cells of an entry, and what else identifies those of a user's script or program."""
+    """Return the parameters of the cells of an entry, and what else identifies those of a user's files."""
     if "points" in entry:
         return entry["points"]
     benchmark = load_benchmark(entry["benchmark"])
     axes = [[(name, value) for value in entry["parameters"][name]] for name in benchmark.parameters]
-    return [(normalize(benchmark, dict(point)), None) for point in itertools.product(*axes)]
+    return [(normalize(benchmark, dict(point)), entry.get("module")) for point in itertools.product(*axes)]
 
 
 def cell_id(spec: dict) -> str:
@@ -230,15 +238,10 @@ def cell_id(spec: dict) -> str:
 
 
 def _with_slug(spec: dict, digest: str) -> str:
-    values = [spec["parameters"].get(name) for name in _slug_axes(spec["benchmark"])]
+    values = [spec["parameters"].get(name) for name in load_benchmark(spec["benchmark"]).slug_axes]
     slugs = [str(value) for value in values if value is not None]
     shape = f"n{spec['nodes']:02d}g{spec['gpus_per_node']:02d}"
     return "-".join([spec["benchmark"], *slugs, shape, spec["stack"]["name"], *spec.get("hosts", ()), digest])
-
-
-@cache
-def _slug_axes(benchmark: str) -> tuple[str, ...]:
-    return tuple(name for name, rule in load_benchmark(benchmark).parameters.items() if rule.get("x-slug"))
 
 
 def _excluded(cell: Cell, rules: list[dict], uses: list[int]) -> str | None:
@@ -254,7 +257,7 @@ def _has_fields(cell: Cell, fields: dict) -> bool:
     """Return whether a cell has these values, each one or a list. Program parameters are strings, as written."""
     allowed = {name: wanted if isinstance(wanted, list) else [wanted] for name, wanted in fields.items()}
     texts = {name: [str(v).lower() if isinstance(v, bool) else str(v) for v in of] for name, of in allowed.items()}
-    of_program = (cell.spec.get("program") or {"parameters": {}})["parameters"]
+    of_program = cell.user_parameters if cell.benchmark == programs.BENCHMARK else {}
     known = {name: texts[name] if name in of_program else allowed[name] for name in allowed}
     return all(cell.field(name) in values for name, values in known.items())
 

@@ -3,6 +3,8 @@
 A cell's id covers the command and the files as written, the parameters, and how the output is read.
 """
 
+import contextlib
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -11,6 +13,7 @@ from pathlib import Path
 from regatta.campaign import scripts
 from regatta.campaign.scripts import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
 from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
+from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
 from regatta.core.schemas import place, show
@@ -19,7 +22,7 @@ from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
 BENCHMARK = "program"
-KEYS = ("name", "command", "ranks", "files", "read", "check")
+KEYS = ("name", "command", "ranks", "files", "read", "sizes", "check")
 AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
@@ -30,6 +33,7 @@ WORK = {"flop/s": 1e12, "B/s": 1e12}
 COUNTED_WORK = 1e6
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
 NANOSECONDS, MOST_NS = 1e9, 10**18
+SIZE = "size"  # parameter of the cells that a launch measures together
 
 
 def entry_errors(file: YamlFile) -> list[FileError]:
@@ -56,18 +60,30 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
     found += schema_errors(file, files, {"type": "object"}, (*where, "files"))
     if found or not isinstance(parameters, dict) or not isinstance(command, list):
         return found
-    for name in set(BUILT_IN) & set(parameters):
+    found += _size_errors(file, where, entry)
+    for name in {*BUILT_IN, *([SIZE] if isinstance(entry.get("read"), str) else [])} & set(parameters):
         text = f"{place(where)}.parameters.{name}: the name is reserved. Choose another."
         found.append(file.error((*where, "parameters", name), text))
-    num_points = math.prod(map(len, parameters.values()))
+    num_points = math.prod(map(len, parameters.values())) * len(_sizes(entry) or (None,))
     if num_points > MAX_POINTS:
-        text = f"{place(where)}.parameters have {num_points:,} combinations; the limit is {MAX_POINTS:,}."
+        text = f"{place(where)} has {num_points:,} combinations of parameters and sizes; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
     found += _command_errors(file, where, parameters, command)
     for name, path in files.items():
         found += _file_errors(file, (*where, "files", name), name, path)
     found += _reader_errors(file, where, entry)
     return found or list(_unused_parameters(file, where, entry))
+
+
+def _size_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileError]:
+    if "sizes" in entry and isinstance(entry.get("read"), dict):
+        text = f"{place(where)}.sizes has no effect with patterns. Use parameters, or name a format in read."
+        yield file.error((*where, "sizes"), text)
+    with contextlib.suppress(AttributeError, KeyError, TypeError):  # errors of the schema
+        numbers = [parse_bytes(size) for size in _sizes(entry)]
+        if len({*numbers}) < len({*_sizes(entry)}):
+            text = f"{place(where)}.sizes names one size in two ways. Remove one of them."
+            yield file.error((*where, "sizes"), text)
 
 
 def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileError]:
@@ -119,11 +135,13 @@ def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterato
 def _reader_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileError]:
     """Yield the first error of `read` and `check`: a pattern or unit is invalid, or a quantity is no time or rate."""
     read, check = entry.get("read"), entry.get("check", {})
-    is_sound = isinstance(read, dict) and all(isinstance(given, dict) for given in read.values())
+    is_sound = isinstance(read, str) or (isinstance(read, dict) and all(isinstance(g, dict) for g in read.values()))
     if not is_sound or not isinstance(check, dict):  # an error of the schema
         return
     try:
         reader = parse_reader(read, check)
+        if reader.format:
+            return
         if len(reader.quantities) != 1:
             raise UserError(f"read has {len(reader.quantities)} quantities; a cell has one. Add entries for the others")
         check_quantity(*reader.quantities.items())
@@ -156,6 +174,7 @@ def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], l
         if entry["benchmark"] != BENCHMARK:
             complete.append(entry)
             continue
+        entry = {"name": _file_name(file.texts["benchmarks", index, "command", 0])} | entry
         cells = list(_points(file, index, entry))
         axes = {axis: list({parameters[axis]: None for parameters, _ in cells}) for axis in AXES}
         complete.append(entry | {"parameters": axes, "points": cells})
@@ -170,14 +189,16 @@ def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], l
 
 def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dict]]:
     """Yield the parameters of each cell of an entry, and its `program`: what the driver needs to start and read it."""
-    where, given = ("benchmarks", index), entry.get("parameters", {})
+    where, given, sizes = ("benchmarks", index), entry.get("parameters", {}), _sizes(entry)
     words = [file.texts[*where, "command", number] for number in range(len(entry["command"]))]
     if "/" in words[0]:
         words[0] = str(whole_path(words[0]))
-    ((name, given_quantity),) = entry["read"].items()
-    quantity = f"{name} ({find_unit(given_quantity['unit'])[0]})"
+    name, quantity = quantity_read(entry["read"], has_sizes=bool(sizes))
+    quantity = f"{name} ({find_unit(quantity.unit)[0]})"
+    of_sizes = [{SIZE: str(size)} for size in sizes]
     contents = {name: _content(whole_path(path)) for name, path in entry.get("files", {}).items()}
-    for texts in texts_of_points(file, where, given):
+    for texts, of_size in itertools.product(texts_of_points(file, where, given), of_sizes or [{}]):
+        texts = texts | of_size
         settings = ", ".join(setting_text(name, value) for name, value in texts.items())
         program = {
             "command": words,
@@ -188,6 +209,15 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
             "check": entry.get("check", {}),
         }
         yield {"program": entry["name"], "settings": settings or None, "reported_quantity": quantity}, program
+
+
+def _sizes(entry: dict) -> list:
+    return entry["sizes"] if isinstance(entry.get("sizes"), list) else []
+
+
+def _file_name(word: str) -> str:
+    """Return the name of a program without one of the user's: its file name."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", word.rpartition("/")[2]).lstrip("_.-")[:64] or BENCHMARK
 
 
 def own_names(data: dict) -> list[str]:
@@ -207,11 +237,10 @@ def command_of(spec: dict, output: str = OUTPUT) -> list[str]:
 
 
 def geometry_of(spec: dict, cluster: dict) -> Geometry:
-    """Return where the processes of a cell start: one for each rank of the shape, on each node, or in all."""
-    nodes, gpus = spec["nodes"], spec["gpus_per_node"]
-    places = {"gpu": (nodes, gpus), "node": (nodes, 1), "one": (1, 1)}
-    nodes, ranks_per_node = places[spec["program"]["ranks"]]
-    return Geometry(cluster, nodes, gpus, spec["device"], ranks_per_node)
+    """Return where the processes of a cell start: one for each rank of the shape, some on each node, or one in all."""
+    ranks, gpus = spec["program"]["ranks"], spec["gpus_per_node"]
+    nodes = 1 if ranks == "one" else spec["nodes"]
+    return Geometry(cluster, nodes, gpus, spec["device"], {"gpu": gpus, "node": 1, "one": 1}.get(ranks, ranks))
 
 
 def values_of(spec: dict, output: str) -> dict[str, str]:
@@ -235,8 +264,29 @@ def writes_output(spec: dict) -> bool:
 
 def quantity_of(spec: dict) -> tuple[str, Quantity]:
     """Return the name and the quantity by which a cell is judged."""
-    ((name, given),) = spec["program"]["read"].items()
+    return quantity_read(spec["program"]["read"], has_sizes=size_of(spec) is not None)
+
+
+def quantity_read(read: dict | str, has_sizes: bool) -> tuple[str, Quantity]:
+    """Return the name and the quantity of a campaign's `read`: of an import format, the time of a result."""
+    if isinstance(read, str):
+        return "time", Quantity(unit="us" if has_sizes else "ms")
+    ((name, given),) = read.items()
     return name, Quantity(**given)
+
+
+def size_of(spec: dict) -> int | None:
+    """Return the message size of a cell whose launch has cells of several sizes, in bytes; None if it has one cell."""
+    text = spec["program"]["parameters"].get(SIZE) if isinstance(spec["program"]["read"], str) else None
+    return text and parse_bytes(int(text) if text.isdecimal() else text)
+
+
+def what_runs(spec: dict) -> dict:
+    """Return the part of a spec that decides what a launch runs, without how its output is read."""
+    program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
+    if size_of(spec) is not None:
+        program["parameters"] = {key: value for key, value in program["parameters"].items() if key != SIZE}
+    return spec | {"program": program, "parameters": spec["parameters"]["program"]}
 
 
 def work_of(quantity: Quantity) -> float | None:

@@ -1,12 +1,13 @@
-"""Declarations of each benchmark in workflow/schemas/benchmarks: its axes, and the results in its records.
+"""Declarations of each benchmark: its axes, and the results in its records.
 
-Columns, labels, names of cells, import and export are derived from it. The driver never imports the ranks' programs: it
-reads their `VERSION = 1` from the source text.
+Columns, labels, names of cells, import and export are derived from it. Those of Regatta are files in
+workflow/schemas/benchmarks; those of files outside its tree come with a campaign (`declare`). The driver never imports
+the ranks' programs: it reads their `VERSION = 1` from the source text.
 """
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from regatta.core import schemas
@@ -17,6 +18,8 @@ PROGRAMS = Path(__file__).resolve().parents[2] / "bench"
 GROUPS = {"values": {}, "parts_ns": {"type": "integer"}, "memory": {"type": "integer"}, "checks": {"type": "boolean"}}
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SAMPLES, SAMPLES_LABEL = "p50_s", "median iteration"  # the time of a launch that every record has
+ONE_LINE = {"pattern": "^[^\0\n\r]{0,200}$", "description": "one line of at most 200 characters"}
+SLUG = re.compile(r"[A-Za-z0-9_.]{1,32}")
 FLAGS = {"x-sampled": True, "x-has-windows": False, "x-has-baseline": False, "x-alone": False}  # with their defaults
 
 
@@ -64,10 +67,12 @@ class Benchmark:
     by which its cells are judged. is_sampled: the campaign's sampling sets the number of iterations; else a parameter
     does (epochs). has_windows: iterations are also timed back to back, in windows (sampling.windows_ratio).
     has_baseline: efficiency against the campaign's baseline is computed for it. is_alone: a launch measures one cell.
+    file: with the declaration.
     """
 
     name: str
     version: int
+    file: str
     schema: dict
     subject: str
     primary_time: dict[str, str]
@@ -80,13 +85,38 @@ class Benchmark:
     def parameters(self) -> dict[str, dict]:
         return self.schema["properties"]
 
-    @property
-    def file(self) -> str:
-        return f"{SCHEMAS_FOLDER}/{self.name}.yaml"
+    @cached_property
+    def slug_axes(self) -> tuple[str, ...]:
+        """Return the parameters that are part of a cell's readable id."""
+        return tuple(name for name, rule in self.parameters.items() if rule.get("x-slug"))
+
+
+_declared: dict[str, dict] = {}
+
+
+def declare(name: str, declaration: dict) -> None:
+    """Add a benchmark of a file outside Regatta's tree, or replace it. declaration: see workflow/schemas/frozen.yaml.
+
+    The columns of tables follow by `declare` of store/csv_files.py, which calls this.
+    """
+    if name not in built_in_names():  # a later version of Regatta may have one of this name
+        _declared[name] = declaration
+    for function in (load_benchmark, axes_of, all_axes, results_of, result_columns):
+        function.cache_clear()
+
+
+def declared_benchmarks() -> dict[str, dict]:
+    """Return the declarations of files outside Regatta's tree that this process has read, by name."""
+    return dict(_declared)
+
+
+def benchmark_names() -> tuple[str, ...]:
+    """Return the names of all benchmarks, those of Regatta first."""
+    return (*built_in_names(), *_declared)
 
 
 @cache
-def benchmark_names() -> tuple[str, ...]:
+def built_in_names() -> tuple[str, ...]:
     """Return the names of all schemas. Raises ValueError for a program without one."""
     names = tuple(sorted(path.stem for path in SCHEMAS.glob("*.yaml")))
     for program in sorted(PROGRAMS.glob("*.py")):
@@ -99,6 +129,9 @@ def benchmark_names() -> tuple[str, ...]:
 @cache
 def load_benchmark(name: str) -> Benchmark:
     """Return a benchmark. Raises ValueError for one that is not declared in full."""
+    if name in _declared:
+        declaration = _declared[name]
+        return _benchmark(name, declaration["version"], declaration["file"], _schema_of(name, declaration))
     schema = schemas.read_schema(SCHEMAS / f"{name}.yaml")
     files = [path for path in (PROGRAMS / f"{name}.py", PROGRAMS / f"{name}.sh") if path.is_file()]
     if not files:
@@ -108,9 +141,37 @@ def load_benchmark(name: str) -> Benchmark:
         raise ValueError(f"workflow/scripts/bench/{files[0].name} assigns no VERSION")
     if problem := schemas.first_violation(schema, schemas.load_schema("benchmark")):
         raise ValueError(f"{SCHEMAS_FOLDER}/{name}.yaml: {problem}")
+    return _benchmark(name, int(version[1]), f"{SCHEMAS_FOLDER}/{name}.yaml", schema)
+
+
+def _benchmark(name: str, version: int, file: str, schema: dict) -> Benchmark:
     time = schema.get("x-primary-time", {"column": SAMPLES, "label": SAMPLES_LABEL})
     flags = (schema.get(key, default) for key, default in FLAGS.items())
-    return Benchmark(name, int(version[1]), schema, schema["x-subject"], time, *flags)
+    return Benchmark(name, version, file, schema, schema["x-subject"], time, *flags)
+
+
+def _schema_of(name: str, declaration: dict) -> dict:
+    """Return the schema of a benchmark outside Regatta's tree, with the keys of workflow/schemas/benchmarks."""
+    axes = {}
+    for axis, rule in declaration["axes"].items():
+        values = rule.get("choices", [])
+        items = {"enum": values} if values else ONE_LINE if rule["type"] == "string" else {}
+        text = axis.replace("_", " ")
+        axes[axis] = {
+            "x-label": text.capitalize(),
+            "x-words": f"{text} {{}}",
+            "x-slug": rule["type"] == "integer" or (values and all(SLUG.fullmatch(str(one)) for one in values)),
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "description": f"Parameter of {declaration['file']}",
+            "items": {"type": rule["type"]} | items,
+            **({"default": [rule["default"]]} if "default" in rule else {}),
+        }
+    results = {key: {"type": "number", "column": key} | keys for key, keys in declaration["results"].items()}
+    required = [axis for axis, rule in axes.items() if "default" not in rule]
+    schema = {"x-subject": name, "type": "object", "additionalProperties": False, "required": required}
+    return schema | {"properties": axes, "x-results": {"values": results}}
 
 
 def baseline_parameters() -> dict[str, dict]:
@@ -164,11 +225,10 @@ def undeclared(record: dict) -> list[str]:
     name = spec.get("benchmark")
     if name not in benchmark_names() or spec.get("version") != load_benchmark(name).version:
         return []
-    known, file = results_of(name), load_benchmark(name).file
-    fields = [(group, field) for group in GROUPS for field in record.get(group) or {}]
-    return [
-        f"{g}.{f} is not declared in x-results of {file}: no table has it" for g, f in fields if (g, f) not in known
-    ]
+    known, place = results_of(name), f"{'RESULTS' if name in _declared else 'x-results'} of {load_benchmark(name).file}"
+    groups = ("values", "memory") if name in _declared else GROUPS  # parts and checks of a file need no declaration
+    fields = [(group, field) for group in groups for field in record.get(group) or {}]
+    return [f"{g}.{f} is not declared in {place}: no table has it" for g, f in fields if (g, f) not in known]
 
 
 def _column_type(rule: dict) -> str:

@@ -5,7 +5,7 @@
       tps: {samples: 'tps: ([\\d,]+)', unit: tokens/s, better: larger, drop: 10}   one number for each iteration
     check: {match: PASSED, reject: FAILED}
 
-Values are in SI units. formats/output.py also reads the import formats.
+Values are in SI units. Instead of patterns, `read:` may name an import format, such as nccl-tests.
 """
 
 import json
@@ -13,18 +13,22 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError, nearest
 from regatta.core.text import one_line
+from regatta.core.text import size as text_of_size
 from regatta.core.units import convert, find_unit, parse_number
 
 LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
 MOST_PATTERN = 1000  # characters
+MOST_NAMES = 8  # of results, in a message
+READ_OUTPUT = Path(__file__).resolve().parents[2] / "read_output.py"
+FORMAT_SECONDS = 120  # to read an import format; the largest file takes about 20
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Quantity:
 class Reader:
     """What to read from an output. match: a pattern that must occur; reject: one that must not.
 
-    format: name of an import format, instead of quantities.
+    format: name of an import format, or of several of one program, instead of quantities.
     """
 
     quantities: dict[str, Quantity] = field(default_factory=dict)
@@ -74,8 +78,24 @@ class OutputReading:
     is_cut: bool = False
 
 
-def parse_reader(read: dict, check: dict | None = None) -> Reader:
+@dataclass(frozen=True)
+class FormatResult:
+    """A result of an output in an import format. size: of its message, in bytes. samples: seconds, or a single mean.
+
+    line: None in JSON. failure: why it does not count.
+    """
+
+    name: str
+    size: int | None
+    line: int | None
+    samples: list[float]
+    failure: str | None
+
+
+def parse_reader(read: dict | str, check: dict | None = None) -> Reader:
     """Return the reader of a campaign's `read` and `check`. Raises UserError that names key and remedy."""
+    if isinstance(read, str):
+        return Reader(format=read, **parse_check(check))
     if not read:
         raise UserError("read: no quantity. Add one, such as rate: {match: 'rate: (\\S+)', unit: Gflop/s}.")
     quantities = {name: _quantity(f"read.{name}", given) for name, given in read.items()}
@@ -204,3 +224,46 @@ def _open(path: Path):
     if not path.is_file():
         raise UserError(f"{path}: no such file, or not a regular file. Write the output to a file.")
     return path.open("rb")
+
+
+def read_results(output: Path, name: str, shape: tuple[int, int], processes_per_node: int) -> list[FormatResult]:
+    """Return the results of an output in an import format. Raises UserError with the reason if it has none.
+
+    shape: nodes and GPUs per node of the run. A process reads them: it needs libraries, and can be bounded in time.
+    """
+    command = [sys.executable, str(READ_OUTPUT), str(output), name, *map(str, (*shape, processes_per_node))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FORMAT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise UserError(f"reading the output took more than {FORMAT_SECONDS} s. Use patterns") from None
+    if done.returncode:
+        raise UserError(one_line(done.stderr, 500))
+    return [FormatResult(**result) for result in json.loads(done.stdout)]
+
+
+def find_result(results: list[FormatResult], size: int | None) -> list[float]:
+    """Return the samples of the result of a message size; without one, of the only result. Raises ValueError."""
+    found, of_size = (
+        [each for each in results if size in (None, each.size)],
+        f" of {text_of_size(size)}" if size else "",
+    )
+    if len(found) == 1 and not found[0].failure:
+        return found[0].samples
+    if len(found) == 1:
+        where = f"line {found[0].line}: " if found[0].line else ""
+        raise ValueError(f"{where}{found[0].failure}")
+    if found:
+        remedy = "List message sizes under sizes" if size is None else "Let a launch run one test"
+        raise ValueError(f"{len(found)} results{of_size}: {_listed([each.name for each in found])}. {remedy}")
+    sizes = [text_of_size(each.size) for each in results if each.size is not None]
+    raise ValueError(f"no result{of_size}; the output has {_listed(sizes) or 'no message sizes'}")
+
+
+def ignored_sizes(results: list[FormatResult], sizes: Collection[int | None]) -> str:
+    """Return the sizes of an output beside the wanted ones as text; empty without any, or if no size is wanted."""
+    others = [each.size for each in results if each.size is not None and each.size not in sizes]
+    return _listed([text_of_size(size) for size in others]) if any(sizes) else ""
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")

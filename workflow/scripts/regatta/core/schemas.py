@@ -23,6 +23,7 @@ TYPE_NAMES = {
     "boolean": "true or false",
     "null": "null",
 }
+MOST_LISTED = 20  # known values in a message
 LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
 EMPTY = {"minItems": " Give at least one value, or remove the key.", "minProperties": " Give at least one entry."}
 LENGTHS = {"minLength": "at least", "maxLength": "at most"}
@@ -147,7 +148,9 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
         return f"is not {wanted}{about}", _type_hint(limit, value, bool(about))
     if rule in ("enum", "const"):
         known = limit if rule == "enum" else [limit]
-        listed = ", ".join(map(str, known)) if len(known) <= 12 else f"{len(known)} names, see config/README.md"
+        listed = (
+            ", ".join(map(str, known)) if len(known) <= MOST_LISTED else f"{len(known)} names, see config/README.md"
+        )
         hint = " Remove the quotes." if value in map(str, known) else nearest(value, known)
         return f"is unknown.{hint} Choose from: {listed}", ""
     if rule in EMPTY:

@@ -1,11 +1,22 @@
 """Formats of other benchmarks: read into the store, and written from results. See docs/formats.md."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
-from regatta.formats.base import Format, ImportedFile, Options, check_json, lines_of, parse_json, quoted, refusal
+from regatta.formats.base import (
+    Format,
+    ImportedFile,
+    Options,
+    check_json,
+    check_source,
+    lines_of,
+    parse_json,
+    quoted,
+    refusal,
+)
 from regatta.formats.mlperf import MLPERF
 from regatta.formats.nccl import NCCL_TEXT
 from regatta.formats.nccl_json import NCCL_JSON
@@ -16,6 +27,8 @@ from regatta.formats.rccl_json import RCCL_JSON
 from regatta.formats.suite_json import SUITE
 from regatta.formats.superbench import SUPERBENCH
 from regatta.formats.tidy_csv import CSV
+from regatta.runtimes.plugins import check_additions, load_plugin
+from regatta.store.launch_files import read_file
 
 # Formats, ordered as they are tried. A new format is a file and an entry here; a test names what else is missing.
 FORMATS = (
@@ -23,10 +36,48 @@ FORMATS = (
     *(PYTORCH_JSON, NCCL_JSON, RCCL_JSON, SUPERBENCH, SUITE),
 )
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
-KNOWN = f"{', '.join(kind.contents for kind in FORMATS[:-1])}, or {FORMATS[-1].contents} (docs/formats.md)"
+_of_plugins: list[Format] = []  # tried after these
 # Other programs, by what their output contains, text or JSON, and what they measure.
 MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
 UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
+
+# Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
+MOST_BYTES, MOST_LINES = 32_000_000, 300_000
+SPLIT = "Keep only the results, or split the file. Nothing was imported."
+
+
+def read_content(path: Path) -> bytes:
+    """Return the bytes of a file. Raises UserError for one that is too large."""
+    try:
+        if (num_bytes := path.stat().st_size) > MOST_BYTES:
+            raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
+        content = read_file(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
+    if (num_lines := content.count(b"\n")) > MOST_LINES:
+        raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
+    return content
+
+
+def read_checked(content: bytes, name: str, options: Options) -> tuple[Format, ImportedFile]:
+    """Return the format of a file and its reading, whose values are plausible. name: for messages."""
+    # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
+    kind, source = read_text(content.decode("utf-8", "replace"), name, options)
+    check_source(name, source)
+    check_options(name, source, options)
+    return kind, source
+
+
+def add_formats(path: Path) -> None:
+    """Add the formats of a plugin. Raises UserError for one that cannot be used."""
+    found = {getattr(kind, "name", str(place)): kind for place, kind in enumerate(load_plugin(path))}
+    check_additions(path, "format", [kind.name for kind in (*FORMATS, *_of_plugins)], found, Format)
+    _of_plugins.extend(found.values())
+
+
+def _known() -> str:
+    first, *others = [kind.contents for kind in (*_of_plugins, *FORMATS)]
+    return f"{', '.join([first, *others[:-1]])}, or {others[-1]} (docs/formats.md)"
 
 
 def read_text(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
@@ -52,16 +103,16 @@ def _read_text(text: str, name: str, options: Options) -> tuple[Format, Imported
         return kind, kind.read(text, name, options)
     if other := next((mark for mark in UNSUPPORTED if mark in text), None):
         line = next(n for n, line in enumerate(lines_of(text), start=1) if other in line)
-        raise refusal(name, line, f"{UNSUPPORTED[other]}, which Regatta does not measure", KNOWN)
+        raise refusal(name, line, f"{UNSUPPORTED[other]}, which Regatta does not measure", _known())
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
         what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"
-        raise refusal(name, line, what, KNOWN)
+        raise refusal(name, line, what, _known())
     value = _parse_lines(text, name) or parse_json(text, name)
     kind = _recognized(value, is_json=True)
     if kind is None:
         keys = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", KNOWN)
+        raise refusal(name, 1, f"unknown JSON format with {quoted(keys)}", _known())
     check_json(value, name, kind.name)
     return kind, kind.read(value, name, options)
 
@@ -75,7 +126,8 @@ def _parse_lines(text: str, name: str) -> list | None:
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:
-    return next((kind for kind in FORMATS if kind.is_json == is_json and kind.recognize(content)), None)
+    kinds = (kind for kind in (*FORMATS, *_of_plugins) if kind.is_json == is_json)
+    return next((kind for kind in kinds if kind.recognize(content)), None)
 
 
 def check_options(name: str, source: ImportedFile, options: Options) -> None:

@@ -7,7 +7,7 @@ file is rejected, unless the user states it. A writer gets a ResultsFolder: froz
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -101,7 +101,7 @@ class Format:
     contents: noun phrase for messages. recognize(content) and read(content, name of the file, options): content is the
     text of a file, or its value where is_json, validated against workflow/schemas/foreign.yaml. write(folder): the text
     to write, or a JSON value. benchmarks: those that a written file contains,
-    empty: all. not_held: what else it leaves out.
+    empty: all. not_held: what else it leaves out. counts_processes: its files know processes, not GPUs.
     """
 
     name: str
@@ -112,6 +112,7 @@ class Format:
     write: Callable | None = None
     benchmarks: tuple[str, ...] = ()
     not_held: str = ""
+    counts_processes: bool = False
 
 
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
@@ -144,6 +145,16 @@ def collective_parameters(operation: str, message_bytes: int | None, dtype: str 
     """Return all parameters of a collective of another tool, also of operations that Regatta's benchmark lacks."""
     known = parameters_of("collective", operation=operation, message_bytes=message_bytes or 1, dtype=dtype)
     return known | {"message_bytes": message_bytes, "dtype": dtype, "algorithm": None}
+
+
+def without_empty(readings: Iterable[Reading], name: str, line: int | None) -> tuple[tuple[Reading, ...], list[str]]:
+    """Return the readings of collectives without those of 0 bytes, which measure nothing, and a note on these."""
+    readings = list(readings)
+    kept = tuple(reading for reading in readings if reading.parameters["message_bytes"] != 0)
+    if not kept:
+        raise refusal(name, line, "no result of 1 byte or more", "at least one")
+    num = len(readings) - len(kept)
+    return kept, [f"{plural(num, 'row')} of 0 bytes excluded"] if num else []
 
 
 def lines_of(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.core.benchmarks import load_benchmark
+from regatta.core.benchmarks import declared_benchmarks, load_benchmark
 from regatta.core.text import natural, one_line
 from regatta.formats.base import Format, ImportedFile, Reading
 from regatta.model.frozen import FrozenCampaign, FrozenCell
@@ -116,6 +116,7 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
     files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
     sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)
+    used = {spec["benchmark"] for spec in cells.values()}
     return FrozenCampaign(
         schema=1,
         name=name,
@@ -139,6 +140,7 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
         ),
         skipped=(),
         imported=sources,
+        benchmarks={name: of for name, of in declared_benchmarks().items() if name in used} or None,
     )
 
 

@@ -19,8 +19,8 @@ from regatta.campaign.matrix import cell_id, content_hash
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.schemas import load_schema
-from regatta.formats import CSV, check_options, read_text
-from regatta.formats.base import STACK, STACK_FORM, Format, ImportedFile, Options, Reading, check_source, quoted
+from regatta.formats import CSV, read_checked, read_content
+from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, quoted
 from regatta.formats.imported_lines import (
     AGAIN,
     Import,
@@ -36,14 +36,11 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import path_of, read_collected, write_collected
 from regatta.store.csv_files import COLLECTED
-from regatta.store.frozen_files import read_frozen
-from regatta.store.launch_files import LaunchFile, read_file, read_store, records, utc_now, write_json, write_text
+from regatta.store.frozen_files import read_frozen, read_frozen_campaign
+from regatta.store.launch_files import LaunchFile, read_store, records, utc_now, write_json, write_text
 from regatta.store.records import problem_of
 from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
 
-# Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
-MOST_BYTES, MOST_LINES = 32_000_000, 300_000
-SPLIT = "Keep only the results, or split the file. Nothing was imported."
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
 DEFAULT_STACK = "imported"
@@ -63,18 +60,9 @@ class Outcome:
 
 def read_import(path: Path, options: Options) -> Import:
     """Return the content of a file. Raises UserError for a file that is foreign, damaged or truncated."""
+    content = read_content(path)
     try:
-        if (num_bytes := path.stat().st_size) > MOST_BYTES:
-            raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
-        content = read_file(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
-    if (num_lines := content.count(b"\n")) > MOST_LINES:
-        raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
-    # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
-    text = content.decode("utf-8", "replace")
-    try:
-        kind, source = _read_checked(text, str(path), options)
+        kind, source = read_checked(content, str(path), options)
     except UserError as error:
         if options.is_incomplete:
             raise
@@ -84,17 +72,10 @@ def read_import(path: Path, options: Options) -> Import:
             source = replace(source, notes=(*source.notes, NOTE_ON_INCOMPLETE))
         return Import(path, content_digest(content, kind), kind, source, options.is_incomplete)
     try:  # not while the error is handled, which keeps what was read
-        _read_checked(text, str(path), replace(options, is_incomplete=True))
+        read_checked(content, str(path), replace(options, is_incomplete=True))
     except UserError:
         raise UserError(problem) from None
     raise UserError(f"{problem} {REMEDY_OF_INCOMPLETE}")
-
-
-def _read_checked(text: str, name: str, options: Options) -> tuple[Format, ImportedFile]:
-    kind, source = read_text(text, name, options)
-    check_source(name, source)
-    check_options(name, source, options)
-    return kind, source
 
 
 def content_digest(content: bytes, kind: Format) -> str:
@@ -185,7 +166,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     """Return the launch files of a folder. Raises UserError unless all of them were imported."""
     store = read_store(folder / "launches")
     measured = [launch.path for launch in store if launch.header and not launch.header.get("imported")]
-    measured += [path for path in sorted(folder.glob("campaign.*.json")) if "imported" not in read_frozen(path)]
+    measured += [path for path in sorted(folder.glob("campaign.*.json")) if read_frozen_campaign(path).imported is None]
     if measured:
         raise UserError(
             f"{measured[0]} belongs to a measured campaign. Imported and measured results cannot share a campaign."

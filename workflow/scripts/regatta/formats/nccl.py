@@ -9,8 +9,11 @@ Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 
 import itertools
 import re
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from regatta.core.text import one_line, plural
 from regatta.formats.base import (
@@ -22,8 +25,9 @@ from regatta.formats.base import (
     lines_of,
     quoted,
     refusal,
+    without_empty,
 )
-from regatta.formats.runs import join_runs, parts_of
+from regatta.formats.runs import LineMatches, find_lines, join_runs, parts_of
 from regatta.run.preflight_verdict import parse_nccl_log
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -207,55 +211,52 @@ def reading_of(
 
 # The tables, with log lines of NCCL between the rows.
 
-HEAD = re.compile(
-    r"#\s*nThread (?P<threads>\d{1,15}) nGpus (?P<gpus>\d{1,15}) minBytes (?P<least>\d{1,15})"
+# Whole lines, by what they are.
+FORMS = {
+    "head": r"#\s*nThread (?P<threads>\d{1,15}) nGpus (?P<gpus>\d{1,15}) minBytes (?P<least>\d{1,15})"
     r" maxBytes (?P<most>\d{1,15}) step: (?P<step>\d{1,15})\((?P<kind>factor|bytes)\)"
     r" warmup iters: (?P<warmup>\d{1,15}) iters: (?P<iters>\d{1,15})\b"
-    r"(?: agg iters: (?P<aggregated>\d{1,9}))?(?:.*? graph: (?P<graph>\d{1,9}))?.*"
-)
-DEVICE = re.compile(
-    r"#\s+Rank\s+(\d{1,15})\s+(?:Group\s+(\d{1,15})\s+)?Pid\s+\d{1,15} on\s+(\S+)"
-    r" device\s+\d{1,15} \[[^\]]*\]\s*(?P<name>.*?)\s*"
-)
-COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*")
+    r"(?: agg iters: (?P<aggregated>\d{1,9}))?(?:.*? graph: (?P<graph>\d{1,9}))?.*",
+    "device": r"#\s+Rank\s+(?P<rank>\d{1,15})\s+(?:Group\s+(?P<group>\d{1,15})\s+)?Pid\s+\d{1,15} on\s+(?P<host>\S+)"
+    r" device\s+\d{1,15} \[[^\]]*\]\s*(?P<name>.*?)\s*",
+    "columns": r"#\s+size\s+count\s+type\b.*",
+    "row": r"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w*\s.*",
+    "blocking": "# Blocking Enabled.*",
+    "reduced": r".*?Reducing maxBytes to (\d{1,15}).*",
+    "library": r".*?(?:[NR]CCL version\s*:?\s*(\d{1,15}\.\d{1,15}\.\d{1,15})|\b[nr]ccl-library=(\d{5,6})\b).*",
+    "wrong": r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)",
+    "mean": r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*",
+    "started": r"# Collective test starting: \w+.*",
+    "ended": r"# Collective test concluded: \w+",
+}
 RECOGNIZED = re.compile(r"^#\s*(?:nThread \d+ nGpus |size +count +type )", re.MULTILINE)
-STARTS_ROW = re.compile(r"\s*\d{1,15}\s+\d{1,15}\s+[a-z]\w*\s")
-REDUCED = re.compile(r"Reducing maxBytes to (\d{1,15})")
-WRONG = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,15}) (OK|FAILED)\s*")
-MEAN = re.compile(r"#\s*Avg bus bandwidth\s*:\s*[-+.\deE]+.*")
-LIBRARY = re.compile(r"[NR]CCL version\s*:?\s*(\d{1,15}\.\d{1,15}\.\d{1,15})|\b[nr]ccl-library=(\d{5,6})\b")
-STARTED = re.compile(r"# Collective test starting: \w+")
-ENDED = re.compile(r"# Collective test concluded: \w+")
 FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a header with more means a damaged file
 
 
 def _read_text(text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
-    starts = _starts(lines)
-    if options.is_incomplete and len(starts) > 1 and not any(COLUMNS.fullmatch(line) for line in lines[starts[-1] :]):
-        lines, starts = lines[: starts[-1]], starts[:-1]  # a last run without a table
+    found = find_lines(lines, FORMS)
+    starts = _starts(found)
+    has_table = any(number > starts[-1] for number, _ in found["columns"])
+    if options.is_incomplete and len(starts) > 1 and not has_table:  # a last run without a table
+        lines, starts = lines[: starts[-1]], starts[:-1]
     return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
 
 
-def _starts(lines: list[str]) -> list[int]:
+def _starts(found: dict[str, LineMatches]) -> list[int]:
     """Return the first line of each run from 0: the one after the end of the run before it, else its head.
 
-    Lines between two runs belong to the later one: its command, program and versions are printed before its table.
+    Lines between two runs belong to the later one: its command, program and versions are printed before its table. A
+    program that was begun after the last table is an incomplete run.
     """
-    kinds = [[i for i, line in enumerate(lines) if form.fullmatch(line.rstrip())] for form in (HEAD, COLUMNS)]
-    heads = kinds[0] or kinds[1]
+    heads = [number for number, _ in found["head"] or found["columns"]]
+    ends = sorted(number for name in ("row", "wrong", "mean", "ended") for number, _ in found[name])
     starts = [0]
     for before, head in itertools.pairwise(heads):
-        ends = (i + 1 for i in range(head - 1, before, -1) if _is_within_run(lines[i]))
-        starts.append(next(ends, head))
-    begun = (i for i, line in enumerate(lines) if heads and i > heads[-1] and STARTED.match(line))
-    return [*starts, *begun]  # a program that was begun after the last table is incomplete
-
-
-def _is_within_run(line: str) -> bool:
-    line = line.rstrip()
-    return bool(STARTS_ROW.match(line) or MEAN.fullmatch(line) or WRONG.fullmatch(line) or ENDED.fullmatch(line))
+        end = ends[bisect_left(ends, head) - 1] if ends else 0
+        starts.append(end if before < end < head else head - 1)
+    return starts + [number - 1 for number, _ in found["started"] if heads and number > heads[-1]]
 
 
 def statistic_of(is_blocking: bool, graph: int, aggregated: int) -> str:
@@ -265,90 +266,81 @@ def statistic_of(is_blocking: bool, graph: int, aggregated: int) -> str:
 
 def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
     """Read a table. Published tables are often excerpts without header, devices or summary: see docs/formats.md."""
-    head_line, head = _head(lines, name, options)
+    found = find_lines(lines, FORMS)
+    head_line, head = _head(found, lines, name, options)
     is_excerpt = head is None
-    num_wrong = _summary(lines, name, is_excerpt, options.is_incomplete)
-    devices = [
-        Device(int(m[1]), int(m[2] or 0), m[3], m["name"]) for line in lines if (m := DEVICE.fullmatch(line.rstrip()))
-    ]
+    num_wrong = _summary(found, len(lines), name, is_excerpt, options.is_incomplete)
+    devices = [Device(int(m["rank"]), int(m["group"] or 0), m["host"], m["name"]) for _, m in found["device"]]
     if devices:
-        threads, gpus = (1, 1) if is_excerpt else (int(head["threads"]), int(head["gpus"]))
-        devices = device_of_each_rank(devices, threads, gpus, name, head_line, has_all=True)
-    named = [line for line in lines if STARTED.match(line)] or [line for line in lines if "NCCL INFO" not in line]
+        per_process = (1, 1) if is_excerpt else (int(head["threads"]), int(head["gpus"]))
+        devices = device_of_each_rank(devices, *per_process, name, head_line, has_all=True)
+    named = [match[0] for _, match in found["started"]] or [line for line in lines if "NCCL INFO" not in line]
     program = find_program("\n".join(named), name, options, head_line)
     shape = shape_of_devices(devices, name, options, head_line)
-    is_blocking = any(line.startswith("# Blocking Enabled") for line in lines)
+    is_blocking = bool(found["blocking"])
     counts = (None, None) if is_excerpt else (int(head["iters"]), int(head["warmup"]))
     run = NcclRun(name, *program, *shape, is_blocking, *counts)
-    rows, missing = _rows(lines, run, head_line), ""
+    rows = list(_rows(found, lines, run, head_line))
     if (is_excerpt or options.is_incomplete) and not rows:
         raise refusal(name, head_line, "no data rows", "one row per size")
-    if not is_excerpt:
-        reduced = [int(m[1]) for line in lines if (m := REDUCED.search(line))]
-        missing = _missing_rows(len(rows), head, min([int(head["most"]), *reduced]))
-        if missing and not options.is_incomplete:
-            raise refusal(name, len(lines), missing, "a row for each size")
+    missing = "no header: completeness not checked" if is_excerpt else _missing_rows(len(rows), head, found["reduced"])
+    if missing and not (is_excerpt or options.is_incomplete):
+        raise refusal(name, len(lines), missing, "a row for each size")
     is_unchecked = any(row.printed[f"{row.printed['placement']}_num_wrong"] is None for row in rows)
-    notes = ["some results were not checked (N/A)"] if is_unchecked else []
-    notes += ["no header: completeness not checked"] if is_excerpt else [missing] if missing else []
-    readings = [reading for reading in rows if reading.parameters["message_bytes"]]
-    if len(readings) < len(rows):
-        notes.append(f"{plural(len(rows) - len(readings), 'row')} of 0 bytes excluded")
+    readings, empty = without_empty(rows, name, head_line)
+    notes = (*["some results were not checked (N/A)"] * is_unchecked, *[missing] * bool(missing), *empty)
     if num_wrong and not any(reading.failure for reading in readings):
         failure = f"the run ends with {num_wrong} values out of bounds in unknown rows"
-        readings = [replace(reading, failure=failure) for reading in readings]
-    library = next((m[1] or version_of(int(m[2])) for line in lines if (m := LIBRARY.search(line))), None)
+        readings = tuple(replace(reading, failure=failure) for reading in readings)
+    library = next((m[1] or version_of(int(m[2])) for _, m in found["library"]), None)
     graph, aggregated = (0, 1) if is_excerpt else (int(head[name] or 0) for name in ("graph", "aggregated"))
     log = parse_nccl_log("\n".join(lines))
     settings = {"NCCL network": log.network, "NCCL plugin": log.plugin, "libfabric provider": log.provider}
     environment = environment_of(devices, library)
     environment["settings"] = {key: one_line(value) for key, value in settings.items() if value}
     statistic = statistic_of(is_blocking, graph, aggregated)
-    return ImportedFile(statistic, "nccl", "cuda", tuple(readings), tuple(notes), environment)
+    return ImportedFile(statistic, "nccl", "cuda", readings, notes, environment)
 
 
-def _head(lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
+def _head(found: dict[str, LineMatches], lines: list[str], name: str, options: Options) -> tuple[int, re.Match | None]:
     """Return the line of the header, and the header. Without one: the line of column names, if the shape is stated."""
-    found = [(number, m) for number, line in enumerate(lines, start=1) if (m := HEAD.fullmatch(line.rstrip()))]
-    if not found:
-        for number, line in enumerate(lines, start=1):
-            if (inside := HEAD.search(line)) and line[: inside.start()].strip():
-                text = f"unknown prefix {quoted(line[: inside.start()])}"
-                raise refusal(name, number, text, "unmodified nccl-tests output. Strip the prefix from all lines")
-        columns = next((number for number, line in enumerate(lines, start=1) if COLUMNS.fullmatch(line.rstrip())), None)
-        if options.nodes and options.gpus_per_node and columns:
-            return columns, None
-        missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
-        want = "this line above the table, or the line '# size count type ...' with --nodes and --gpus-per-node"
-        raise refusal(name, len(lines), missing, want)
-    return found[0]
+    if found["head"]:
+        return found["head"][0]
+    for number, line in enumerate(lines, start=1):
+        if (inside := re.search(FORMS["head"], line)) and line[: inside.start()].strip():
+            text = f"unknown prefix {quoted(line[: inside.start()])}"
+            raise refusal(name, number, text, "unmodified nccl-tests output. Strip the prefix from all lines")
+    if options.nodes and options.gpus_per_node and found["columns"]:
+        return found["columns"][0][0], None
+    missing = "no line '# nThread ... minBytes ... maxBytes ... iters: ...'"
+    want = "this line above the table, or the line '# size count type ...' with --nodes and --gpus-per-node"
+    raise refusal(name, len(lines), missing, want)
 
 
-def _summary(lines: list[str], name: str, is_excerpt: bool, is_incomplete: bool) -> int:
+def _summary(found: dict[str, LineMatches], num_lines: int, name: str, is_excerpt: bool, is_incomplete: bool) -> int:
     """Return how many values were out of bounds. Raises UserError for a run without its last lines."""
-    wrong = [int(m[1]) for line in lines if (m := WRONG.fullmatch(line.rstrip()))]
+    wrong = [int(match[1]) for _, match in found["wrong"]]
     if (is_excerpt or is_incomplete) and not wrong:
         return 0
-    has_end = is_incomplete or any(MEAN.fullmatch(line.rstrip()) for line in lines)
-    if len(wrong) != 1 or not has_end:
-        found = "the run is incomplete: the last lines are missing"
-        raise refusal(name, len(lines), found, "'# Out of bounds values : ...' and '# Avg bus bandwidth : ...'")
+    if len(wrong) != 1 or not (is_incomplete or found["mean"]):
+        cut = "the run is incomplete: the last lines are missing"
+        raise refusal(name, num_lines, cut, "'# Out of bounds values : ...' and '# Avg bus bandwidth : ...'")
     return wrong[0]
 
 
-def _rows(lines: list[str], run: NcclRun, head_line: int) -> list[Reading]:
-    columns: list[str] | None = None
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if COLUMNS.fullmatch(line.rstrip()):
-            columns = line.split()
-            if "cputime" in columns:
-                raise refusal(run.name, number, "CPU times (-C)", "times of the operation (run without -C)")
-        elif number > head_line and STARTS_ROW.match(line):
-            if columns is None:
-                raise refusal(run.name, number, f"found {quoted(line)}", "the line of column names above it")
-            rows.append(_row(line, number, columns, run))
-    return rows
+def _rows(found: dict[str, LineMatches], lines: list[str], run: NcclRun, head_line: int) -> Iterator[Reading]:
+    heads = {number: match[0].split() for number, match in found["columns"]}
+    for number, columns in heads.items():
+        if "cputime" in columns:
+            raise refusal(run.name, number, "CPU times (-C)", "times of the operation (run without -C)")
+    columns = None
+    for number, _ in sorted([*found["columns"], *found["row"]], key=itemgetter(0)):
+        columns = heads.get(number, columns)
+        if number in heads or number <= head_line:
+            continue
+        if columns is None:
+            raise refusal(run.name, number, f"found {quoted(lines[number - 1])}", "the line of column names above it")
+        yield _row(lines[number - 1], number, columns, run)
 
 
 def _row(line: str, number: int, columns: list[str], run: NcclRun) -> Reading:
@@ -381,8 +373,9 @@ def _side(figures: list[str], columns: list[str]) -> PlacementResult:
     return PlacementResult(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
 
 
-def _missing_rows(num_rows: int, head: re.Match, most: int) -> str:
-    """Return how many rows a table has if it lacks some that its head announces. most: the largest size, in bytes."""
+def _missing_rows(num_rows: int, head: re.Match, reduced: LineMatches) -> str:
+    """Return how many rows a table has if it lacks some that its head announces. reduced: the largest size since."""
+    most = min([int(head["most"]), *(int(match[1]) for _, match in reduced)])
     num, size, step, is_factor = 0, int(head["least"]), int(head["step"]), head["kind"] == "factor"
     while size <= most and num <= MOST_SIZES and size > 0 and step > is_factor:
         num, size = num + 1, size * step if is_factor else size + step

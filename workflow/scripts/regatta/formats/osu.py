@@ -5,35 +5,15 @@ off between two rows cannot be detected. A missing row can: sizes double from ro
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from regatta.core.errors import UserError
 from regatta.formats.base import quoted, refusal
 from regatta.formats.tables import CHECK, ITERATIONS, SIZE, ColumnLayout, Measured, TableLayout, TableRun, table_format
 
-# Test -> operation, and the factor from its size to Regatta's message size: `n` where it is one rank's part.
-COLLECTIVES = {
-    "allreduce": ("all_reduce", "1"),
-    "allgather": ("all_gather", "n"),
-    "all-to-all personalized exchange": ("all_to_all", "n"),
-    "reduce_scatter": ("reduce_scatter", "1"),
-    "broadcast": ("broadcast", "1"),
-    "reduce": ("reduce", "1"),
-    "barrier": ("barrier", "1"),
-}
-# Regatta has no benchmark like the following, so they keep their names and sizes.
-NON_BLOCKING = {
-    **{name: f"osu_i{name}" for name in ("allreduce", "allgather", "reduce_scatter", "reduce", "barrier")},
-    **{name: f"osu_i{name}" for name in ("gather", "scatter")},
-    "broadcast": "osu_ibcast",
-    "all-to-all": "osu_ialltoall",
-}
-PAIRS = {"latency": "osu_latency", "bandwidth": "osu_bw", "bi-directional bandwidth": "osu_bibw"}
 CALLS = {"put": "put", "get": "get", "accumulate": "acc", "get_accumulate": "get_acc"}
 CALLS |= {"fetch_and_op": "fop", "compare_and_swap": "cas"}
-MULTI_LATENCY, MESSAGE_RATE = "osu_multi_lat", "osu_mbw_mr"
-MULTI_PAIR = {"multi latency": MULTI_LATENCY, "multiple bandwidth / message rate": MESSAGE_RATE}
 SETTING = re.compile(r"# (?:Window creation|Synchronization): MPI_Win_(\S+)\s*")  # of one-sided tests
 DTYPES = {"MPI_FLOAT": "fp32", "MPI_CHAR": "char", "MPI_INT": "int32"}
 MEAN = "mean over iterations, averaged over ranks; no range"
@@ -44,12 +24,32 @@ OVERLAP = "overall time, compute time and overlap of non-blocking calls are only
 
 @dataclass(frozen=True)
 class Test:
-    """A test. ranks: "all", "two", or "pairs" if the table has their number. factor: see COLLECTIVES."""
+    """A test. ranks: "all", "two", or "pairs" if the table has their number. is_of_part: its sizes are of one rank."""
 
     operation: str
     ranks: str
     statistic: str
-    factor: str = "1"
+    is_of_part: bool = False
+
+
+# By what the title says, without "Latency". Regatta has no benchmark like the ones with osu_ in their names.
+TESTS = {
+    "allreduce": Test("all_reduce", "all", MEAN),
+    "allgather": Test("all_gather", "all", MEAN, is_of_part=True),
+    "all-to-all personalized exchange": Test("all_to_all", "all", MEAN, is_of_part=True),
+    **{name: Test(name, "all", MEAN) for name in ("reduce_scatter", "broadcast", "reduce", "barrier")},
+    **{
+        f"non-blocking {name}": Test(f"osu_i{name}", "all", ALONE)
+        for name in ("allreduce", "allgather", "reduce_scatter", "reduce", "barrier", "gather", "scatter")
+    },
+    "non-blocking broadcast": Test("osu_ibcast", "all", ALONE),
+    "non-blocking all-to-all": Test("osu_ialltoall", "all", ALONE),
+    "latency": Test("osu_latency", "two", MEAN),
+    "bandwidth": Test("osu_bw", "two", STREAM),
+    "bi-directional bandwidth": Test("osu_bibw", "two", STREAM),
+    "multi": Test("osu_multi_lat", "all", MEAN),
+    "multiple bandwidth / message rate": Test("osu_mbw_mr", "pairs", STREAM),
+}
 
 
 def _measured(run: TableRun) -> Measured:
@@ -68,7 +68,7 @@ def _measured(run: TableRun) -> Measured:
         "mpi" if title["library"] == "MPI" else "nccl",
         "cuda" if is_device else "cpu",
         DTYPES.get(dtype, dtype),
-        size_factor=num_ranks if test.factor == "n" else 1,
+        size_factor=num_ranks if test.is_of_part else 1,
         rate_factor=num_ranks / 2 if test.ranks == "pairs" else 1,  # the rate is of all pairs together
         notes=(OVERLAP,) if test.statistic == ALONE else (),
         check=partial(_check_rate, run),
@@ -77,22 +77,14 @@ def _measured(run: TableRun) -> Measured:
 
 def _test(title: re.Match, lines: list[str]) -> Test | None:
     """Return the test that a title names. The operation of a one-sided test contains its window and synchronization."""
-    words = title["test"].lower()
-    statistic = STREAM if words.endswith(("bandwidth", "message rate")) else MEAN
-    if title["call"]:
-        call, kind = CALLS.get(title["call"].lower()), PAIRS.get(words)
-        settings = [re.sub(r"\W+", "_", m[1]) for line in lines if (m := SETTING.fullmatch(line.strip()))]
-        operation = "_".join([f"osu_{call}_{kind.removeprefix('osu_')}", *settings]) if call and kind else None
-        return operation and Test(operation, "two", statistic)
-    if words in PAIRS:
-        return Test(PAIRS[words], "two", statistic)
-    if words in MULTI_PAIR:
-        return Test(MULTI_PAIR[words], "pairs" if MULTI_PAIR[words] == MESSAGE_RATE else "all", statistic)
-    call = words.removesuffix(" latency")
-    if call.removeprefix("non-blocking ") != call:
-        operation = NON_BLOCKING.get(call.removeprefix("non-blocking "))
-        return operation and Test(operation, "all", ALONE)
-    return Test(COLLECTIVES[call][0], "all", MEAN, COLLECTIVES[call][1]) if call in COLLECTIVES else None
+    test = TESTS.get(title["test"].lower().removesuffix(" latency"))
+    if not title["call"] or test is None:
+        return test
+    call = CALLS.get(title["call"].lower())
+    if call is None or test.ranks != "two":
+        return None
+    settings = [re.sub(r"\W+", "_", m[1]) for line in lines if (m := SETTING.fullmatch(line.strip()))]
+    return replace(test, operation="_".join([test.operation.replace("osu_", f"osu_{call}_"), *settings]))
 
 
 def _shape(test: Test, run: TableRun) -> tuple[int, int]:
@@ -162,6 +154,7 @@ OSU = table_format(
             "device": r".*on DEVICE \(D\).*",
         },
         program="OSU",
+        counts_processes=True,
         measured=_measured,
     )
 )

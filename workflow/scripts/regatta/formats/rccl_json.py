@@ -5,10 +5,8 @@ gpusPerRank. The file names neither the library's version nor the GPUs.
 """
 
 from collections import defaultdict
-from dataclasses import replace
 
-from regatta.core.text import plural
-from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal
+from regatta.formats.base import Format, ImportedFile, Options, Reading, refusal, without_empty
 from regatta.formats.nccl import PIPELINED, PLACEMENTS, PROGRAMS, NcclRun, PlacementResult, reading_of, shape_of_devices
 
 NAMES = {program.replace("_", ""): operation for program, operation in PROGRAMS.items()}  # AllReduce, in lower case
@@ -20,25 +18,16 @@ def _read(rows: list[dict], name: str, options: Options) -> ImportedFile:
     shape = _shape(rows, name, options)
     results: dict[tuple, dict[int, int]] = defaultdict(dict)  # of a size -> placement -> index
     for index, row in enumerate(rows):
-        place = f"{name}: [{index}]"
-        if row["name"].lower() not in NAMES:
-            want = f"one of {', '.join(NAMES)}"
-            raise refusal(place, None, f"name {quoted(row['name'])}", want)
         of_size = results[tuple(row[key] for key in ("name", "size", "type", "redop"))]
         if row["inPlace"] in of_size:
             found = f"size {row['size']} again (numCycle {row.get('numCycle')})"
-            raise refusal(place, None, found, "one cycle (-N 1), because cycles share their processes")
+            raise refusal(f"{name}: [{index}]", None, found, "one cycle (-N 1), because cycles share their processes")
         of_size[row["inPlace"]] = index
-    readings = [_reading(indices, rows, name, shape) for indices in results.values()]
-    kept = [reading for reading in readings if reading.parameters["message_bytes"]]
-    if not kept:
-        raise refusal(name, None, "no result of 1 byte or more", "at least one")
-    notes = ["number of iterations and RCCL version not in the file"]
-    if len(kept) < len(readings):
-        notes.append(f"{plural(len(readings) - len(kept), 'row')} of 0 bytes excluded")
+    kept, empty = without_empty((_reading(indices, rows, name, shape) for indices in results.values()), name, None)
+    notes = ["number of iterations and RCCL version not in the file", *empty]
     if any(row["wrong"] in UNCHECKED for row in rows):
         notes.append("some results were not checked (N/A)")
-    return ImportedFile(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes))
+    return ImportedFile(PIPELINED, "nccl", "cuda", kept, tuple(notes))
 
 
 def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
@@ -63,15 +52,9 @@ def _reading(indices: dict[int, int], rows: list[dict], name: str, shape: tuple[
     sides = {}
     for placement, index in sorted(indices.items()):
         row = rows[index]
-        num_wrong = None if row["wrong"] in UNCHECKED else _count(row["wrong"], replace(run, name=f"{name}: [{index}]"))
+        num_wrong = None if row["wrong"] in UNCHECKED else float(row["wrong"])
         sides[PLACEMENTS[placement]] = PlacementResult(row["time"], row["algBw"], row["busBw"], num_wrong)
     return reading_of(run, None, int(first["size"]), first["type"], first["redop"], sides)
-
-
-def _count(value: int | str, run: NcclRun) -> float:
-    if not str(value).isdecimal():
-        raise refusal(run.name, None, f"wrong = {quoted(value)}", "a number of wrong values, or N/A")
-    return float(value)
 
 
 def _is_rccl(value: object) -> bool:

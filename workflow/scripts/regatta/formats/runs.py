@@ -1,11 +1,24 @@
-"""Split a log of several runs, and join what was read of each."""
+"""Find lines by patterns, split a log of several runs, and join what was read of each."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from regatta.core.text import plural
 from regatta.formats.base import ImportedFile, refusal
+
+LineMatches = list[tuple[int, re.Match]]  # lines that match a pattern: number from 1, and match
+
+
+def find_lines(lines: list[str], patterns: dict[str, str]) -> dict[str, LineMatches]:
+    """Return the lines that each pattern matches as a whole, with any blanks around it."""
+    compiled = {name: re.compile(rf"\s*(?:{pattern})\s*").fullmatch for name, pattern in patterns.items()}
+    filled = [(number, line) for number, line in enumerate(lines, start=1) if line]
+    return {
+        name: [(number, match) for number, line in filled if (match := match_line(line))]
+        for name, match_line in compiled.items()
+    }
 
 
 def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:

@@ -7,7 +7,7 @@ them. Each node is a launch, because it ran separate processes.
 import re
 from collections import defaultdict
 
-from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal
+from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal, without_empty
 from regatta.formats.nccl import PIPELINED, NcclRun, PlacementResult, reading_of
 from regatta.formats.rccl_json import NAMES
 from regatta.formats.runs import join_runs
@@ -58,22 +58,18 @@ def _read_node(node: dict, index: int, name: str, options: Options, has_variants
         raise refusal(name, line, found, "at least one collective; Regatta does not measure the others")
     notes = [ASSUMED] + ([f"excluded, because Regatta does not measure them: {unused}"] if unused else [])
     readings = [_reading(*key, result, line, name, options, has_variants) for key, result in sorted(results.items())]
-    kept = [reading for reading in readings if reading.parameters["message_bytes"]]
-    if not kept:
-        raise refusal(name, line, "no result of 1 byte or more", "at least one")
+    kept, empty = without_empty(readings, name, line)
     shape = options.nodes or 1, options.gpus_per_node
     hosts = [{"host": node["node"], "ranks": list(range(shape[1]))}] if shape[0] == 1 else []
-    return ImportedFile(PIPELINED, "nccl", "cuda", tuple(kept), tuple(notes), {"hosts": hosts})
+    return ImportedFile(PIPELINED, "nccl", "cuda", kept, (*notes, *empty), {"hosts": hosts})
 
 
 def _reading(
     variant: str, operation: str, size: int, result: dict, line: int, name: str, options: Options, has_variants: bool
 ) -> Reading:
     run = NcclRun(name, NAMES[operation][0], False, options.nodes or 1, options.gpus_per_node, False, None, None)
-    for kind in ("time", "algbw", "busbw"):
-        if not isinstance(result.get(kind), int | float) or isinstance(result[kind], bool) or result[kind] < 0:
-            found = f"{operation}_{size}_{kind} = {quoted(result.get(kind))}"
-            raise refusal(name, line, found, "time, algbw and busbw of each result as numbers")
+    if missing := {"time", "algbw", "busbw"} - result.keys():
+        raise refusal(name, line, f"no {operation}_{size}_{min(missing)}", "time, algbw and busbw of each result")
     sides = {"out_of_place": PlacementResult(result["time"], result["algbw"], result["busbw"], None)}
     stack = {"stack": re.sub(r"\W+", "_", variant or "default")} if has_variants else {}
     return reading_of(run, line, size, "float", None, sides, **stack)

@@ -20,10 +20,12 @@ from regatta.formats.base import (
     lines_of,
     quoted,
     refusal,
+    without_empty,
 )
-from regatta.formats.runs import join_runs, parts_of
+from regatta.formats.runs import find_lines, join_runs, parts_of
 
 DECIMAL, WHOLE = r"\d{1,15}\.\d\d", r"\d{1,15}"
+NOTHING = r"(?!)"  # pattern that matches no line
 UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name
 
 
@@ -118,6 +120,7 @@ class TableLayout:
     backend: str = "nccl"
     device: str = "cuda"
     num_ranks: int = 0
+    counts_processes: bool = False
 
 
 Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI units
@@ -126,45 +129,41 @@ Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI uni
 def table_format(table: TableLayout) -> Format:
     """Return the format of a table, recognized by its title in any line, or else by the pattern `recognized`."""
     mark = re.compile(table.recognized or rf"^[ \t]*(?:{table.title})", re.MULTILINE)
-    return Format(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table))
+    return Format(
+        *(table.name, table.contents, lambda text: mark.search(text) is not None, partial(_read, table)),
+        counts_processes=table.counts_processes,
+    )
 
 
 def _read(table: TableLayout, text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
-    titles = [index for index, line in enumerate(lines) if re.fullmatch(table.title, line.strip())]
-    if not titles:
-        found = ((n, line) for n, line in enumerate(lines, 1) if re.search(table.recognized or table.title, line))
-        line, found = next(found, (1, lines[0]))
-        raise refusal(name, line, f"found {quoted(found)}", table.example)
+    found = find_lines(lines, {"title": table.title, "end": table.end or NOTHING})
+    if not found["title"]:
+        titles = ((n, line) for n, line in enumerate(lines, 1) if re.search(table.recognized or table.title, line))
+        number, line = next(titles, (1, lines[0]))
+        raise refusal(name, number, f"found {quoted(line)}", table.example)
     # Lines between the end of a run and the next title belong to the latter.
-    ends = [index for index, line in enumerate(lines) if table.end and re.fullmatch(table.end, line.strip())]
-    starts = [max((end + 1 for end in ends if end < title), default=title) for title in titles]
+    ends = [number for number, _ in found["end"]]
+    starts = [max((end for end in ends if end < title), default=title - 1) for title, _ in found["title"]]
     return join_runs([_read_run(table, part, name, options) for part in parts_of(lines, starts)], name)
 
 
 def _read_run(table: TableLayout, lines: list[str], name: str, options: Options) -> ImportedFile:
-    line, title = next((n, m) for n, line in enumerate(lines, 1) if (m := re.fullmatch(table.title, line.strip())))
+    ((line, title), *_) = find_lines(lines, {"title": table.title})["title"]
     run = TableRun(name, line, title, find_facts(lines, table.facts), lines, options)
     measured = (table.measured or partial(_stated, table))(run)
     head, columns = _columns(table, run)
     rows = list(_rows(table, run, head, columns))
     if not rows:
         raise refusal(name, len(lines), "no rows", f"rows of {', '.join(columns)}")
-    readings = [_reading(table, measured, *row) for row in rows]
-    kept = [reading for reading in readings if reading.parameters["message_bytes"] != 0]
-    if not kept:
-        raise refusal(name, head, "no row of 1 byte or more", "'<size> <figures>' in each row")
-    notes = (*(("excluded: the row of 0 bytes",) if len(kept) < len(readings) else ()), *measured.notes)
-    return ImportedFile(measured.statistic, measured.backend, measured.device, tuple(kept), notes, measured.environment)
+    kept, notes = without_empty((_reading(table, measured, *row) for row in rows), name, head)
+    notes = (*notes, *measured.notes)
+    return ImportedFile(measured.statistic, measured.backend, measured.device, kept, notes, measured.environment)
 
 
 def find_facts(lines: list[str], patterns: dict[str, str]) -> dict[str, re.Match | None]:
     """Return the first line that matches each pattern; None without one."""
-    texts = [line.strip() for line in lines]
-    return {
-        name: next((match for text in texts if (match := re.fullmatch(pattern, text))), None)
-        for name, pattern in patterns.items()
-    }
+    return {name: found[0][1] if found else None for name, found in find_lines(lines, patterns).items()}
 
 
 def _stated(table: TableLayout, run: TableRun) -> Measured:

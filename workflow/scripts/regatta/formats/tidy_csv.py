@@ -27,7 +27,7 @@ from regatta.formats.base import (
     quoted,
     refusal,
 )
-from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, to_csv, unescape
+from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, cell_columns, to_csv, unescape
 
 MOST = 10**15
 MOST_RESULTS = 50_000  # of one import: 0.7 GB of memory
@@ -83,7 +83,7 @@ def _value(text: str | None, column: str, name: str, line: int, least: int = 0) 
 
     least: minimum of integers. Raises UserError.
     """
-    kind = KINDS.get(column, TEXT)
+    kind = KINDS.get(column) or cell_columns().get(column, TEXT)
     if not text or kind == TEXT:
         return text or None
     value = None
@@ -204,7 +204,7 @@ def _refuse_sweep(launches: Iterable[ExportedLaunch], name: str) -> None:
     cells: dict[tuple, str] = {}
     for launch in launches:
         row = launch.row
-        same = cells.setdefault(tuple(row.get(column) for column in (*CELL, "version")), row["cell"])
+        same = cells.setdefault(tuple(row.get(column) for column in (*cell_columns(), "version")), row["cell"])
         if same != row["cell"]:
             found = f"cells {quoted(same)} and {quoted(row['cell'])}, as of a sweep, which differ in no column"
             raise refusal(name, launch.line, found, "one node or pair (export it with --where hosts=NAME)")
@@ -217,7 +217,8 @@ def _exported_reading(launch: ExportedLaunch, name: str) -> Reading:
             raise refusal(name, line, f"no {column}", f"{column} in each row of the table measurements")
     benchmark, numbers = row["benchmark"], launch.numbers
     if benchmark not in benchmark_names():
-        raise refusal(name, line, f"benchmark {quoted(benchmark)}", f"one of {', '.join(benchmark_names())}")
+        wanted = f"one of {', '.join(benchmark_names())}, or that of --benchmark FILE"
+        raise refusal(name, line, f"benchmark {quoted(benchmark)}", wanted)
     shape = (_value(row[column], column, name, line, least=1) for column in ("nodes", "gpus_per_node"))
     parameters = load_benchmark(benchmark).parameters
     parameters = {key: _value(row.get(key), key, name, line) for key in parameters}
@@ -242,6 +243,10 @@ OF_ROW = {
 TIDY = {"table": TEXT, **OF_ROW, "quantity": TEXT, "value": TEXT}  # values keep all digits, which no single type does
 
 
+def _all_columns() -> dict[str, str]:
+    return TIDY | cell_columns()
+
+
 def _write(folder: ResultsFolder) -> str:
     """Return each number of measurements.csv and of the tables of cells as a row: what it describes, name, value.
 
@@ -250,7 +255,7 @@ def _write(folder: ResultsFolder) -> str:
     versions = {cell.id: cell.version for cell in folder.cells}
     parts = [_melted("measurements", folder.measurements, versions)]
     parts += [_melted(name, table, versions) for name, table in folder.tables.items() if "cell" in table]
-    table = pd.concat([part for part in parts if len(part)], ignore_index=True).astype(TIDY)
+    table = pd.concat([part for part in parts if len(part)], ignore_index=True).astype(_all_columns())
     return to_csv(table.assign(value=table["value"].str.removesuffix(".0")))
 
 
@@ -258,11 +263,11 @@ def _melted(name: str, table: pd.DataFrame, versions: dict[str, int]) -> pd.Data
     """Return the numbers of a table in long form. versions: selected cell -> version of its benchmark."""
     rows = table[table["cell"].isin(versions.keys())]
     rows = rows.assign(version=rows["cell"].map(versions))
-    keys = [column for column in OF_ROW if column in rows.columns]
+    keys = [column for column in OF_ROW | cell_columns() if column in rows.columns]
     numbers = rows.drop(columns=[*keys, "line"], errors="ignore").select_dtypes("number").columns
     rows = rows[[*keys, *numbers]].astype(dict.fromkeys(numbers, TEXT))  # keeps all digits
     long = rows.melt(id_vars=keys, var_name="quantity", ignore_index=False).sort_index(kind="stable")
-    return long[long["value"].notna()].assign(table=name).reindex(columns=list(TIDY))
+    return long[long["value"].notna()].assign(table=name).reindex(columns=list(_all_columns()))
 
 
 CSV = Format(

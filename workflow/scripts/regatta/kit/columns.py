@@ -5,7 +5,7 @@ all cells, the drawer, and its definition in columns.csv. Names end with the uni
 step_high_s.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -233,11 +233,21 @@ CELL_ID = Column("cell", type=TEXT)  # in a file with one row for each cell
 
 
 class Columns(dict):
-    """The columns of a file in order: name -> type, with the ends of intervals. declared: each Column once."""
+    """The columns of a file in order: name -> type, with the ends of intervals. declared: each Column once.
+
+    added: those of benchmarks outside Regatta's tree, by name. A file that was written without them lacks them.
+    """
 
     def __init__(self, *declared: Column) -> None:
         super().__init__({name: column.type for column in declared for name in column.names})
-        self.declared = declared
+        self.declared, self.built_in = declared, frozenset(self)
+        self.added: dict[str, Column] = {}
+
+    def add(self, columns: Iterable[Column]) -> None:
+        """Add columns at the end, or replace added ones. Built-in columns of the same name stay."""
+        self.added |= {column.name: column for column in columns if column.name not in self.built_in}
+        self.declared = (*(one for one in self.declared if one.name not in self.added), *self.added.values())
+        self.update({name: column.type for column in self.added.values() for name in column.names})
 
     @property
     def is_of_cells(self) -> bool:

@@ -20,6 +20,7 @@ from regatta.launchers import local, slurm
 from regatta.launchers.base import Geometry, Launcher, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
+from regatta.runtimes.plugins import load_plugin
 from regatta.runtimes.prologue import before_by_hand
 
 LAUNCHERS: dict[str, Launcher] = {
@@ -224,7 +225,12 @@ class Allocation:
 
 
 def find_allocation(cluster: dict) -> Allocation:
-    """Return where ranks of a cluster are started. Raises UserError outside of a job if ranks need one."""
+    """Load the plugins of a cluster, and return where its ranks are started.
+
+    Raises UserError outside of a job if ranks need one.
+    """
+    for path in cluster.get("plugins", ()):
+        load_plugin(Path(path))
     launcher = launcher_of(cluster)
     return Allocation(launcher, launcher.queue.find_job(cluster))
 
@@ -236,7 +242,11 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
     """
     program = [f"workflow/scripts/bench/{spec['benchmark']}.py"]
     script, values = spec.get("script", {}), {"device": spec["device"], "backend": spec["backend"]}
-    values |= {**spec["parameters"], **spec["sampling"]}
+    if "module" in spec:
+        program = ["workflow/scripts/bench/from_file.py", spec["module"]["path"]]
+        values |= {"parameters": json.dumps(spec["parameters"]), **spec["sampling"]}
+    else:
+        values |= {**spec["parameters"], **spec["sampling"]}
     if script:
         values |= {"script": script["path"], **(script["steps"] or {})}
         values |= {"ddp": json.dumps(script["ddp"])} if "ddp" in script else {}

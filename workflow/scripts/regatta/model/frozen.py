@@ -11,6 +11,8 @@ from functools import cache, cached_property
 from regatta.core.names import CellName, cell_names
 from regatta.core.text import natural
 
+# Fields of a script or program, and of its spec, that follow from the parameters that its user named.
+FROM_USER = ("settings", "samples_per_step", "tokens_per_step", "parameters", "arguments")
 _PARTS = ("benchmark", "version", "device", "backend", "nodes", "gpus_per_node", "parameters", "sampling")
 
 
@@ -68,14 +70,26 @@ class Cell:
         """
         if name in ("stack", "world_size"):
             return self.stack.name if name == "stack" else self.world_size
-        of_user = self.spec.get("script") or self.spec.get("program") or {"parameters": {}}
-        return next((of[name] for of in (self.spec, self.parameters, of_user["parameters"]) if name in of), None)
+        return next((of[name] for of in (self.spec, self.parameters, self.user_parameters) if name in of), None)
+
+    @property
+    def user_parameters(self) -> Mapping[str, object]:
+        """Return the parameters that the user named: of a script, or as strings of a program; otherwise none."""
+        return (self.spec.get("script") or self.spec.get("program") or {"parameters": {}})["parameters"]
 
     @property
     def fields(self) -> dict[str, object]:
         """Return all fields: the stack by its name, which is unique in a campaign, and each parameter as a field."""
         found = {name: value for name, value in self.spec.items() if name != "parameters"}
         return {**found, **self.parameters, "stack": self.stack.name}
+
+    def fields_with(self, names: Iterable[str]) -> dict[str, object]:
+        """Return all fields. If one of the names is a user's parameter: these as fields, not what follows from them."""
+        fields, of_user = self.fields, self.user_parameters
+        if of_user.keys().isdisjoint(names):
+            return fields
+        fields[self.benchmark] = {key: of for key, of in self.spec[self.benchmark].items() if key not in FROM_USER}
+        return {**of_user, **{name: value for name, value in fields.items() if name not in FROM_USER}}
 
 
 @dataclass(frozen=True)
@@ -103,7 +117,10 @@ class FrozenCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenCampaign:
-    """A frozen campaign: docs/contracts.md. repeats: launches of each cell. imported: the files, None if measured."""
+    """A frozen campaign: docs/contracts.md. repeats: launches of each cell. imported: the files, None if measured.
+
+    benchmarks: declarations of those outside Regatta's tree, by name.
+    """
 
     schema: int | None = None
     name: str
@@ -122,6 +139,7 @@ class FrozenCampaign:
     cells: tuple[FrozenCell, ...]
     skipped: tuple[FrozenCell, ...]
     imported: list[dict] | None = None
+    benchmarks: Mapping[str, dict] | None = None
     other: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
     @classmethod

@@ -3,8 +3,6 @@
 import itertools
 import math
 import random
-import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +12,12 @@ from regatta.campaign.matrix import MatrixCell, content_hash, whole
 from regatta.campaign.sweep import rounds
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
-from regatta.core.text import natural, plural
+from regatta.core.text import natural
 from regatta.launchers import launcher_of
-from regatta.store.history import ALWAYS_RETRIED, History, LatestRecord, Slot
+from regatta.store.history import ALWAYS_RETRIED, LatestRecord, Slot
 
 SCHEMA = 1
 MAX_TOGETHER = 64  # launches of a sweep at a time: their sruns share the first node
-LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
 
 
 @dataclass(frozen=True)
@@ -88,10 +85,16 @@ class Price:
         """Return the duration of launches; of those that run at the same time, the longest counts."""
         longest: dict[object, float] = {}
         for index, launch in enumerate(launches):
-            cost = self.launch_overhead_seconds + sum(map(self.cell_seconds, launch.cells))
+            cost = self.launch_overhead_seconds + self._seconds_of_cells(launch.cells)
             key = index if launch.together is None else launch.together
             longest[key] = max(cost, longest.get(key, 0.0))
         return sum(longest.values())
+
+    def _seconds_of_cells(self, cells: tuple[MatrixCell, ...]) -> float:
+        """Return the duration of the cells of a launch. Those of a program that runs once share its limit."""
+        seconds = [self.cell_seconds(cell) for cell in cells]
+        is_shared = len(cells) > 1 and load_benchmark(cells[0].benchmark).is_alone
+        return min(sum(seconds), max(cells[0].limit_seconds, *seconds)) if is_shared else sum(seconds)
 
 
 def make_batches(
@@ -173,16 +176,15 @@ def _split_cells(
     campaign: Campaign, cells: list[MatrixCell], price: Price, max_seconds: float
 ) -> list[list[MatrixCell]]:
     """Split the cells of one repeat so that each part fits; a cell stays with its twins in the other stacks."""
-    twins: dict[str, list[MatrixCell]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.id):
-        twins.setdefault(cell.twin_key, []).append(cell)
+    twins = _by_key(sorted(cells, key=lambda cell: cell.id))
     is_isolated = _is_alone(campaign, cells)
     num_shapes = len({cell.shape for cell in cells})
     launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"]) * num_shapes
     parts: list[list[MatrixCell]] = []
     left_seconds = 0.0
     for group in twins.values():
-        cost = sum(map(price.cell_seconds, group)) + (price.launch_overhead_seconds * len(group) if is_isolated else 0)
+        by_stack = [Launch(0, stack, cells) for stack, cells in _by_key(group, lambda cell: cell.stack.name).items()]
+        cost = price.seconds(by_stack) if is_isolated else sum(map(price.cell_seconds, group))
         if not parts or cost > left_seconds:
             parts.append([])
             left_seconds = max_seconds - (0 if is_isolated else launches_cost)
@@ -233,12 +235,11 @@ def _sweep_launches(campaign: Campaign, repeat: int, cells: list[MatrixCell], st
     found = []
     for stack in stacks:
         for number, sets in enumerate(rounds(hosts for name, hosts in by_place if name == stack)):
-            shuffled = {hosts: _in_random_order(campaign, repeat, by_place[stack, hosts], stack) for hosts in sets}
-            for turn in range(max(map(len, shuffled.values())) if is_single else 1):
+            shuffled = [_in_random_order(campaign, repeat, by_place[stack, hosts], stack) for hosts in sets]
+            launches = [[*_by_key(chosen).values()] if is_single else [tuple(chosen)] for chosen in shuffled]
+            for turn in range(max(map(len, launches))):
                 key = (repeat, *cells[0].shape, stack, number, turn)
-                for of_hosts in shuffled.values():
-                    if chosen := tuple(of_hosts[turn : turn + 1] if is_single else of_hosts):
-                        found.append(Launch(repeat, stack, chosen, key))
+                found += [Launch(repeat, stack, of_hosts[turn], key) for of_hosts in launches if turn < len(of_hosts)]
     return found
 
 
@@ -247,10 +248,20 @@ def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[MatrixCell],
     by_stack = {stack: _shuffled(campaign, repeat, cells, stack) for stack in stacks}
     shared = {stack: tuple(c for c in chosen if not _is_alone(campaign, [c])) for stack, chosen in by_stack.items()}
     alone = {stack: [c for c in chosen if _is_alone(campaign, [c])] for stack, chosen in by_stack.items()}
-    singles = [Launch(repeat, stack, (cell,)) for stack, chosen in alone.items() for cell in chosen]
+    singles = [Launch(repeat, stack, group) for stack, chosen in alone.items() for group in _by_key(chosen).values()]
     rank = {key: index for index, key in enumerate(dict.fromkeys(launch.cells[0].twin_key for launch in singles))}
     singles.sort(key=lambda launch: rank[launch.cells[0].twin_key])
     return [Launch(repeat, stack, chosen) for stack, chosen in shared.items() if chosen] + singles
+
+
+def _by_key(
+    cells: list[MatrixCell], key: Callable[[MatrixCell], object] = lambda cell: cell.twin_key
+) -> dict[object, tuple[MatrixCell, ...]]:
+    """Return cells in groups. Of one stack and shape, cells with one twin key are measured by one launch."""
+    groups: dict[object, list[MatrixCell]] = {}
+    for cell in cells:
+        groups.setdefault(key(cell), []).append(cell)
+    return {of: tuple(group) for of, group in groups.items()}
 
 
 def _is_alone(campaign: Campaign, cells: list[MatrixCell]) -> bool:
@@ -267,11 +278,6 @@ def _in_random_order(campaign: Campaign, repeat: int, cells: list[MatrixCell], s
     if cells:
         random.Random(f"{campaign.data['seed']}/{cells[0].shape}/{stack}/{repeat}").shuffle(cells)
     return cells
-
-
-def _sampled_seconds(sampling: dict) -> float:
-    """Return the maximum of a cell's warm-up, samples and pipelined windows, together."""
-    return sampling["max_warmup_seconds"] + (1 + sampling["windows_ratio"]) * sampling["max_seconds"]
 
 
 def _freeze(
@@ -339,62 +345,3 @@ def _comes_next(results: Path, batch_id: str, generation: int, before: list[Late
         or (slot.generation == generation and slot.status in ALWAYS_RETRIED and slot.launch.startswith(f"{batch_id}-l"))
         for slot in before
     )
-
-
-def make_price(campaign: Campaign, history: History) -> Price:
-    """Return the price of cells and launches. A cell that was never measured is priced at its limits."""
-    known = history.cell_seconds()
-    overheads = history.launch_overheads_s
-    overhead = statistics.median(overheads) if overheads else LAUNCH_OVERHEAD_SECONDS
-    sampling = campaign.data["sampling"]
-    sampled = _sampled_seconds(sampling)
-
-    def cell_seconds(cell: MatrixCell) -> float:
-        if cell.id in known:
-            return known[cell.id]
-        return min(sampled, cell.limit_seconds) if limit_of(cell) == "limits" else cell.limit_seconds
-
-    return Price(cell_seconds, overhead)
-
-
-def check_walltime(campaign: Campaign, todo: Iterable[MatrixCell], price: Price) -> None:
-    """Raise UserError if a cell takes longer than the longest job: it would time out in every job, without a record."""
-    longest = launcher_of(campaign.cluster).jobs.longest_minutes(campaign.cluster)
-    needed: dict[str, float] = {}
-    for cell in todo:
-        name, minutes = cell.benchmark, (price.launch_overhead_seconds + price.cell_seconds(cell)) / 60
-        needed[name] = max(minutes, needed.get(name, 0.0))
-    problems = [
-        f"{campaign.file.path}: a cell of {name} takes {minutes:.1f} min including the start of its launch, but"
-        f" max_walltime_minutes = {longest:g} in config/clusters/{campaign.cluster['name']}.yaml. Raise it, or lower"
-        f" {'sampling.max_seconds' if load_benchmark(name).is_sampled else 'cell_seconds'}."
-        for name, minutes in needed.items()
-        if minutes > longest
-    ]
-    if problems:
-        raise UserError("\n".join(problems))
-
-
-def limit_of(cell: MatrixCell) -> str:
-    """Return what bounds a cell: the sampling `limits`, or `cell_seconds` alone."""
-    return "limits" if load_benchmark(cell.benchmark).is_sampled else "cell_seconds"
-
-
-def unknown_lengths(todo: Iterable[MatrixCell], history: History) -> list[str]:
-    """Return a note for each benchmark with cells to measure of unknown duration."""
-    known = history.cell_seconds()
-    unknown = [cell for cell in todo if cell.id not in known and limit_of(cell) == "cell_seconds"]
-    numbers = Counter(cell.benchmark for cell in unknown)
-    return [
-        f"{plural(num, 'cell')} of {name} without a record: no sampling limit applies; the estimate is the"
-        " deadline (cell_seconds)"
-        for name, num in sorted(numbers.items())
-    ]
-
-
-def at_most_minutes(campaign: Campaign, batches: Iterable[Batch]) -> float:
-    """Return the minutes if every cell and every start hit its deadline: each such cell ends its launch, and the rest
-    restarts."""
-    start = campaign.data["limits"]["launch_start_seconds"]
-    deadlines = Price(lambda cell: cell.limit_seconds + start, start)
-    return sum(deadlines.seconds(batch.launches) for batch in batches) / 60

@@ -16,16 +16,8 @@ from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenCampaign
-from regatta.plan.batches import (
-    Batch,
-    Price,
-    at_most_minutes,
-    check_walltime,
-    limit_of,
-    make_batches,
-    make_price,
-    unknown_lengths,
-)
+from regatta.plan.batches import Batch, Price, make_batches
+from regatta.plan.prices import at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
@@ -170,6 +162,7 @@ def _frozen_frame(plan: Plan) -> dict:
         **{key: data[key] for key in ("device", "repeats", "seed", "isolation", "baseline", "versus")},
         **({"sweep": data["sweep"]} if data["sweep"] else {}),
         **({"allocations": data["allocations"]} if data["allocations"] > 1 else {}),
+        **({"benchmarks": plan.campaign.declared} if plan.campaign.declared else {}),
     }
 
 
@@ -371,7 +364,7 @@ def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dic
         flat = ABSENT | _flat(cell.spec)
         if key := next((key for key in flat if _signature(flat, key) in old), None):
             before, now = old[_signature(flat, key)], flat[key]
-            if key == "script.files":
+            if key in ("script.files", "module.files"):
                 edits = [path for path in {**before, **now} if before.get(path) != now.get(path)]
                 changes[cell.id] = f"changed: {', '.join(edits)}"
             else:

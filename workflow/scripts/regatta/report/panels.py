@@ -36,7 +36,7 @@ from regatta.report.plotting import (
 )
 from regatta.report.rows import table_rows
 from regatta.report.svg import PAGE, Medium
-from regatta.store.csv_files import CELL, quoted
+from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
@@ -174,7 +174,8 @@ def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ())
     workload) and `full_name` (within the subject). Rows that have names keep them. without: fields named elsewhere."""
     if "cell_name" in rows and not without:
         return rows
-    fields = [name for name in rows if name in (*CELL, "version") and rows[name].notna().any()]
+    known = {*cell_columns(), "version"}
+    fields = [name for name in rows if name in known and rows[name].notna().any()]
     values = zip(*(rows[name].to_numpy(dtype=object) for name in fields), strict=True)
     cells = [dict(zip(fields, of_cell, strict=True)) for of_cell in values]
     names = [name.without(*without) for name in cell_names(cells, benchmark)]

@@ -99,6 +99,11 @@ class BatchRun:
         stack = f"{launch['stack']}{program}"
         return f"{stack} on {', '.join(hosts)}" if hosts else stack
 
+    def noted_cell(self, index: int, cell: str) -> str:
+        """Return the cell under which a failure counts: those of a program that runs once fail together."""
+        cells = self.batch["launches"][index]["cells"]
+        return min(cells) if "program" in self.batch["cells"][cells[0]]["spec"] else cell
+
     def launch_file(self, launch: str) -> Path:
         return self.results / "launches" / f"{launch}.jsonl"
 
@@ -158,8 +163,10 @@ def write_request(run: BatchRun, index: int, cells: list[str]) -> dict:
     store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
     geometry = run.geometry(index)
     specs = [batch["cells"][cell]["spec"] for cell in cells]
-    scripts = [Path(spec["script"]["path"]).parent for spec in specs if "script" in spec]
-    if "program" in specs[0]:  # it is alone in its launch
+    scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
+    timed = cells
+    if "program" in specs[0]:  # all cells are read from its output
+        timed = cells[:1]
         place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(run.folder, launch), error_dir)
     else:
         place = geometry, [str(RUN_LAUNCH), "--request", str(path)]
@@ -170,7 +177,7 @@ def write_request(run: BatchRun, index: int, cells: list[str]) -> dict:
         variables=os.environ,
         folders=(ROOT, store_file.parent.parent, *scripts),
         # The sum of all deadlines, of cells and of the starts between them.
-        limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in cells),
+        limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in timed),
         hosts=run.step_hosts(index)[: place[0].nodes],
     )
     request = {
@@ -225,7 +232,7 @@ def count(run: BatchRun, index: int, line: dict) -> None:
     """Note a new line of a launch file."""
     if line["kind"] == "record":
         run.num_records += 1
-        run.stacks.note(run.watched(index), line)
+        run.stacks.note(run.watched(index), line, run.noted_cell(index, line["cell"]))
 
 
 def current_text(run: BatchRun, index: int, watch: Watch) -> str:
@@ -247,7 +254,7 @@ def note_earlier_records(run: BatchRun) -> None:
     """Count the records of a supervisor that was stopped, so that failing stacks are known."""
     for index in range(len(run.batch["launches"])):
         for record in (record for entry in run.summaries(index) for record in entry["records"]):
-            run.stacks.note(run.watched(index), {"phase": None, **record})
+            run.stacks.note(run.watched(index), {"phase": None, **record}, run.noted_cell(index, record["cell"]))
 
 
 def write_manifest(run: BatchRun) -> dict[str, int]:

@@ -17,11 +17,13 @@ from regatta.campaign.programs import (
     geometry_of,
     quantity_of,
     sample_ns,
+    size_of,
     values_of,
+    what_runs,
     writes_output,
 )
 from regatta.core.errors import UserError
-from regatta.core.readers import parse_reader, read_quantities
+from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
 from regatta.core.text import one_line, plural
 from regatta.launchers.base import Geometry
 from regatta.run.causes import MAX_CAUSE, Cause
@@ -78,20 +80,21 @@ def _begin(request: dict, hosts: dict[int, str]) -> None:
 
 
 def record_output(request: dict, log: Path, elapsed_ns: int | None) -> None:
-    """Write the record of a program that has exited with 0, and complete the launch file."""
-    cell, path, hosts = request["cells"][0], Path(request["store_file"]), _started_hosts(request)
+    """Write the records of a program that has exited with 0, and complete the launch file."""
+    path, hosts, specs = Path(request["store_file"]), _started_hosts(request), [c["spec"] for c in request["cells"]]
     if not path.exists():
         _begin(request, hosts)
-    record = {}
-    problem = _placement_problem(cell["spec"], hosts)
-    status, phase = "placement", "placement"
-    if not problem:
-        output = folder_of(log.parent.parent, request["launch"]) / OUTPUT
-        samples_ns, problem = _read(cell["spec"], output if writes_output(cell["spec"]) else log)
-        status, phase = ("failed", READING) if problem else ("ok", None)
-        record = _measured(cell["spec"], samples_ns, elapsed_ns) if samples_ns else {}
-    cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
-    append_launch_line(path, record_line(request, cell["id"], cause, elapsed_ns) | record)
+    misplaced = _placement_problem(specs[0], hosts)
+    output = folder_of(log.parent.parent, request["launch"]) / OUTPUT if writes_output(specs[0]) else log
+    found = [([], misplaced)] * len(specs) if misplaced else _read(specs, output)
+    share_ns = elapsed_ns and elapsed_ns // len(specs)
+    for number, (cell, (samples_ns, problem)) in enumerate(zip(request["cells"], found, strict=True)):
+        status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
+        cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
+        if number:
+            append_launch_line(path, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
+        record = _measured(cell["spec"], samples_ns, share_ns) if samples_ns else {}
+        append_launch_line(path, record_line(request, cell["id"], cause, share_ns) | record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
 
 
@@ -105,24 +108,23 @@ def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             request = _request(path)
             if is_program(request):
-                found.setdefault((_without_reader(request["cells"][0]["spec"]), request["repeat"]), []).append(path)
+                found.setdefault((_key(request["cells"][0]["spec"]), request["repeat"]), []).append(path)
     return found
 
 
-def _without_reader(spec: dict) -> str:
-    program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
-    return json.dumps(spec | {"program": program}, sort_keys=True)
+def _key(spec: dict) -> str:
+    return json.dumps(what_runs(spec), sort_keys=True)
 
 
-def find_kept(known: dict[tuple[str, int], list[Path]], cell: str, spec: dict, repeat: int) -> Path | None:
-    """Return the request of a launch that ran the program of a new cell to its end, None if there is none.
+def find_kept(known: dict[tuple[str, int], list[Path]], cells: list[str], spec: dict, repeat: int) -> Path | None:
+    """Return the request of a launch that ran the program of new cells to its end, None if there is none.
 
-    None also if the cell was started or read before: then it is repeated because it failed. known: see above.
+    None also if a cell was started or read before: then it is repeated because it failed. known: see above.
     """
-    paths = known.get((_without_reader(spec), repeat), [])
-    if any(_request(path)["cells"][0]["id"] == cell for path in paths):
+    paths = known.get((_key(spec), repeat), [])
+    if any(cell["id"] in cells for path in paths for cell in _request(path)["cells"]):
         return None
-    ended = [path for path in paths if _ended_record(path) and _log(path).exists()]
+    ended = [path for path in paths if _records(path) and _log(path).exists()]
     return ended[-1] if ended else None
 
 
@@ -130,13 +132,11 @@ def _request(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _ended_record(request: Path) -> dict | None:
-    """Return the record of a program that exited with 0 on the planned ranks, whether or not its output was valid."""
-    results = request.parents[3]
-    for _, line in read_launch_file(results / "launches" / f"{request.stem}.jsonl").lines:
-        if line["kind"] == "record" and (line["status"] == "ok" or line.get("phase") == READING):
-            return line
-    return None
+def _records(request: Path) -> list[dict]:
+    """Return the records of a launch of which the program exited with 0 on the planned ranks; else none."""
+    lines = read_launch_file(request.parents[3] / "launches" / f"{request.stem}.jsonl").lines
+    records = [line for _, line in lines if line["kind"] == "record"]
+    return [line for line in records if line["status"] == "ok" or line.get("phase") == READING]
 
 
 def _log(request: Path) -> Path:
@@ -145,7 +145,7 @@ def _log(request: Path) -> Path:
 
 def read_kept(request: dict, path: Path, kept: Path) -> None:
     """Write the launch file of a request from the output of an earlier launch. path, kept: of the two requests."""
-    record, spec = _ended_record(kept), request["cells"][0]["spec"]
+    spec, elapsed = request["cells"][0]["spec"], [record["elapsed_ns"] or 0 for record in _records(kept)]
     _log(path).parent.mkdir(exist_ok=True)
     shutil.copyfile(_log(kept), _log(path))
     output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
@@ -153,7 +153,7 @@ def read_kept(request: dict, path: Path, kept: Path) -> None:
         shutil.copyfile(output, folder_of(path.parent.parent, path.stem) / OUTPUT)
     for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
         shutil.copy(started, request["error_dir"])
-    record_output(request, _log(path), record["elapsed_ns"])
+    record_output(request, _log(path), sum(elapsed))
 
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
@@ -169,17 +169,39 @@ def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
     return ""
 
 
-def _read(spec: dict, output: Path) -> tuple[list[int], str]:
-    """Return the samples of a cell in its output, and what is wrong with it or an empty text."""
-    name, quantity = quantity_of(spec)
+def _read(specs: list[dict], output: Path) -> list[tuple[list[int], str]]:
+    """Return the samples of each cell in the output of their launch, and what is wrong with it or an empty text."""
+    program, (name, quantity) = specs[0]["program"], quantity_of(specs[0])
+    reader = parse_reader(program["read"], program["check"])
     try:
-        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
+        found = read_quantities(output, reader)
         if found.problems:
-            return [], "; ".join(found.problems)
+            return [([], "; ".join(found.problems))] * len(specs)
+        if reader.format:
+            results = read_results(output, reader.format, *shape_of_run(specs[0]))
+            if others := ignored_sizes(results, [size_of(spec) for spec in specs]):
+                name = specs[0]["parameters"]["program"]
+                print(f"{utc_now()} {name}: message sizes without a cell are ignored: {others}", flush=True)
+            return [_read_result(results, spec, reader.format) for spec in specs]
         numbers = found.samples[name] if quantity.samples else [found.values[name]]
-        return [sample_ns(number, quantity) for number in numbers], ""
+        return [([sample_ns(number, quantity) for number in numbers], "")]
     except (UserError, ValueError) as error:
-        return [], f"read.{name}: {error}"
+        return [([], f"read{': ' if reader.format else '.'}{reader.format or name}: {error}")] * len(specs)
+
+
+def shape_of_run(spec: dict) -> tuple[tuple[int, int], int]:
+    """Return nodes and GPUs per node of a cell, and its processes per node; of `one`, those that it starts."""
+    gpus = spec["gpus_per_node"]
+    is_one = spec["program"]["ranks"] == "one"
+    return (spec["nodes"], gpus), gpus if is_one else geometry_of(spec, {}).num_local_ranks
+
+
+def _read_result(results: list[FormatResult], spec: dict, name: str) -> tuple[list[int], str]:
+    """Return the samples of a cell among the results of an import format, and what is wrong or an empty text."""
+    try:
+        return [sample_ns(number, quantity_of(spec)[1]) for number in find_result(results, size_of(spec))], ""
+    except ValueError as error:
+        return [], f"read: {name}: {error}"
 
 
 def _measured(spec: dict, samples_ns: list[int], elapsed_ns: int | None) -> dict:

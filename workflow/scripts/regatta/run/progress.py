@@ -88,12 +88,13 @@ class StackWatch:
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
 
-    def note(self, stack: str, record: dict) -> None:
+    def note(self, stack: str, record: dict, cell: str) -> None:
+        """Take a record. cell: the one that counts, since cells of one run of a program fail together."""
         if record["status"] == "ok":
             self.works.add(stack)
         elif record["status"] not in OF_THE_CELL:
             alike = self.failures.setdefault(stack, {}).setdefault(signature(record), {})
-            alike[record["cell"]] = record["cause"] or record["status"]
+            alike[cell] = record["cause"] or record["status"]
 
     def given_up(self, stack: str) -> str | None:
         """Return why no further cell of a stack is started, or None."""

@@ -129,7 +129,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             cause = Cause("skipped", None, reason)
             write_records(run, index, write_request(run, index, remaining), remaining, cause, None)
             return
-        kept = _kept_output(run, index, remaining[0])
+        kept = _kept_output(run, index, remaining)
         request = write_request(run, index, remaining)
         if kept:
             read_kept(request, run.folder / "launches" / f"{request['launch']}.json", kept)
@@ -157,7 +157,10 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
         if cause is None:
             cause = Cause("failed", "launch", "the launch completed without a valid record of this cell")
         if watch.current is not None:
-            write_records(run, index, request, [watch.current], cause, elapsed_ns)
+            failed = (
+                [cell for cell in remaining if cell not in watch.recorded] if is_program(request) else [watch.current]
+            )
+            write_records(run, index, request, failed, cause, elapsed_ns and elapsed_ns // len(failed))
         if cause.status == "node_failure" and run.sweep_hosts(index):  # the result of this node; the others go on
             run.not_started[index] = (request, cause)
             return
@@ -170,13 +173,13 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             return
 
 
-def _kept_output(run: BatchRun, index: int, cell: str) -> Path | None:
-    """Return the request of an earlier launch whose output also gives the result of this one, None to measure it."""
-    spec = run.batch["cells"][cell]["spec"]
+def _kept_output(run: BatchRun, index: int, cells: list[str]) -> Path | None:
+    """Return the request of an earlier launch whose output also gives the results of this one, None to measure it."""
+    spec = run.batch["cells"][cells[0]]["spec"]
     if "program" not in spec:
         return None
     run.known_programs = run.known_programs or launches_of_programs(run.results)
-    return find_kept(run.known_programs, cell, spec, run.batch["launches"][index]["repeat"])
+    return find_kept(run.known_programs, cells, spec, run.batch["launches"][index]["repeat"])
 
 
 def _wait_for_scheduler(run: BatchRun) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from regatta.core.benchmarks import all_axes, result_columns
+from regatta.core import benchmarks
+from regatta.core.benchmarks import all_axes, axes_of, declared_benchmarks, result_columns
 from regatta.core.errors import UserError
 from regatta.core.statistics import PERCENTILES
 from regatta.core.text import shape
@@ -79,6 +80,38 @@ def _results(group: str, file: str = "measurements") -> list[Column]:
     return [result_column(name, group, file) for name in _in_order(result_columns(group, file), PUBLISHED_RESULTS)]
 
 
+# Benchmarks outside Regatta's tree: their axes and results are the last columns of the tables that have all axes.
+_extended: list[tuple[Columns, dict | None]] = []
+
+
+def extended(columns: Columns, of_results: dict | None = None) -> Columns:
+    """Return columns to which `declare` adds the axes, and with of_results, fields of their columns, the results."""
+    _extended.append((columns, of_results))
+    columns.add(_declared_columns(of_results))
+    return columns
+
+
+def declare(name: str, declaration: dict) -> None:
+    """Add a benchmark outside Regatta's tree to the known ones, and its columns to the tables."""
+    benchmarks.declare(name, declaration)
+    for columns, of_results in _extended:
+        columns.add(_declared_columns(of_results))
+
+
+def _declared_columns(of_results: dict | None = None) -> list[Column]:
+    found = []
+    for name, declaration in declared_benchmarks().items():
+        found += [Column(axis.name, type=TYPES[axis.type]) for axis in axes_of(name).values()]
+        for key, keys in declaration["results"].items() if of_results is not None else ():
+            found.append(result_column(key, shown_as=keys.get("unit", ""), **of_results))
+    return found
+
+
+def cell_columns() -> dict[str, str]:
+    """Return CELL with the axes of benchmarks outside Regatta's tree."""
+    return CELL | {column.name: column.type for column in _declared_columns() if column.name not in CELL}
+
+
 _DRIFT = (
     "change of T_i over the launch, over the median of T_i, and whether it is significant; empty below 20 iterations"
 )
@@ -126,6 +159,7 @@ MEASUREMENTS = Columns(
     *in_file(REAL, "time from creating the process group to the record: cost, not performance", "elapsed_s"),
     *in_file(TEXT, "when the record was written, and the command that measures the cell", "time_utc", "command"),
 )
+extended(MEASUREMENTS, {})
 # For each ok record of train_run, one row per epoch (times of its slowest rank), and one per rank.
 _OF_RECORD = MEASUREMENTS.named("cell", "repeat", "launch", "line")
 EPOCHS = Columns(
@@ -322,8 +356,11 @@ def read_csv(path: Path, columns: dict[str, str]) -> pd.DataFrame:
         head, end, rows = path.read_bytes().decode("utf-8").partition("\n")
         for former, name in RENAMED.items():
             head = head.replace(former, name)
-        text = io.StringIO(f"{head}{end}{rows}")
-        table = pd.read_csv(text, dtype=columns, keep_default_na=False, na_values=[""], usecols=list(columns))
+        text, there = io.StringIO(f"{head}{end}{rows}"), {*getattr(columns, "built_in", columns), *head.split(",")}
+        known = {name: kind for name, kind in columns.items() if name in there}
+        table = pd.read_csv(text, dtype=known, keep_default_na=False, na_values=[""], usecols=list(known))
+        unknown = (name for name in columns if name not in there)  # benchmarks that its campaign does not have
+        table = table.assign(**{name: pd.array([None] * len(table), dtype=columns[name]) for name in unknown})
     except (OSError, ValueError) as error:
         folder = path.parent.parent if path.parent.name == "tables" else path.parent
         why = one_line(getattr(error, "strerror", None) or error)

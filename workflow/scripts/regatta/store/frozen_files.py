@@ -8,7 +8,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from regatta.core.benchmarks import all_axes
+from regatta.core.benchmarks import axes_of, built_in_names
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
 from regatta.model.frozen import FrozenCampaign
@@ -55,8 +55,13 @@ def read_frozen(path: Path, kind: str | None = None) -> dict:
 
 
 def read_frozen_campaign(path: Path) -> FrozenCampaign:
-    """Read a frozen campaign. Raises UserError if it is damaged, or not one."""
-    return FrozenCampaign.from_json(read_frozen(path, "campaign"))
+    """Read a frozen campaign, and declare its benchmarks. Raises UserError if it is damaged, or not one."""
+    campaign = FrozenCampaign.from_json(read_frozen(path, "campaign"))
+    for name, declaration in (campaign.benchmarks or {}).items():
+        from regatta.store.csv_files import declare  # pandas, which supervisors need not load
+
+        declare(name, declaration)
+    return campaign
 
 
 class _Real(float):
@@ -80,11 +85,12 @@ def _is_campaign(text: bytes) -> bool:
 
 @cache
 def frozen_schema() -> dict:
-    """Return workflow/schemas/frozen.yaml with the parameters of all benchmarks."""
+    """Return workflow/schemas/frozen.yaml with the parameters of all benchmarks of Regatta."""
     schema = load_schema("frozen")
     parts = schema["$defs"]
     kinds = {"integer": "size_or_unknown", "number": "number_or_unknown", "boolean": "flag_or_unknown"}
-    known = {axis.name: parts[kinds[axis.type]] for axis in all_axes().values() if axis.type in kinds}
+    axes = [axis for name in built_in_names() for axis in axes_of(name).values()]
+    known = {axis.name: parts[kinds[axis.type]] for axis in axes if axis.type in kinds}
     parts["spec"]["properties"]["parameters"]["properties"] = known
     return schema
 

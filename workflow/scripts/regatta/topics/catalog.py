@@ -24,6 +24,7 @@ from regatta.store.launch_files import launch_paths, write_json, write_text
 from regatta.topics import (
     buckets,
     communication,
+    custom,
     failures,
     gradient_communication,
     machines,
@@ -72,6 +73,7 @@ TOPICS: tuple[Topic, ...] = (
     training_runs.TOPIC,
     scripts.TOPIC,
     programs.TOPIC,
+    custom.TOPIC,
     sync_batchnorm.TOPIC,
     stability.TOPIC,
     stragglers.TOPIC,
@@ -179,6 +181,7 @@ def read_report_data(
     campaign: Path, measurements: Path, problems: Path, tables: Path, launches: Path, preflights: Collection[Path] = ()
 ) -> ReportData:
     """Read the data of a report. preflights: paths of their results. A corrupt file is listed in the problems."""
+    frozen = read_frozen_campaign(campaign)  # first: it declares columns
     collected, recorded_problems, results = read_collected(measurements), read_frozen(problems), []
     for path in preflights:
         try:
@@ -191,7 +194,6 @@ def read_report_data(
     if len(results) > 1:  # one for each node type
         size = {key: max(one[key] for one in results) for key in ("nodes", "gpus_per_node")}
         result = {**result, **size, "stacks": [stack for one in results for stack in one["stacks"]]}
-    frozen = read_frozen_campaign(campaign)
     return ReportData(
         frozen,
         {**collected, **read_tables(tables)},

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.campaign.programs import quantity_of, shown_value, work_of
+from regatta.campaign.programs import quantity_of, shown_value, size_of, work_of
 from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import thousands
@@ -79,15 +79,24 @@ def in_unit(row: Row) -> Column:
 def section(data: ReportData) -> Section:
     """Return a figure of each program's values, and a table of its measured cells."""
     rows = data.tables["programs"]
-    quantities, figures = {cell.id: quantity_of(cell.spec)[1] for cell in data.campaign.cells_of(BENCHMARK)}, []
-    for _, part in rows[rows["reported"].notna()].groupby(["program", "reported_quantity", "unit"], sort=True):
+    cells, figures = {cell.id: cell for cell in data.campaign.cells_of(BENCHMARK)}, []
+    quantities = {name: quantity_of(cell.spec)[1] for name, cell in cells.items()}
+    sizes = {name: size_of(cell.spec) for name, cell in cells.items()}
+    known = rows[rows["reported"].notna()]
+    known = known.assign(is_of_sizes=[sizes[cell] is not None for cell in known["cell"]])
+    for _, part in known.groupby(["program", "reported_quantity", "unit", "is_of_sizes"], sort=True):
         [first, *_] = table_rows(part)
         column = replace(in_unit(first), label=first.reported_quantity.partition(" (")[0])
+        axis = {"low": 0}
+        if first.is_of_sizes:
+            beside = part["settings"].str.replace(r"(, )?size \d+ ?[A-Za-z]*$", "", regex=True)
+            part = part.assign(message_bytes=part["cell"].map(sizes), settings=beside.replace("", None))
+            axis = {"is_log": True}
         figures += figures_of_cells(
             *(data, BENCHMARK, part, column),
             lambda row, time: shown_value(time, quantities[row.cell]),
-            low=0,
             show=thousands,
+            **axis,
         )
     tables = tables_of_cells(data, BENCHMARK, "reported", PROGRAMS.of_table("programs"), "{}")
     lead = f"{LEAD} {how_to_read(rows, 'reported')}" if tables else ""

@@ -9,14 +9,14 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.statistics import PERCENTILES, interval_values
-from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, thousands
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, size, thousands
 from regatta.kit.columns import TEXT, Column, Columns
 from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table, how_to_read, make_figure, name_rows
-from regatta.report.plotting import Panel, PlotAxis
+from regatta.report.plotting import Panel, PlotAxis, size_ticks
 from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
@@ -75,7 +75,7 @@ SCRIPTS = Columns(
 def scripts_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each script cell, measured or not."""
     cells, rows = campaign.cells_of(BENCHMARK), []
-    means, lookup = step_means(measurements), BaselineLookup(cells)
+    means, lookup = step_means(measurements), BaselineLookup(cells, campaign.baseline)
     launches = measurements[measurements["status"] == "ok"].groupby("cell")
     times = launches[["p50_s", *PERCENTILES, *ROUNDS]]
     medians = times.median().where(times.count().eq(launches.size(), axis=0))
@@ -105,7 +105,7 @@ def scripts_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.Da
 
 def _baseline(campaign: FrozenCampaign, cell: Cell) -> dict:
     """Return what differs from a cell in the baseline's: fields of other benchmarks, such as strategy, do not count."""
-    known = {"nodes", "gpus_per_node", *cell.parameters}
+    known = {"nodes", "gpus_per_node", *cell.parameters, *cell.user_parameters}
     return {name: value for name, value in campaign.baseline.items() if name in known}
 
 
@@ -140,16 +140,21 @@ def figures_of_cells(
     """Return a figure of a column for each script or program of several cells: over the number of ranks, or of one
     shape by setting.
 
-    rows: of a table with one row for each cell. of_time: the column's value, as it is shown, of a row and the time of
-    one of its launches. axis: options of the vertical axis.
+    rows: of a table with one row for each cell; with a column `message_bytes`, figures are over that instead. of_time:
+    the column's value, as it is shown, of a row and the time of one of its launches. axis: of the vertical axis.
     """
     known, times = rows[rows[column.name].notna()], steps_by_cell(data.measurements)
     known = known.sort_values("settings", key=lambda texts: texts.fillna("").map(natural), kind="stable")
     named = panels.in_order(name_rows(data.with_stack_places(known), benchmark))
     found, kind = [], column.label.capitalize()
-    several = [(title, part) for title, part in panels.panels(named) if len(part) > 1]
+    is_of_sizes = "message_bytes" in named
+    line = (lambda name: ("shape", *panels.series_fields(name))) if is_of_sizes else panels.series_fields
+    several = [(title, part) for title, part in panels.panels(named, line) if len(part) > 1]
     for number, (title, part) in enumerate(several, start=1):
-        if part["world_size"].nunique() > 1:
+        if is_of_sizes:
+            label, x, sizes = "label", "message_bytes", part["message_bytes"].tolist()
+            below = PlotAxis("message size", True, min(sizes), max(sizes), size_ticks(sizes, size))
+        elif part["world_size"].nunique() > 1:
             label, x, below = "label", "world_size", panels.ranks_axis(part)
         else:
             settings = [name.say("settings", always=("settings",)) for name in part["cell_name"]]
@@ -162,7 +167,7 @@ def figures_of_cells(
             lambda row: [of_time(row, time) for time in times.get(row.cell, ())],
             lambda row: column.of(row)[0],
         )
-        series = tuple(replace(one, has_line=x == "world_size") for one in series)
+        series = tuple(replace(one, has_line=x != "place") for one in series)
         panel = Panel(below, PlotAxis(column.heading(data.device), **axis), series)
         table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, column), part, data.device)
         name = f"{benchmark}-{column.stem}-{number}"

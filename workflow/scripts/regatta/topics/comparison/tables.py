@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from regatta.campaign.load import complete_versus
 from regatta.campaign.matrix import canonical_json
+from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import interval_values
 from regatta.core.text import is_unknown
@@ -20,7 +20,7 @@ from regatta.core.verdicts import Compared, Verdict, judge_all, noise_floor, ver
 from regatta.kit.columns import EACH, FLAG, OF_PAIR, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, make_table
+from regatta.store.csv_files import CELL, extended, make_table
 from regatta.topics.base import with_primary
 
 
@@ -100,7 +100,7 @@ def _groups(cells: list[FrozenCell], axis: str) -> Iterator[list[tuple[FrozenCel
 
 def _flat(cell: Cell, axis: str) -> dict:
     """Return all fields of a cell except the axis. Names of stacks are unique within a campaign."""
-    return {name: value for name, value in cell.fields.items() if name != axis}
+    return {name: value for name, value in cell.fields_with([axis]).items() if name != axis}
 
 
 def _is_alike(a: dict, b: dict) -> bool:
@@ -143,6 +143,7 @@ COMPARISONS = Columns(
     Column("launches_needed", "more launches needed per side", WHOLE, group=OF_PAIR, help=MORE),
     *in_file(REAL, WIDENING, "launch_correlation", "widening_ratio"),
 )
+extended(COMPARISONS)
 MARGIN = 0.05  # default without a margin from the campaign or identical stacks; same as the gate's
 ALIKE = "A/A"
 ALIKE_RATIO = 0.05  # of the 95 % intervals of identical stacks exclude 1 by chance

@@ -111,20 +111,21 @@ NO_DDP = ONE_RANK | {"strategy": "none"}
 class BaselineLookup:
     """Find the cell that a cell is compared with: the same but for some changes, such as one rank and no DDP.
 
-    A parameter that is null in the found cell has no effect there, so it need not be equal.
+    A parameter that is null in the found cell has no effect there, so it need not be equal. names: fields that may be
+    changed, if they are parameters that the user named.
     """
 
-    def __init__(self, cells: Iterable[Cell]) -> None:
-        self.cells = {cell.id: cell for cell in cells}
+    def __init__(self, cells: Iterable[Cell], names: Iterable[str] = ()) -> None:
+        self.cells, self.names = {cell.id: cell for cell in cells}, names
         self._ids: dict[tuple, list[str]] = {}  # by the names and values of what is not null
         for cell in self.cells.values():
-            known = {name: value for name, value in _flat(cell).items() if value is not None}
+            known = {name: value for name, value in self._flat(cell).items() if value is not None}
             self._ids.setdefault((tuple(known), *known.values()), []).append(cell.id)
         self._names = {names for names, *_ in self._ids}
 
     def find(self, cell: Cell, changes: dict) -> str | None:
         """Return the one cell that equals `cell` but for `changes` (to shape or parameters), or None."""
-        wanted, changed = _flat(cell) | changes, {name for name, value in changes.items() if value is not None}
+        wanted, changed = self._flat(cell) | changes, {name for name, value in changes.items() if value is not None}
         keys = [(names, *map(wanted.get, names)) for names in self._names if changed <= set(names)]
         matches = [found for key in keys for found in self._ids.get(key, ())]
         return matches[0] if len(matches) == 1 else None
@@ -140,9 +141,9 @@ class BaselineLookup:
         found |= {INTRA_NODE.name: (one_node, one_gpu)} if cell.gpus_per_node > 1 else {}
         return found | ({INTER_NODE.name: (all_nodes, one_node)} if cell.nodes > 1 else {})
 
-
-def _flat(cell: Cell) -> dict:
-    return {name: str(value) if isinstance(value, dict | list) else value for name, value in cell.fields.items()}
+    def _flat(self, cell: Cell) -> dict:
+        fields = cell.fields_with(self.names).items()
+        return {name: str(value) if isinstance(value, dict | list) else value for name, value in fields}
 
 
 def scaling_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from regatta.core.verdicts import Compared, judge_all
 from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
-from regatta.store.csv_files import CELL, make_table
+from regatta.store.csv_files import CELL, extended, make_table
 from regatta.topics.base import MAIN
 from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_values
 
@@ -53,6 +53,7 @@ SWEEP = Columns(
     *(Column("margin_source", type=TEXT, help=JUDGED), VERDICT, Column("launches_needed", type=WHOLE, help=JUDGED)),
     *(PLACE, Column("num_places", type=WHOLE)),
 )
+extended(SWEEP)
 
 
 @dataclass(frozen=True)

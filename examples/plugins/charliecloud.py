@@ -79,3 +79,5 @@ RUNTIME = Runtime(
     bind_option="--bind",
     user_variables=("CH_RUN_", "CH_IMAGE_"),
 )
+
+RUNTIMES = {"ch-run": RUNTIME}

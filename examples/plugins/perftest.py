@@ -32,3 +32,5 @@ PERFTEST = table_format(
         num_ranks=2,
     )
 )
+
+FORMATS = (PERFTEST,)

@@ -1,0 +1,300 @@
+"""Benchmarks outside the tree: what their files declare, what is refused, and the identity of their cells."""
+
+import itertools
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from campaign_files import HOSTILE, message, plan, small, write
+
+from regatta.campaign.benchmark_files import read_benchmark_file
+from regatta.campaign.load import results_folder
+from regatta.campaign.scripts import script_files
+from regatta.core import benchmarks
+from regatta.core.benchmarks import axes_of, load_benchmark, undeclared
+from regatta.core.errors import UserError
+from regatta.plan.plan import write_frozen
+from regatta.run.batch import BatchRun, write_request
+from regatta.store import csv_files
+from regatta.store.collect import cell_row
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, make_table, read_csv, write_csv
+from regatta.store.frozen_files import read_frozen_campaign
+from regatta.topics.catalog import make_tables
+from regatta.topics.custom import CUSTOM
+
+FILE = """\
+import dataclasses
+import typing
+from neighbor import helper
+RESULTS = {
+    "rate_gb_per_s": {"label": "Rate", "better": "larger", "help": "bytes / time"},
+    "depth": {"label": "Depth", "unit": "m"},
+}
+@dataclasses.dataclass
+class Parameters:
+    size: int
+    mode: typing.Literal["fast", "exact"] = "fast"
+    share: float = 1
+    name: str = "a b"
+    is_cold: bool = False
+def build(parameters, ranks):
+    raise SystemExit("the driver ran the file")
+"""
+DECLARATION = {
+    "version": 1,
+    "file": "my_step.py",
+    "axes": {
+        "size": {"type": "integer"},
+        "mode": {"type": "string", "choices": ["fast", "exact"], "default": "fast"},
+        "share": {"type": "number", "default": 1},
+        "name": {"type": "string", "default": "a b"},
+        "is_cold": {"type": "boolean", "default": False},
+    },
+    "results": {
+        "rate_gb_per_s": {"label": "Rate", "better": "larger", "help": "bytes / time"},
+        "depth": {"label": "Depth", "unit": "m"},
+    },
+}
+
+
+def forget() -> None:
+    """Make the declared benchmarks unknown to this process."""
+    benchmarks._declared.clear()
+    for function in (benchmarks.load_benchmark, benchmarks.axes_of, benchmarks.all_axes, benchmarks.result_columns):
+        function.cache_clear()
+    benchmarks.results_of.cache_clear()
+    for columns, _ in csv_files._extended:
+        for name in columns.keys() - columns.built_in:
+            del columns[name]
+        columns.declared = tuple(column for column in columns.declared if column.name not in columns.added)
+        columns.added = {}
+
+
+@pytest.fixture(autouse=True)
+def _forget_after():
+    yield
+    forget()
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    (tmp_path / "neighbor.py").write_text("import deeper\n")
+    (tmp_path / "deeper.py").write_text("")
+    path = tmp_path / "my_step.py"
+    path.write_text(FILE)
+    return path
+
+
+def campaign(*entries: dict, **changes) -> dict:
+    entry = {"benchmark": "./my_step.py", "parameters": {"size": [1, 2]}}
+    shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+    return small(shapes=shapes, benchmarks=list(entries or (entry,)), **changes)
+
+
+def test_the_dataclass_and_the_dictionary_are_the_declaration(file):
+    assert read_benchmark_file(file).declaration == DECLARATION
+
+
+def test_a_declared_version_is_read(file):
+    file.write_text(f"{FILE}VERSION = 3\n")
+    assert read_benchmark_file(file).declaration["version"] == 3
+
+
+# What replaces a part of the file, and the line of the error.
+BAD = {
+    "syntax": ("def build(parameters, ranks):", "def build(:", 15),
+    "no build": ("def build(", "def built(", 1),
+    "unknown annotation": ("size: int", "size: torch.dtype", 10),
+    "list annotation": ("size: int", "size: list[int]", 10),
+    "mixed literal": ('"fast", "exact"', '"fast", 1', 11),
+    "default of another type": ("share: float = 1", 'share: float = "1"', 12),
+    "default that is no choice": ('= "fast"', '= "slow"', 11),
+    "default that is no literal": ('name: str = "a b"', "name: str = str(1)", 13),
+    "no dataclass": ("@dataclasses.dataclass\n", "", 1),
+    "several dataclasses": ("def build(", "@dataclasses.dataclass()\nclass B:\n    x: int\ndef build(", 16),
+    "results that call": ('"Depth"', "str(1)", 4),
+    "results that are a list": ('{"label": "Depth", "unit": "m"}', '["Depth"]', 6),
+    "result without a label": ('"label": "Depth", ', "", 6),
+    "unknown key of a result": ('"unit": "m"', '"units": "m"', 6),
+    "key that is no text": ('"depth":', "1:", 6),
+    "version that is no number": ("RESULTS = {", "VERSION = '1'; RESULTS = {", 4),
+    "no dictionary": ("RESULTS = {", "RESULTS = []; OTHERS = {", 4),
+    "braces in a label": ('"Depth"', '"{0}"', 6),
+    "two lines in a label": ('"Depth"', '"a\\nb"', 6),
+    "name in upper case": ("size: int", "Size: int", 10),
+    "reserved parameter": ("size: int", "hosts: int", 10),
+    "key of a cell's spec": ("size: int", "module: int", 10),
+    "type of another benchmark": ("size: int", "batch_size: str", 10),
+    "reserved result": ('"depth"', '"p50_s"', 6),
+    "result named as a parameter": ('"depth"', '"size"', 6),
+    "unit that contradicts the name": ('"depth": {"label": "Depth", "unit": "m"}', '"depth_s": {"label": "D", "unit": "m"}', 6),
+    "unit that would be converted": ('"unit": "m"', '"unit": "GFLOP"', 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_an_error_names_campaign_file_and_line(tmp_path, file, kind, wording):
+    old, new, line = BAD[kind]
+    assert FILE.count(old) == 1
+    file.write_text(FILE.replace(old, new))
+    text = message(tmp_path, json.dumps(campaign()))
+    wording(text)
+    assert text.startswith("campaign.yaml:1: ")
+    assert f"my_step.py:{line}:" in text
+    assert "my_step" not in benchmarks.benchmark_names()
+
+
+@pytest.mark.parametrize("name", ["collective.py", "random.py", "torch.py", "harness.py", "a-b.py", "missing.py"])
+def test_a_name_that_cannot_be_used_is_refused(tmp_path, file, name, wording):
+    if name != "missing.py":
+        (tmp_path / name).write_text(FILE)
+    wording(message(tmp_path, json.dumps(campaign({"benchmark": name, "parameters": {"size": [1]}}))))
+
+
+def test_two_files_of_one_name_are_refused(tmp_path, file, wording):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "my_step.py").write_text(FILE)
+    entries = [{"benchmark": name, "parameters": {"size": [1]}} for name in ("my_step.py", "other/my_step.py")]
+    wording(message(tmp_path, json.dumps(campaign(*entries))))
+    assert len(plan(tmp_path, campaign(entries[0], entries[0])).cells) == 1
+
+
+def test_two_files_that_declare_a_column_differently_are_refused(tmp_path, file, wording):
+    (tmp_path / "other.py").write_text(FILE.replace('"Depth"', '"Height"'))
+    entries = [{"benchmark": name, "parameters": {"size": [1]}} for name in ("my_step.py", "other.py")]
+    wording(message(tmp_path, json.dumps(campaign(*entries))))
+    (tmp_path / "other.py").write_text(FILE)
+    assert {cell.cell.benchmark for cell in plan(tmp_path, campaign(*entries)).cells} == {"my_step", "other"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "place"),
+    [
+        ({"size": ["1"]}, "size[0]"),
+        ({"size": [1], "mode": ["slow"]}, "mode[0]"),
+        ({"size": [1], "sizes": [1]}, "sizes"),
+        ({"mode": ["fast"]}, "size"),
+    ],
+)
+def test_parameters_are_validated_as_those_of_other_benchmarks(tmp_path, file, parameters, place, wording):
+    text = message(tmp_path, json.dumps(campaign({"benchmark": "my_step.py", "parameters": parameters})))
+    wording(text)
+    assert place in text
+
+
+def test_cells_have_the_parameters_the_file_and_a_readable_id(tmp_path, file):
+    one, two = (planned.cell for planned in plan(tmp_path, campaign()).cells)
+    assert one.parameters == {"size": 1, "mode": "fast", "share": 1, "name": "a b", "is_cold": False}
+    assert one.id.rpartition("-")[0] == "my_step-1-fast-n01g02-host"  # free text is not part of an id
+    assert one.spec["module"]["path"] == str(file)
+    assert {Path(path).name for path in one.spec["module"]["files"]} == {"my_step.py", "neighbor.py", "deeper.py"}
+    assert two.parameters["size"] == 2
+    assert not load_benchmark("my_step").has_windows
+
+
+@pytest.mark.parametrize(("name", "changes"), [("my_step", True), ("deeper", True), ("unused", False)])
+def test_the_id_changes_with_the_file_and_what_it_imports(tmp_path, file, name, changes):
+    made = plan(tmp_path, campaign())
+    write_frozen(made)
+    (tmp_path / f"{name}.py").write_text((FILE if name == "my_step" else "") + "# edited\n")
+    script_files.cache_clear()
+    again = plan(tmp_path, campaign())
+    assert ({c.cell.id for c in made.cells}.isdisjoint({c.cell.id for c in again.cells})) == changes
+    assert all((f"{name}.py" in planned.reason) == changes for planned in again.cells)
+
+
+def test_axes_work_in_exclude_and_versus(tmp_path, file):
+    changes = {"exclude": [{"when": {"size": 1}, "reason": "small"}], "versus": {"axis": "size", "reference": 2}}
+    matrix = plan(tmp_path, campaign(**changes)).matrix
+    assert [cell.parameters["size"] for cell in matrix.cells] == [2]
+    assert [cell.parameters["size"] for cell, _ in matrix.skipped] == [1]
+
+
+def test_hostile_values_reach_the_ranks_as_they_are(tmp_path, file):
+    values = [text for text in HOSTILE if "\n" not in text]
+    entry = {"benchmark": "my_step.py", "parameters": {"size": [1], "name": values}}
+    for planned, value in zip(plan(tmp_path, campaign(entry)).cells, values, strict=True):
+        words = shlex.split(planned.cell.command)
+        assert words[words.index("--parameters") - 5].endswith("my_step.py")
+        assert json.loads(words[words.index("--parameters") + 1])["name"] == value
+
+
+def test_an_image_has_the_folder_of_the_file(folder):
+    for name, text in (("my_step", FILE), ("neighbor", "")):
+        (folder / f"{name}.py").write_text(text)
+    made = plan(folder, campaign(stacks={"image": {"kind": "contained", "image": "a.sif"}}))
+    write_frozen(made)
+    (batch,) = (made.results / "batches").iterdir()
+    content = json.loads((batch / "batch.json").read_text())
+    run = BatchRun(batch, content, {})
+    argv = write_request(run, 0, content["launches"][0]["cells"])["argv"]
+    assert str(folder) in [word for before, word in itertools.pairwise(argv) if before == "--bind"]
+
+
+def test_the_frozen_declaration_outlives_the_file(tmp_path, file, monkeypatch):
+    made = plan(tmp_path, campaign())
+    write_frozen(made)
+    file.unlink()
+    forget()
+    frozen = read_frozen_campaign(made.frozen_campaign)
+    assert frozen.benchmarks == {"my_step": DECLARATION}
+    assert [axis.type for axis in axes_of("my_step").values()] == ["integer", "string", "number", "string", "boolean"]
+    names = [name.full for name in frozen.cell_names.values()]
+    assert all("size 1" in name or "size 2" in name for name in names)
+    assert cell_columns()["size"] == "Int64"
+    assert list(MEASUREMENTS)[-7:] == [*DECLARATION["axes"], *DECLARATION["results"]]
+    assert CUSTOM.added["rate_gb_per_s"].heading("cpu") == "Rate (GB/s)"
+    assert CUSTOM.added["depth"].heading("cpu") == "Depth (m)"
+    monkeypatch.chdir(tmp_path)
+    assert results_folder(write(tmp_path, campaign() | {"cluster": "local"})) == Path("results/small")
+    with pytest.raises(UserError):
+        plan(tmp_path, campaign())
+
+
+def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path, file):
+    made = plan(tmp_path, campaign())
+    write_frozen(made)
+    frozen = read_frozen_campaign(made.frozen_campaign)
+    cell = frozen.cells[0]
+    rows = [
+        cell_row(cell) | {"repeat": n, "status": "ok", "p50_s": 2.0, "rate_gb_per_s": rate}
+        for n, rate in enumerate((1.0, 2.0, 6.0))
+    ]
+    collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
+    write_csv(make_table(rows, MEASUREMENTS), tmp_path / "m.csv")
+    collected["measurements"] = read_csv(tmp_path / "m.csv", MEASUREMENTS)
+    table = make_tables(frozen, collected)["custom"].set_index("cell")
+    row = table.loc[cell.id]
+    assert (row["size"], row["time_s"], row["rate_gb_per_s"], row["num_launches"]) == (1, 2.0, 3.0, 3)
+    assert row["rate_low_gb_per_s"] < 3 < row["rate_high_gb_per_s"]
+    assert table.loc[frozen.cells[1].id][["time_s", "rate_gb_per_s", "depth"]].isna().all()
+
+
+def test_a_table_without_columns_that_were_declared_later_is_read(tmp_path, file):
+    write_csv(make_table([{"cell": "a"}], MEASUREMENTS), tmp_path / "m.csv")
+    plan(tmp_path, campaign())
+    table = read_csv(tmp_path / "m.csv", MEASUREMENTS)
+    assert list(table) == list(MEASUREMENTS)
+    assert table["size"].isna().all()
+    (tmp_path / "m.csv").write_text("cell\na\n")
+    with pytest.raises(UserError):
+        read_csv(tmp_path / "m.csv", MEASUREMENTS)
+
+
+def test_a_value_without_a_declaration_is_named_and_checks_need_none(tmp_path, file):
+    plan(tmp_path, campaign())
+    record = {
+        "spec": {"benchmark": "my_step", "version": 1},
+        "values": {"depth": 1, "depht": 1},
+        "checks": {"ok": True},
+    }
+    (text,) = undeclared(record)
+    assert "values.depht" in text
+    assert "RESULTS of my_step.py" in text
+
+
+def test_a_benchmark_of_regatta_cannot_be_replaced():
+    version = load_benchmark("collective").version
+    benchmarks.declare("collective", DECLARATION)
+    assert load_benchmark("collective").version == version

@@ -1,0 +1,106 @@
+"""Plugins of a site: runtimes of a cluster file, formats of an import, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from campaign_files import collectives, load, message, write
+
+import regatta.formats as formats
+from regatta.campaign.load import load_campaign
+from regatta.campaign.matrix import expand
+from regatta.core.errors import UserError
+from regatta.launchers import find_allocation
+from regatta.plan.batches import for_jobs
+from regatta.runtimes import RUNTIMES
+from regatta.runtimes.plugins import load_plugin
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "plugins"
+COPY = "from regatta.runtimes import RUNTIMES as KNOWN\nRUNTIMES = {'pod': KNOWN['apptainer']}\n"
+
+
+@pytest.fixture(autouse=True)
+def _unchanged(monkeypatch):
+    """Forget the plugins of a test."""
+    for name in ("pod", "ch-run"):
+        monkeypatch.delitem(RUNTIMES, name, raising=False)
+    monkeypatch.setattr(formats, "_of_plugins", [])
+    load_plugin.cache_clear()
+
+
+def with_plugin(folder: Path, text: str) -> dict:
+    """Write clusters/site/pod.py, and return the keys of a cluster file that lists it."""
+    (folder / "clusters" / "site").mkdir(parents=True)
+    (folder / "clusters" / "site" / "pod.py").write_text(text)
+    return {"plugins": ["site/pod.py"]}
+
+
+def test_a_runtime_of_the_cluster_file_starts_stacks(tmp_path):
+    image = tmp_path / "torch.sqfs"
+    image.write_bytes(b"hsqs" + bytes(92))
+    stack = {"kind": "contained", "runtime": "ch-run", "image": str(image)}
+    cluster = {"plugins": [str(EXAMPLES / "charliecloud.py")], "scheduler": "slurm"}
+    campaign = load(tmp_path, collectives(4096, stacks={"a": stack}), cluster)
+    (cell,) = expand(campaign).cells
+    assert cell.spec["stack"]["runtime"] == "ch-run"
+    assert "ch-run --write-fake" in cell.command
+
+
+def test_jobs_load_the_plugins_of_their_frozen_cluster(tmp_path):
+    path = write(tmp_path, collectives(4096), with_plugin(tmp_path, COPY))
+    frozen = for_jobs(load_campaign(path, tmp_path / "clusters").cluster)
+    assert frozen["plugins"] == [str(tmp_path / "clusters" / "site" / "pod.py")]
+    del RUNTIMES["pod"]
+    load_plugin.cache_clear()
+    find_allocation(frozen)
+    assert RUNTIMES["pod"] is RUNTIMES["apptainer"]
+
+
+def test_a_cluster_without_plugins_is_frozen_as_before(tmp_path):
+    assert "plugins" not in load(tmp_path, collectives(4096)).cluster
+
+
+BAD = {
+    "missing": None,
+    "syntax": "x = 1\nRUNTIMES = {\n",
+    "exception": "import os\n\ndef f():\n    1 / 0\n\nf()\n",
+    "exit": "raise SystemExit(3)\n",
+    "empty": "x = 1\n",
+    "not a dictionary": "RUNTIMES = ['pod']\n",
+    "not a runtime": "RUNTIMES = {'pod': 'apptainer'}\n",
+    "name of a built-in runtime": COPY.replace("'pod'", "'singularity'"),
+}
+LINES = {"syntax": 2, "exception": 4, "exit": 1}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_plugin_that_cannot_be_used_is_an_error_with_its_file(tmp_path, kind, wording):
+    cluster = with_plugin(tmp_path, BAD[kind] or "")
+    if BAD[kind] is None:
+        (tmp_path / "clusters" / "site" / "pod.py").unlink()
+    before = dict(RUNTIMES)
+    text = message(tmp_path, yaml.safe_dump(collectives(4096), sort_keys=False), cluster)
+    wording(text)
+    assert text.startswith("clusters/tiny.yaml:7: plugins[0]: clusters/site/pod.py:")
+    assert kind not in LINES or f"pod.py:{LINES[kind]}:" in text
+    assert before == RUNTIMES
+
+
+def test_a_plugins_list_of_another_form_is_an_error_of_the_cluster_file(tmp_path, wording):
+    wording(message(tmp_path, yaml.safe_dump(collectives(4096), sort_keys=False), {"plugins": "site/pod.py"}))
+
+
+def test_a_format_of_a_plugin_is_recognized(tmp_path):
+    text = (EXAMPLES / "perftest-write-lat.txt").read_text()
+    with pytest.raises(UserError):
+        formats.read_text(text, "x.txt", formats.Options())
+    formats.add_formats(EXAMPLES / "perftest.py")
+    kind, source = formats.read_text(text, "x.txt", formats.Options())
+    assert kind.name == "perftest-text"
+    assert [reading.parameters["message_bytes"] for reading in source.readings] == [2, 4, 4096]
+    (tmp_path / "again.py").write_text((EXAMPLES / "perftest.py").read_text())
+    with pytest.raises(UserError, match="perftest-text"):
+        formats.add_formats(tmp_path / "again.py")
+    (tmp_path / "none.py").write_text("FORMATS = ('perftest',)\n")
+    with pytest.raises(UserError, match=r"none\.py"):
+        formats.add_formats(tmp_path / "none.py")

@@ -1,0 +1,46 @@
+"""Plugins of a site: Python files with container runtimes, RUNTIMES by name, or import formats, FORMATS.
+
+They are code of the driver: importing them is intended (docs/extending.md).
+"""
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from regatta.core.errors import UserError
+from regatta.runtimes import RUNTIMES
+from regatta.runtimes.base import Runtime
+
+
+@cache
+def load_plugin(path: Path) -> tuple:
+    """Import a plugin once, add its runtimes, and return its formats. Raises UserError for one that cannot be used."""
+    found = importlib.util.spec_from_file_location(f"regatta_plugin_{path.stem}", path)
+    if found is None or not path.is_file():
+        raise UserError(f"{path}: no such Python file. Correct the path.")
+    module = sys.modules[found.name] = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = (lines or [getattr(error, "lineno", None) or 1])[-1]
+        text = " ".join(str(getattr(error, "msg", error)).split())
+        raise UserError(f"{path}:{line}: {type(error).__name__}: {text}. Fix it, or remove the plugin.") from None
+    formats, runtimes = getattr(module, "FORMATS", ()), getattr(module, "RUNTIMES", {})
+    if not (isinstance(formats, list | tuple) and isinstance(runtimes, dict) and (formats or runtimes)):
+        raise UserError(f"{path}: has neither FORMATS = (...) nor RUNTIMES = {{...}}. Add one, or remove the plugin.")
+    check_additions(path, "runtime", RUNTIMES, runtimes, Runtime)
+    RUNTIMES.update(runtimes)
+    return tuple(formats)
+
+
+def check_additions(path: Path, what: str, known: Iterable[str], given: Mapping[str, object], kind: type) -> None:
+    """Raise UserError for a name that is known, or an object of another kind."""
+    for name, item in given.items():
+        if not isinstance(item, kind):
+            raise UserError(f"{path}: {what} {name!r} is not a {kind.__name__}. See docs/extending.md.")
+        if name in known:
+            raise UserError(f"{path}: {what} {name!r} exists. Rename it, or remove the plugin.")
