@@ -10,6 +10,7 @@ PROFILE = profiles/local
 ARGS =
 FILE =
 BENCHMARK =
+FOR = paper
 NAME =
 
 # A path that begins with a dash would be parsed as an option.
@@ -24,7 +25,7 @@ override FILE := ./$(FILE)
 endif
 
 # Use only what is installed in VENV: no user site-packages, no PYTHONPATH from a shell start-up file.
-export VENV PYTHON CONFIG PROFILE FILE BENCHMARK NAME
+export VENV PYTHON CONFIG PROFILE FILE BENCHMARK FOR NAME
 export PYTHONNOUSERSITE = 1
 unexport PYTHONPATH PYTHONHOME
 
@@ -43,8 +44,8 @@ PYTEST = PYTHONDONTWRITEBYTECODE= "$$VENV/bin/python3" -m pytest --numprocesses 
 .DEFAULT_GOAL = help
 .NOTPARALLEL:
 .SUFFIXES:
-.PHONY: bench campaign clean-env env env-dev env-driver format gate help index lint lock new-benchmark plan report
-.PHONY: submit test test-all test-site try watch
+.PHONY: bench campaign clean-env env env-dev env-driver figures format gate help index lint lock new-benchmark plan
+.PHONY: report submit test test-all test-site try watch
 
 help: ## list targets and variables
 	@echo "make TARGET [VARIABLE=value ...]"
@@ -54,6 +55,7 @@ help: ## list targets and variables
 	@echo "  PROFILE     Snakemake profile: local or slurm (current: $$PROFILE)"
 	@echo "  VENV        Python environment (current: $$VENV); Regatta never changes one that it did not create"
 	@echo "  PYTHON      interpreter for a new environment, such as python3.12 (3.11 or newer)"
+	@echo "  FOR         paper (figures one column wide) or slides (16:9)"
 	@echo "  ARGS        additional arguments for Snakemake (campaign, plan, gate), pytest (test), uv (lock), watch.py, index_results.py, run_all.py (bench)"
 	@echo "If a run fails, make prints the run's exit status ('Error 3') and exits with 2:"
 	@echo "  1  unexpected error, or gate failed         3  some planned measurements have no record"
@@ -87,6 +89,10 @@ new-benchmark: ## write a benchmark outside this folder, its campaign and its te
 report: ## rebuild the report from existing measurements, also while the campaign runs
 	$(INSTALL) driver
 	@"$$VENV/bin/python3" workflow/scripts/rebuild_report.py -- "$$CONFIG"
+
+figures: ## write each figure of the report as PDF and SVG, with its data and a caption: FOR=paper or slides
+	$(INSTALL) driver
+	@"$$VENV/bin/python3" workflow/scripts/export_figures.py --for "$$FOR" -- "$$CONFIG"
 
 watch: ## show a running campaign in the terminal; Ctrl-C ends the view, not the campaign
 	$(INSTALL) driver

@@ -121,12 +121,11 @@ def test_segments_of_a_bar_are_separated_by_a_line_of_the_ground(browser, report
     """Two neighbors may be equally bright; each stands out from the background (tests/unit/test_figures.py)."""
     browser.open(report, 1280, scheme=scheme)
     lines = browser.evaluate(
-        "[...document.querySelectorAll('.losses .stack span + span')].map(s => [s, getComputedStyle(s)])"
-        ".map(([s, style]) => [style.borderLeftWidth, style.borderLeftColor,"
-        " getComputedStyle(s.closest('.card')).backgroundColor])"
+        "[...document.querySelectorAll('#losses svg [data-cell] path')].map(path => getComputedStyle(path))"
+        ".map(style => [parseFloat(style.strokeWidth), style.stroke, getComputedStyle(document.body).backgroundColor])"
     )
     assert lines
-    assert all(width == "2px" and line == ground for width, line, ground in lines)
+    assert all(width >= 1 and line == ground for width, line, ground in lines)
 
 
 def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, report):

@@ -147,3 +147,23 @@ test("a column reads as in the table", () => {
   assert.deepEqual([0, 1, 2, 3, 4].map((index) => text(index, 0)), ["ResNet-18 · 1×2", "✓ ok", "ResNet-18", "3/3", "12.3"]);
   assert.deepEqual([3, 4].map((index) => text(index, 2)), ["–", "n/a"]);
 });
+
+test("the text on a mark has the number that its figure shows, its interval, launches, and the share of the ideal", () => {
+  const given = block();
+  given.columns.push(
+    { key: "busbw", label: "Bus bandwidth (GB/s)" },
+    { key: "peak_percent", label: "Share of peak (%)" },
+  );
+  given.texts = { ...given.texts, busbw: ["90", null, null], peak_percent: ["72", null, null], main: ["", "Step time (ms): 1,230", ""] };
+  given.ends = { busbw: ["[88, 92]", null, null], peak_percent: [null, null, null] };
+  assert.deepEqual(report.markText(given, 0, "busbw").split("\n"), [
+    "ResNet-18 · 1×2", "Bus bandwidth (GB/s): 90 [88, 92]", "Share of peak (%): 72", "valid launches: 3/3",
+  ]);
+  const other = [`${HOSTILE}, "x"`, "Step time (ms): 1,230", "valid launches: 2/3"];
+  assert.deepEqual(report.markText(given, 1, "busbw").split("\n"), other, "without the number: the first result");
+});
+
+test("the CSV of a figure has the ids of its cells and its other fields as they are", () => {
+  const figures = { "efficiency-1": [["cell", 2, ""], ["series", '"a, b"', "ideal"], ["mark", "1.5", "100"]] };
+  assert.equal(report.figureCsv({ ...block(), figures }, "efficiency-1"), 'cell,series,mark\nc-3,"a, b",1.5\n,ideal,100\n');
+});

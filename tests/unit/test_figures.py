@@ -89,9 +89,12 @@ def test_each_mark_has_the_cell_that_it_stands_for(drawing):
     assert "data-cell" not in svg_of(series())
 
 
-def test_a_line_has_the_cells_that_it_connects(drawing):
+def test_a_line_has_the_cells_that_it_connects_and_its_label_all_of_the_series(drawing):
     points = tuple(Point(float(i), (1.0 + i,), 1.0 + i, i < 2, cell=f"cell-{i}") for i in range(3))
-    assert re.findall(r'data-line="([^"]*)"', svg_of(Series("ddp", points))) == ["cell-0 cell-1"]
+    assert re.findall(r'data-line="([^"]*)"', svg_of(Series("ddp", points))) == [
+        "cell-0 cell-1",
+        "cell-0 cell-1 cell-2",
+    ]
     bars = svg_of(Series("ddp", points, has_line=False))
     assert re.findall(r'data-cell="([^"]*)"', bars)[:2] == ["cell-0", "cell-1"]
     assert "data-line" not in svg_of(series())
@@ -230,7 +233,7 @@ def test_stacks_with_many_bucket_sizes_lie_over_each_other(tmp_path):
 def test_legends_and_colors_have_the_order_of_the_stacks_in_the_campaign(tmp_path):
     data = analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER))  # contained, then bound
     sections = [topic.section(data) for topic in TOPICS if topic.id in ("scaling", "communication")]
-    figures = [figure for section in sections for figure in (*section.figures, *section.folded[1])]
+    figures = [figure for section in sections for figure in (*section.figures, *section.folded[1]) if figure.legend]
     assert len(figures) == 8
     for figure in figures:
         stacks = [(e.label.rpartition(" ")[2].rpartition("\n")[2], e.color) for e in figure.legend if e.color in COLORS]
@@ -349,7 +352,7 @@ def test_a_page_has_minus_signs_before_negative_numbers_alone(text, shown):
 
 def test_a_page_draws_the_first_figure_of_each_subject_before_the_second_of_any():
     titles = [f"Efficiency: {model} · {stack}" for model in "abc" for stack in ("bound", "contained")]
-    figures = [Figure(title, title, "<svg/>", Table("", (), ())) for title in titles]
+    figures = [Figure(title, title, lambda *_: "<svg/>", Table("", (), ())) for title in titles]
     drawn, listed = drawn_and_listed(figures, most=4)
     assert [figure.title[12:] for figure in drawn] == ["a · bound", "a · contained", "b · bound", "c · bound"]
     assert [figure.title[12:] for figure in listed] == ["b · contained", "c · contained"]

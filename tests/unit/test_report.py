@@ -1,5 +1,7 @@
 import base64
 import bz2
+import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -30,7 +32,7 @@ from regatta.report.page import LIMITS, download, headline, provenance, script_s
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
-from regatta.topics.catalog import TABLES, render
+from regatta.topics.catalog import TABLES, drawn_figures, render
 from regatta.topics.summary import summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -123,8 +125,22 @@ def test_every_figure_has_a_short_name_and_its_numbers(laptop):
     charts = [element for element in Page(laptop).all("svg") if element.get("class") == "chart"]
     assert {element["role"] for element in charts} == {"img"}
     labels = {element["aria-label"] for element in charts}
-    assert len(labels) == len(charts) == len(figures) + 1  # the timeline
+    assert len(labels) == len(charts) == len(figures)
     assert all(10 < len(label) < 200 for label in labels)
+
+
+def test_a_large_page_has_no_chart_of_each_workload_and_numbers_of_six_digits(tmp_path, monkeypatch):
+    data = analyse(write_laptop(tmp_path / "laptop"))
+    charts = {figure.id for figure in drawn_figures(data)}
+    monkeypatch.setattr("regatta.report.page.MOST_CELLS_IN_FULL", 0)
+    assert charts - {figure.id for figure in drawn_figures(data)} == {
+        f"{what}-{number}" for what in ("efficiency", "throughput") for number in (1, 2)
+    }
+    uri = re.search(r'download="measurements.csv.bz2" href="data:[^,]*,([^"]*)"', render(data))[1]
+    rows = csv.DictReader(io.StringIO(bz2.decompress(base64.b64decode(uri)).decode()))
+    values = [row["p50_s"] for row in rows if row["p50_s"]]
+    assert values
+    assert all(f"{float(value):.6g}" == value for value in values)
 
 
 def test_the_page_has_one_title_its_landmarks_and_no_dead_anchor(laptop):
@@ -182,7 +198,7 @@ def test_a_campaign_in_which_everything_failed_still_has_a_report(tmp_path):
     data = analyse(write_results(tmp_path / "r", campaign, LAPTOP, faults))
     failed = next(line for line in summary(data) if line.id == "failed").values
     assert (failed["num_failed"], failed["num_of_cause"]) == (51, 51)
-    assert "<figure" not in render(data)
+    assert re.findall('<figure id="([^"]*)"', render(data)) == ["gantt"]
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,11 @@ def test_the_pure_functions_pass_their_tests():
         pytest.skip("node is not installed (Debian: apt-get install nodejs)")
     done = subprocess.run([node, "--test", str(ROOT / "tests" / "script")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    assert int(re.search(r"^# pass (\d+)$", done.stdout, re.MULTILINE)[1]) >= 10
+    assert int(re.search(r"^# pass (\d+)$", done.stdout, re.MULTILINE)[1]) >= 12
 
 
 def test_the_script_is_small_and_makes_no_markup_of_texts():
-    assert len(SCRIPT.encode()) <= 28_500
+    assert len(SCRIPT.encode()) <= 28_000
     # Of the page itself: what is folded on a large page.
     rest = SCRIPT.replace('(":scope > noscript")) child.outerHTML = child.textContent;', "")
     assert not re.search(r"toFixed|toPrecision|toExponential", SCRIPT)  # numbers are texts of the data block

@@ -151,7 +151,21 @@ def test_stacks_are_rows_of_one_model(tmp_path):
     assert sum(len(square.cells) for square in squares.values() if square) == 164
 
 
-def test_many_rows_are_folded_by_subject_with_their_range(tmp_path):
+def test_many_rows_are_a_heatmap_whose_rows_have_the_names_of_their_groups(tmp_path):
+    batches = range(1, MOST_ROWS_OPEN + 2)
+    cells = [train_cell("resnet18", 1, 2, batch_size=b, bucket=25) for b in batches]
+    _, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))
+    assert (matrix.is_folded, matrix.is_dense) == (False, True)
+    macros = load_template("matrix_tables.html.j2").make_module({"matrix": matrix})
+    page = str(macros.matrix_tables(matrix))
+    heads = re.findall(r'<th scope="row">([^<]*)</th>', page)
+    assert len(heads) == len(batches)
+    assert {head.partition(" · ")[0] for head in heads} == {"ResNet-18"}
+    assert "<details" not in page
+
+
+def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path, monkeypatch):
+    monkeypatch.setattr("regatta.topics.matrix.MOST_ROWS_DENSE", MOST_ROWS_OPEN)
     batches = [2**i for i in range(MOST_ROWS_OPEN // 2 + 1)]
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))

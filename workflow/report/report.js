@@ -1,6 +1,6 @@
 "use strict";
-// Filters, cell drawer and table of all cells of the report. The page is complete without this script. All numbers are
-// texts of the data block. Names, causes and commands may contain anything: they become text nodes, never markup.
+// Filters, drawer, table of all cells and tooltips. The page is complete without this script. Numbers are texts of the
+// data block. Names and commands may contain anything: they become text nodes, never markup.
 
 // The view: what is filtered, searched, sorted and open. It lives in the fragment of the URL.
 
@@ -16,7 +16,7 @@ function formatFragment(section, values) {
   return parts.length ? "#" + parts.join("&") : "";
 }
 
-/** Return the view of a fragment's values. `ignored` lists what this campaign does not have. */
+/** Return the view of a fragment's values, and what this campaign does not have. */
 function readView(block, values) {
   const view = { filters: {}, query: values.search ?? "", sort: null, cell: null, ignored: [] };
   for (const [key, value] of Object.entries(values)) {
@@ -48,7 +48,7 @@ function matching(block, view) {
   const passes = (cell) => ([key, index]) =>
     key === "status" && facets.status.names[index] === "warning" ? cells.invalid[cell] !== null : cells[key][cell] === index;
   const words = folded(view.query).split(/\s+/).filter(Boolean).map(wordPattern);
-  const texts = words.length ? (block.searched ??= searchTexts(block)) : [];
+  const texts = words.length && (block.searched ??= searchTexts(block));
   const wanted = Object.entries(view.filters);
   return cells.id.map((_, cell) => wanted.every(passes(cell)) && words.every((word) => word.test(texts[cell])));
 }
@@ -70,7 +70,7 @@ function wordPattern(word) {
   return new RegExp((/^\d/.test(word) ? "(?<![a-z\\d.])" : "") + escaped + (/^\D?\d/.test(word) ? "(?!(?<=\\d)\\d)" : ""));
 }
 
-/** Return cells sorted by a column; unknown values come last in both directions. The sort is stable. */
+/** Return cells sorted by a column; unknown values come last in both directions. */
 function sorted(block, cells, sort) {
   if (!sort) return cells;
   const values = block.cells[sort.key];
@@ -82,7 +82,6 @@ function sorted(block, cells, sort) {
   });
 }
 
-/** Return the value of a column as the table shows it. */
 function columnText({ cells, facets, texts }, { key, kind }, cell) {
   const value = (kind === "number" ? texts : cells)[key][cell];
   return (kind === "facet" ? facets[key].values[value] : value) ?? "n/a";
@@ -104,15 +103,29 @@ function csv({ cells, facets }, chosen, columns) {
   return [head, ...rows].map((row) => row.map(quoted).join(",") + "\n").join("");
 }
 
-/** Return an element. children: elements or texts; null is left out. */
+const SHARES = ["efficiency_percent", "peak_percent", "mfu_percent"]; // of ideal or peak
+
+/** Return what a mark of a cell says in a figure. */
+function markText({ cells, columns, ends, texts }, cell, shows) {
+  const known = columns.filter(({ key }) => [shows, ...SHARES].includes(key) && texts[key]?.[cell]);
+  const lines = known.map(({ key, label }) => `${label}: ${texts[key][cell]} ${ends[key][cell] ?? ""}`.trim());
+  if (!texts[shows]?.[cell]) lines.unshift(texts.main[cell]);
+  return [cells.name[cell], ...lines, `valid launches: ${texts.num_ok[cell]}`].join("\n");
+}
+
+/** Return an element. children: elements, texts or null. */
 function make(tag, attributes = {}, ...children) {
-  const isSvg = ["svg", "path", "title"].includes(tag);
+  const isSvg = ["svg", "path", "rect", "style", "text"].includes(tag);
   const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  set(element, attributes).append(...children.flat().filter((child) => child != null));
+  return element;
+}
+
+function set(element, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "onclick") element.addEventListener("click", value);
     else if (value != null && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child != null));
   return element;
 }
 
@@ -122,15 +135,66 @@ const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 async function readBlock() {
   const bytes = Uint8Array.from(atob(byId("data-block").textContent.trim()), (c) => c.charCodeAt());
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(stream).text());
+  return new Response(stream).json();
 }
 
 const FOLDED = "#cells-table, details:not([open]) > :not(summary, [data-filter-group] *)";
-const NO_MATCH = "No cell matches the filters.";
 const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
 const allCellsOf = (element) => [...cellsOf(element, "cell"), ...cellsOf(element, "others")];
 const shares = (num, all) => `${num.toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
 const counted = (num, all) => `${shares(num, all)} ${all === 1 ? "cell" : "cells"}`;
+
+function save(name, content) {
+  const url = URL.createObjectURL(new Blob([content]));
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** Return a figure with title and legend as an SVG file. */
+function standalone(figure) {
+  const drawn = figure.querySelector("svg.chart");
+  const [out, at, { width, height }] = [drawn.cloneNode(true), drawn.getBoundingClientRect(), drawn.viewBox.baseVal];
+  let [top, bottom] = [0, height];
+  for (const element of figure.querySelectorAll(":scope > :is(h2, h3), .legend li")) {
+    const box = element.getBoundingClientRect();
+    const [x, y, end] = [box.left - at.left, box.top - at.top, box.bottom - at.top].map((place) => (place * width) / at.width);
+    const swatch = element.querySelector("svg")?.cloneNode(true);
+    if (swatch) set(swatch, { x, y: y + 2 });
+    out.append(swatch ?? "", make("text", { x: x + (swatch ? 30 : 0), y: end - 4 }, element.textContent));
+    [top, bottom] = [Math.min(top, y), Math.max(bottom, end)];
+  }
+  const rules = [...document.styleSheets[0].cssRules].filter((rule) => rule.selectorText?.startsWith(".chart "));
+  const ground = make("rect", { x: -9, y: top - 9, width: width + 18, height: bottom - top + 18, fill: "var(--ground)" });
+  out.prepend(make("style", {}, rules.map((rule) => rule.cssText).join("")), ground);
+  set(out, { viewBox: `0 ${top} ${width} ${bottom - top}`, width, height: bottom - top });
+  const style = getComputedStyle(document.body);
+  return new XMLSerializer().serializeToString(out).replace(/var\((.*?)\)/g, (_, name) => style.getPropertyValue(name));
+}
+
+async function pngOf(svg) {
+  const image = make("img", { src: `data:image/svg+xml,${encodeURIComponent(svg)}` });
+  await image.decode();
+  const size = [3 * image.width, 3 * image.height];
+  const canvas = make("canvas", { width: size[0], height: size[1] });
+  canvas.getContext("2d").drawImage(image, 0, 0, ...size);
+  return new Promise((done) => canvas.toBlob(done));
+}
+
+function figureCsv({ cells, figures }, id) {
+  const [of, ...columns] = figures[id];
+  return of.map((cell, row) => [cells.id[cell] ?? cell, ...columns.map((column) => column[row])] + "\n").join("");
+}
+
+function addMenus(block, root) {
+  for (const figure of root.querySelectorAll("figure:not(:has(> .save))")) {
+    const files = { svg: standalone, png: (of) => pngOf(standalone(of)), csv: (of) => figureCsv(block, of.id) };
+    const button = ([kind, file]) => {
+      const onclick = async () => save(`${figure.id}.${kind}`, await file(figure));
+      return make("button", { type: "button", onclick }, kind);
+    };
+    figure.append(make("details", { class: "save" }, make("summary", {}, "Save"), Object.entries(files).map(button)));
+  }
+}
 
 /** Add filters, drawer and table to the page. */
 function enhance(block) {
@@ -141,7 +205,8 @@ function enhance(block) {
   const marks = [];
   const groups = new Map();
   const sections = sectionsOf(block);
-  const selects = [...byId("filters").querySelectorAll("select")];
+  const filters = byId("filters");
+  const selects = [...filters.querySelectorAll("select")];
   const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
   let fragment = parseFragment(location.hash);
   let view = readView(block, fragment.values);
@@ -150,15 +215,15 @@ function enhance(block) {
   let opener = null;
 
   const setUpFilters = () => {
-    byId("filters").addEventListener("input", ({ target }) => {
+    filters.addEventListener("input", ({ target }) => {
       if (target.type === "search") view.query = target.value;
       else if (target.value === "") delete view.filters[target.name];
       else view.filters[target.name] = Number(target.value);
       update();
     });
     byId("filter-reset").addEventListener("click", () => change({ filters: {}, query: "", ignored: [] }));
-    byId("filters").addEventListener("submit", (event) => event.preventDefault());
-    byId("filters").hidden = false;
+    filters.addEventListener("submit", (event) => event.preventDefault());
+    filters.hidden = false;
   };
 
   const change = (changes) => {
@@ -183,15 +248,11 @@ function enhance(block) {
     for (const line of document.querySelectorAll("svg [data-line]")) {
       line.classList.toggle("is-off", !cellsOf(line, "line").every((cell) => isOn[cell]));
     }
-    for (const [element, { marks, note }] of groups) {
-      const isOff = marks.every((mark) => mark.isOff);
-      element.classList.toggle("is-off", isOff);
-      if (note) note.hidden = !isOff;
-    }
+    for (const [element, inside] of groups) element.classList.toggle("is-off", inside.every((mark) => mark.isOff));
   };
 
-  /** Have anchors scroll to below the sticky bar, which may have another line after a choice. */
-  const keepClear = () => (document.documentElement.style.scrollPaddingTop = `${byId("filters").offsetHeight + 8}px`);
+  /** Have anchors scroll to below the sticky bar. */
+  const keepClear = () => (document.documentElement.style.scrollPaddingTop = `${filters.offsetHeight + 8}px`);
 
   /** Show what the view says: filters, marks, table and URL. */
   const update = () => {
@@ -252,7 +313,7 @@ function enhance(block) {
     const rowOf = (cell) => make("tr", { "data-cell": cell }, columns().map((column) => bodyCell(column, cell)));
     table.tHead.replaceChildren(make("tr", {}, columns().map(headCell)));
     table.tBodies[0].replaceChildren(...rows.slice(0, num).map(rowOf));
-    byId("cells-count").textContent = rows.length ? `${counted(num, rows.length)} shown` : NO_MATCH;
+    byId("cells-count").textContent = rows.length ? `${counted(num, rows.length)} shown` : "No cell matches the filters.";
     byId("cells-more").hidden = rows.length <= num;
   };
 
@@ -268,9 +329,7 @@ function enhance(block) {
       table.tBodies[0].rows[next].querySelector("button").focus();
     });
     byId("cells-csv").addEventListener("click", () => {
-      const url = URL.createObjectURL(new Blob([csv(block, chosen(), columns())], { type: "text/csv" }));
-      make("a", { href: url, download: "cells.csv" }).click();
-      setTimeout(() => URL.revokeObjectURL(url), 1000);
+      save("cells.csv", csv(block, chosen(), columns()));
     });
     addEventListener("beforeprint", () => fillTable(50));
     addEventListener("afterprint", () => fillTable());
@@ -337,6 +396,26 @@ function enhance(block) {
     });
   };
 
+  /** Show the texts of the marks under the pointer, and light their cells. */
+  const setUpPointer = () => {
+    const tip = make("p", { id: "tip" });
+    document.body.append(tip);
+    let last = "";
+    document.addEventListener("pointermove", ({ clientX: x, clientY: y, target }) => {
+      const hit = document.elementsFromPoint(x, y).filter((at) => at.matches("svg [aria-label]"));
+      const texts = [...new Set(hit.map((at) => at.ariaLabel))];
+      tip.textContent = texts.join("\n\n");
+      tip.style.translate = `${Math.min(x, innerWidth - tip.offsetWidth - 8)}px ${Math.min(y + 16, innerHeight - tip.offsetHeight)}px`;
+      const lit = new Set(cellsAt(hit.length ? hit : [target]));
+      if (`${[...lit]}` === last) return;
+      last = `${[...lit]}`;
+      document.body.classList.toggle("has-lit", lit.size > 0);
+      for (const element of document.querySelectorAll("[data-cell], [data-line]")) {
+        element.classList.toggle("is-lit", bothOf(element).some((cell) => lit.has(cell)));
+      }
+    });
+  };
+
   const goToView = (isNew = true) => {
     if (isNew) byId(fragment.section)?.scrollIntoView();
     if (view.cell !== null) openDrawer([view.cell]);
@@ -347,29 +426,32 @@ function enhance(block) {
   setUpTable();
   setUpDrawer();
   setUpKeys();
+  setUpPointer();
   markSection();
+  addMenus(block, document);
   addMarks(block, document, marks, groups);
   update();
   document.addEventListener("toggle", ({ target }) => {
     for (const child of target.querySelectorAll(":scope > noscript")) child.outerHTML = child.textContent; // inert until now
     addMarks(block, target, marks, groups);
+    addMenus(block, target);
     showMarks();
   }, true);
-  new ResizeObserver(keepClear).observe(byId("filters"));
+  new ResizeObserver(keepClear).observe(filters);
   document.documentElement.classList.add("has-script");
   goToView();
   addEventListener("popstate", ({ state }) => {
     const found = parseFragment(location.hash);
     const isPlain = !state && !Object.keys(found.values).length; // an anchor of the page: the view stays
     fragment = isPlain ? { ...fragment, section: found.section } : found;
-    if (isPlain && drawer.open && isNarrow()) closeDrawer(); // it would cover the section
+    if (isPlain && drawer.open && isNarrow()) closeDrawer();
     if (!isPlain) view = readView(block, found.values);
     update();
     if (!isPlain) goToView(!state); // Back scrolls by itself
   });
 }
 
-/** Add unfolded elements of cells, and the rows, tables and figures that are hidden if none matches. */
+/** Add unfolded elements of cells, and what is around them. */
 function addMarks(block, root, marks, groups) {
   const kinds = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, .card, svg";
   for (const element of root.querySelectorAll("[data-cell]")) {
@@ -380,34 +462,41 @@ function addMarks(block, root, marks, groups) {
     marks.push(mark);
     addButton(block, element, cells);
     for (let at = element.closest(kinds); at; at = at.parentElement.closest(kinds)) {
-      if (!groups.has(at)) groups.set(at, { marks: [], note: noteOf(at) });
-      groups.get(at).marks.push(mark);
+      if (!groups.has(at)) groups.set(at, []);
+      groups.get(at).push(mark);
     }
   }
 }
 
-/** Make an element open its cells, also by keyboard; marks of figures have rows under Data for that. */
+const bothOf = (element) => [...cellsOf(element, "cell"), ...cellsOf(element, "line")];
+
+/** Return the cells of marks, lines, or a row or column of a matrix. */
+function cellsAt(elements) {
+  const found = elements.flatMap((element) => {
+    const at = element.closest("[data-cell], [data-line], .matrix th");
+    if (!at?.matches("th")) return at ?? [];
+    if (at.scope === "row") return [...at.parentElement.cells];
+    return [...at.closest("table").rows].flatMap((row) => row.cells[at.cellIndex] ?? []);
+  });
+  return found.flatMap(bothOf);
+}
+
+/** Make an element open its cells, also by keyboard; for marks of figures, rows under Data do. */
 function addButton(block, element, cells) {
   const isOne = cells.length === 1;
   const name = isOne ? block.cells.name[cells[0]] : `${cells.length} cells`;
-  const tip = isOne ? `${name}\n${block.texts.main[cells[0]]}` : name;
-  if (element.closest("svg")) element.append(make("title", {}, tip));
-  else if (!element.matches("tr, li")) element.title = tip;
-  if (element.closest("svg") || element.matches("a, button")) return;
-  const host = element.matches("tr") ? element.cells[0] : element;
+  const tip = isOne ? markText(block, cells[0], element.closest("figure")?.dataset.shows) : name;
+  const svg = element.closest("svg");
+  if (svg) svg.role = "group";
+  if (svg) return Object.assign(element, { role: "img", ariaLabel: tip });
+  if (!element.matches("tr, li")) element.title = tip;
+  if (element.matches("a, button")) return;
+  const host = element.cells?.[0] ?? element;
   if (host.querySelector("a, button, details, summary, p, ul, pre, br")) {
     const label = isOne ? `Details of ${name}` : null;
     const more = { type: "button", class: "open-cell more", "aria-label": label };
     host.append(" ", make("button", more, isOne ? "Details" : name));
   } else host.append(make("button", { type: "button", class: "open-cell" }, ...host.childNodes));
-}
-
-function noteOf(element) {
-  if (!element.matches("table, figure, .card")) return null;
-  const note = make("p", { class: "quiet no-match", hidden: true }, NO_MATCH);
-  if (element.matches("figure, .card")) element.append(note);
-  else (element.closest(".scroll") || element).before(note);
-  return note;
 }
 
 /** Return the sections about cells that are parsed, with their cells and their place in the contents. */
@@ -428,20 +517,19 @@ function showSections(sections, isOn, isFiltered) {
   }
 }
 
-/** Mark the section that is being read in the table of contents. */
+/** Mark the current section in the contents. */
 function markSection() {
   const visible = new Set();
   const links = [...document.querySelectorAll('nav a[href^="#"]')];
   const observer = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) visible[isIntersecting ? "add" : "delete"](target.id);
     const current = links.find((link) => visible.has(link.hash.slice(1)));
-    for (const link of links) link.removeAttribute("aria-current");
-    current?.setAttribute("aria-current", "true");
+    for (const link of links) link.ariaCurrent = link === current ? "true" : null;
   }, { rootMargin: "-20% 0px -60% 0px" });
   for (const link of links) if (byId(link.hash.slice(1))) observer.observe(byId(link.hash.slice(1)));
 }
 
-/** Return the drawer's template filled for one cell, without what it lacks. open: opens other cells. */
+/** Return the drawer's template filled for one cell. open: opens other cells. */
 function cellDetails(block, cell, open) {
   const { cells, columns, comparisons, facets, files, launches, texts, words } = block;
   const body = byId("cell-details").content.cloneNode(true);
@@ -519,7 +607,7 @@ function cellDetails(block, cell, open) {
   fill("source", null, all.length ? cells.row[cell] : null);
   const copy = body.querySelector("#drawer-rerun button");
   copy.addEventListener("click", () => {
-    getSelection().selectAllChildren(copy.previousElementSibling); // navigator.clipboard is missing on some pages from files
+    getSelection().selectAllChildren(copy.previousElementSibling); // navigator.clipboard may be missing
     copy.nextElementSibling.textContent = document.execCommand("copy") ? copy.dataset.copied : copy.dataset.selected;
   });
   fill("rerun", "pre", cells.command[cell]);
@@ -540,7 +628,7 @@ function cellButton(block, cell, open) {
   return make("button", { type: "button", class: "open-cell", onclick: () => open([cell]) }, block.cells.name[cell]);
 }
 
-/** Return a path of the results folder as an address beside the page. */
+/** Return a path of the results folder as an address. */
 function address(path) {
   return path.split("/").map(encodeURIComponent).join("/");
 }
@@ -548,5 +636,5 @@ function address(path) {
 if (typeof module === "undefined") {
   if (byId("data-block") && typeof DecompressionStream !== "undefined") readBlock().then(enhance);
 } else {
-  module.exports = { columnText, csv, formatFragment, matching, parseFragment, readView, sorted, viewValues };
+  module.exports = { columnText, csv, figureCsv, formatFragment, markText, matching, parseFragment, readView, sorted, viewValues };
 }

@@ -20,6 +20,7 @@ from regatta.model.frozen import Cell, FrozenCampaign, Stack
 from regatta.report.cell_launches import TIMES, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
 from regatta.report.page import STATUSES, marked_status
+from regatta.report.panels import Figure
 from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL
@@ -86,6 +87,12 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         "curves": curves,
         "words": words.all,
     }
+
+
+def figure_columns(figures: Iterable[Figure], places: Mapping[str, int]) -> dict[str, list[list]]:
+    """Return the columns of the marks of figures, by the figure's id; of cells, their places in the block."""
+    columns = {figure.id: figure.csv_columns for figure in figures}
+    return {name: [[places.get(cell, cell) for cell in of], *others] for name, (of, *others) in columns.items() if of}
 
 
 def encoded(block: dict) -> str:

@@ -60,7 +60,7 @@ class Group:
 class Matrix:
     """Squares by row and column. is_folded: groups open one by one. label: for screen readers, unique on a page.
 
-    scale: levels with the lightest and the darkest color.
+    scale: levels with the lightest and the darkest color. is_dense: low rows, each with the name of its group.
     """
 
     caption: str
@@ -69,6 +69,7 @@ class Matrix:
     is_folded: bool = False
     label: str = "All cells"
     scale: tuple[float, float] = (0, 1)
+    is_dense: bool = False
 
 
 def by_workload_and_shape(

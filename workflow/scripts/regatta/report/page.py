@@ -37,7 +37,9 @@ MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: 
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
-MAX_PLAIN_BYTES = {False: 15_000, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+MAX_PLAIN_BYTES = {False: 2_500, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
+MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
+MOST_DIGITS = {False: 12, True: 6}  # significant ones in embedded CSVs, by is_large; the files have more
 CSV_CHARACTERS = ",:;/=()[]{}+*@!?$|"  # that need no escape in a data URI, besides letters, digits and _.-~
 STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
@@ -48,10 +50,8 @@ MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
 CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/plotting.py
 BAD_MARK = "\N{BALLOT X}"
 LIMITS = {  # of templates
-    "most_figures": MOST_FIGURES,
     "most_rows_printed": 4,  # longer tables are not printed; on screen, all are collapsed
     "most_rows_compared": 30,  # rows of a matrix of ratios; further groups are folded
-    "most_bars": 4,  # of the throughput breakdown; others are folded
     "most_rows_named": 20,  # folded rows that are named; more are counted
     "min_launches": MIN_LAUNCHES,  # these are of intervals
     "min_samples": MIN_SAMPLES_INTERVAL,
@@ -78,8 +78,9 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     )
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters |= {"drawn_and_listed": drawn_and_listed, "code": with_code, "plural": plural}
+    environment.filters |= {"code": with_code, "plural": plural}
     environment.filters["unbroken"] = unbroken
+    environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
@@ -148,6 +149,17 @@ def headline(shown: list[Section]) -> Figure | None:
             table = replace(figures[0].table, caption=f"Summary: {figures[0].table.caption}")  # landmarks are unique
             return replace(figures[0], id="headline", table=table)
     return None
+
+
+def drawn_figures(shown: list[Section], is_large: bool) -> list[Figure]:
+    """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
+    first = headline(shown)
+    found = [first] if first else []
+    for section in (one for outer in shown for one in (outer, *outer.parts)):
+        for figures in (section.figures, section.folded[1]):
+            found += drawn_and_listed(figures, MOST_DRAWN[is_large])[0]
+        found += [section.content["figure"]] if section.content.get("figure") else []
+    return found
 
 
 def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
 
@@ -20,9 +21,22 @@ from regatta.core.text import (
     size,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.plotting import MAX_SERIES, LegendEntry, Panel, PlotAxis, Point, Series, draw, legend, size_ticks
+from regatta.report.plotting import (
+    MAX_SERIES,
+    LegendEntry,
+    Marks,
+    Panel,
+    PlotAxis,
+    Point,
+    Series,
+    draw,
+    legend,
+    marks_of,
+    size_ticks,
+)
 from regatta.report.rows import table_rows
-from regatta.store.csv_files import cell_columns
+from regatta.report.svg import PAGE, Medium
+from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
 MOST_FIGURES = 12  # cards of one grid; of the others, the page lists title and data file
@@ -74,21 +88,38 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 class Figure:
     """One figure.
 
-    image: an inline SVG element, or a function of the figure's id that draws it, so that only what a page shows is
-    drawn. source: the table whose rows it draws. legend: of its series; the page omits it if they have labels.
+    draw: draws it with an id, as inline SVG or for another medium, so that only what a page shows is drawn. source: the
+    table whose rows it draws. legend: of its series; the page omits it if they have labels. marks: returns what is
+    drawn. shows: key in the data block of the number on its vertical axis (regatta.kit.columns.Column.block_key).
     """
 
     id: str
     title: str
-    image: str | Callable[[str], str]
+    draw: Callable[[str, Medium], str]
     table: Table
     source: str = ""
     legend: tuple[LegendEntry, ...] = ()
     is_labelled: bool = False
+    marks: Callable[[], Marks] = lambda: Marks((), ())
+    shows: str = ""
 
     @property
     def svg(self) -> str:
-        return self.image if isinstance(self.image, str) else self.image(self.id)
+        return self.draw(self.id, PAGE)
+
+    @property
+    def csv_columns(self) -> list[list[str]]:
+        """Return the columns of its marks as fields of a CSV file, numbers with six significant digits."""
+        marks = self.marks()
+        return [list(map(_field, column)) for column in zip(marks.columns, *marks.rows, strict=True)]
+
+    @property
+    def csv(self) -> str:
+        return "".join(f"{','.join(row)}\n" for row in zip(*self.csv_columns, strict=True))
+
+
+def _field(value: str | float | None) -> str:
+    return quoted("" if value is None else f"{value:.6g}" if isinstance(value, float) else value)
 
 
 @dataclass(frozen=True)
@@ -98,8 +129,7 @@ class Section:
     template: file in workflow/report/ for a section with more than figures and tables; it receives `content`.
     state: text and CSS class for the table of contents, such as ("3 not ok", "bad"). folded: summary and figures of
     another view of the same cells. parts: sections inside it, below its figures. summary: folds a part under this text.
-    beside: template of a card beside the figures; it receives `content` too. headline: figure of the first screen, if
-    not the first one.
+    headline: figure of the first screen, if not the first one.
     """
 
     id: str
@@ -114,7 +144,6 @@ class Section:
     folded: tuple[str, tuple[Figure, ...]] = ("", ())
     parts: tuple["Section", ...] = ()
     summary: str = ""
-    beside: str = ""
     headline: Figure | None = None
 
     @property
@@ -122,7 +151,7 @@ class Section:
         return bool(self.figures or self.tables or self.template or self.parts or self.summary)
 
 
-def drawn_and_listed(figures: Sequence[Figure], most: int = MOST_FIGURES) -> tuple[list[Figure], list[Figure]]:
+def drawn_and_listed(figures: Sequence[Figure], most: int) -> tuple[list[Figure], list[Figure]]:
     """Return the figures to draw, at most `most`, and the others, both in the given order.
 
     The first figure of each subject is drawn before the second of any. The subject is the first part of the title.
@@ -293,13 +322,14 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
 
-def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str) -> Figure:
-    """Return a figure of a panel with its numbers."""
+def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str, column: Column) -> Figure:
+    """Return a figure of a panel with its numbers. column: what its vertical axis shows."""
 
-    def image(drawn_id: str) -> str:
-        return draw(panel, drawn_id, title)
+    def draw_panel(drawn_id: str, medium: Medium) -> str:
+        return draw(panel, drawn_id, title, medium)
 
-    return Figure(figure_id, title, image, table, source, legend(panel), panel.is_labelled)
+    marks, more = partial(marks_of, panel), (legend(panel), panel.is_labelled)
+    return Figure(figure_id, title, draw_panel, table, source, *more, marks, column.block_key)
 
 
 def divided(figures: Sequence[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
-from regatta.report.svg import COLORS, CSS_COLORS, GREY, GRID, GROUND, INK, LINE, MARKS, svg_of
+from regatta.report.svg import COLORS, CSS_COLORS, GREY, GRID, GROUND, INK, LINE, MARKS, PAGE, Medium
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def new_canvas(width_in: float, height_in: float, dpi: float = 72, **style: object) -> Iterator["Figure"]:
-    """Yield an empty canvas in the report's style.
+def new_canvas(medium: Medium, width_in: float, height_in: float, **style: object) -> Iterator["Figure"]:
+    """Yield an empty canvas in the report's style. width_in, height_in: on the page.
 
     matplotlib takes 0.6 s to import, so it is imported where something is drawn: rules only need names of tables.
     """
@@ -34,7 +34,7 @@ def new_canvas(width_in: float, height_in: float, dpi: float = 72, **style: obje
         name: value for name, value in wanted.items() if name != "backend" and matplotlib.rcParams[name] != value
     }
     with matplotlib.rc_context({**changed, "backend": "svg"}):  # setting all of them takes 10 ms
-        yield Figure(figsize=(width_in, height_in), dpi=dpi)
+        yield Figure(figsize=medium.size_in(width_in, height_in), dpi=72)
 
 
 def set_ticks(side, ticks: Sequence[tuple[float, str]]) -> None:
@@ -120,6 +120,10 @@ class Series:
     hue: int = 0
     is_context: bool = False
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(point.cell for point in self.points if point.cell)
+
 
 @dataclass(frozen=True)
 class PlotAxis:
@@ -151,6 +155,11 @@ class Panel:
     plot_in: float = PLOT_IN
 
     @property
+    def has_points(self) -> bool:
+        """Return whether each launch is drawn; of too many, the range of each cell is."""
+        return sum(len(point.values) for one in self.series for point in one.points) <= MAX_POINTS
+
+    @property
     def is_labelled(self) -> bool:
         """Return whether to label lines at their ends instead of in a legend: few lines over several places."""
         lines = [one for one in self.series if not one.is_context]
@@ -159,25 +168,52 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """What a figure draws: a row for each mark, in the units of its axes. The first column is the mark's cell."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | float | None, ...], ...]
+
+
+def marks_of(panel: Panel) -> Marks:
+    """Return the marks of a panel: of each point the value that its line goes through, and those of its launches."""
+    texts = {} if panel.x.is_log else {place: text.replace("\n", " ") for place, text in panel.x.ticks}
+    rows = [("", label, "", "guide", x, y) for label, line in panel.guides for x, y in line]
+    rows += [("", label, "", "limit", None, place) for label, place in panel.limits]
+    for series in panel.series:
+        for point in series.points:
+            place = series.label.replace("\n", " "), "context" if series.is_context else ""
+            values = [("value", point.reported)]
+            if panel.has_points and not series.is_context:
+                values += [(f"launch {number}", value) for number, value in enumerate(point.values, start=1)]
+            elif not series.is_context:
+                values += [("minimum", min(point.values)), ("maximum", max(point.values))]
+            rows += [(point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values]
+    columns = ("cell", "series", "kind", "mark", panel.x.label or "x", panel.y.label.partition(", ")[0])
+    return Marks(columns, tuple(rows))
+
+
+@dataclass(frozen=True)
 class LegendEntry:
-    """One line of a legend. style: how its swatch is drawn (SVG attributes); marker: name in the template."""
+    """One line of a legend. marker: name in the template. cells: those of its series."""
 
     label: str
     color: str
     dashes: tuple[float, ...] = ()
     marker: str = ""
     opacity: float = 1.0
+    cells: tuple[str, ...] = ()
 
     @property
     def css_color(self) -> str:
         return CSS_COLORS[self.color]
 
 
-def draw(panel: Panel, figure_id: str, title: str) -> str:
-    """Draw a panel as SVG. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
+def draw(panel: Panel, figure_id: str, title: str, medium: Medium = PAGE) -> str:
+    """Draw a panel. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
     below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
     height_in = ABOVE_IN + panel.plot_in + below_in
-    with new_canvas(WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
+    with new_canvas(medium, WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
         width = LABELLED_WIDTH if panel.is_labelled else PLOT_WIDTH
         axes = figure.add_axes((LEFT, below_in / height_in, width, panel.plot_in / height_in))
         _scale(axes, panel)
@@ -193,25 +229,26 @@ def draw(panel: Panel, figure_id: str, title: str) -> str:
         if panel.is_labelled:
             _label_ends(axes, panel)
         by = f" by {panel.x.label}" if panel.x.label else ""
-        return svg_of(figure, f"{title}: {panel.y.label}{by}", cells)
+        return medium.write(figure, f"{title}: {panel.y.label}{by}", cells)
 
 
 def _label_ends(axes: "Axes", panel: Panel) -> None:
     """Write the label of each line at its last point, and of each guide; labels that would overlap move apart."""
-    ends = [(line[-1], label, GREY, "") for label, line in panel.guides]
+    ends = [(line[-1], label, GREY, "", ()) for label, line in panel.guides]
     ends += [
-        ((series.points[-1].x, series.points[-1].reported), series.label.replace("\n", " "), style.color, style.marker)
-        for series, style in zip(panel.series, _styles(panel.series), strict=True)
+        ((s.points[-1].x, s.points[-1].reported), s.label.replace("\n", " "), style.color, style.marker, s.cells)
+        for s, style in zip(panel.series, _styles(panel.series), strict=True)
     ]
     ends.sort(key=lambda end: end[0][1])
     dots_per_point = axes.figure.dpi / 72
     wanted = [axes.transData.transform(place)[1] / dots_per_point for place, *_ in ends]
     places = apart(wanted, LABEL_GAP, axes.bbox.ymax / dots_per_point)
-    for ((x, y), label, color, marker), wish, place in zip(ends, wanted, places, strict=True):
+    for ((x, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
         where = {"xytext": (8, place - wish), "textcoords": "offset points"}
         text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
         text = f"{SIGNS[marker]} {text}" if marker else text
-        axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
+        drawn = axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
+        drawn.set_gid(f"{LINE}{' '.join(cells)}")
 
 
 def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
@@ -229,8 +266,10 @@ def legend(panel: Panel) -> tuple[LegendEntry, ...]:
     """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
     styles = list(zip(panel.series, _styles(panel.series), strict=True))
     guides = (LegendEntry(label, GREY, GUIDE_DASHES) for label, _ in panel.guides)
-    context = [replace(style, label=panel.context) for series, style in styles if series.is_context]
-    return (*guides, *(style for series, style in styles if not series.is_context), *context[:1])
+    of_series = (replace(style, cells=of.cells) for of, style in styles if not of.is_context)
+    context = [(of.cells, style) for of, style in styles if of.is_context]
+    others = tuple(cell for cells, _ in context for cell in cells)
+    return (*guides, *of_series, *(replace(style, label=panel.context, cells=others) for _, style in context[:1]))
 
 
 def _styles(series: Sequence[Series]) -> list[LegendEntry]:
@@ -259,7 +298,6 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry,
     hues = sorted({one.hue for one in panel.series})
     emphasis = EMPHASES[min(hues.index(series.hue), len(EMPHASES) - 1)] if len(hues) > 1 else 1
     dot, width = (panel.dot / 2, 1) if series.is_context else (emphasis * panel.dot, 1.8 * emphasis)
-    has_points = sum(len(p.values) for one in panel.series for p in one.points) <= MAX_POINTS
     common = {"color": style.color, "alpha": style.opacity, "zorder": 2}
 
     def marks(points: Sequence[Point], values: Callable[[Point], Sequence[float]], **shape: object) -> None:
@@ -279,11 +317,11 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry,
         line(on_line, places, dashes=dashes, linewidth=width)
     else:
         marks(on_line, lambda p: (p.reported,), marker="_", markersize=16, markeredgewidth=1.8)
-    if not (has_points or series.is_context):
+    if not (panel.has_points or series.is_context):
         ends = [(p.x, end) for p in series.points for end in (min(p.values), max(p.values), math.nan)]
         line(series.points, ends, linewidth=1)
     shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "zorder": 3}
-    of_launches = has_points and not series.is_context
+    of_launches = panel.has_points and not series.is_context
     for points, fill in ((on_line, style.color), (others, GROUND)):
         marks(points, lambda p: p.values if of_launches else (p.reported,), markerfacecolor=fill, **shape)
 

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regatta.report.plotting import LEFT, PLOT_WIDTH, WIDTH_IN, LegendEntry, PlotAxis, new_canvas, set_ticks
-from regatta.report.svg import GREY, GRID, INK, MARKS, svg_of
+from regatta.report.panels import Figure, Table
+from regatta.report.plotting import LEFT, PLOT_WIDTH, WIDTH_IN, LegendEntry, Marks, PlotAxis, new_canvas, set_ticks
+from regatta.report.svg import GREY, GRID, INK, MARKS, PAGE, Medium
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,12 +42,35 @@ class Strip:
     log_above: float = 0
 
 
-def draw_strip(strip: Strip, figure_id: str, title: str) -> str:
-    """Draw a strip as inline SVG. figure_id: unique on the page. title: what is shown; its name adds the axes."""
+def make_strip_figure(
+    figure_id: str,
+    title: str,
+    strip: Strip,
+    table: Table,
+    source: str,
+    styles: Sequence[LegendEntry] = (),
+    shows: str = "",
+) -> Figure:
+    """Return a figure of a strip. styles: of its legend."""
+
+    def draw(drawn_id: str, medium: Medium) -> str:
+        return draw_strip(strip, drawn_id, title, medium)
+
+    of_style = {
+        style: tuple(cell for cell, one in zip(strip.cells, strip.styles, strict=True) if one == style)
+        for style in styles
+        if strip.cells
+    }
+    legend = tuple(replace(style, cells=of_style.get(style, ())) for style in styles)
+    return Figure(figure_id, title, draw, table, source, legend, marks=partial(marks_of_strip, strip), shows=shows)
+
+
+def draw_strip(strip: Strip, figure_id: str, title: str, medium: Medium = PAGE) -> str:
+    """Draw a strip. figure_id: unique on the page. title: what is shown; its name adds the axes."""
     value, low, high = np.array(strip.values, float).T
     places, cells = np.arange(len(value)) + strip.first, []
     width, size = (0.8, 2.5) if len(value) > MOST_LARGE else (1.8, 5)
-    with new_canvas(WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
+    with new_canvas(medium, WIDTH_IN, STRIP_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((LEFT, 0.19, PLOT_WIDTH, 0.53 if strip.groups else 0.68))
         if strip.log_above:
             axes.set_yscale("symlog", linthresh=strip.log_above, linscale=1)
@@ -68,7 +93,21 @@ def draw_strip(strip: Strip, figure_id: str, title: str) -> str:
         set_ticks(axes.yaxis, strip.y.ticks)
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
         canvas.text(0.01, 0.99, strip.y.label, va="top", fontsize=9)
-        return svg_of(canvas, f"{title}: {strip.y.label} by {strip.x.partition(',')[0]}", cells)
+        return medium.write(canvas, f"{title}: {strip.y.label} by {strip.x.partition(',')[0]}", cells)
+
+
+def marks_of_strip(strip: Strip) -> Marks:
+    """Return the marks of a strip, each with its interval."""
+    cells, first = strip.cells or [""] * len(strip.values), strip.first
+    groups = [name for name, num in strip.groups for _ in range(num)] or [style.label for style in strip.styles]
+    ends = any(low is not None for _, low, _ in strip.values)
+    rows = (
+        (*of, place, *value[: 3 if ends else 1])
+        for place, (*of, value) in enumerate(zip(cells, groups, strip.values, strict=True), start=first)
+    )
+    return Marks(
+        ("cell", "group", "place", strip.y.label.partition(", ")[0], *(("low", "high") if ends else ())), tuple(rows)
+    )
 
 
 def _draw_groups(axes: "Axes", strip: Strip) -> None:

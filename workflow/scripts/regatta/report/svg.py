@@ -2,7 +2,9 @@
 
 import io
 import re
-from collections.abc import Sequence
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -15,8 +17,10 @@ if TYPE_CHECKING:
 # matplotlib draws in these colors; the page has a CSS variable for each. No drawing uses them for anything else.
 COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
 INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
+GOOD, BAD, LEVEL = "#a10021", "#a10022", "#a10023"
 CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
 CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
+CSS_COLORS |= {GOOD: "var(--good)", BAD: "var(--bad)", LEVEL: "var(--level-high)"}
 # Gids of drawings: an attribute and its value.
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
@@ -31,6 +35,8 @@ CLASSES = {
 }
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
+STYLE_ATTRIBUTE = re.compile(r' style="([^"]*)"')
+LEAST_ALIKE = 4  # elements whose style is worth a class
 NUMBERED_ID = re.compile(r".*_\d+|marks:.*")  # of groups, alike in every figure; those of definitions are hashes
 
 
@@ -46,8 +52,34 @@ def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) ->
     body = "\n".join(map(drawing.text_of, root[2:]))  # without metadata and styles
     for color, variable in CSS_COLORS.items():
         body = body.replace(color, variable)
+    body = _with_classes(body)
     box = root.get("viewBox")
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
+
+
+def _with_classes(body: str) -> str:
+    """Return a drawing in which a style that many elements have is a class. Its name says what the style is."""
+    rules = []
+    for style, num in Counter(STYLE_ATTRIBUTE.findall(body)).items():
+        if num > LEAST_ALIKE:
+            name = f"s{zlib.crc32(style.encode()):x}"
+            rules.append(f".chart .{name} {{ {style} }}")
+            body = body.replace(f' style="{style}"', f' class="{name}"')
+    return f"<style>{' '.join(rules)}</style>\n{body}" if rules else body
+
+
+@dataclass(frozen=True)
+class Medium:
+    """What is drawn for. write: returns the text of a drawing, its name and the cells of its marks, as `svg_of` does.
+
+    size_in: width and height of the canvas, from those on the page.
+    """
+
+    write: Callable[["Figure", str, Sequence[Sequence[str]]], str]
+    size_in: Callable[[float, float], tuple[float, float]] = lambda width, height: (width, height)
+
+
+PAGE = Medium(svg_of)
 
 
 @dataclass(frozen=True)

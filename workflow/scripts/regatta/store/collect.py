@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table, read_csv, to_csv, to_exact_csv
+from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.frozen_files import mismatch
 from regatta.store.history import Slot, generation_of, is_after_now, record_order, size_problem
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
@@ -30,11 +30,11 @@ MEASURED_DIGITS = 12
 CELL_FIELDS = ("benchmark", "backend", "device", "nodes", "gpus_per_node", "world_size", "stack")
 
 
-def csv_text(name: str, table: pd.DataFrame) -> str:
-    """Return the text of the file of a table, with the digits that it has in the results folder."""
+def csv_text(name: str, table: pd.DataFrame, most_digits: int = MEASURED_DIGITS) -> str:
+    """Return the text of the file of a table, with the digits that it has in the results folder, or fewer."""
     if name == "epochs":
         return to_exact_csv(table)
-    return to_csv(table, MEASURED_DIGITS) if name == "measurements" else to_csv(table)
+    return to_csv(table, min(MEASURED_DIGITS if name == "measurements" else TABLE_DIGITS, most_digits))
 
 
 def collected_csv(collected: dict[str, pd.DataFrame]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
-from regatta.report.panels import Section
+from regatta.report.panels import Figure, Section
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
@@ -210,10 +210,15 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
     with ThreadPoolExecutor(1) as pool:  # compressing takes seconds, during which other threads run
-        downloads = pool.submit(_downloads, data, page.MAX_PLAIN_BYTES[is_large])
+        downloads = pool.submit(_downloads, data, is_large)
         warned = warnings(data)
         shown = sections(data, warned)
         return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
+
+
+def drawn_figures(data: ReportData) -> list[Figure]:
+    """Return the figures that the report draws, in the page's order."""
+    return page.drawn_figures(sections(data, warnings(data)), page.is_large(data.campaign))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -227,10 +232,12 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
-def _downloads(data: ReportData, max_plain_bytes: int) -> list[tuple[str, str, str]]:
+def _downloads(data: ReportData, is_large: bool) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
+    most_bytes, most_digits = page.MAX_PLAIN_BYTES[is_large], page.MOST_DIGITS[is_large]
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
-    return [(name, *page.download(csv_text(name, table), f"{name}.csv", max_plain_bytes)) for name, table in tables]
+    texts = ((name, csv_text(name, table, most_digits)) for name, table in tables)
+    return [(name, *page.download(text, f"{name}.csv", most_bytes)) for name, text in texts]
 
 
 def _content(data: ReportData, warned: list[dict], shown: list[Section], downloads: Future) -> dict:
@@ -238,12 +245,14 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
     campaign, measurements, marked = data.campaign, data.measurements, marks(data, warned)
     num_launches = len(launch_paths(data.launches))
     block = cells.data_block(data, warnings_by_cell(warned), marked)
+    headline, indices = page.headline(shown), cells.cell_indices(campaign)
+    block["figures"] = cells.figure_columns(page.drawn_figures(shown, page.is_large(campaign)), indices)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
         "summary": summary(data),
         "summary_marks": MARKS,
-        "headline": page.headline(shown),
+        "headline": headline,
         "titles": {one.id: one.title for section in shown for one in (section, *section.parts)},
         "machine": page.machine_line(campaign, data.headers, measurements),
         "facts": page.facts(campaign, data.headers, measurements, data.tables["launches"]),
@@ -262,7 +271,7 @@ def _content(data: ReportData, warned: list[dict], shown: list[Section], downloa
         "num_unchecked": data.problems.get("num_unchecked"),
         "left_out": page.left_out(data.problems, data.names),
         "provenance": page.provenance(data.headers),
-        "cell_indices": cells.cell_indices(campaign),
+        "cell_indices": indices,
         "cell_data": cells.encoded(block),
         "block": block,
         "downloads": downloads.result(),

@@ -78,7 +78,7 @@ def _series(column: Column, rows: pd.DataFrame, launches: Launches) -> tuple[Ser
 def _figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, panel: Panel) -> Figure:
     columns, label = (MESSAGE, CELL_NAME, LAUNCHES, *COLLECTIVES.of_table(table)), column.label.capitalize()
     numbers = Table.of_columns(f"{label} of {title}", columns, rows, rows["device"].iloc[0])
-    return panels.make_figure(f"{table}-{number}", f"{label}: {title}", panel, numbers, "collectives")
+    return panels.make_figure(f"{table}-{number}", f"{label}: {title}", panel, numbers, "collectives", column)
 
 
 def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -99,7 +99,7 @@ def _figures(data: ReportData, benchmark: str, rows: pd.DataFrame, column: Colum
         table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, column), shown, data.device)
         panel = Panel(below, _axis(column.heading(data.device), rows[column.name]), series)
         name = f"custom-{benchmark}-{column.name}-{number}".replace("_", "-")
-        yield make_figure(name, f"{kind}: {title}", panel, table, "custom")
+        yield make_figure(name, f"{kind}: {title}", panel, table, "custom", column)
 
 
 def _axis(label: str, values: pd.Series, ticks: bool = False) -> PlotAxis:

@@ -3,10 +3,13 @@
 import itertools
 import re
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
 
 from regatta.core.text import is_unknown, natural, one_line, three
-from regatta.report.plotting import new_canvas, set_ticks
-from regatta.report.svg import COLORS, GREY, GRID, GROUND, svg_of
+from regatta.report.panels import Figure, Table
+from regatta.report.plotting import Marks, new_canvas, set_ticks
+from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, PAGE, Medium
 
 WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
 MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
@@ -18,7 +21,6 @@ DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
 NO_HOST = "unknown host"
-GOOD, BAD = "#a10021", "#a10022"  # the page has a CSS variable for each
 STATES = {  # key of a bar -> how it is drawn
     "allocated, idle": {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
     "launch startup": {"facecolor": GREY, "alpha": 0.5},
@@ -126,8 +128,23 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
     return sorted(by_need[: max(1, min(MAX_ROWS, MAX_BARS // max(map(len, rows.values()))))], key=natural)
 
 
-def draw(rows: dict[str, list[tuple]]) -> str:
-    """Return the chart of some rows as inline SVG. rows: of `bars_of`, from top to bottom."""
+def marks_of(rows: dict[str, list[tuple]]) -> Marks:
+    """Return the bars of the chart. rows: of `bars_of`."""
+    columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch")
+    return Marks(columns, tuple(("", host, *bar) for host, bars in rows.items() for bar in bars))
+
+
+def make_figure(rows: dict[str, list[tuple]], table: Table) -> Figure:
+    """Return the chart of some rows as a figure. table: of the launches."""
+
+    def draw_chart(_: str, medium: Medium) -> str:
+        return draw(rows, medium)
+
+    return Figure("gantt", "Timeline of launches", draw_chart, table, "timeline", marks=partial(marks_of, rows))
+
+
+def draw(rows: dict[str, list[tuple]], medium: Medium = PAGE) -> str:
+    """Draw the chart of some rows. rows: of `bars_of`, from top to bottom."""
     from matplotlib.patches import Patch, Rectangle
 
     runs = runs_of([(start, start + seconds) for bars in rows.values() for _, start, seconds, _ in bars])
@@ -136,7 +153,7 @@ def draw(rows: dict[str, list[tuple]]) -> str:
     ratios = [max((end - start) / total, LEAST_SHARE) for start, end in runs]
     place = {"left": (0.1 + LETTER_IN * max(map(len, names))) / WIDTH_IN, "right": 0.98, "wspace": 0.04}
     place |= {"bottom": 0.3 / height, "top": 1 - 0.3 / height}
-    with new_canvas(WIDTH_IN, height, **{"svg.hashsalt": "gantt", "hatch.linewidth": 1.2}) as figure:
+    with new_canvas(medium, WIDTH_IN, height, **{"svg.hashsalt": "gantt", "hatch.linewidth": 1.2}) as figure:
         grid = figure.subplots(1, len(runs), squeeze=False, sharey=True, gridspec_kw=place | {"width_ratios": ratios})
         for axes, (start, end), ticks in zip(grid[0], runs, ticks_of(runs), strict=True):
             axes.set(xlim=(start, end if end > start else start + 1), ylim=(len(rows) - 0.5, -0.5))
@@ -148,10 +165,20 @@ def draw(rows: dict[str, list[tuple]]) -> str:
                     if start <= at <= end:
                         width = seconds if state in SPENT else max(seconds, LEAST_FAILED * total)
                         gid = f"{LAUNCH}{text}" if text else None
-                        axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, **STATES[state]))
+                        axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
         states = [state for state in STATES if any(bar[0] == state for bars in rows.values() for bar in bars)]
         handles = [Patch(label=state, **STATES[state]) for state in states]
         figure.legend(handles=handles, ncols=len(handles), loc="upper left", fontsize=9, frameon=False)
-        svg = svg_of(figure, "Timeline of launches")
+        svg = medium.write(figure, "Timeline of launches", ())
     svg = re.sub(rf'<g id="{LAUNCH}([^"]*)">', r"<g><title>\1</title>", svg)
-    return svg.replace(GOOD, "var(--good)").replace(BAD, "var(--bad)")
+    return "".join(_without_repeated_titles(svg.split("</g>\n")))
+
+
+def _without_repeated_titles(parts: list[str]) -> Iterator[str]:
+    """Yield the parts of a drawing between ends of groups, those of one launch in one group with its title."""
+    last = ""
+    for number, part in enumerate(parts):
+        title = re.match(r"<g><title>[^<]*</title>", part)
+        is_same = title is not None and title[0] == last
+        yield ("" if is_same or not number else "</g>\n") + (part.removeprefix(last) if is_same else part)
+        last = title[0] if title else ""

@@ -1,10 +1,9 @@
 """Time that a step waits for gradient synchronization: tables/strategies.csv. Definitions: docs/metrics.md."""
 
-from dataclasses import replace
-
 import pandas as pd
 
 from regatta.core.statistics import Estimate
+from regatta.core.text import ranks_word, shape
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
 from regatta.kit.findings import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
@@ -12,6 +11,7 @@ from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import Panel, PlotAxis, Point, Series
+from regatta.report.rows import table_rows
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
 
@@ -79,52 +79,49 @@ def _exposed(ok: pd.DataFrame) -> dict[str, Estimate]:
     return found | {cell: mean.times(step_s[cell]) for cell, mean in found.items()}
 
 
-MOST = 3  # cells in a panel, so that their names fit
-# Label of a series -> its column.
-SHOWN = {"exposed": "exposed_s", "sync\nalone": "communication_s", "host wait": "host_wait_s"}
-STRATEGY = Column("strategy", "strategy", TEXT, text=lambda row: row.cell_name.say(*row.cell_name.series))
+NAME = Column("full", "cell", TEXT, text=lambda row: row.cell_name.full)
+DODGE = 0.24  # between two series at a shape: places on this axis have no values
 
 
 def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> list[Figure]:
-    """Return exposed communication by strategy, for each workload and shape.
+    """Return the figure of exposed shares: shapes across, one series for each stack; none without a known share.
 
-    A strategy without a step to compare with, such as fsdp, has no marks.
+    With one stack, a series is a strategy. A strategy without a step to compare with, such as fsdp, has no marks.
     """
-    rows, found = panels.in_order(panels.name_rows(strategies, "train_step")), []
-    launches = measurements.assign(exposed_s=measurements["whole_step_s"] - measurements["no_sync_s"])
-    values = {label: values_by_cell(launches, column) for label, column in SHOWN.items()}
-    measured = rows[rows["step_p50_s"].notna()]
-    for title, part in panels.panels(measured, lambda name: name.series, panels.on_one_shape, most=MOST):
-        if part["exposed_s"].notna().any():
-            found.append(_figure(f"strategy-{len(found) + 1}", title, part, values))
-    return found
-
-
-def _figure(figure_id: str, title: str, rows: pd.DataFrame, values: dict[str, dict[str, list[float]]]) -> Figure:
-    """Return one figure. values: of each launch, by series and cell."""
-    both = [len(values["exposed"].get(cell, ())) for cell in rows["cell"]]  # launches with both steps
-    rows, series = rows.assign(num_launches=both), []
-    for label, column in SHOWN.items():
-        drawn = [(x, row) for x, row in enumerate(rows.itertuples()) if row.cell in values[label]]
-        points = tuple(
-            Point(x, tuple(map(EXPOSED.shown, values[label][row.cell])), EXPOSED.shown(getattr(row, column)))
-            for x, row in drawn
-        )
-        series += [Series(label, points, has_line=False)] if points else []
-    ticks = tuple((place, text.replace(" ", "\n", 1)) for place, text in enumerate(rows["label"]))
-    x = PlotAxis("", low=-0.5, high=len(rows) - 0.5, ticks=ticks)
-    device, columns = rows["device"].iloc[0], (STRATEGY, LAUNCHES, *STRATEGIES.of_table("steps"))
-    panel = Panel(x, PlotAxis(replace(EXPOSED, label="time per step").heading(device)), tuple(series))
-    table = Table.of_columns(f"Step and communication of {title}", columns, rows, device)
-    return panels.make_figure(figure_id, f"Gradient synchronization: {title}", panel, table, "strategies")
+    rows = panels.in_order(panels.name_rows(strategies, "train_step"))
+    rows = rows[rows["step_p50_s"].notna()].sort_values("world_size", kind="stable")
+    exposed = measurements["whole_step_s"] - measurements["no_sync_s"]
+    values = values_by_cell(measurements.assign(share=exposed / measurements["whole_step_s"]), "share")
+    rows = rows.assign(num_launches=[len(values.get(cell, ())) for cell in rows["cell"]])  # launches with both steps
+    known = rows[rows["exposed_share_ratio"].notna()]
+    if known.empty:
+        return []
+    axis = next((axis for axis in panels.HUE_AXES if axis in known and known[axis].nunique() > 1), "stack")
+    shapes = list(dict.fromkeys(map(shape, known["nodes"], known["gpus_per_node"])))
+    groups, series = [known[known["hue"] == hue] for hue in sorted(known["hue"].unique())], []
+    for number, of_series in enumerate(groups):
+        aside, points = DODGE * (number - (len(groups) - 1) / 2), []
+        for row in table_rows(of_series):
+            launches = tuple(map(EXPOSED_SHARE.shown, values[row.cell]))
+            place = shapes.index(shape(row.nodes, row.gpus_per_node)) + aside
+            points.append(Point(place, launches, EXPOSED_SHARE.of(row)[0], cell=row.cell))
+        series.append(Series(of_series[axis].iloc[0], tuple(points), has_line=False, hue=int(of_series["hue"].iloc[0])))
+    device = rows["device"].iloc[0]
+    ranks, lowest = ranks_word(device), min(value for one in series for point in one.points for value in point.values)
+    x = PlotAxis(f"nodes × {ranks} per node", low=-0.5, high=len(shapes) - 0.5, ticks=tuple(enumerate(shapes)))
+    panel = Panel(x, PlotAxis(EXPOSED_SHARE.heading(device), low=0 if lowest >= 0 else None), tuple(series))
+    table = Table.of_columns("Step and communication", (NAME, LAUNCHES, *STRATEGIES.of_table("steps")), rows, device)
+    return [
+        panels.make_figure("strategies-1", "Gradient communication by shape", panel, table, "strategies", EXPOSED_SHARE)
+    ]
 
 
 def section(data: ReportData) -> Section:
-    rows = data.tables["strategies"]
+    rows = data.with_stack_places(data.tables["strategies"])
     figures = strategy_figures(rows, data.measurements)
     empty = "No step was measured both with and without gradient synchronization."
     lead = (
-        f"Host wait is not communication time on GPUs. {panels.how_to_read(rows, 'exposed_s', 'bar')}"
+        f"Data: host wait is not communication time on GPUs. {panels.how_to_read(rows, 'exposed_s', 'bar')}"
         if figures
         else ""
     )

@@ -24,6 +24,7 @@ from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT, is_wide
 
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
+MOST_ROWS_DENSE = 200  # of more rows, each subject is folded
 NO_RECORD = ("not_measured", "not_started")
 
 EFFICIENCIES = "highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline"
@@ -63,6 +64,8 @@ def status_matrix(data: ReportData) -> Matrix:
     cells, names = data.campaign.all_cells, data.cell_names
     caption = f"Nodes × {ranks_word(data.device)} per node"
     matrix = by_workload_and_shape(caption, cells, names, _squares(data, names), _summary)
+    if matrix.is_folded and sum(len(group.rows) for group in matrix.groups) <= MOST_ROWS_DENSE:
+        matrix = replace(matrix, is_folded=False, is_dense=True)
     levels = [one.level for group in matrix.groups for row in group.rows for one in row.squares if one and one.level]
     if not levels:
         return matrix

@@ -171,7 +171,7 @@ def figures_of_cells(
         panel = Panel(below, PlotAxis(column.heading(data.device), **axis), series)
         table = Table.of_columns(f"{kind} of {title}", (CELL_NAME, LAUNCHES, column), part, data.device)
         name = f"{benchmark}-{column.stem}-{number}"
-        found.append(make_figure(name, f"{kind}: {title}", panel, table, f"{benchmark}s"))
+        found.append(make_figure(name, f"{kind}: {title}", panel, table, f"{benchmark}s", column))
     return found
 
 

@@ -20,12 +20,13 @@ from regatta.report.plotting import (
     PLOT_WIDTH,
     WIDTH_IN,
     LegendEntry,
+    Marks,
     PlotAxis,
     new_canvas,
     set_ticks,
 )
-from regatta.report.strips import Strip, draw_strip
-from regatta.report.svg import CELL, COLORS, GRID, svg_of
+from regatta.report.strips import Strip, make_strip_figure
+from regatta.report.svg import CELL, COLORS, GRID, Medium
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import slowest_rank
 from regatta.topics.base import ReportData, Topic
@@ -34,6 +35,7 @@ from regatta.topics.quality import CELLS_GOOD_RATIO, DISAGREEMENT_RATIO, LAUNCH_
 MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
 MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
+QUANTILES = np.linspace(0, 1, MOST_STEPS + 1)
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
 ECDF_IN = WIDTH_IN, 2.0
 TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
@@ -100,7 +102,7 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
     used = {styles[cell] for cell in cells}
     legend = tuple(style for style in dict.fromkeys(styles.values()) if style in used) if len(used) > 1 else ()
     title = "Variation between launches"
-    return Figure("variation", title, draw_strip(strip, "variation", title), table, "launch_ranges", legend)
+    return make_strip_figure("variation", title, strip, table, "launch_ranges", legend, RANGE.block_key)
 
 
 def iteration_times(ok: pd.DataFrame, cell: str, launches: Path) -> dict[int, np.ndarray]:
@@ -138,19 +140,32 @@ def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndar
     rows = pd.DataFrame(values, columns=[column.name for column in ITERATIONS])
     # As a landmark, a table needs a unique name.
     table = Table.of_columns(f"Iterations by launch, {title}", ITERATIONS, rows, "")
-    with new_canvas(*ECDF_IN, **{"svg.hashsalt": figure_id}) as canvas:
-        axes = canvas.add_axes((LEFT, 0.24, PLOT_WIDTH, 0.71))
-        for of_launch, style in zip(times.values(), styles, strict=True):
-            if len(of_launch) > MOST_STEPS:
-                of_launch = np.quantile(of_launch, np.linspace(0, 1, MOST_STEPS + 1), method="inverted_cdf")
-            line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
-            axes.ecdf(TIME.factor * of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{cell}")
-        axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
-        set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
-        axes.locator_params(axis="x", nbins=4)
-        axes.grid(visible=True, color=GRID, linewidth=0.8)
-        svg = svg_of(canvas, f"{title}: share of iterations by {TIME.heading('')}")
-    return Figure(figure_id, title, svg, table, "launches/*.jsonl", tuple(styles))
+    drawn = [
+        TIME.factor * (of if len(of) <= MOST_STEPS else np.quantile(of, QUANTILES, method="inverted_cdf"))
+        for of in times.values()
+    ]
+
+    def draw(drawn_id: str, medium: Medium) -> str:
+        with new_canvas(medium, *ECDF_IN, **{"svg.hashsalt": drawn_id}) as canvas:
+            axes = canvas.add_axes((LEFT, 0.24, PLOT_WIDTH, 0.71))
+            for of_launch, style in zip(drawn, styles, strict=True):
+                line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
+                axes.ecdf(of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{cell}")
+            axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
+            set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
+            axes.locator_params(axis="x", nbins=4)
+            axes.grid(visible=True, color=GRID, linewidth=0.8)
+            return medium.write(canvas, f"{title}: share of iterations by {TIME.heading('')}", ())
+
+    def marks() -> Marks:
+        rows = (
+            (cell, style.label, float(time), step / len(of_launch))
+            for of_launch, style in zip(drawn, styles, strict=True)
+            for step, time in enumerate(np.sort(of_launch), start=1)
+        )
+        return Marks(("cell", "series", TIME.heading(""), "share of iterations"), tuple(rows))
+
+    return Figure(figure_id, title, draw, table, "launches/*.jsonl", tuple(styles), marks=marks)
 
 
 TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)

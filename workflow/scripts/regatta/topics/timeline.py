@@ -183,13 +183,18 @@ def section(data: ReportData) -> Section:
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
     rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
     shown = gantt.shown_rows(rows) if rows else []
-    content = {"svg": gantt.draw({name: rows[name] for name in shown}) if rows else ""}
-    content["note"] = f"Shown: {len(shown)} of {len(rows)} rows, most failures first." if len(shown) < len(rows) else ""
+    note = f"Shown: {len(shown)} of {len(rows)} rows, most failures first." if len(shown) < len(rows) else ""
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
+    figure = gantt.make_figure({name: rows[name] for name in shown}, table) if rows else None
     hours = allocated_hours(known)
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if known else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
-    more = {"template": "timeline.html.j2", "content": content, "tables": tables, "state": (state, "quiet")}
+    more = {
+        "template": "timeline.html.j2",
+        "content": {"figure": figure, "note": note},
+        "tables": tables,
+        "state": (state, "quiet"),
+    }
     return Section("timeline", "Timeline", **more)
 
 

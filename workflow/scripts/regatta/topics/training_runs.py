@@ -165,7 +165,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
     table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)
-    return panels.make_figure(figure_id, title, panel, table, "epochs")
+    return panels.make_figure(figure_id, title, panel, table, "epochs", curve)
 
 
 def section(data: ReportData) -> Section:

@@ -71,7 +71,7 @@ def _figure(
     panel = Panel(panels.ranks_axis(measured), axis, series, guides, context=OTHER_BUCKETS)
     columns = (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label))
     table = Table.of_columns(f"{kind} of {title}", columns, rows, device)
-    return panels.make_figure(f"{column.label}-{number}", f"{kind}: {title}", panel, table, "scaling")
+    return panels.make_figure(f"{column.label}-{number}", f"{kind}: {title}", panel, table, "scaling", column)
 
 
 def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
@@ -102,7 +102,7 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     title = "Scaling efficiency of the fastest cells"
     title += f": lowest {MOST_LINES} of {len(lines)}" if len(lines) > MOST_LINES else ""
     table = Table.of_columns(title, (BRIEF_NAME, LAUNCHES, EFFICIENCY), shown, data.device)
-    return panels.make_figure("headline", title, panel, table, "scaling")
+    return panels.make_figure("headline", title, panel, table, "scaling", EFFICIENCY)
 
 
 def efficiency_axis(rows: pd.DataFrame, device: str) -> PlotAxis:

@@ -186,20 +186,28 @@ def losses_of(row: Row) -> dict[str, float]:
 
 @once_per_report
 def loss_rows(data: ReportData) -> list[dict]:
-    """Return where throughput is lost at the largest measured shape of each workload and stack, the largest first.
+    """Return where throughput is lost at each shape of each workload and stack, those with the largest shape first.
 
-    Losses and efficiency sum to 1, so a row is left out if its baseline is not one rank without DDP, and if the
-    efficiency is uncertain or its baseline suspect. A gain is negative.
+    A row is of the fastest cell of its shape. Losses and efficiency sum to 1, so a row is left out if its baseline is
+    not one rank without DDP, and if the efficiency is uncertain or its baseline suspect. A gain is negative.
     """
-    found = []
-    for finding in efficiency_findings(data):
-        cell, losses = finding.cells[0], finding.values["losses_ratio"]
-        left, name = 1 - sum(losses.values()), data.cell_names[finding.cells[0]]
-        if finding.kind == "efficiency" and abs(left - finding.values["efficiency"].estimate) < ROUNDING:
-            row = {"name": name.without("shape").full, "cell": cell, "shape": name.parts["shape"], "kept": left}
-            row |= {"losses": [(part.name, losses.get(part.name)) for part in PARTS]}
-            found.append(row | {"num_ranks": finding.values["world_size"]})
-    return sorted(found, key=lambda row: (-row["num_ranks"], natural(row["name"])))
+    groups = []
+    for rows in workloads(data):
+        found, by_shape = [], {}
+        for row in rows:
+            if row.world_size > 1 and _has_efficiency(row):
+                by_shape.setdefault((row.world_size, row.nodes), []).append(row)
+        for (num_ranks, _), of_shape in sorted(by_shape.items(), reverse=True):
+            row = fastest(of_shape)
+            losses, value = losses_of(row), Value.of(row, EFFICIENCY)
+            left, name = 1 - sum(losses.values()), data.cell_names[row.cell]
+            if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
+                parts = [(part.name, losses.get(part.name)) for part in PARTS]
+                of = {"name": name.without("shape", "bucket_cap_mb").full, "num_ranks": num_ranks, "losses": parts}
+                found.append(of | {"cell": row.cell, "shape": name.parts["shape"], "kept": left})
+        groups += [found] if found else []
+    groups.sort(key=lambda found: (-found[0]["num_ranks"], natural(found[0]["name"])))
+    return [row for found in groups for row in found]
 
 
 def _summary(data: ReportData) -> Finding:

@@ -2,14 +2,24 @@
 
 import pandas as pd
 
-from regatta.core.text import rank_word
+from regatta.core.text import NOT_PLANNED, rank_word
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.panels import Section, Table, common_words, divided, how_to_read, name_rows
-from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
+from regatta.report.bars import Bar, make_bars_figure
+from regatta.report.page import is_large
+from regatta.report.panels import Figure, Section, Table, common_words, divided, how_to_read, name_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, steps_by_cell
 from regatta.topics.memory import NAME
 from regatta.topics.scaling.figures import headline, scaling_figures
 from regatta.topics.scaling.findings import KINDS, efficiency_findings, findings, loss_rows, threads_text
-from regatta.topics.scaling.tables import EFFICIENCIES, PARTS, SCALING, STRONG, efficiencies_table, scaling_table
+from regatta.topics.scaling.tables import (
+    EFFICIENCIES,
+    EFFICIENCY,
+    PARTS,
+    SCALING,
+    STRONG,
+    efficiencies_table,
+    scaling_table,
+)
 
 MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 
@@ -24,13 +34,44 @@ def section(data: ReportData) -> Section | None:
     common = common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
     drawn = how_to_read(scaling, "step_s") if figures else ""
+    if is_large(data.campaign):  # charts of so many workloads are alike
+        figures, drawn = [], "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
     texts = (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))
     efficiency, throughput = divided(figures, "efficiency")
-    content = {"losses": loss_rows(data), "parts": {part.name: part.label for part in PARTS}}
+    losses = losses_figures(loss_rows(data), data)
     shown = {"figures": efficiency, "folded": ("Throughput", throughput)} if efficiency else {"figures": throughput}
     lead = " ".join(filter(None, texts))
-    shown |= {"beside": "losses.html.j2", "headline": headline(data, placed)}
-    return Section("scaling", "Scaling", lead=lead, tables=tables, content=content, **shown)
+    shown["figures"] += losses
+    return Section("scaling", "Scaling", lead=lead, tables=tables, headline=headline(data, placed), **shown)
+
+
+MOST_BARS = 24  # of the breakdown; its table has all
+
+
+def losses_figures(rows: list[dict], data: ReportData) -> tuple[Figure, ...]:
+    """Return the throughput breakdown, a stacked bar for each shape; none without rows.
+
+    Of more than MOST_BARS rows, the largest shapes of each workload and stack. rows: of `loss_rows`.
+    """
+    groups = grouped(rows, ("name",))
+    shapes = max(1, MOST_BARS // max(len(groups), 1))
+    shown = [row for of in groups.values() for row in of[:shapes]][:MOST_BARS]
+    if not shown:
+        return ()
+    bars = [Bar(row["name"], row["shape"], row["cell"], _percents(row)) for row in shown]
+    heads = ("efficiency", *(part.label for part in PARTS))
+    title = "Throughput breakdown, largest shapes first"
+    title += f": {len(shown)} of {len(rows)} bars" if len(shown) < len(rows) else ""
+    columns = ("cell", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
+    texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in _percents(row)] for row in rows)
+    lines = tuple((data.names[row["cell"]], *text) for row, text in zip(rows, texts, strict=True))
+    table = Table("Throughput breakdown", columns, lines, cells=tuple(row["cell"] for row in rows))
+    return (make_bars_figure("losses", title, bars, heads, table, "scaling", EFFICIENCY.block_key),)
+
+
+def _percents(row: dict) -> tuple[float | None, ...]:
+    """Return what is left and what each part loses, in percent."""
+    return tuple(None if part is None else 100 * part for part in (row["kept"], *(loss for _, loss in row["losses"])))
 
 
 def reference_text(data: ReportData) -> str:

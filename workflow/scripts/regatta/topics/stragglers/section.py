@@ -16,7 +16,7 @@ from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.plotting import LegendEntry, PlotAxis
 from regatta.report.same_hosts import HOST
-from regatta.report.strips import Strip, draw_strip
+from regatta.report.strips import Strip, make_strip_figure
 from regatta.report.svg import COLORS
 from regatta.store.csv_files import OUTLIERS, WAITS
 from regatta.store.launch_files import read_one_line
@@ -127,7 +127,7 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
         [SLOW if is_slow else OTHER for is_slow in is_late],
         groups=[(host, len(list(run))) for host, run in groupby(ranks["host"].fillna(UNKNOWN))],
     )
-    return Figure("rank-times", title, draw_strip(strip, "rank-times", title), table, "waits")
+    return make_strip_figure("rank-times", title, strip, table, "waits")
 
 
 LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 
 import pandas as pd
 
@@ -16,7 +15,7 @@ from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import LegendEntry, PlotAxis
 from regatta.report.rows import table_rows
-from regatta.report.strips import Strip, draw_strip
+from regatta.report.strips import Strip, make_strip_figure
 from regatta.report.svg import COLORS, GREY
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.heatmap import SCALE_END
@@ -272,7 +271,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
         names={len(rows) - 1: last["hosts"]} if last["verdict"] == "slower" else {},
     )
     used = tuple(style for verdict, style in STYLES.items() if (rows["verdict"] == verdict).any())
-    return Figure(figure_id, title, partial(draw_strip, strip, title=title), slowest_first, table, used)
+    return make_strip_figure(figure_id, title, strip, slowest_first, table, used)
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:

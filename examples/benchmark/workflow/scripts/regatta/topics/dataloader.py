@@ -82,7 +82,8 @@ def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame, de
     workers = sorted(set(rows["num_workers"]))
     x = PlotAxis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
     panel = Panel(x, PlotAxis(THROUGHPUT.heading(device), low=0), series)
-    return make_figure(figure_id, f"Data loading: {title}", panel, _table(title, rows, device), "data_loading")
+    table = _table(title, rows, device)
+    return make_figure(figure_id, f"Data loading: {title}", panel, table, "data_loading", THROUGHPUT)
 
 
 def _table(title: str, rows: pd.DataFrame, device: str) -> Table:

@@ -1,0 +1,164 @@
+"""Menu, tooltips and highlighted cells of the report's figures, as a reader with a pointer uses them."""
+
+import base64
+import csv
+import io
+import re
+import struct
+from xml.etree import ElementTree
+
+import pytest
+from explore_page import show, text, wait
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Return the report of two stacks on two shapes with equal times, so that marks of the stacks coincide."""
+    from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
+
+    cells = [train_cell("resnet50", 1, 1, "none", stack=stack) for stack in STACKS]
+    for bucket in (1, 25):
+        cells += [train_cell("resnet50", 1, gpus, bucket=bucket, stack=stack) for gpus in (1, 2, 4) for stack in STACKS]
+    machine = type(CLUSTER)(CLUSTER.step_s, CLUSTER.gradient_bytes, 0.9, 1e-5, 1e9, noise=1e-6)
+    return make_report(write_results(tmp_path_factory.mktemp("figures") / "r", make_campaign(cells), machine))
+
+
+@pytest.fixture(scope="module")
+def block(page) -> dict:
+    from regatta.report.cells import decoded
+
+    return decoded(re.search(r'id="data-block">(.*?)<', page.read_text(encoding="utf-8"))[1])
+
+
+STACKS = ("bound", "contained")
+FIGURE = "#scaling figure[data-shows=efficiency_percent]"
+
+
+def saved(browser, kind: str) -> tuple[str, bytes]:
+    """Return name and content of the file that a button of the first figure's menu saves."""
+    return_file = f"""(async () => {{
+      const original = URL.createObjectURL;
+      const found = new Promise(done => {{ URL.createObjectURL = blob => {{ done(blob); return original(blob); }}; }});
+      const named = new Promise(done => {{
+        HTMLAnchorElement.prototype.click = function () {{ done(this.download); }};
+      }});
+      [...document.querySelectorAll('{FIGURE} .save button')].find(e => e.textContent === '{kind}').click();
+      const bytes = new Uint8Array(await (await found).arrayBuffer());
+      return [await named, btoa(String.fromCharCode(...bytes))];
+    }})()"""
+    done = browser.call("Runtime.evaluate", expression=return_file, awaitPromise=True, returnByValue=True)
+    name, content = done["result"]["value"]
+    return name, base64.b64decode(content)
+
+
+@pytest.mark.parametrize(("scheme", "ground"), [("light", "#ffffff"), ("dark", "#14171c")])
+def test_the_menu_saves_a_drawing_with_title_legend_and_the_colors_of_the_theme(browser, page, scheme, ground):
+    show(browser, page, scheme=scheme)
+    name, content = saved(browser, "svg")
+    svg = ElementTree.fromstring(content)
+    texts = ["".join(element.itertext()) for element in svg.iter("{http://www.w3.org/2000/svg}text")]
+    shown = browser.evaluate(f"document.querySelector('{FIGURE} h3').textContent")
+    legend = browser.evaluate(f"[...document.querySelectorAll('{FIGURE} .legend li')].map(e => e.textContent)")
+    assert name == "efficiency-1.svg"
+    assert legend
+    assert set(legend) | {shown} <= set(texts)
+    assert svg.find("{http://www.w3.org/2000/svg}rect").get("fill") == ground
+    assert b"var(" not in content
+    assert browser.complaints() == []
+
+
+def test_the_menu_saves_a_picture_without_transparent_pixels(browser, page):
+    show(browser, page)
+    name, content = saved(browser, "png")
+    width, height = struct.unpack(">II", content[16:24])
+    assert (name, content[:4]) == ("efficiency-1.png", b"\x89PNG")
+    assert width > 1000
+    assert height > 500
+    opaque = f"""(async () => {{
+      const image = new Image();
+      image.src = 'data:image/png;base64,{base64.b64encode(content).decode()}';
+      await image.decode();
+      const canvas = Object.assign(document.createElement('canvas'), {{width: image.width, height: image.height}});
+      const context = canvas.getContext('2d');
+      context.drawImage(image, 0, 0);
+      const {{data}} = context.getImageData(0, 0, image.width, image.height);
+      return data.filter((_, i) => i % 4 === 3).every(alpha => alpha === 255);
+    }})()"""
+    done = browser.call("Runtime.evaluate", expression=opaque, awaitPromise=True, returnByValue=True)
+    assert done["result"]["value"] is True
+
+
+def test_the_menu_saves_the_marks_that_are_drawn(browser, page, block):
+    show(browser, page)
+    name, content = saved(browser, "csv")
+    rows = list(csv.DictReader(io.StringIO(content.decode())))
+    assert name == "efficiency-1.csv"
+    drawn = browser.evaluate(f"[...document.querySelectorAll('{FIGURE} svg [data-cell]')].map(e => e.dataset.cell)")
+    assert {row["cell"] for row in rows} - {""} == {block["cells"]["id"][int(cell)] for cell in drawn}
+    value = {row["cell"]: float(row["Efficiency (%)"]) for row in rows if row["mark"] == "value"}
+    for cell, percent in zip(block["cells"]["id"], block["cells"]["efficiency_percent"], strict=True):
+        if cell in value:
+            assert value[cell] == pytest.approx(percent, rel=1e-4)
+
+
+def point_at(browser, selector: str) -> None:
+    browser.evaluate(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+    x, y = browser.evaluate(
+        f"(b => [b.x + b.width / 2, b.y + b.height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
+    )
+    for place in (x + 1, x):
+        browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=place, y=y)
+    wait(lambda: browser.evaluate("document.body.matches('.has-lit')"))
+
+
+def test_the_tooltip_has_all_marks_that_coincide_with_number_and_launches(browser, page, block):
+    show(browser, page)
+    point_at(browser, f"{FIGURE} svg [data-cell]")
+    cell = int(browser.evaluate(f"document.querySelector('{FIGURE} svg [data-cell]').dataset.cell"))
+    name, percent = block["cells"]["name"][cell], block["texts"]["efficiency_percent"][cell]
+    marks = [mark.split("\n") for mark in text(browser, "#tip").split("\n\n")]
+    assert {mark[0].rpartition(" · ")[2] for mark in marks} == set(STACKS)
+    [lines] = [mark for mark in marks if mark[0] == name]
+    assert lines[1].split(": ")[1].split()[0] == percent
+    assert lines[-1].endswith(block["texts"]["num_ok"][cell])
+    assert browser.evaluate(f"document.querySelector('{FIGURE} svg [data-cell]').ariaLabel") == "\n".join(lines)
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    wait(lambda: text(browser, "#tip") == "")
+    assert text(browser, "#tip") == ""
+
+
+LIT = "[...new Set([...document.querySelectorAll('{} [data-cell].is-lit')].map(e => e.dataset.cell))].sort()"
+
+
+@pytest.mark.parametrize(
+    ("selector", "key", "value"),
+    [
+        ("#matrix tbody th[scope=row]", "stack", 0),  # a stack of the first workload
+        ("#matrix thead th:nth-child(3)", "shape", 1),  # a shape
+    ],
+)
+def test_a_stack_or_shape_under_the_pointer_is_lit_in_all_figures(browser, page, block, selector, key, value):
+    show(browser, page)
+    point_at(browser, selector)
+    wanted = {str(cell) for cell, of in enumerate(block["cells"][key]) if of == value}
+    for place in ("#headline svg", f"{FIGURE} svg", "#cells-table"):
+        found = set(browser.evaluate(LIT.format(place)))
+        assert found
+        assert found <= wanted
+    others = (
+        f"[...document.querySelectorAll('{FIGURE} svg [data-cell]:not(.is-lit)')].map(e => getComputedStyle(e).opacity)"
+    )
+    assert set(browser.evaluate(others)) == {"0.25"}
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    wait(lambda: not browser.evaluate("document.body.matches('.has-lit')"))
+    assert browser.evaluate("document.querySelectorAll('.is-lit').length") == 0
+
+
+def test_an_entry_of_a_legend_lights_its_cells(browser, page, block):
+    show(browser, page)
+    point_at(browser, f"{FIGURE} .legend li[data-line]")
+    cells = browser.evaluate(f"document.querySelector('{FIGURE} .legend li[data-line]').dataset.line").split()
+    assert set(browser.evaluate(LIT.format(f"{FIGURE} svg"))) == set(cells)
+    assert len({block["cells"]["stack"][int(cell)] for cell in cells}) == 1

@@ -1,0 +1,108 @@
+"""Figures for papers and slides: fonts, width, marks and captions of what export_figures.py writes."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from formats_files import run_script
+from synthetic import CLUSTER, analyse, make_campaign, train_cell, write_results
+from test_frozen_tables import CAMPAIGNS
+
+from regatta.report.export import FORMS, export_figures
+from regatta.topics.catalog import drawn_figures
+
+
+def export(folder: Path, kind: str) -> tuple[list, Path]:
+    data = analyse(folder)
+    figures, out = drawn_figures(data), folder / "figures" / kind
+    export_figures(figures, data, out, FORMS[kind])
+    return figures, out
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    cells = [train_cell("resnet50", 1, 1, "none"), *(train_cell("resnet50", 1, gpus) for gpus in (1, 2, 4))]
+    return write_results(tmp_path / "small", make_campaign(cells, name="small", repeats=2), CLUSTER)
+
+
+@pytest.mark.parametrize("name", [*CAMPAIGNS])
+def test_each_figure_of_a_campaign_has_its_files(name, tmp_path):
+    CAMPAIGNS[name](tmp_path / name)
+    figures, out = export(tmp_path / name, "paper")
+    assert figures
+    assert {path.name for path in out.iterdir()} == {
+        f"{figure.id}.{kind}" for figure in figures for kind in ("pdf", "svg", "csv", "txt")
+    }
+    for figure in figures:
+        [head, *rows] = csv.reader((out / f"{figure.id}.csv").read_text(encoding="utf-8").splitlines())
+        marks = figure.marks()
+        assert tuple(head) == marks.columns
+        assert len(rows) == len(marks.rows) > 0
+        for row, mark in zip(rows, marks.rows, strict=True):
+            for text, value in zip(row, mark, strict=True):
+                if isinstance(value, str):
+                    assert text == value
+                else:
+                    assert float(text or "nan") == pytest.approx(
+                        float("nan") if value is None else value, 1e-5, nan_ok=True
+                    )
+
+
+@pytest.mark.parametrize(("kind", "width_pt", "ratio"), [("paper", 3.35 * 72, None), ("slides", 384, 16 / 9)])
+def test_a_drawing_has_its_width_and_embedded_true_type_fonts(small, drawing, kind, width_pt, ratio):
+    figures, out = export(small, kind)
+    for figure in figures:
+        content = (out / f"{figure.id}.pdf").read_bytes()
+        box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", content)
+        width, height = map(float, box.groups())
+        assert width == pytest.approx(width_pt)
+        assert ratio is None or width / height == pytest.approx(ratio)
+        assert b"/FontFile2" in content
+        assert b"/Type3" not in content
+        svg = (out / f"{figure.id}.svg").read_text(encoding="utf-8")
+        assert float(re.search(r'width="([\d.]+)pt"', svg)[1]) == pytest.approx(width_pt)
+        assert "<text" not in svg  # outlines need no font
+        assert not re.search("#a100[0-9a-f]{2}", svg)
+
+
+def test_the_texts_of_a_drawing_are_inside_it_and_of_one_size(small, monkeypatch):
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    outside, sizes = [], set()
+
+    def check(canvas, file, **_):
+        file.write(b"")
+        sizes.update(text.get_fontsize() for text in canvas.findobj(Text) if text.get_text())
+        for axes in canvas.axes:
+            box = axes.get_tightbbox().transformed(canvas.transFigure.inverted())
+            outside.append(max(-box.x0, -box.y0, box.x1 - 1, box.y1 - 1))
+
+    monkeypatch.setattr(Figure, "savefig", check)
+    export(small, "paper")
+    assert sizes == {8}
+    assert outside
+    assert max(outside) < 0.005
+
+
+def test_a_caption_has_launches_interval_machine_and_versions(small):
+    figures, out = export(small, "paper")
+    [efficiency] = [figure for figure in figures if figure.id == "efficiency-1"]
+    lines = (out / f"{efficiency.id}.txt").read_text(encoding="utf-8").splitlines()
+    assert efficiency.title in lines[0]
+    assert [int(number) for number in re.findall(r"\d+", lines[1])] == [2, 3]  # launches of each cell, cells
+    assert "range" in lines[2]  # two launches have no interval
+    assert "local" in lines[3]
+    assert "2.12.1" in lines[4]
+
+
+def test_a_store_without_tables_is_refused(small, tmp_path):
+    done = run_script("export_figures.py", small, "--for", "paper", cwd=tmp_path)
+    assert done.returncode == 2
+    assert str(small) in done.stderr
+    assert "Traceback" not in done.stderr
+    analyse(small)
+    done = run_script("export_figures.py", small, "--for", "slides", cwd=tmp_path)
+    assert done.returncode == 0
+    assert len([*(small / "figures" / "slides").glob("*.pdf")]) == int(done.stdout.split()[-2])
