@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,10 +19,11 @@ from regatta.report.plotting import (
     PLOT_WIDTH,
     WIDTH_IN,
     LegendEntry,
+    Marks,
     new_canvas,
     set_ticks,
 )
-from regatta.report.svg import CELL, COLORS, GREY, GRID, GROUND, svg_of
+from regatta.report.svg import CELL, COLORS, GREY, GRID, GROUND, Medium
 from regatta.topics.comparison.texts import difference_text
 
 MOST_BEYOND = 4  # share of the axis beyond the 90 % of rows nearest to 1, relative to theirs
@@ -94,7 +96,14 @@ def histogram(judged: pd.DataFrame) -> Figure:
     used = [verdict for verdict in STYLES if any(verdict == of for _, of in cells)]
     legend = tuple(LegendEntry(STYLES[of][0], GREY if of == "inconclusive" else STYLES[of][1]) for of in used)
     table = _table(edges, cells, used)
-    return Figure("ratios", title, lambda figure_id: _draw(axis, edges, cells, figure_id, title), table, "", legend)
+    marks = partial(_marks, judged)
+    return Figure("ratios", title, partial(_draw, axis, edges, cells, title), table, "", legend, marks=marks)
+
+
+def _marks(judged: pd.DataFrame) -> Marks:
+    """Return the ratio and the verdict of each pair."""
+    rows = zip(judged["cell"], judged["time_ratio"].astype(float), judged["verdict"], strict=True)
+    return Marks(("cell", "time_ratio", "verdict"), tuple(rows))
 
 
 def _table(edges: np.ndarray, cells: dict[tuple[int, str], list[str]], used: Sequence[str]) -> Table:
@@ -105,12 +114,12 @@ def _table(edges: np.ndarray, cells: dict[tuple[int, str], list[str]], used: Seq
     return Table("Pairs by change in time", ("change (%)", *(STYLES[of][0] for of in used)), tuple(rows))
 
 
-def _draw(axis: RatioAxis, edges: np.ndarray, cells: dict, figure_id: str, title: str) -> str:
+def _draw(axis: RatioAxis, edges: np.ndarray, cells: dict, title: str, figure_id: str, medium: Medium) -> str:
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import MaxNLocator
 
     heights: Counter[int] = Counter()
-    with new_canvas(WIDTH_IN, HEIGHT_IN, **{"svg.hashsalt": figure_id}) as canvas:
+    with new_canvas(medium, WIDTH_IN, HEIGHT_IN, **{"svg.hashsalt": figure_id}) as canvas:
         axes = canvas.add_axes((LEFT, BELOW_IN / HEIGHT_IN, PLOT_WIDTH, PLOT_IN / HEIGHT_IN))
         axes.axvspan(-axis.margin, axis.margin, color=GRID, alpha=0.4, linewidth=0, zorder=0)
         for place in (-axis.margin, axis.margin):
@@ -132,4 +141,4 @@ def _draw(axis: RatioAxis, edges: np.ndarray, cells: dict, figure_id: str, title
         last.set_ha("right")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-        return svg_of(canvas, f"{title}: number of pairs by change")
+        return medium.write(canvas, f"{title}: number of pairs by change", ())
