@@ -41,6 +41,7 @@ NEEDS = {
 # Their last line says that they are whole; of the others a table that ends between two rows is a shorter table.
 SEEN_WHOLE = [
     "ddp-2x4.json", "nccl-12-columns.txt", "nccl-13-columns.txt", "nccl-21-columns.txt", "nccl-per-iteration.json",
+    "nccl-one-gpu.txt",
     "nccl-sendrecv-unchecked.txt", "nccl-summary.json", "nccl-one-process.json", "nccl-threads.json", "nccl-threads.txt",
     "suite-4gpu.json", "exported-suite.json", "exported-ddp.json", "rccl-mpi.json",
 ]  # fmt: skip

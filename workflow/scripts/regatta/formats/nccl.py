@@ -177,7 +177,8 @@ def _check_side(run: NcclRun, size: int, side: PlacementResult, line: int | None
     if factor is None or not size:  # a row of 0 bytes has nothing to check
         return
     algbw = size / side.time_us / 1000 if side.time_us else float("inf")
-    if abs(algbw - side.algbw) > 0.006 + (0.01 + side.time_slack) * algbw:
+    rounding = 0.006 if side.algbw < 1e6 else side.algbw / 2  # larger ones have one digit: 1e+06
+    if abs(algbw - side.algbw) > rounding + (0.01 + side.time_slack) * algbw:
         found = f"{size} bytes in {side.time_us:g} us with algbw {side.algbw:g} GB/s"
         raise refusal(run.name, line, found, f"algbw {algbw:.2f}, bytes / time")
     num_ranks = run.nodes * run.gpus_per_node
