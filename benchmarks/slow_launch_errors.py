@@ -11,7 +11,7 @@ from common import ROOT, Figure, report
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
-from regatta.topics.comparison.tables import MARGIN
+from regatta.topics.comparison.comparison_tables import MARGIN
 from regatta.topics.slow_launches import MIN_CELLS, SLOW_FACTOR, p_of_each
 
 LAUNCHES, CELLS, VARIATIONS = (3, 5, 10), (3, 6, 24), (0.02, 0.08, 0.2)

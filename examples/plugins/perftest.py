@@ -4,7 +4,7 @@ perftest prints half of the round trip for writes and sends, the whole one for r
 truncated file is rejected. Source: github.com/linux-rdma/perftest, src/perftest_parameters.h.
 """
 
-from regatta.formats.tables import ITERATIONS, SIZE, ColumnLayout, TableLayout, table_format
+from regatta.formats.text_tables import ITERATIONS, SIZE, ColumnLayout, TableLayout, table_format
 
 PERFTEST = table_format(
     TableLayout(

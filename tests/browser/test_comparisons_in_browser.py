@@ -25,7 +25,7 @@ def pages(tmp_path_factory):
     from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
 
     from regatta.compare.campaigns import compare_campaigns, read_campaign
-    from regatta.compare.page import comparison_page
+    from regatta.compare.comparison_page import comparison_page
 
     folder = tmp_path_factory.mktemp("comparisons")
     cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]

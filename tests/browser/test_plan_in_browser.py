@@ -15,7 +15,7 @@ def page(request, tmp_path_factory) -> Path:
     from campaign_files import plan
     from synthetic_plan import campaign, partly_finished
 
-    from regatta.plan.page import write_plan
+    from regatta.plan.plan_page import write_plan
 
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "partly_finished":

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from regatta.campaign.expansion import CampaignMatrix, MatrixCell, expand
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import CampaignMatrix, MatrixCell, expand
 from regatta.campaign.stacks import complete_stack
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
@@ -134,7 +134,7 @@ def changed(old: str, new: str, text: str = TEXT) -> str:
 def pin_versions(monkeypatch: pytest.MonkeyPatch, version: int = 1) -> None:
     """Make all benchmarks this version for the matrix, so that a golden id outlives a change of method."""
     monkeypatch.setattr(
-        "regatta.campaign.matrix.load_benchmark",
+        "regatta.campaign.expansion.load_benchmark",
         lambda name: dataclasses.replace(load_benchmark(name), version=version),
     )
 

@@ -29,16 +29,16 @@ from synthetic import (
 from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
-from regatta.kit.findings import FAIR, LOW, NOTE, Kind
+from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
 from regatta.report.findings import Finding
 from regatta.run.progress import outcome_text
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import buckets
 from regatta.topics.base import Topic, unreliable_cells
 from regatta.topics.catalog import warnings, warnings_by_cell
-from regatta.topics.scaling import findings as scaling
-from regatta.topics.scaling.findings import loss_rows
-from regatta.topics.scaling.section import losses_figures
+from regatta.topics.scaling import scaling_findings as scaling
+from regatta.topics.scaling.scaling_findings import loss_rows
+from regatta.topics.scaling.scaling_section import losses_figures
 from regatta.topics.summary import Line, answer_json, confidence, subject, summary
 
 

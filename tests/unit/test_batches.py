@@ -7,7 +7,7 @@ from campaign_files import SLURM, collectives, load, pin_versions, stack, write_
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.matrix import expand
+from regatta.campaign.expansion import expand
 from regatta.plan.batches import Price, make_batches
 
 TWO_STACKS = {"a": {"kind": "host"}, "b": {"kind": "host"}}

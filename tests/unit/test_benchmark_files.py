@@ -10,7 +10,7 @@ from campaign_files import HOSTILE, message, plan, small, write
 
 from regatta.campaign.benchmark_files import read_benchmark_file
 from regatta.campaign.load import results_folder
-from regatta.campaign.scripts import script_files
+from regatta.campaign.script_entries import script_files
 from regatta.core import benchmarks
 from regatta.core.benchmarks import axes_of, load_benchmark, undeclared
 from regatta.core.errors import UserError

@@ -18,7 +18,7 @@ from regatta.store.csv_files import CELL, COLLECTED, MEASUREMENTS, TYPES
 from regatta.store.records import MEMORY_BYTES
 from regatta.topics.gradient_communication import STRATEGIES
 from regatta.topics.memory import MEMORY
-from regatta.topics.scaling.tables import SCALING
+from regatta.topics.scaling.scaling_tables import SCALING
 
 RULE_FIELDS = {"world_size", "element_bytes", "device", "backend", "nodes", "gpus_per_node"}
 

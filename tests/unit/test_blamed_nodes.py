@@ -13,8 +13,8 @@ from regatta.core.errors import UserError
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, launch_argv, slurm_resources
 from regatta.launchers.base import Geometry
-from regatta.plan.page import plan_text
 from regatta.plan.plan import plan_campaign, plan_json
+from regatta.plan.plan_page import plan_text
 from regatta.run import supervise
 from regatta.run.batch import BatchRun
 from regatta.run.causes import Cause

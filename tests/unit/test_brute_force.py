@@ -30,8 +30,8 @@ from regatta.topics import (
     training_runs,
 )
 from regatta.topics.base import ReportData, invalid_cells
-from regatta.topics.comparison import section as comparison
-from regatta.topics.scaling import section as scaling
+from regatta.topics.comparison import comparison_section as comparison
+from regatta.topics.scaling import scaling_section as scaling
 from regatta.topics.summary import summary
 
 SEEDS = range(30)

@@ -9,7 +9,7 @@ from synthetic import analyse, write_lines
 from synthetic_waits import write_waits
 from test_brute_force import median
 
-from regatta.topics.stragglers.section import findings
+from regatta.topics.stragglers.straggler_section import findings
 from regatta.topics.summary import summary
 
 SEEDS = range(14)

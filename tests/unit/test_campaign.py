@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.campaign import load as loading
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import file_schema
-from regatta.campaign.matrix import expand
 from regatta.core.schemas import load_schema
 
 # What is replaced in the small campaign, and by what.

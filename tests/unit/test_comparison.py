@@ -10,7 +10,7 @@ from synthetic import train_cell
 from typed import comparisons_table, margins_of
 
 from regatta.core.verdicts import Compared
-from regatta.topics.comparison.tables import (
+from regatta.topics.comparison.comparison_tables import (
     ALIKE,
     MARGIN,
     Margin,

@@ -10,7 +10,7 @@ from synthetic import analyse, write_laptop
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.output import comparison_text
+from regatta.compare.comparison_output import comparison_text
 from regatta.core.errors import UserError
 from regatta.topics.comparison.texts import compared_findings, judged_rows, with_labels
 
@@ -164,7 +164,7 @@ def test_a_time_that_is_none_is_an_error_of_the_file_and_no_regression(tmp_path,
 
 def test_a_fault_of_the_program_is_no_regression(tmp_path, script, monkeypatch):
     base = write_folder(tmp_path / "base", [(cell_of("bound"), SIX)])
-    monkeypatch.setattr("regatta.compare.output.comparison_text", lambda *_: 1 / 0)
+    monkeypatch.setattr("regatta.compare.comparison_output.comparison_text", lambda *_: 1 / 0)
     assert script(base, base)[0] == 2
 
 

@@ -8,7 +8,7 @@ from typed import typed
 
 from regatta.model.frozen import Cell
 from regatta.report.page import read_headers
-from regatta.topics.comparison.section import NOT_KNOWN, Side, by_stack, differences
+from regatta.topics.comparison.comparison_section import NOT_KNOWN, Side, by_stack, differences
 
 CELL = cell_of("contained")
 

@@ -5,10 +5,10 @@ from comparison_results import STACKS, cell_of, results_of
 from synthetic import make_header, report_data, train_cell
 from typed import comparisons_table
 
-from regatta.compare.output import difference_text
+from regatta.compare.comparison_output import difference_text
 from regatta.report.page import load_template
 from regatta.store.csv_files import LAUNCHES, make_table
-from regatta.topics.comparison.section import (
+from regatta.topics.comparison.comparison_section import (
     MOST_ROWS,
     NOT_KNOWN,
     TOPIC,

@@ -12,11 +12,11 @@ from comparison_results import cell_of, write_folder
 from synthetic import train_cell
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.page import comparison_page
+from regatta.compare.comparison_page import comparison_page
 from regatta.compare.pairs import counts_of, pairs_block
 from regatta.core.text import three
+from regatta.topics.comparison.comparison_section import NOT_KNOWN, Difference, environment_tables
 from regatta.topics.comparison.histogram import RatioAxis, histogram
-from regatta.topics.comparison.section import NOT_KNOWN, Difference, environment_tables
 from regatta.topics.comparison.texts import judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]

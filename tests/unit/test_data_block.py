@@ -14,7 +14,7 @@ from test_training_runs import write_store
 from typed import cell_row, make_tables
 
 from regatta.core.verdicts import verdict_text
-from regatta.kit.findings import FAIR, LOW, NOTE
+from regatta.kit.kinds import FAIR, LOW, NOTE
 from regatta.report.cell_launches import TIMES
 from regatta.report.cells import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
@@ -22,7 +22,7 @@ from regatta.report.page import load_template
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics.catalog import marks, warnings_by_cell
-from regatta.topics.comparison.tables import RATIO
+from regatta.topics.comparison.comparison_tables import RATIO
 
 TIME = "2026-11-21T23:00:00Z"
 STACKS = ("contained", "bound")

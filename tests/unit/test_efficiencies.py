@@ -6,7 +6,7 @@ from typed import baselines_of, cell_row, efficiencies_table, scaling_table
 
 from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.scaling.section import baseline_tables
+from regatta.topics.scaling.scaling_section import baseline_tables
 
 
 def table_of(times):

@@ -22,7 +22,7 @@ from regatta.topics.catalog import TOPICS, missing_axes
 @pytest.mark.parametrize(
     ("package", "kind", "listed", "missing"),
     [
-        ("topics", "Topic", TOPICS[:-1], "topics/preflight.py: TOPIC"),
+        ("topics", "Topic", TOPICS[:-1], "topics/preflight_section.py: TOPIC"),
         ("formats", "Format", FORMATS[1:], "formats/tidy_csv.py: CSV"),
         ("runtimes", "Runtime", [RUNTIMES["host"]], "runtimes/apptainer.py: RUNTIME"),
         ("launchers", "Launcher", [LAUNCHERS["none"]], "launchers/slurm.py: LAUNCHER"),

@@ -29,9 +29,9 @@ from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
 from regatta.topics.communication import COLLECTIVES, collective_figures, lead_text
-from regatta.topics.scaling import section as scaling_section
+from regatta.topics.scaling import scaling_section
 from regatta.topics.scaling.figures import fastest, scaling_figures
-from regatta.topics.scaling.tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING
+from regatta.topics.scaling.scaling_tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING
 
 
 def series(num_points=3, label="ddp"):

@@ -29,15 +29,15 @@ from synthetic_waits import write_waits
 from test_training_runs import ALONE, DDP, OWN, T, write_store
 from typed import cell_row, typed
 
-from regatta.kit.findings import FAIR, NOTE, RESULT, Kind
+from regatta.kit.kinds import FAIR, NOTE, RESULT, Kind
 from regatta.report.findings import Finding
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, make_table
 from regatta.topics import base, buckets, communication, training_runs
 from regatta.topics.base import ReportData, Topic, headline_rows, unreliable
 from regatta.topics.catalog import TABLES, TOPICS, render
 from regatta.topics.quality import launch_ranges_table
-from regatta.topics.scaling import section as scaling
-from regatta.topics.scaling.findings import efficiency_findings
+from regatta.topics.scaling import scaling_section as scaling
+from regatta.topics.scaling.scaling_findings import efficiency_findings
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

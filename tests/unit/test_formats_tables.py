@@ -8,7 +8,7 @@ import pytest
 
 from regatta.core.errors import UserError
 from regatta.formats.base import Options
-from regatta.formats.tables import ITERATIONS, SIZE, ColumnLayout, TableLayout, table_format
+from regatta.formats.text_tables import ITERATIONS, SIZE, ColumnLayout, TableLayout, table_format
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPE = Options(nodes=2, gpus_per_node=4)

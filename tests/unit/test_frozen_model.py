@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic import cluster_campaign, laptop_campaign
 from synthetic_sweep import sweep_campaign
 
-from regatta.campaign.matrix import cell_id
+from regatta.campaign.expansion import cell_id
 from regatta.core.names import cell_names
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 

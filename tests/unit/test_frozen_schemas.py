@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import laptop_campaign
 
-from regatta.campaign.matrix import expand
+from regatta.campaign.expansion import expand
 from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema
 from regatta.plan.batches import Price, make_batches

@@ -11,8 +11,8 @@ import yaml
 from campaign_files import CLUSTER, SLURM, TEXT, write
 
 from mutations import SEED, mutated
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import load_campaign
-from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ from regatta.store.frozen_files import read_frozen
 from regatta.store.history import read_history, summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.topics.catalog import render
-from regatta.topics.preflight import TOPIC
+from regatta.topics.preflight_section import TOPIC
 
 NUM_STORES, NUM_PREFLIGHTS = (150, 150) if "REGATTA_THOROUGH" in os.environ else (60, 80)
 SEED, MOST_SECONDS = 20261123, 30

@@ -16,7 +16,7 @@ from synthetic_own import write_own
 from synthetic_plan import partly_finished
 from test_frozen_tables import CAMPAIGNS
 
-from regatta.plan.page import render
+from regatta.plan.plan_page import render
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "pages"

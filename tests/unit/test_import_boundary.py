@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_an_import_inside_a_function_is_seen(tmp_path):
     assert imported(path) == {"torch", "regatta"}
 
 
-@pytest.mark.parametrize("module", ["plan.plan", "plan.page", "run.supervise"])
+@pytest.mark.parametrize("module", ["plan.plan", "plan.plan_page", "run.supervise"])
 def test_planning_and_supervising_load_no_heavy_library(module):
     program = f"import sys, regatta.{module}; print(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run(
@@ -131,6 +132,13 @@ def class_definitions(folder: Path) -> dict[str, list[str]]:
         for name, node in named:
             found.setdefault(name, []).append(f"{path.relative_to(folder)}:{node.lineno}")
     return found
+
+
+def test_module_names_are_unique_in_the_driver():
+    """But for base.py, what the modules of a package share."""
+    names = [path.name for path in (SCRIPTS / "regatta").rglob("*.py") if path.name not in ("__init__.py", "base.py")]
+    assert len(names) > 100
+    assert [name for name, num in Counter(names).items() if num > 1] == []
 
 
 def test_class_names_are_unique_in_the_driver():

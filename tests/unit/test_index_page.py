@@ -21,7 +21,7 @@ from regatta.compare.trends import MOST_CAMPAIGNS, MOST_CHANGES, MOST_SERIES, co
 from regatta.core.errors import UserError
 from regatta.store.csv_files import make_table, write_csv
 from regatta.topics.communication import COLLECTIVES
-from regatta.topics.scaling.tables import SCALING
+from regatta.topics.scaling.scaling_tables import SCALING
 from regatta.topics.summary import answer_json
 
 SMALL, LARGE = cell_of("bound", 4096), cell_of("bound", 16384)

@@ -3,7 +3,7 @@
 import pytest
 
 from regatta.kit.columns import Column
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value, filled
+from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value, filled
 
 EFFICIENCY = Column("efficiency_ratio", "efficiency", shown_as="%", interval="efficiency_interval")
 TIME = Column("time_s", "time", shown_as="ms", interval="interval")

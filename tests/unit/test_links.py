@@ -19,7 +19,7 @@ from synthetic import (
 from test_figures import drawn_panels
 from typed import cell_row, collectives_table, peaks_by_cell
 
-from regatta.campaign.matrix import expand
+from regatta.campaign.expansion import expand
 from regatta.plan.batches import Price, make_batches
 from regatta.run.preflight import plan_preflight
 from regatta.store.csv_files import MEASUREMENTS, make_table

@@ -4,7 +4,7 @@ import pytest
 from synthetic import CLUSTER, analyse, collective_cell, make_campaign, make_header, report_data, write_results
 from synthetic_stacks import write_stacks
 
-from regatta.kit.findings import LOW, NOTE
+from regatta.kit.kinds import LOW, NOTE
 from regatta.report.same_hosts import hosts_by_launch, other_results
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import catalog

@@ -12,7 +12,7 @@ from campaign_files import SLURM, cells, changed, collectives, load, matrix, pin
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.matrix import canonical_json, content_hash, expand
+from regatta.campaign.expansion import canonical_json, content_hash, expand
 from regatta.core.errors import UserError
 
 TRAIN = {"model": ["resnet18"], "batch_size": [8], "strategy": ["ddp"]}

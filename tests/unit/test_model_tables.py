@@ -22,9 +22,9 @@ from typed import cell_row, scaling_table
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.catalog import read_tables
-from regatta.topics.fits import section as fits
+from regatta.topics.fits import fits_section as fits
+from regatta.topics.fits.fits_section import model_table
 from regatta.topics.fits.scaling import scaling_models_table
-from regatta.topics.fits.section import model_table
 from regatta.topics.summary import summary
 
 

@@ -4,12 +4,12 @@ import dataclasses
 
 from campaign_files import collectives, fake_sif, load
 
-from regatta.campaign.matrix import expand
+from regatta.campaign.expansion import expand
 from regatta.launchers import LAUNCHERS, launch_argv
 from regatta.launchers.base import Geometry, Jobs, Launcher
 from regatta.launchers.local import LocalChecks, LocalQueue, LocalRanks
-from regatta.plan.page import plan_text
 from regatta.plan.plan import make_plan, plan_json
+from regatta.plan.plan_page import plan_text
 from regatta.runtimes import RUNTIMES
 
 

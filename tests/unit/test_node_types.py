@@ -5,11 +5,11 @@ import json
 import pytest
 from campaign_files import SLURM, TEXT, changed, collectives, load, matrix, message
 
-from regatta.campaign.matrix import expand
+from regatta.campaign.expansion import expand
 from regatta.launchers import LAUNCHERS, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.plan.page import job_requests, plan_text, render
 from regatta.plan.plan import plan_campaign, plan_json, write_frozen
+from regatta.plan.plan_page import job_requests, plan_text, render
 from regatta.run.preflight import latest_preflight
 
 STACKS = {"a": {"kind": "host", "python": "/bin/ls"}}

@@ -14,7 +14,7 @@ from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse
 from regatta.core.schemas import load_schema
 from regatta.core.units import UNITS, find_unit, parse_number
 from regatta.formats.base import Options
-from regatta.formats.output import formats_named, read_results
+from regatta.formats.program_output import formats_named, read_results
 
 HPL = "T/V  N  NB  P  Q  Time  Gflops\nWR11C2R4  1000 192 2 2  0.12  1.2345e+03\n||Ax-b||= 3.2e-03 ...... PASSED\n"
 RATE = {"rate": {"match": r"WR\S+.*?(\S+)$", "unit": "Gflop/s", "better": "larger"}}

@@ -6,7 +6,7 @@ from synthetic_own import MACHINE, program_cell, script_cell, write_own
 
 from regatta.core.text import three
 from regatta.topics import programs, scripts
-from regatta.topics.matrix import status_matrix
+from regatta.topics.status_matrix import status_matrix
 
 
 def by_kind(found) -> dict:

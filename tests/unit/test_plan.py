@@ -10,8 +10,8 @@ from campaign_files import SLURM, collectives, fake_sif, plan, program, small, w
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
 from regatta.launchers.local import START_RANKS
-from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, table, write_plan
 from regatta.plan.plan import make_plan, nothing_to_retry, plan_json, totals, write_frozen
+from regatta.plan.plan_page import SHOWN_ON_TERMINAL, plan_text, table, write_plan
 
 
 def reasons(made) -> dict[int, tuple[str, str, tuple[int, ...]]]:

@@ -5,12 +5,12 @@ import json
 import pytest
 from campaign_files import fake_sif, small, write
 
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import CLUSTERS, load_campaign
-from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
-from regatta.plan.page import plan_text, render
 from regatta.plan.plan import make_plan, plan_json
+from regatta.plan.plan_page import plan_text, render
 
 CAMPAIGNS = sorted((CLUSTERS.parent / "campaigns").rglob("*.yaml"))
 

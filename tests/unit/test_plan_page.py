@@ -13,8 +13,9 @@ from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
-from regatta.plan import page as page_module
-from regatta.plan.page import (
+from regatta.plan import plan_page as page_module
+from regatta.plan.plan import make_plan
+from regatta.plan.plan_page import (
     STATES,
     PlannedCell,
     names_of,
@@ -26,7 +27,6 @@ from regatta.plan.page import (
     table,
     turns,
 )
-from regatta.plan.plan import make_plan
 from regatta.report.matrix import MOST_ROWS_OPEN
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

@@ -16,7 +16,7 @@ from synthetic_sweep import sweep_campaign, write_sweep
 from synthetic_waits import write_waits
 
 from regatta.topics.failures import groups_of
-from regatta.topics.scaling import section as scaling
+from regatta.topics.scaling import scaling_section as scaling
 
 GPU = {"device": "cuda", "backend": "nccl", "cluster": "gh200"}
 MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "mobilenet_v3_small")

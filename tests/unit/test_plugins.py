@@ -7,8 +7,8 @@ import yaml
 from campaign_files import collectives, load, message, write
 
 import regatta.formats as formats
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import load_campaign
-from regatta.campaign.matrix import expand
 from regatta.core.errors import UserError
 from regatta.launchers import find_allocation
 from regatta.plan.batches import for_jobs

@@ -2,8 +2,8 @@
 
 from campaign_files import collectives, plan
 
-from regatta.plan.page import plan_text
 from regatta.plan.plan import plan_json, totals
+from regatta.plan.plan_page import plan_text
 
 
 def test_a_price_without_history_is_from_the_limits(tmp_path):

@@ -12,13 +12,13 @@ from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, load, matrix, message
 from synthetic import make_campaign
 from typed import cell_pairs
 
-from regatta.campaign import programs
+from regatta.campaign import program_entries as programs
 from regatta.compare.campaigns import match_key
 from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.launchers import program_argv
-from regatta.run import programs as runs
+from regatta.run import program_launches as runs
 from regatta.run.record_lines import FROM_REQUEST
 from regatta.store.launch_files import read_launch_file
 from regatta.store.records import problem_of

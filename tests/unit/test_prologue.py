@@ -17,7 +17,7 @@ from regatta.launchers.base import Geometry
 from regatta.launchers.local import LocalRanks
 from regatta.plan.plan import write_frozen
 from regatta.run.prologue import PrologueFailed, run_prologue
-from regatta.runtimes.prologue import script
+from regatta.runtimes.prologue_steps import script
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack
 from test_report import SCRIPTS, Page, visible
 
 import warm_start
-from regatta.kit.findings import LOW, NOTE
-from regatta.topics.preflight import TOPIC, findings, preflight_rows
+from regatta.kit.kinds import LOW, NOTE
+from regatta.topics.preflight_section import TOPIC, findings, preflight_rows
 
 
 def report_with(tmp_path, preflight):

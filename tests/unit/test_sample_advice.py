@@ -5,7 +5,7 @@ import pytest
 from synthetic import collective_cell, make_campaign, report_data
 from typed import cell_row
 
-from regatta.kit.findings import FAIR, NOTE
+from regatta.kit.kinds import FAIR, NOTE
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import measured
 from regatta.topics.quality import TOPIC, findings, launch_ranges_table

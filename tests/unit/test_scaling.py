@@ -4,7 +4,7 @@ from typed import cell_row, scaling_table
 
 from regatta.core.verdicts import Compared, judge_all
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.scaling.tables import grade
+from regatta.topics.scaling.scaling_tables import grade
 
 BATCH = 32
 # Images per second and GPU, by shape. "none" is one GPU without DDP. Published p50 values of two ResNets, 2 nodes x 4 GPUs.

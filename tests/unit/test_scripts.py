@@ -114,7 +114,7 @@ def test_an_edit_of_a_file_is_named_and_measured_again(tmp_path, code, name):
 
 def plan_anew(tmp_path: Path, data: dict):
     """Plan as another process would: hashes of files are kept within one."""
-    from regatta.campaign import scripts
+    from regatta.campaign import script_entries as scripts
 
     scripts.script_files.cache_clear()
     scripts.edited.cache_clear()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from campaign_files import fake_sif
 
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import CLUSTERS, Campaign, load_campaign
-from regatta.campaign.matrix import expand
 from regatta.core.files import ROOT
 from regatta.launchers import RUN_LAUNCH, launch_argv
 from regatta.launchers.base import Geometry

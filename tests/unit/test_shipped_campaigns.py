@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import CLUSTERS, load_campaign
-from regatta.campaign.matrix import expand
 from regatta.campaign.yaml_file import read_yaml, schema_errors
 from regatta.core.schemas import load_schema
 

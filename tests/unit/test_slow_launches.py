@@ -10,7 +10,7 @@ from comparison_results import cell_of
 from scipy import stats
 from synthetic import LAPTOP, analyse, make_campaign, write_results
 
-from regatta.kit.findings import FAIR, LOW, NOTE, filled
+from regatta.kit.kinds import FAIR, LOW, NOTE, filled
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import plain_rows
 from regatta.topics.catalog import warnings

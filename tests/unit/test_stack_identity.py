@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from campaign_files import SLURM, TEXT, collectives, fake_sif, load, matrix, pin_versions, program, stack, write
 
+from regatta.campaign.expansion import expand
 from regatta.campaign.load import load_campaign
-from regatta.campaign.matrix import expand
 from regatta.campaign.stacks import changed_since_planned as changed_for
 from regatta.core.errors import UserError
 from regatta.run.preflight import plan_preflight

@@ -20,8 +20,8 @@ from regatta.core.text import three
 from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, MatrixRow, Square
 from regatta.report.page import load_template
 from regatta.topics import communication
-from regatta.topics.matrix import status_matrix
-from regatta.topics.scaling.findings import loss_rows
+from regatta.topics.scaling.scaling_findings import loss_rows
+from regatta.topics.status_matrix import status_matrix
 
 
 def matrix_of(folder, campaign, machine=LAPTOP, faults=None):
@@ -165,7 +165,7 @@ def test_many_rows_are_a_heatmap_whose_rows_have_the_names_of_their_groups(tmp_p
 
 
 def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.topics.matrix.MOST_ROWS_DENSE", MOST_ROWS_OPEN)
+    monkeypatch.setattr("regatta.topics.status_matrix.MOST_ROWS_DENSE", MOST_ROWS_OPEN)
     batches = [2**i for i in range(MOST_ROWS_OPEN // 2 + 1)]
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))

@@ -8,7 +8,7 @@ from campaign_files import SLURM, collectives, load
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regatta.campaign.matrix import expand
+from regatta.campaign.expansion import expand
 from regatta.campaign.sweep import host_sets, rounds
 from regatta.core.errors import UserError
 from regatta.launchers import slurm_queue, slurm_resources

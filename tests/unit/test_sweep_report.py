@@ -14,15 +14,15 @@ from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 from typed import sweep_nodes_table, sweep_pairs_table, typed
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.output import comparison_text
+from regatta.compare.comparison_output import comparison_text
 from regatta.compare.trends import times_of_cells
-from regatta.kit.findings import filled
+from regatta.kit.kinds import filled
 from regatta.report.cells import data_block
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
 from regatta.topics.summary import summary
-from regatta.topics.sweep import section as sweep
+from regatta.topics.sweep import sweep_section as sweep
 
 
 def measured(campaign: dict, seconds: dict) -> pd.DataFrame:

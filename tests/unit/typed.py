@@ -6,10 +6,10 @@ from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
 from regatta.store import collect as store
 from regatta.topics import bandwidth, catalog, gradient_communication, memory, percentiles, stability, sync_batchnorm
-from regatta.topics.comparison import tables as comparison
-from regatta.topics.scaling import section
-from regatta.topics.scaling import tables as scaling
-from regatta.topics.sweep import tables as sweep
+from regatta.topics.comparison import comparison_tables as comparison
+from regatta.topics.scaling import scaling_section as section
+from regatta.topics.scaling import scaling_tables as scaling
+from regatta.topics.sweep import sweep_tables as sweep
 
 
 def typed(value):

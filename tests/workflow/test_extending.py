@@ -24,7 +24,7 @@ SCHEMA = "workflow/schemas/benchmarks/dataloader.yaml"
 PROGRAM, TOPIC = f"{SCRIPTS}/bench/dataloader.py", f"{SCRIPTS}/regatta/topics/dataloader.py"
 CATALOG = f"{SCRIPTS}/regatta/topics/catalog.py"
 COST = f"{SCRIPTS}/regatta/topics/training_cost.py"
-FINDINGS, LEAD, NAME = f"{SCRIPTS}/regatta/topics/scaling/findings.py", "Highest throughput: ", ", {name}"
+FINDINGS, LEAD, NAME = f"{SCRIPTS}/regatta/topics/scaling/scaling_findings.py", "Highest throughput: ", ", {name}"
 PLUGINS = EXAMPLES / "plugins"
 
 # Each example to the report.

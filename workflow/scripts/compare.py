@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.compare.output import comparison_text
-from regatta.compare.page import comparison_page
+from regatta.compare.comparison_output import comparison_text
+from regatta.compare.comparison_page import comparison_page
 from regatta.core.errors import USER_ERROR, UserError, run_script
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options

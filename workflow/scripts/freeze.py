@@ -8,8 +8,8 @@ import gc
 from pathlib import Path
 
 from regatta.core.errors import add_log_option, run_script
-from regatta.plan.page import write_plan
 from regatta.plan.plan import make_plan, write_frozen
+from regatta.plan.plan_page import write_plan
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
+from regatta.compare.comparison_page import comparison_page
 from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, headline, judge, junit
-from regatta.compare.page import comparison_page
 from regatta.core.errors import add_log_option, run_script
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv

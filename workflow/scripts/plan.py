@@ -9,8 +9,8 @@ from pathlib import Path
 
 from regatta.core.errors import UserError, add_log_option, run_script
 from regatta.core.files import hold
-from regatta.plan.page import SHOWN_ON_TERMINAL, plan_text, write_plan
 from regatta.plan.plan import make_plan
+from regatta.plan.plan_page import SHOWN_ON_TERMINAL, plan_text, write_plan
 
 
 def main() -> None:

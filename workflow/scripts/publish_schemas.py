@@ -16,7 +16,8 @@ import re
 import textwrap
 from pathlib import Path
 
-from regatta.campaign import programs, scripts
+from regatta.campaign import program_entries as programs
+from regatta.campaign import script_entries as scripts
 from regatta.campaign.load import CELL_FIELDS, baseline_fields, fields_schema, file_schema
 from regatta.campaign.versus import COMMON_AXES
 from regatta.core.benchmarks import benchmark_names, load_benchmark

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from regatta.core.errors import run_script
 from regatta.formats.base import Options
-from regatta.formats.output import read_results
+from regatta.formats.program_output import read_results
 
 
 def main() -> None:

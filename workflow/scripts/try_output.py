@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regatta.campaign.load import load_campaign
-from regatta.campaign.programs import BENCHMARK, sample_ns
+from regatta.campaign.program_entries import BENCHMARK, sample_ns
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import USER_ERROR, UserError, nearest, run_script
 from regatta.core.matching import lines_of_stream
@@ -31,7 +31,7 @@ from regatta.core.readers import (
 from regatta.core.text import duration, one_line, plural, three
 from regatta.core.text import shape as text_of_shape
 from regatta.core.units import find_unit
-from regatta.run.programs import shape_of_run
+from regatta.run.program_launches import shape_of_run
 
 MOST_LINES, MOST_TEXT = 5, 100  # shown of a quantity; characters of a line
 MOST_RESULTS = 40  # shown of an import format

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from regatta.campaign.scripts import script_files, whole_path_in
+from regatta.campaign.script_entries import script_files, whole_path_in
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors
 from regatta.core.benchmarks import PROGRAMS, axes_of, built_in_names
 from regatta.core.errors import UserError

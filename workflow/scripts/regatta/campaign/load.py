@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign import benchmark_files, programs, scripts
+from regatta.campaign import benchmark_files
+from regatta.campaign import program_entries as programs
+from regatta.campaign import script_entries as scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
@@ -18,7 +20,7 @@ from regatta.core.text import plural
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.plugins import load_plugin
-from regatta.runtimes.prologue import prologue_problems
+from regatta.runtimes.prologue_steps import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
 GPU_FOLDER = Path("/proc/driver/nvidia/gpus")  # one entry for each GPU that the driver has bound

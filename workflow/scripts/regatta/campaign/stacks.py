@@ -13,7 +13,7 @@ from regatta.core.errors import Problem
 from regatta.launchers import LAUNCHERS, STACK_KEYS, launcher_of
 from regatta.runtimes import runtime_of
 from regatta.runtimes.base import Site, file_hash, is_below, whole_path
-from regatta.runtimes.prologue import edited_file, hashed, prologue_problems
+from regatta.runtimes.prologue_steps import edited_file, hashed, prologue_problems
 
 LATER = ("scripts", "prologue")  # keys of a stack in a cell's id, if they have a value
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from regatta.campaign import programs
+from regatta.campaign import program_entries as programs
 from regatta.campaign.yaml_file import FileError, YamlFile
 from regatta.core.benchmarks import benchmark_names, load_benchmark, parse_bytes
 from regatta.core.errors import nearest

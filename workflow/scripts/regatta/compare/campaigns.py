@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.campaign.matrix import canonical_json
+from regatta.campaign.expansion import canonical_json
 from regatta.compare.fields import matched_fields, single_differences
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import UserError, nearest
@@ -17,7 +17,7 @@ from regatta.core.text import one_line
 from regatta.core.verdicts import Compared, compare_all
 from regatta.formats.base import Options
 from regatta.formats.importer import import_files
-from regatta.kit.findings import joined
+from regatta.kit.kinds import joined
 from regatta.model.frozen import Cell, FrozenCampaign, FrozenCell
 from regatta.report.page import read_headers
 from regatta.run.preflight import latest_preflight
@@ -25,8 +25,8 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.topics.base import fallback_text, primary_columns
-from regatta.topics.comparison.section import Difference, Side, by_stack
-from regatta.topics.comparison.tables import Margin, by_effect, compared_table, sides_of, times_by_cell
+from regatta.topics.comparison.comparison_section import Difference, Side, by_stack
+from regatta.topics.comparison.comparison_tables import Margin, by_effect, compared_table, sides_of, times_by_cell
 
 # Columns of measurements.csv. As few as possible, since an old file may not have the others.
 NEEDED = ("cell", "status", "p50_s", "repeat", "launch", "time_utc")

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from regatta.campaign.matrix import canonical_json
+from regatta.campaign.expansion import canonical_json
 from regatta.core.benchmarks import axes_of, benchmark_names, load_benchmark
 from regatta.core.names import value_text
 from regatta.core.text import one_line, plural

@@ -19,10 +19,10 @@ from regatta.compare.campaigns import matched_cells
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import natural, nodes_text, one_line, percent, status_text, three
 from regatta.core.verdicts import Compared, compare_all
-from regatta.kit.findings import NOTE, SUMMARY, Kind, filled
+from regatta.kit.kinds import NOTE, SUMMARY, Kind, filled
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.topics.base import fallback_text, grouped, plain_rows
-from regatta.topics.comparison.tables import verdict_values
+from regatta.topics.comparison.comparison_tables import verdict_values
 from regatta.topics.comparison.texts import row_text
 from regatta.topics.failures import log_path
 

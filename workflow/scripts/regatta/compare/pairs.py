@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
-from regatta.compare.output import names_and_lists
+from regatta.compare.comparison_output import names_and_lists
 from regatta.core.files import address
 from regatta.core.text import duration, is_unknown, signed_percent, three
 from regatta.core.verdicts import verdict_text

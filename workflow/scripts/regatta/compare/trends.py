@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 
-from regatta.campaign.matrix import canonical_json
+from regatta.campaign.expansion import canonical_json
 from regatta.compare.campaigns import CampaignResults, match_key, read_campaign, stack_sides
-from regatta.compare.output import difference_text
+from regatta.compare.comparison_output import difference_text
 from regatta.core.errors import UserError
 from regatta.core.statistics import Estimate, interval_values
 from regatta.core.text import UNKNOWN, one_line, ratio_text
@@ -24,8 +24,8 @@ from regatta.store.csv_files import read_csv
 from regatta.store.launch_files import read_file
 from regatta.topics.bandwidth import BUSBW, COLLECTIVES
 from regatta.topics.base import launch_means, primary_columns, with_primary
-from regatta.topics.comparison.section import NOT_KNOWN, by_stack
-from regatta.topics.scaling.tables import EFFICIENCY, SCALING, THROUGHPUT
+from regatta.topics.comparison.comparison_section import NOT_KNOWN, by_stack
+from regatta.topics.scaling.scaling_tables import EFFICIENCY, SCALING, THROUGHPUT
 
 # Reading a campaign's measurements takes tens of milliseconds, so the page does not follow hundreds.
 MOST_CAMPAIGNS, MOST_SERIES = 12, 12

@@ -9,7 +9,7 @@ import re
 from functools import partial
 
 from regatta.formats.base import quoted, refusal, shape_of
-from regatta.formats.tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
+from regatta.formats.text_tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
 from regatta.topics.bandwidth import BUS_FACTOR
 
 QUEUED = re.compile(r"up to \d+ queued calls per trial")

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from regatta.campaign.matrix import cell_id, content_hash
+from regatta.campaign.expansion import cell_id, content_hash
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.schemas import load_schema

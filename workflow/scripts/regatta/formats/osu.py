@@ -10,7 +10,16 @@ from functools import partial
 
 from regatta.core.errors import UserError
 from regatta.formats.base import quoted, refusal
-from regatta.formats.tables import CHECK, ITERATIONS, SIZE, ColumnLayout, Measured, TableLayout, TableRun, table_format
+from regatta.formats.text_tables import (
+    CHECK,
+    ITERATIONS,
+    SIZE,
+    ColumnLayout,
+    Measured,
+    TableLayout,
+    TableRun,
+    table_format,
+)
 
 CALLS = {"put": "put", "get": "get", "accumulate": "acc", "get_accumulate": "get_acc"}
 CALLS |= {"fetch_and_op": "fop", "compare_and_swap": "cas"}

@@ -33,7 +33,7 @@ from regatta.formats.base import (
     times_ns,
 )
 from regatta.formats.runs import join_runs, parts_of
-from regatta.formats.tables import find_facts
+from regatta.formats.text_tables import find_facts
 from regatta.model.frozen import FrozenCell
 
 BANNER = "PyTorch distributed benchmark suite"

@@ -21,7 +21,7 @@ from regatta.launchers.base import Geometry, Launcher, start, stop
 from regatta.runtimes import RUNTIMES, runtime_of
 from regatta.runtimes.base import quote_for_shell
 from regatta.runtimes.plugins import load_plugin
-from regatta.runtimes.prologue import before_by_hand
+from regatta.runtimes.prologue_steps import before_by_hand
 
 LAUNCHERS: dict[str, Launcher] = {
     "none": local.LAUNCHER,

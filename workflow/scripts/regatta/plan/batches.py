@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.campaign.expansion import MatrixCell, content_hash, whole
 from regatta.campaign.load import Campaign, for_jobs
-from regatta.campaign.matrix import MatrixCell, content_hash, whole
 from regatta.campaign.sweep import rounds
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import orjson
 
+from regatta.campaign.expansion import CampaignMatrix, MatrixCell, canonical_json, content_hash, expand, whole
 from regatta.campaign.load import Campaign, load_campaign
-from regatta.campaign.matrix import CampaignMatrix, MatrixCell, canonical_json, content_hash, expand, whole
-from regatta.campaign.scripts import edited
+from regatta.campaign.script_entries import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
@@ -19,7 +19,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.plan.batches import Batch, Price, make_batches
 from regatta.plan.prices import at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
-from regatta.runtimes.prologue import before_by_hand
+from regatta.runtimes.prologue_steps import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
 from regatta.store.history import ALWAYS_RETRIED, History, LatestRecord, read_history
 from regatta.store.launch_files import read_file, write_json

@@ -4,8 +4,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable
 
+from regatta.campaign.expansion import MatrixCell
 from regatta.campaign.load import Campaign
-from regatta.campaign.matrix import MatrixCell
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.text import plural

@@ -15,7 +15,7 @@ from regatta.core.files import ROOT
 from regatta.core.text import plural, shape
 from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv, program_argv
 from regatta.launchers.base import Geometry
-from regatta.run import programs
+from regatta.run import program_launches as programs
 from regatta.run.causes import Cause
 from regatta.run.progress import StackWatch, TerminalLine, Watch, counts_text
 from regatta.run.record_lines import first_line, record_line

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from regatta.campaign.expansion import content_hash
 from regatta.campaign.load import Campaign, for_jobs
-from regatta.campaign.matrix import content_hash
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT, SCRIPTS

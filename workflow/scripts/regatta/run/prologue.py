@@ -9,7 +9,7 @@ from regatta.core.text import one_line, plural
 from regatta.launchers import Allocation, inherited_environment
 from regatta.launchers.base import Geometry, start
 from regatta.run.causes import Cause, read_log_tail
-from regatta.runtimes.prologue import changes, failures, forget_environments, script
+from regatta.runtimes.prologue_steps import changes, failures, forget_environments, script
 from regatta.store.launch_files import write_text
 
 POLL_SECONDS = 0.05

@@ -41,7 +41,14 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
-from regatta.run.programs import find_kept, is_program, launches_of_programs, note_start, read_kept, record_output
+from regatta.run.program_launches import (
+    find_kept,
+    is_program,
+    launches_of_programs,
+    note_start,
+    read_kept,
+    record_output,
+)
 from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen

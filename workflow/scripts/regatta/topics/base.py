@@ -18,7 +18,7 @@ from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, loa
 from regatta.core.names import CellName
 from regatta.core.statistics import Estimate, interval_values, over_launches
 from regatta.kit.columns import Columns
-from regatta.kit.findings import FAIR, LOW, Kind
+from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding
 from regatta.report.panels import Section

@@ -12,7 +12,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of
 from regatta.core.text import interval_heading, is_unknown, natural, percent, plural, ranks_word, shape, with_ends
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.findings import RESULT, SUMMARY, Kind
+from regatta.kit.kinds import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import Section
@@ -22,8 +22,7 @@ from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows, unreliable
 from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
-from regatta.topics.matrix import square_without_value, statuses_by_cell
-from regatta.topics.scaling.tables import STEP
+from regatta.topics.scaling.scaling_tables import STEP
 from regatta.topics.settings import (
     EQUAL_RATIO,
     GROUP,
@@ -35,6 +34,7 @@ from regatta.topics.settings import (
     settings_of,
     settings_table,
 )
+from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 UNDECIDED = Setting(1)

@@ -12,7 +12,7 @@ from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
-from regatta.kit.findings import NOTE, RESULT, WARNINGS, filled
+from regatta.kit.kinds import NOTE, RESULT, WARNINGS, filled
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
@@ -28,10 +28,8 @@ from regatta.topics import (
     failures,
     gradient_communication,
     machines,
-    matrix,
     memory,
     percentiles,
-    preflight,
     programs,
     quality,
     scripts,
@@ -40,6 +38,12 @@ from regatta.topics import (
     sync_batchnorm,
     timeline,
     training_runs,
+)
+from regatta.topics import (
+    preflight_section as preflight,
+)
+from regatta.topics import (
+    status_matrix as matrix,
 )
 from regatta.topics.base import (
     ReportData,
@@ -50,13 +54,13 @@ from regatta.topics.base import (
     primary_text,
     unreliable_cells,
 )
-from regatta.topics.comparison import section as comparison
-from regatta.topics.fits import section as fits
-from regatta.topics.scaling import section as scaling
-from regatta.topics.stragglers import section as stragglers
+from regatta.topics.comparison import comparison_section as comparison
+from regatta.topics.fits import fits_section as fits
+from regatta.topics.scaling import scaling_section as scaling
+from regatta.topics.stragglers import straggler_section as stragglers
 from regatta.topics.stragglers.waits import rows_of_json, waits_of
 from regatta.topics.summary import MARKS, answer_json, summary
-from regatta.topics.sweep import section as sweep
+from regatta.topics.sweep import sweep_section as sweep
 
 TOPICS: tuple[Topic, ...] = (
     machines.TOPIC,  # these two have no section; their warnings come first

@@ -8,7 +8,7 @@ import pandas as pd
 from regatta.core.names import PLACE
 from regatta.core.text import NOT_PLANNED, is_unknown, shape, size, thousands, three
 from regatta.kit.columns import TEXT, Column
-from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table
@@ -17,7 +17,7 @@ from regatta.report.rows import table_rows
 from regatta.topics import base
 from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
 from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic
-from regatta.topics.fits.section import crossover_sizes
+from regatta.topics.fits.fits_section import crossover_sizes
 from regatta.topics.settings import is_costly, settings_of
 
 MOST_FINDINGS = 2

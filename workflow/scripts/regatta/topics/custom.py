@@ -8,7 +8,7 @@ from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.text import is_unknown
 from regatta.kit.columns import Column, Columns
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells

@@ -13,7 +13,7 @@ from regatta.core.names import SEPARATOR, CellName
 from regatta.core.patterns import Pattern, axes_of, find_pattern
 from regatta.core.text import UNKNOWN, is_unknown, natural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
-from regatta.kit.findings import NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
@@ -22,7 +22,7 @@ from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
-from regatta.topics.matrix import NO_RECORD
+from regatta.topics.status_matrix import NO_RECORD
 from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")

@@ -5,7 +5,7 @@ import pandas as pd
 from regatta.core.statistics import Estimate
 from regatta.core.text import ranks_word, shape
 from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
-from regatta.kit.findings import RESULT, Kind, Value
+from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from regatta.core.text import UNKNOWN, natural, shape
-from regatta.kit.findings import LOW, NOTE, Kind, joined
+from regatta.kit.kinds import LOW, NOTE, Kind, joined
 from regatta.report.findings import HEADERS, PROBLEMS, Finding, Source, of_runs
 from regatta.report.page import NEW_EACH_LAUNCH, VERSIONS, environments
 from regatta.topics.base import ReportData, Topic

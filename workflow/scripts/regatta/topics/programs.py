@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.campaign.programs import quantity_of, shown_value, size_of, work_of
+from regatta.campaign.program_entries import quantity_of, shown_value, size_of, work_of
 from regatta.core.benchmarks import axes_of
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.core.text import thousands
 from regatta.kit.columns import TEXT, Column, Columns
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import Section, how_to_read

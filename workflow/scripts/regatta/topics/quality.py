@@ -11,7 +11,7 @@ from regatta.core.patterns import axes_of, find_pattern
 from regatta.core.statistics import DRIFT_P
 from regatta.core.text import natural, percent, three
 from regatta.kit.columns import CELL_ID, Column, Columns
-from regatta.kit.findings import FAIR, LOW, NOTE, SUMMARY, Kind, Value
+from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind, Value
 from regatta.report.cell_numbers import RANGE
 from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
 from regatta.store.csv_files import WHOLE, make_table

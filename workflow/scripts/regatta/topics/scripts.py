@@ -11,7 +11,7 @@ from regatta.core.names import PLACE
 from regatta.core.statistics import PERCENTILES, interval_values
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, size, thousands
 from regatta.kit.columns import TEXT, Column, Columns
-from regatta.kit.findings import RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
@@ -31,8 +31,8 @@ from regatta.topics.base import (
     steps_by_cell,
     unreliable,
 )
-from regatta.topics.comparison.tables import times_by_cell
-from regatta.topics.scaling.tables import (
+from regatta.topics.comparison.comparison_tables import times_by_cell
+from regatta.topics.scaling.scaling_tables import (
     EFFICIENCY,
     STEP,
     THROUGHPUT,

@@ -15,10 +15,10 @@ from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.findings import Value
+from regatta.kit.kinds import Value
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
 from regatta.topics.base import grouped, plain_rows
-from regatta.topics.comparison.tables import Times, times_by_cell
+from regatta.topics.comparison.comparison_tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
 EQUAL_RATIO = 0.05  # settings that cost at most this much more are called equal; as the default margin

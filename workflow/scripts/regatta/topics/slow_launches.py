@@ -13,11 +13,11 @@ from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, adjust_for_
 from regatta.core.statistics import fast_median
 from regatta.core.text import natural, shape, three
 from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.findings import FAIR, LOW, NOTE, Kind, Value
+from regatta.kit.kinds import FAIR, LOW, NOTE, Kind, Value
 from regatta.report.findings import Finding, of_rows, of_runs
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows, with_primary
-from regatta.topics.comparison.tables import MARGIN
+from regatta.topics.comparison.comparison_tables import MARGIN
 
 SLOW_FACTOR = 1.35  # slow without a test: 4 standard deviations of 8 %; chance: benchmarks/slow_launch_errors.py
 MIN_CELLS = 3  # slow ones

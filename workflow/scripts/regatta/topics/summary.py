@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from regatta.core.text import plural, rank_word, ranks_word
-from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
+from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
 from regatta.topics.base import ReportData, Topic, once_per_report, unreliable_cells

@@ -7,7 +7,7 @@ from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE
 from regatta.core.text import ratio_text
 from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
-from regatta.kit.findings import RESULT, Kind, Value
+from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows

@@ -12,7 +12,7 @@ import pandas as pd
 
 from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.findings import LOW, NOTE, RESULT, Kind
+from regatta.kit.kinds import LOW, NOTE, RESULT, Kind
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table

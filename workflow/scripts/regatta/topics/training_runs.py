@@ -11,7 +11,7 @@ from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
 from regatta.core.statistics import Estimate, fast_median, interval_values
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns
-from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
@@ -21,7 +21,7 @@ from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics import base
 from regatta.topics.base import MAIN, UNRELIABLE, ReportData, TableSpec, Topic, launch_means
-from regatta.topics.comparison.tables import times_by_cell
+from regatta.topics.comparison.comparison_tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import FASTEST, compare_settings, fastest_values
 

@@ -15,9 +15,9 @@ from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.patterns import Pattern, axes_of, find_patterns
 from regatta.core.text import is_unknown, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
-from regatta.kit.findings import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled
+from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled
 from regatta.report.findings import Finding, Source, percent_number
-from regatta.topics.comparison.tables import ALIKE, MARGIN, RATIO, by_effect
+from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"

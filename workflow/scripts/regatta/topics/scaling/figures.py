@@ -15,7 +15,7 @@ from regatta.report.panels import CELL_NAME, LAUNCHES, MOST_FIGURES, Figure, Tab
 from regatta.report.plotting import Panel, PlotAxis, Series
 from regatta.report.rows import Row, table_rows
 from regatta.topics.base import ReportData, steps_by_cell
-from regatta.topics.scaling.tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
+from regatta.topics.scaling.scaling_tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
 
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
 HEADLINE_IN = 2.6  # height of its plot

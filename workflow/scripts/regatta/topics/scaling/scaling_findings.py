@@ -7,15 +7,15 @@ from regatta.core.moderation import CONFIDENCE
 from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape
 from regatta.core.verdicts import Verdict
-from regatta.kit.findings import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.report.rows import Row, table_rows
 from regatta.topics import base
 from regatta.topics.base import UNRELIABLE, ReportData, once_per_report
-from regatta.topics.comparison.tables import times_by_cell
+from regatta.topics.comparison.comparison_tables import times_by_cell
 from regatta.topics.scaling.figures import candidates, fastest
-from regatta.topics.scaling.tables import (
+from regatta.topics.scaling.scaling_tables import (
     EFFICIENCY,
     PARTS,
     THROUGHPUT,

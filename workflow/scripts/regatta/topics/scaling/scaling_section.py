@@ -10,8 +10,8 @@ from regatta.report.panels import Figure, Section, Table, common_words, divided,
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, steps_by_cell
 from regatta.topics.memory import NAME
 from regatta.topics.scaling.figures import headline, scaling_figures
-from regatta.topics.scaling.findings import KINDS, efficiency_findings, findings, loss_rows, threads_text
-from regatta.topics.scaling.tables import (
+from regatta.topics.scaling.scaling_findings import KINDS, efficiency_findings, findings, loss_rows, threads_text
+from regatta.topics.scaling.scaling_tables import (
     EFFICIENCIES,
     EFFICIENCY,
     PARTS,

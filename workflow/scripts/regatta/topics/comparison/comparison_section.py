@@ -16,7 +16,8 @@ from regatta.report.panels import Section, Table
 from regatta.run.preflight_verdict import COMMUNICATION, family_of
 from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
-from regatta.topics.comparison import heatmap, tables, texts
+from regatta.topics.comparison import comparison_tables as tables
+from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.histogram import histogram
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all

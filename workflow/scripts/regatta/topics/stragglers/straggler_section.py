@@ -11,7 +11,7 @@ from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.statistics import OUTER_FENCE
 from regatta.core.text import UNKNOWN
 from regatta.kit.columns import Column, Columns
-from regatta.kit.findings import FAIR, RESULT, Kind, Value
+from regatta.kit.kinds import FAIR, RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.plotting import LegendEntry, PlotAxis
@@ -21,8 +21,8 @@ from regatta.report.svg import COLORS
 from regatta.store.csv_files import OUTLIERS, WAITS
 from regatta.store.launch_files import read_one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
-from regatta.topics.comparison.tables import versus_of
-from regatta.topics.stragglers.tables import (
+from regatta.topics.comparison.comparison_tables import versus_of
+from regatta.topics.stragglers.straggler_tables import (
     LAG,
     LAST,
     MOST_OF_RECORDS,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.matrix import MatrixCell
+from regatta.campaign.expansion import MatrixCell
 from regatta.core.names import CellName
 from regatta.core.text import (
     device_words,

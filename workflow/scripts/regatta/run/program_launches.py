@@ -10,7 +10,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from regatta.campaign.programs import (
+from regatta.campaign.program_entries import (
     OUTPUT,
     command_of,
     file_text,

@@ -10,7 +10,7 @@ import pandas as pd
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names
 from regatta.core.text import duration, is_unknown, ranks_word
 from regatta.kit.columns import TEXT, Column
-from regatta.kit.findings import RESULT, Kind, Value
+from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names, size_text
 from regatta.topics.bandwidth import BYTES_PER_GB

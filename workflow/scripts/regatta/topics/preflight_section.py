@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from regatta.core.text import NOT_PLANNED, UNKNOWN, one_line, plural, shape
-from regatta.kit.findings import LOW, NOTE, RESULT, Kind, joined
+from regatta.kit.kinds import LOW, NOTE, RESULT, Kind, joined
 from regatta.report.findings import PREFLIGHT, Finding, Source
 from regatta.report.panels import Section
 from regatta.run.preflight_verdict import libraries_named

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from regatta.campaign.matrix import canonical_json
+from regatta.campaign.expansion import canonical_json
 from regatta.campaign.versus import complete_versus
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.statistics import interval_values

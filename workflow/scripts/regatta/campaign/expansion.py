@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from regatta.campaign import programs
+from regatta.campaign import program_entries as programs
 from regatta.campaign.load import Campaign, does_not_fit
 from regatta.campaign.stacks import identity
 from regatta.campaign.sweep import host_sets

@@ -15,7 +15,7 @@ from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, WAITS, make_table
 from regatta.topics.base import grouped, plain_rows
-from regatta.topics.comparison.tables import MARGIN
+from regatta.topics.comparison.comparison_tables import MARGIN
 
 MOST_OF_RECORDS = 0.5  # a rank that is suspect in more of a launch's records is the launch's suspect
 VERDICTS = {"slower": "slow", "equivalent": "within the margin"}  # words of a lag

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from regatta.compare.campaigns import CampaignsCompared
-from regatta.compare.output import campaign_text, names_and_lists, statements
+from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
 from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
 from regatta.report.cells import encoded
 from regatta.report.page import load_template
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import heatmap, texts
+from regatta.topics.comparison.comparison_section import environment_tables
 from regatta.topics.comparison.histogram import histogram
-from regatta.topics.comparison.section import environment_tables
 
 
 def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] | None = None) -> str:

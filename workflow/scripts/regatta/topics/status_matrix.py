@@ -12,7 +12,7 @@ import pandas as pd
 from regatta.core.names import CellName
 from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
 from regatta.kit.columns import Column
-from regatta.kit.findings import Value
+from regatta.kit.kinds import Value
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
 from regatta.report.page import BAD_MARK, MARKS, shown_status
@@ -21,7 +21,7 @@ from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import BUSBW, CALL
 from regatta.topics.base import ReportData, Topic
 from regatta.topics.programs import VALUE, in_unit
-from regatta.topics.scaling.tables import EFFICIENCY, THROUGHPUT, is_wide
+from regatta.topics.scaling.scaling_tables import EFFICIENCY, THROUGHPUT, is_wide
 
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
 MOST_ROWS_DENSE = 200  # of more rows, each subject is folded

@@ -16,7 +16,7 @@ from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table
 from regatta.topics.base import MAIN, launch_means, values_of_cells, with_primary
-from regatta.topics.comparison.tables import Times, sides_of, times_by_cell
+from regatta.topics.comparison.comparison_tables import Times, sides_of, times_by_cell
 from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
 Pair = tuple[str | None, str | None]  # ids of a cell and of the one that it is compared with

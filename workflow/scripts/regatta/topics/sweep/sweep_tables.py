@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from regatta.campaign.matrix import canonical_json
+from regatta.campaign.expansion import canonical_json
 from regatta.core.moderation import median_of_others
 from regatta.core.statistics import fast_median, interval_values, over_launches
 from regatta.core.text import natural
@@ -19,7 +19,7 @@ from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, extended, make_table
 from regatta.topics.base import MAIN
-from regatta.topics.comparison.tables import margins_of, times_by_cell, verdict_values
+from regatta.topics.comparison.comparison_tables import margins_of, times_by_cell, verdict_values
 
 # One node or pair and one workload. Columns of CELL describe the workload. `cell`: unknown for a node of a sweep of
 # pairs, whose time is the median over its pairs.

@@ -9,7 +9,7 @@ import pandas as pd
 from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural, plural
 from regatta.core.verdicts import settled_direction
-from regatta.kit.findings import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
@@ -18,11 +18,19 @@ from regatta.report.rows import table_rows
 from regatta.report.strips import Strip, make_strip_figure
 from regatta.report.svg import COLORS, GREY
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
+from regatta.topics.comparison.comparison_tables import by_effect
 from regatta.topics.comparison.heatmap import SCALE_END
-from regatta.topics.comparison.tables import by_effect
 from regatta.topics.comparison.texts import difference_text
-from regatta.topics.matrix import NO_RECORD, square_without_value, statuses_by_cell
-from regatta.topics.sweep.tables import PLACE, SWEEP, TIME_RATIO, VERDICT, WORDS, sweep_nodes_table, sweep_pairs_table
+from regatta.topics.status_matrix import NO_RECORD, square_without_value, statuses_by_cell
+from regatta.topics.sweep.sweep_tables import (
+    PLACE,
+    SWEEP,
+    TIME_RATIO,
+    VERDICT,
+    WORDS,
+    sweep_nodes_table,
+    sweep_pairs_table,
+)
 
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded

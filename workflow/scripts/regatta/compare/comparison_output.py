@@ -5,8 +5,8 @@ from regatta.core.text import UNKNOWN, duration, plural
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
 from regatta.topics.comparison import texts
-from regatta.topics.comparison.section import NOT_KNOWN, NOTHING, Difference
-from regatta.topics.comparison.tables import is_within_margin
+from regatta.topics.comparison.comparison_section import NOT_KNOWN, NOTHING, Difference
+from regatta.topics.comparison.comparison_tables import is_within_margin
 
 SHOWN = 10  # cells of a list
 HOW_TO_READ = (

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from regatta.campaign import scripts
-from regatta.campaign.scripts import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
+from regatta.campaign import script_entries as scripts
+from regatta.campaign.script_entries import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
 from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import UserError, nearest
