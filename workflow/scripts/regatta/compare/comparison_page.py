@@ -6,7 +6,7 @@ from regatta.compare.campaigns import CampaignsCompared
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
 from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
-from regatta.report.cells import encoded
+from regatta.report.cells import encoded, figure_columns
 from regatta.report.page import load_template
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison import heatmap, texts
@@ -26,10 +26,12 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
     if len(judged):
         content = {
             "matrices": heatmap.ratio_matrices(planned, {}),
-            "histogram": histogram(judged),
+            "figure": histogram(judged),
             "table": None,
             "is_equal": False,
         }
+        indices = {cell: place for place, cell in enumerate(judged["cell"])}
+        block["figures"] = figure_columns([content["figure"]], indices)
     num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
     return load_template("compare.html.j2").render(
         title=f"{found.test.campaign.name} vs. {found.base.campaign.name}",

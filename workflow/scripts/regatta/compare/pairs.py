@@ -135,7 +135,7 @@ def pairs_block(found: CampaignsCompared, path: Path) -> dict:
         "common": common,
         "cells": columns,
         "texts": {column.key: list(map(column.text, rows)) for column in COLUMNS}
-        | {"main": list(map(texts.row_text, rows))},
+        | {"main": list(map(texts.row_text, rows)), "num_ok": list(map(texts.launches_text, rows))},
         "ends": {column.key: [None] * len(rows) for column in COLUMNS},
         "order": list(range(len(rows))),
         "band": f"{band:.1f}%",

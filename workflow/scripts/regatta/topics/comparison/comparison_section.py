@@ -62,7 +62,7 @@ def section(data: ReportData) -> Section:
         return Section("comparisons", "Comparisons", empty, lead, tables=found)
     content = {
         "matrices": heatmap.ratio_matrices(comparisons, data.names),
-        "histogram": histogram(judged),
+        "figure": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
         "num_pairs": len(judged),
         "is_equal": bool((judged["verdict"] == "equivalent").all()),
