@@ -58,7 +58,7 @@ def resolve(file: YamlFile) -> tuple[YamlFile, dict[str, dict], dict[int, dict]]
         try:
             other = known.get(path.stem)
             if other and other.path != path:
-                raise UserError(f"{path} has the name of {other.path}. Rename one of them.")
+                raise UserError(f"{path} and {other.path} have the same file name. Rename one of them.")
             if other is None:
                 known[path.stem] = read_benchmark_file(path)
                 _check_columns(known[path.stem], [one for one in known.values() if one.path != path])
@@ -78,9 +78,9 @@ def resolve(file: YamlFile) -> tuple[YamlFile, dict[str, dict], dict[int, dict]]
 def check_name(path: Path) -> None:
     """Raise UserError if a file's name is not usable as the name of a benchmark."""
     if path.stem in built_in_names():
-        raise UserError(f"{path}: {path.stem} is a benchmark of Regatta. Rename the file.")
+        raise UserError(f"{path}: {path.stem} is the name of a benchmark of Regatta. Rename the file.")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,39}", path.stem) or path.stem in MODULES:
-        raise UserError(f"{path}: {path.stem} is the name of a module, or not usable as one. Rename the file.")
+        raise UserError(f"{path}: {path.stem} is the name of another module, or not a valid one. Rename the file.")
 
 
 def read_benchmark_file(path: Path) -> BenchmarkFile:
@@ -96,12 +96,12 @@ def read_benchmark_file(path: Path) -> BenchmarkFile:
         line = getattr(error, "lineno", None) or 1
         raise UserError(f"{path}:{line}: {getattr(error, 'msg', None) or error}. Fix the file.") from None
     if not any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body):
-        raise UserError(f"{path}:1: has no function build(parameters, ranks). Add it: {DOCS}.")
+        raise UserError(f"{path}:1: the function build(parameters, ranks) is missing. Add it: {DOCS}.")
     classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and "dataclass" in map(_name, n.decorator_list)]
     if len(classes) != 1:
         remedy = "Move all but the one with the parameters to another file." if classes else f"Add one: {DOCS}."
         line, num = (classes[1].lineno, len(classes)) if classes else (1, "no")
-        raise UserError(f"{path}:{line}: has {num} dataclasses; one declares the parameters. {remedy}")
+        raise UserError(f"{path}:{line}: {num} dataclasses found; exactly one must declare the parameters. {remedy}")
     fields = [node for node in classes[0].body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
     lines = {("axes", node.target.id): node.lineno for node in fields}
     axes = {node.target.id: _axis(path, node) for node in fields}
@@ -157,7 +157,7 @@ def _constant(path: Path, tree: ast.Module, name: str, default: object) -> tuple
             try:
                 return ast.literal_eval(node.value), node.value
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-                text = f"{name} is not a literal. Write it without names, calls and expressions: {DOCS}."
+                text = f"{name} is not a literal. Write it without names, calls or expressions: {DOCS}."
                 raise UserError(f"{path}:{node.lineno}: {text}") from None
     return default, None
 

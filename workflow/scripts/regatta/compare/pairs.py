@@ -25,7 +25,7 @@ from regatta.topics.comparison.histogram import RatioAxis
 VERDICTS = {  # words of filters, and headings of the summary
     "faster": ("faster", "Improved (faster)"),
     "slower": ("slower", "Regressed (slower)"),
-    "inconclusive": ("open", "Open (inconclusive)"),
+    "inconclusive": ("inconclusive", "Open (inconclusive)"),
     "equivalent": ("equivalent", "Unchanged (equivalent)"),
 }
 UNUSED = ("command", "warning", "invalid", "stack_facts", "baseline", "curve")  # facts of cells that pairs lack

@@ -253,7 +253,7 @@ def find_result(results: list[FormatResult], size: int | None) -> list[float]:
         where = f"line {found[0].line}: " if found[0].line else ""
         raise ValueError(f"{where}{found[0].failure}")
     if found:
-        remedy = "List message sizes under sizes" if size is None else "Let a launch run one test"
+        remedy = "List message sizes under sizes" if size is None else "Run one test per launch"
         raise ValueError(f"{len(found)} results{of_size}: {_listed([each.name for each in found])}. {remedy}")
     sizes = [text_of_size(each.size) for each in results if each.size is not None]
     raise ValueError(f"no result{of_size}; the output has {_listed(sizes) or 'no message sizes'}")

@@ -30,7 +30,7 @@ def read_results(output: Path, name: str, options: Options, processes: Options) 
         text = str(error).replace(" Nothing was imported.", "")
         raise UserError(text.replace("--gpus-per-node", "gpus_per_node").replace("--nodes", "nodes")) from None
     if found not in kinds:
-        raise UserError(f"the output is {found.contents}. Write read: {found.name}")
+        raise UserError(f"the output is {found.contents}. Set read: {found.name}")
     return [_result(reading) for reading in source.readings]
 
 

@@ -32,7 +32,7 @@ HEIGHT_IN = 0.15 + PLOT_IN + BELOW_IN
 # By verdict, from the axis upwards, as the headings of the summary: label, fill, edge.
 STYLES = {
     "equivalent": ("equivalent", GREY, GREY),
-    "inconclusive": ("open", GROUND, GREY),
+    "inconclusive": ("inconclusive", GROUND, GREY),
     "slower": ("slower", COLORS[1], COLORS[1]),
     "faster": ("faster", COLORS[0], COLORS[0]),
 }
