@@ -356,7 +356,9 @@ def test_sparklines_share_an_axis_that_shows_a_change_of_one_percent(tmp_path):
         pytest.approx([1.005, 2.01 / 1.99]),
     ]
     assert re.findall(r'data-value="([\d.]+)"', index_page(tmp_path))[:2] == ["1.0", f"{1 / 1.01}"]
-    (row,) = [text for text in re.findall("<caption>(.*?)</caption>", index_page(tmp_path)) if text.startswith("Sparklines")]
+    (row,) = [
+        text for text in re.findall("<caption>(.*?)</caption>", index_page(tmp_path)) if text.startswith("Sparklines")
+    ]
     assert "+1.0 %" in row
 
 
