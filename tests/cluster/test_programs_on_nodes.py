@@ -99,7 +99,8 @@ def test_an_mpi_program_on_two_nodes_is_connected_by_srun(site: Site):
 @pytest.mark.timeout(1200)
 def test_one_campaign_mixes_all_ways_to_measure_on_host_and_image(site: Site, cpu_image):
     prepare(site)
-    shutil.copy(CHECKOUT / "examples/script/train.py", site.host_folder / "train.py")
+    for example in ("script/train.py", "own/my_step.py"):
+        shutil.copy(CHECKOUT / "examples" / example, site.host_folder)
     site.own()
     script = {
         "benchmark": "script",
@@ -113,7 +114,8 @@ def test_one_campaign_mixes_all_ways_to_measure_on_host_and_image(site: Site, cp
         "host": {"kind": "host", "python": site.cluster.python},
         "contained": {"kind": "contained", "image": cpu_image, "env": COMPILED, "binds": [site.folder]},
     }
-    entries = [TRAIN_STEP, script, hpcc(site, "hpl", r"^HPL_Tflops=(\S+)", "Tflop/s")]
+    own = {"benchmark": "./my_step.py", "parameters": {"size": [128], "dtype": ["fp32"]}}
+    entries = [TRAIN_STEP, script, own, hpcc(site, "hpl", r"^HPL_Tflops=(\S+)", "Tflop/s")]
     shapes, sampling = [{"nodes": [1], "gpus_per_node": [2]}], SAMPLING | {"min_samples": 3}
     data = campaign(stacks, shapes=shapes, repeats=2, benchmarks=entries, sampling=sampling, versus="stack")
     site.write(data, env={"OMP_NUM_THREADS": 1})
@@ -121,6 +123,6 @@ def test_one_campaign_mixes_all_ways_to_measure_on_host_and_image(site: Site, cp
     assert [(record["cell"], record["cause"]) for record in site.records() if record["status"] != "ok"] == []
     with (site.results / "tables" / "comparisons.csv").open(encoding="utf-8") as file:
         compared = {row["benchmark"]: row for row in csv.DictReader(file)}
-    assert set(compared) == {"train_step", "script", "program"}
+    assert set(compared) == {"train_step", "script", "program", "my_step"}
     assert all(float(row["time_ratio"]) > 0 for row in compared.values())
     assert {stack for _, stack in rates(site)} == {"host", "contained"}
