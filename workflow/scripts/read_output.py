@@ -3,8 +3,8 @@
 python workflow/scripts/read_output.py OUTPUT FORMAT NODES GPUS_PER_NODE PROCESSES_PER_NODE
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 
 from regatta.core.errors import run_script
@@ -13,10 +13,14 @@ from regatta.formats.program_output import read_results
 
 
 def main() -> None:
-    output, name, *numbers = sys.argv[1:]
-    nodes, gpus_per_node, processes_per_node = map(int, numbers)
-    results = read_results(Path(output), name, Options(nodes, gpus_per_node), Options(nodes, processes_per_node))
-    print(json.dumps(results))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("format")
+    for name in ("nodes", "gpus_per_node", "processes_per_node"):
+        parser.add_argument(name, type=int)
+    args = parser.parse_args()
+    of_gpus, of_processes = (Options(args.nodes, num) for num in (args.gpus_per_node, args.processes_per_node))
+    print(json.dumps(read_results(args.output, args.format, of_gpus, of_processes)))
 
 
 if __name__ == "__main__":
