@@ -18,7 +18,7 @@ from regatta.topics.base import ReportData, steps_by_cell
 from regatta.topics.scaling.scaling_tables import EFFICIENCY, PER_RANK, SCALING, THROUGHPUT
 
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
-HEADLINE_IN = 2.6  # height of its plot
+HEADLINE_IN = 3.2  # height of its plot
 LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
 BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
 MOST_LINES = 6  # of the headline, whose labels stand at their ends
