@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 from chromium import Chromium
+from explore_page import wait
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "images"
 WIDTH, HEIGHTS = 1440, {"report": 1000, "drawer": 900}
+IS_READY = "document.documentElement.classList.contains('has-script')"
 OPEN = "document.querySelector('#cells-table tbody tr .open-cell').click()"
 
 
@@ -20,6 +22,7 @@ def main() -> None:
     for name, fragment in (("report", ""), ("drawer", "#scaling&model=resnet18")):
         with Chromium(shutil.which("chromium") or "google-chrome") as browser:
             browser.open(report, WIDTH, HEIGHTS[name], fragment=fragment)
+            wait(lambda browser=browser: browser.evaluate(IS_READY))
             if name == "drawer":
                 browser.evaluate(OPEN)
             taken = browser.call("Page.captureScreenshot", format="png")
