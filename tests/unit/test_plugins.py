@@ -21,10 +21,13 @@ COPY = "from regatta.runtimes import RUNTIMES as KNOWN\nRUNTIMES = {'pod': KNOWN
 
 @pytest.fixture(autouse=True)
 def _unchanged(monkeypatch):
-    """Forget the plugins of a test."""
-    for name in ("pod", "ch-run"):
-        monkeypatch.delitem(RUNTIMES, name, raising=False)
+    """Forget the plugins of a test, also for the tests after it."""
+    known = dict(RUNTIMES)
     monkeypatch.setattr(formats, "_of_plugins", [])
+    load_plugin.cache_clear()
+    yield
+    for name in RUNTIMES.keys() - known.keys():
+        del RUNTIMES[name]
     load_plugin.cache_clear()
 
 
