@@ -447,7 +447,7 @@ function enhance(block) {
     if (isPlain && drawer.open && isNarrow()) closeDrawer();
     if (!isPlain) view = readView(block, found.values);
     update();
-    if (!isPlain) goToView(!state); // Back scrolls by itself
+    if (!isPlain) goToView(!state); // the browser scrolls after Back
   });
 }
 

@@ -25,7 +25,7 @@ from regatta.topics.comparison.histogram import RatioAxis
 VERDICTS = {  # words of filters, and headings of the summary
     "faster": ("faster", "Improved (faster)"),
     "slower": ("slower", "Regressed (slower)"),
-    "inconclusive": ("inconclusive", "Open (inconclusive)"),
+    "inconclusive": ("inconclusive", "Inconclusive"),
     "equivalent": ("equivalent", "Unchanged (equivalent)"),
 }
 UNUSED = ("command", "warning", "invalid", "stack_facts", "baseline", "curve")  # facts of cells that pairs lack
@@ -73,9 +73,7 @@ COLUMNS = (
     PairColumn("ratio", "Ratio, test / base", lambda row: rounded(row.time_ratio), texts.interval_text, is_shown=False),
     PairColumn(
         *("p_adjusted", "p, corrected", lambda row: rounded(row.p_adjusted)),
-        lambda row: (
-            None if is_unknown(row.p_adjusted) else three(row.p_adjusted) if row.p_adjusted >= 1e-4 else "< 0.0001"
-        ),
+        lambda row: None if is_unknown(row.p_adjusted) else p_text(row.p_adjusted),
         is_shown=False,
         help="two-sided, over all pairs (Benjamini-Hochberg)",
     ),
