@@ -222,6 +222,24 @@ def held_campaign(site: Site, **changes: object) -> dict:
     return fake_campaign(site, site.hold(), **({"limits": limits} | changes))
 
 
+TRAIN_STEP = {
+    "benchmark": "train_step",
+    "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["ddp"]},
+}
+
+
+def script_entry(path: str) -> dict:
+    """Return an entry for a copy of examples/script/train.py: 12 timed steps."""
+    return {
+        "benchmark": "script",
+        "script": path,
+        "arguments": ["--batch-size={batch}"],
+        "parameters": {"batch": [4]},
+        "samples_per_step": "{batch}",
+        "steps": {"warmup": 3, "measure": 12},
+    }
+
+
 def campaign(stacks: dict, **changes: object) -> dict:
     return {
         "schema": 1,

@@ -4,7 +4,7 @@ import csv
 import shutil
 
 import pytest
-from drills import CHECKOUT, SAMPLING, Site, campaign
+from drills import CHECKOUT, SAMPLING, TRAIN_STEP, Site, campaign, script_entry
 from stacks import COMPILED
 
 HPCC = """#!/bin/sh
@@ -13,10 +13,6 @@ mpirun --map-by :OVERSUBSCRIBE -n "$1" hpcc
 cat hpccoutf.txt
 """
 EXAMPLE = "/usr/share/doc/hpcc/examples/_hpccinf.txt"
-TRAIN_STEP = {
-    "benchmark": "train_step",
-    "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["ddp"]},
-}
 LARGER = {"better": "larger"}
 
 
@@ -102,14 +98,7 @@ def test_one_campaign_mixes_all_ways_to_measure_on_host_and_image(site: Site, cp
     for example in ("script/train.py", "own/my_step.py"):
         shutil.copy(CHECKOUT / "examples" / example, site.host_folder)
     site.own()
-    script = {
-        "benchmark": "script",
-        "script": f"{site.folder}/train.py",
-        "arguments": ["--batch-size={batch}"],
-        "parameters": {"batch": [4]},
-        "samples_per_step": "{batch}",
-        "steps": {"warmup": 3, "measure": 12},
-    }
+    script = script_entry(f"{site.folder}/train.py")
     stacks = {
         "host": {"kind": "host", "python": site.cluster.python},
         "contained": {"kind": "contained", "image": cpu_image, "env": COMPILED, "binds": [site.folder]},

@@ -3,14 +3,10 @@
 import shutil
 
 import pytest
-from drills import CHECKOUT, SAMPLING, Site, campaign
+from drills import CHECKOUT, SAMPLING, TRAIN_STEP, Site, campaign, script_entry
 from stacks import COMPILED
 
 SCRIPT = "my code/train.py"  # a blank in its path
-TRAIN_STEP = {
-    "benchmark": "train_step",
-    "parameters": {"model": ["lm_tiny"], "context_length": [16], "batch_size": [2], "strategy": ["ddp"]},
-}
 
 
 @pytest.mark.timeout(900)
@@ -19,14 +15,7 @@ def test_an_unchanged_script_is_measured_on_two_nodes_on_each_stack(site: Site, 
     code.mkdir()
     shutil.copy(CHECKOUT / "examples/script/train.py", code)
     site.own()
-    script = {
-        "benchmark": "script",
-        "script": f"{site.folder}/{SCRIPT}",
-        "arguments": ["--batch-size={batch}"],
-        "parameters": {"batch": [4]},
-        "samples_per_step": "{batch}",
-        "steps": {"warmup": 3, "measure": 12},
-    }
+    script = script_entry(f"{site.folder}/{SCRIPT}")
     stacks = {
         "host": {"kind": "host", "python": site.cluster.python},
         "contained": {"kind": "contained", "image": cpu_image, "env": COMPILED},
