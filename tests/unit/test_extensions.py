@@ -90,6 +90,7 @@ def test_the_parameters_that_a_table_of_cells_lacks_are_named(wording):
 )
 def test_a_result_that_is_not_declared_in_full_is_named(monkeypatch, wording, results):
     schema = load_benchmark("collective").schema | {"x-results": results}
+    schemas.load_schema("benchmark")  # read and kept before the next line
     monkeypatch.setattr(schemas, "read_schema", lambda path: schema)
     with wording.raises(ValueError):
         load_benchmark.__wrapped__("collective")

@@ -87,7 +87,7 @@ def test_a_hung_rank_leaves_its_stack_in_the_log(tmp_path):
     campaign = real_campaign(
         [{"benchmark": "collective", "parameters": {"operation": ["all_reduce"], "message_bytes": [1 << 20]}}],
         sampling={"min_seconds": 30, "max_seconds": 30},
-        limits={"cell_seconds": 3, "launch_start_seconds": 60},
+        limits={"cell_seconds": 12, "launch_start_seconds": 60},
     )
     batch = frozen_batches(tmp_path, campaign)[0]
     campaigns.script(tmp_path, "measure.py", "--batch", str(batch))
