@@ -234,7 +234,11 @@ ERRORS = {
     "an unknown unit": {"read": {"rate": RATE | {"unit": "parsec"}}},
     "a wrong direction": {"read": {"rate": RATE | {"better": "smaller"}}},
     "a quantity that is no time or rate": {"read": {"power": RATE | {"unit": "W"}}},
-    "two quantities": {"read": {"a": RATE, "b": RATE}},
+    "a parameter named as the quantities": {
+        "command": ["xhpl", "{quantity}"],
+        "parameters": {"quantity": [8]},
+        "read": {"a": RATE, "b": RATE},
+    },
     "a pattern that does not compile": {"read": {"rate": RATE | {"match": "("}}},
     "a match and samples": {"read": {"rate": RATE | {"samples": "x"}}},
     "an unknown format": {"read": "nccl-test"},
@@ -308,6 +312,22 @@ def test_a_size_is_a_cell_with_a_name_that_exclude_and_versus_know(folder):
     assert ids_of(folder, SIZES | {"sizes": [8, 16, 32]})[0] == ids_of(folder, SIZES)[0]  # more sizes keep ids
 
 
+TWO_RATES = {"read": {"copy": RATE, "triad": RATE | {"match": r"triad: (\S+)"}}, "parameters": {"n": [1]}}
+
+
+def test_a_quantity_is_a_cell_with_a_name_that_exclude_and_versus_know(folder):
+    exclude = [{"when": {"quantity": "triad"}, "reason": "x"}]
+    found = matrix(folder, campaign(folder, TWO_RATES, exclude=exclude, versus="quantity"))
+    ((skipped, _),) = found.skipped
+    cells = [*found.cells, skipped]
+    assert [cell.parameters["settings"] for cell in cells] == ["n 1, copy", "n 1, triad"]
+    assert [cell.parameters["reported_quantity"] for cell in cells] == ["copy (flop/s)", "triad (flop/s)"]
+    assert [[*cell.spec["program"]["read"]] for cell in cells] == [["copy"], ["triad"]]
+    assert len({cell.twin_key for cell in cells}) == 1  # one launch
+    (alone,) = matrix(folder, campaign(folder, TWO_RATES | {"read": {"copy": RATE}})).cells
+    assert programs.what_runs(alone.spec) == programs.what_runs(skipped.spec)
+
+
 def test_what_runs_does_not_depend_on_the_name_of_the_quantity(folder):
     specs = [matrix(folder, campaign(folder, {"read": {name: RATE}})).cells[0].spec for name in ("a", "b")]
     assert programs.what_runs(specs[0]) == programs.what_runs(specs[1])
@@ -322,7 +342,7 @@ def ended(folder):
 
     def records(output: bytes, started: dict[int, str], **entry) -> list[dict]:
         cells = matrix(folder, campaign(folder, entry)).cells
-        cells = cells if "sizes" in entry else cells[:1]
+        cells = [cell for cell in cells if cell.twin_key == cells[0].twin_key]
         batch, launch = folder / "results" / "batches" / "b", "b-l000-a00"
         for path in (batch / "logs", batch / "errors" / launch):
             path.mkdir(parents=True)
@@ -369,6 +389,17 @@ def test_an_output_of_another_format_or_shape_fails_all_sizes(ended):
     for record in ended.all(b"rate: 4\n", TWO, **SIZES):
         assert (record["status"], record["phase"]) == ("failed", "measure")
         assert "unknown format" in record["cause"]
+
+
+def test_all_quantities_of_an_output_are_recorded_and_a_missing_one_fails(ended):
+    copy, triad = ended.all(b"rate: 4.0\nPASSED\n", TWO, **TWO_RATES)
+    assert (copy["status"], copy["slowest_rank_samples_ns"]) == ("ok", [250 * 10**9])
+    assert (triad["status"], triad["phase"], triad["slowest_rank_samples_ns"]) == ("failed", "measure", None)
+    assert "read.triad: no line matches" in triad["cause"]
+
+
+def test_a_failed_check_fails_all_quantities(ended):
+    assert [record["status"] for record in ended.all(b"rate: 4\ntriad: 3\n", TWO, **TWO_RATES)] == ["failed"] * 2
 
 
 def test_ranks_that_are_misplaced_fail_all_sizes(ended):

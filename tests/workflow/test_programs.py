@@ -154,6 +154,26 @@ def test_one_launch_measures_all_sizes_and_a_new_size_is_read_from_its_output(tm
     }  # fmt: skip
 
 
+def test_one_launch_measures_all_quantities_and_a_new_one_is_read_from_its_output(tmp_path, campaign):
+    last = {"match": r"step 3: (\d+)", "unit": "tokens/s", "better": "larger"}
+    path = write_campaign(tmp_path, campaign({"read": RATE | {"tokens": last}}, versus="quantity"))
+    assert snakemake(tmp_path, path).returncode == 0
+    results = tmp_path / "results" / "small"
+    logs = len({path.read_text() for path in results.glob("batches/*/logs/*.log")})
+    assert (logs, len(record_lines(results))) == (1, 4)  # the same output of each of two repeats
+    first = {"match": r"step 1: (\d+)", "unit": "tokens/s", "better": "larger"}
+    write_campaign(tmp_path, campaign({"read": RATE | {"tokens": last, "first": first}}))
+    done = snakemake(tmp_path, path, env=REAL_REPORT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {
+        row["settings"]: (float(row["reported"]), row["unit"]) for row in rows_of(results / "tables" / "programs.csv")
+    }
+    assert rows == {
+        "n 50, rate": (50.5, "GB/s"), "n 50, tokens": (200, "tokens/s"), "n 50, first": (100, "tokens/s"),
+    }  # fmt: skip
+    assert "n 50, tokens" in (results / "report.html").read_text()
+
+
 def test_a_program_that_fails_is_started_once_for_all_sizes(tmp_path, campaign):
     entry = {"command": ["python3", "-c", OSU, "3"], "files": {}, "parameters": {}, "check": {}, "read": "osu"}
     (batch,) = frozen_batches(tmp_path, campaign(entry | {"sizes": [4, 8, 16, 32]}))

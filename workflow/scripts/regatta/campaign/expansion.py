@@ -50,9 +50,10 @@ class MatrixCell(Cell):
         The cells that a launch of a program measures together have one key as well.
         """
         text = self.parameters_text
-        if self.benchmark == programs.BENCHMARK and programs.size_of(self.spec) is not None:
-            program = {key: self.spec["program"][key] for key in ("read", "check")}
-            text = canonical_json([program, programs.what_runs(self.spec) | {"stack": None}])
+        if self.benchmark == programs.BENCHMARK:
+            read, check = (self.spec["program"][key] for key in ("read", "check"))
+            read = read if isinstance(read, str) else None
+            text = canonical_json([read, check, programs.what_runs(self.spec) | {"stack": None}])
         return self.benchmark, self.backend, *self.shape, text
 
     def frozen(self, reason: str | None = None) -> FrozenCell:

@@ -33,7 +33,8 @@ WORK = {"flop/s": 1e12, "B/s": 1e12}
 COUNTED_WORK = 1e6
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
 NANOSECONDS, MOST_NS = 1e9, 10**18
-SIZE = "size"  # parameter of the cells that a launch measures together
+# Parameters of the cells that a launch measures together: `sizes` of an import format, several quantities of `read`.
+SIZE, QUANTITY = "size", "quantity"
 
 
 def entry_errors(file: YamlFile) -> list[FileError]:
@@ -61,10 +62,10 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
     if found or not isinstance(parameters, dict) or not isinstance(command, list):
         return found
     found += _size_errors(file, where, entry)
-    for name in {*BUILT_IN, *([SIZE] if isinstance(entry.get("read"), str) else [])} & set(parameters):
+    for name in {*BUILT_IN, SIZE if isinstance(entry.get("read"), str) else QUANTITY} & set(parameters):
         text = f"{place(where)}.parameters.{name}: the name is reserved. Choose another."
         found.append(file.error((*where, "parameters", name), text))
-    num_points = math.prod(map(len, parameters.values())) * len(_sizes(entry) or (None,))
+    num_points = math.prod(map(len, parameters.values())) * len(_cells_of_launch(entry))
     if num_points > MAX_POINTS:
         text = f"{place(where)} has {num_points:,} combinations of parameters and sizes; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
@@ -140,11 +141,8 @@ def _reader_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileEr
         return
     try:
         reader = parse_reader(read, check)
-        if reader.format:
-            return
-        if len(reader.quantities) != 1:
-            raise UserError(f"read has {len(reader.quantities)} quantities; a cell has one. Add entries for the others")
-        check_quantity(*reader.quantities.items())
+        for item in reader.quantities.items():
+            check_quantity(item)
     except UserError as error:
         yield file.error((*where, "read"), f"{place(where)}.{str(error).rstrip('.')}.")
     except TypeError:  # an error of the schema
@@ -189,26 +187,35 @@ def complete_entries(file: YamlFile, entries: list[dict]) -> tuple[list[dict], l
 
 def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dict]]:
     """Yield the parameters of each cell of an entry, and its `program`: what the driver needs to start and read it."""
-    where, given, sizes = ("benchmarks", index), entry.get("parameters", {}), _sizes(entry)
+    where, given, of_cells = ("benchmarks", index), entry.get("parameters", {}), _cells_of_launch(entry)
     words = [file.texts[*where, "command", number] for number in range(len(entry["command"]))]
     if "/" in words[0]:
         words[0] = str(whole_path(words[0]))
-    name, quantity = quantity_read(entry["read"], has_sizes=bool(sizes))
-    quantity = f"{name} ({find_unit(quantity.unit)[0]})"
-    of_sizes = [{SIZE: str(size)} for size in sizes]
     contents = {name: _content(whole_path(path)) for name, path in entry.get("files", {}).items()}
-    for texts, of_size in itertools.product(texts_of_points(file, where, given), of_sizes or [{}]):
-        texts = texts | of_size
-        settings = ", ".join(setting_text(name, value) for name, value in texts.items())
+    for texts, (of_cell, read) in itertools.product(texts_of_points(file, where, given), of_cells):
+        name, quantity = quantity_read(read, has_sizes=SIZE in of_cell)
+        texts = texts | of_cell
+        settings = ", ".join(name if key == QUANTITY else setting_text(key, value) for key, value in texts.items())
         program = {
             "command": words,
             "ranks": entry.get("ranks", "gpu"),
             "files": contents,
             "parameters": texts,
-            "read": entry["read"],
+            "read": read,
             "check": entry.get("check", {}),
         }
-        yield {"program": entry["name"], "settings": settings or None, "reported_quantity": quantity}, program
+        reported = f"{name} ({find_unit(quantity.unit)[0]})"
+        yield {"program": entry["name"], "settings": settings or None, "reported_quantity": reported}, program
+
+
+def _cells_of_launch(entry: dict) -> list[tuple[dict, object]]:
+    """Return for each cell that a launch measures its size or quantity, as a parameter, and its `read`."""
+    read = entry.get("read")
+    if sizes := _sizes(entry):
+        return [({SIZE: str(size)}, read) for size in sizes]
+    if isinstance(read, dict) and len(read) > 1:
+        return [({QUANTITY: name}, {name: given}) for name, given in read.items()]
+    return [({}, read)]
 
 
 def _sizes(entry: dict) -> list:
@@ -247,7 +254,13 @@ def values_of(spec: dict, output: str) -> dict[str, str]:
     """Return the values of the templates of a cell."""
     nodes, gpus = spec["nodes"], spec["gpus_per_node"]
     numbers = {"nodes": nodes, "gpus_per_node": gpus, "world_size": nodes * gpus}
-    return spec["program"]["parameters"] | {name: str(value) for name, value in numbers.items()} | {"output": output}
+    return run_parameters(spec) | {name: str(value) for name, value in numbers.items()} | {"output": output}
+
+
+def run_parameters(spec: dict) -> dict[str, str]:
+    """Return the parameters of a launch, without those that only distinguish its cells."""
+    own = SIZE if isinstance(spec["program"]["read"], str) else QUANTITY
+    return {key: value for key, value in spec["program"]["parameters"].items() if key != own}
 
 
 def file_text(content: str, values: Mapping[str, str]) -> str:
@@ -284,8 +297,7 @@ def size_of(spec: dict) -> int | None:
 def what_runs(spec: dict) -> dict:
     """Return the part of a spec that decides what a launch runs, without how its output is read."""
     program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
-    if size_of(spec) is not None:
-        program["parameters"] = {key: value for key, value in program["parameters"].items() if key != SIZE}
+    program["parameters"] = run_parameters(spec)
     return spec | {"program": program, "parameters": spec["parameters"]["program"]}
 
 

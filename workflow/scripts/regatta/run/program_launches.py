@@ -171,22 +171,32 @@ def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
 
 def _read(specs: list[dict], output: Path) -> list[tuple[list[int], str]]:
     """Return the samples of each cell in the output of their launch, and what is wrong with it or an empty text."""
-    program, (name, quantity) = specs[0]["program"], quantity_of(specs[0])
-    reader = parse_reader(program["read"], program["check"])
+    name = specs[0]["program"]["read"]
+    if not isinstance(name, str):
+        return [_read_quantity(spec, output) for spec in specs]
     try:
-        found = read_quantities(output, reader)
+        if problems := read_quantities(output, parse_reader(name, specs[0]["program"]["check"])).problems:
+            return [([], "; ".join(problems))] * len(specs)
+        results = read_results(output, name, *shape_of_run(specs[0]))
+    except UserError as error:
+        return [([], f"read: {name}: {error}")] * len(specs)
+    if others := ignored_sizes(results, [size_of(spec) for spec in specs]):
+        program = specs[0]["parameters"]["program"]
+        print(f"{utc_now()} {program}: message sizes without a cell are ignored: {others}", flush=True)
+    return [_read_result(results, spec, name) for spec in specs]
+
+
+def _read_quantity(spec: dict, output: Path) -> tuple[list[int], str]:
+    """Return the samples of a cell by its pattern, and what is wrong or an empty text."""
+    name, quantity = quantity_of(spec)
+    try:
+        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
         if found.problems:
-            return [([], "; ".join(found.problems))] * len(specs)
-        if reader.format:
-            results = read_results(output, reader.format, *shape_of_run(specs[0]))
-            if others := ignored_sizes(results, [size_of(spec) for spec in specs]):
-                name = specs[0]["parameters"]["program"]
-                print(f"{utc_now()} {name}: message sizes without a cell are ignored: {others}", flush=True)
-            return [_read_result(results, spec, reader.format) for spec in specs]
+            return [], "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]
-        return [([sample_ns(number, quantity) for number in numbers], "")]
+        return [sample_ns(number, quantity) for number in numbers], ""
     except (UserError, ValueError) as error:
-        return [([], f"read{': ' if reader.format else '.'}{reader.format or name}: {error}")] * len(specs)
+        return [], f"read.{name}: {error}"
 
 
 def shape_of_run(spec: dict) -> tuple[tuple[int, int], int]:
