@@ -121,8 +121,8 @@ class _Words(string.Formatter):
             return joined([format(item, form) for item in value])
         if isinstance(value, dict):
             return joined([f"{name} {format(item, form)}" for name, item in value.items()])
-        if isinstance(value, int) and form:
-            return plural(value, *form.split("/"))
+        if isinstance(value, int) and not isinstance(value, bool):
+            return plural(value, *form.split("/")) if form else f"{value:,}"
         return format(value, form)
 
 
