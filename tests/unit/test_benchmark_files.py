@@ -104,6 +104,7 @@ def test_a_declared_version_is_read(file):
 # What replaces a part of the file, and the line of the error.
 BAD = {
     "syntax": ("def build(parameters, ranks):", "def build(:", 15),
+    "deep expression": ("RESULTS = {", f"x = {100_000 * '-'}1; RESULTS = {{", 1),
     "no build": ("def build(", "def built(", 1),
     "unknown annotation": ("size: int", "size: torch.dtype", 10),
     "list annotation": ("size: int", "size: list[int]", 10),

@@ -94,7 +94,8 @@ def read_benchmark_file(path: Path) -> BenchmarkFile:
         raise UserError(f"{path} cannot be read: {error.strerror}. Correct the path.") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
-        raise UserError(f"{path}:{line}: {getattr(error, 'msg', None) or error}. Fix the file.") from None
+        text = getattr(error, "msg", None) or str(error) or "an expression is nested too deeply"  # MemoryError is empty
+        raise UserError(f"{path}:{line}: {text}. Fix the file.") from None
     if not any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body):
         raise UserError(f"{path}:1: the function build(parameters, ranks) is missing. Add it: {DOCS}.")
     classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and "dataclass" in map(_name, n.decorator_list)]
