@@ -106,14 +106,15 @@ def test_the_page_of_metrics_says_what_a_row_of_each_file_is():
     assert listed == {*COLLECTED, *TABLES}
 
 
-@pytest.mark.parametrize(("page", "index"), [("README.md", 0), ("docs/campaigns.md", 0)])
-def test_the_example_campaigns_are_valid(page, index, tmp_path, monkeypatch):
+def test_the_example_campaign_is_valid_alone_and_with_the_keys_of_the_page_on_campaigns(tmp_path, monkeypatch):
     from regatta.campaign.load import CLUSTERS, load_campaign
 
     monkeypatch.chdir(ROOT)
     path = tmp_path / "campaign.yaml"
-    path.write_text(yaml.safe_dump(yaml_blocks(page)[index]), encoding="utf-8")
-    assert load_campaign(path, CLUSTERS).name == "my-first"
+    (further_keys,) = yaml_blocks("docs/campaigns.md")
+    for keys in ({}, further_keys):
+        path.write_text(yaml.safe_dump(yaml_blocks("README.md")[0] | keys), encoding="utf-8")
+        assert load_campaign(path, CLUSTERS).name == "my-first"
 
 
 def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
