@@ -15,6 +15,7 @@ from regatta.core import benchmarks
 from regatta.core.benchmarks import axes_of, load_benchmark, undeclared
 from regatta.core.errors import UserError
 from regatta.plan.plan import write_frozen
+from regatta.report.panels import Table
 from regatta.run.batch import BatchRun, write_request
 from regatta.store import csv_files
 from regatta.store.collect import cell_row
@@ -131,6 +132,7 @@ BAD = {
     "result named as a parameter": ('"depth"', '"size"', 6),
     "unit that contradicts the name": ('"depth": {"label": "Depth", "unit": "m"}', '"depth_s": {"label": "D", "unit": "m"}', 6),
     "unit that would be converted": ('"unit": "m"', '"unit": "GFLOP"', 6),
+    "bytes that the name does not state": ('"unit": "m"', '"unit": "B"', 6),
 }  # fmt: skip
 
 
@@ -270,6 +272,17 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
     assert (row["size"], row["time_s"], row["rate_gb_per_s"], row["num_launches"]) == (1, 2.0, 3.0, 3)
     assert row["rate_low_gb_per_s"] < 3 < row["rate_high_gb_per_s"]
     assert table.loc[frozen.cells[1].id][["time_s", "rate_gb_per_s", "depth"]].isna().all()
+
+
+def test_a_result_in_bytes_has_the_unit_that_fits_the_largest(tmp_path, file):
+    file.write_text(FILE.replace('"depth": {"label": "Depth", "unit": "m"}', '"work_bytes": {"label": "Workspace"}'))
+    plan(tmp_path, campaign())
+    column = CUSTOM.added["work_bytes"]
+    assert column.heading("cpu") == "Workspace (MiB)"
+    for largest, heading, text in ((3 * 2**29, "Workspace (GiB)", "1.50"), (2**15, "Workspace (KiB)", "32.0")):
+        rows = make_table([{"cell": "a", "work_bytes": largest, "num_launches": 1}], CUSTOM)
+        table = Table.of_columns("t", [column], rows, "cpu")
+        assert (table.columns[0], table.rows[0][0]) == (heading, text)
 
 
 def test_a_table_without_columns_that_were_declared_later_is_read(tmp_path, file):

@@ -191,6 +191,8 @@ def _column_problems(declaration: dict, others: list[dict]) -> Iterator[tuple[tu
         if column.shown_as not in ("", UNITS.get(column.unit)) if column.unit else ("", column.shown_as) in FACTORS:
             unit = f"ends with _{column.unit}" if column.unit else "would be converted to it"
             yield ("results", name), f"has the unit {column.shown_as}, but {unit}. Rename it, or use another unit."
+        if column.shown_as == "B" and not column.unit:
+            yield ("results", name), f"has the unit B, but does not end with _bytes. Rename it to {name}_bytes."
         for other in others:
             if other["results"].get(name, keys) != keys or name in other["axes"]:
                 yield ("results", name), f"is declared differently in {other['file']}. Rename one of them."

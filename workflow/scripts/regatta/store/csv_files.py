@@ -103,7 +103,8 @@ def _declared_columns(of_results: dict | None = None) -> list[Column]:
     for name, declaration in declared_benchmarks().items():
         found += [Column(axis.name, type=TYPES[axis.type]) for axis in axes_of(name).values()]
         for key, keys in declaration["results"].items() if of_results is not None else ():
-            found.append(result_column(key, shown_as=keys.get("unit", ""), **of_results))
+            unit = "MiB" if key.endswith("_bytes") else keys.get("unit", "")
+            found.append(result_column(key, shown_as=unit, **of_results))
     return found
 
 

@@ -86,7 +86,7 @@ def _figures(data: ReportData, benchmark: str, rows: pd.DataFrame, column: Colum
     shape = () if x == "world_size" else ("shape",)
     found = panels.panels(named, lambda name: (*shape, *name.settings, *PLACE), lambda name: name.parts["subject"])
     below = _axis(axes_of(benchmark)[x].label, rows[x], ticks=True) if shape else panels.ranks_axis(rows)
-    column = column.fitted(rows[column.name].max()) if column is TIME else column
+    column = column.fitted(rows[column.name].max()) if column is TIME or column.unit == "bytes" else column
     values = steps_by_cell(data.measurements) if column.name == TIME.name else values_by_cell(data.ok, column.name)
     kind = column.label[:1].upper() + column.label[1:]
     for number, (title, part) in enumerate(found, start=1):
