@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaign_files import collectives, load, message, write
+from campaign_files import collectives, load, message, small, write
 
 import regatta.formats as formats
+import try_output
 from regatta.campaign.expansion import expand
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import UserError
+from regatta.core.readers import read_results
 from regatta.launchers import find_allocation
 from regatta.plan.batches import for_jobs
 from regatta.runtimes import RUNTIMES
-from regatta.runtimes.plugins import load_plugin
+from regatta.runtimes.plugins import PLUGINS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "plugins"
 COPY = "from regatta.runtimes import RUNTIMES as KNOWN\nRUNTIMES = {'pod': KNOWN['apptainer']}\n"
@@ -24,11 +26,11 @@ def _unchanged(monkeypatch):
     """Forget the plugins of a test, also for the tests after it."""
     known = dict(RUNTIMES)
     monkeypatch.setattr(formats, "_of_plugins", [])
-    load_plugin.cache_clear()
+    PLUGINS.clear()
     yield
     for name in RUNTIMES.keys() - known.keys():
         del RUNTIMES[name]
-    load_plugin.cache_clear()
+    PLUGINS.clear()
 
 
 def with_plugin(folder: Path, text: str) -> dict:
@@ -54,7 +56,7 @@ def test_jobs_load_the_plugins_of_their_frozen_cluster(tmp_path):
     frozen = for_jobs(load_campaign(path, tmp_path / "clusters").cluster)
     assert frozen["plugins"] == [str(tmp_path / "clusters" / "site" / "pod.py")]
     del RUNTIMES["pod"]
-    load_plugin.cache_clear()
+    PLUGINS.clear()
     find_allocation(frozen)
     assert RUNTIMES["pod"] is RUNTIMES["apptainer"]
 
@@ -107,3 +109,17 @@ def test_a_format_of_a_plugin_is_recognized(tmp_path):
     (tmp_path / "none.py").write_text("FORMATS = ('perftest',)\n")
     with pytest.raises(UserError, match=r"none\.py"):
         formats.add_formats(tmp_path / "none.py")
+
+
+def test_a_campaign_reads_outputs_in_a_format_of_its_cluster_file(tmp_path, capsys):
+    entry = {"benchmark": "program", "command": ["ib_write_lat"], "ranks": "node", "read": "perftest", "sizes": [2, 4]}
+    shapes = [{"nodes": [2], "gpus_per_node": [1]}]
+    cluster = {"plugins": [str(EXAMPLES / "perftest.py")], "num_nodes": 2, "scheduler": "slurm"}
+    with pytest.raises(UserError, match="perftest"):
+        load(tmp_path, small(shapes=shapes, benchmarks=[entry]))
+    (entry,) = load(tmp_path, small(shapes=shapes, benchmarks=[entry]), cluster).data["benchmarks"]
+    output = EXAMPLES / "perftest-write-lat.txt"
+    found = read_results(output, "perftest", (2, 1), 1, PLUGINS)
+    assert [(result.size, result.samples) for result in found[:2]] == [(2, [1.47e-6]), (4, [1.47e-6])]
+    assert try_output.try_format(output, entry, [(2, 1)]) == []
+    assert "ib_write_lat, 4 B: 1.47 µs" in capsys.readouterr().out

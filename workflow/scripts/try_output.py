@@ -32,6 +32,7 @@ from regatta.core.text import duration, one_line, plural, three
 from regatta.core.text import shape as text_of_shape
 from regatta.core.units import find_unit
 from regatta.run.program_launches import shape_of_run
+from regatta.runtimes.plugins import PLUGINS
 
 MOST_LINES, MOST_TEXT = 5, 100  # shown of a quantity; characters of a line
 MOST_RESULTS = 40  # shown of an import format
@@ -91,7 +92,7 @@ def results_in_shape(
         spec = dict(zip(("nodes", "gpus_per_node"), shape, strict=True)) | {"device": None}
         spec |= {"program": {"ranks": entry.get("ranks", "gpu")}}
         try:
-            return shape, read_results(output, entry["read"], *shape_of_run(spec))
+            return shape, read_results(output, entry["read"], *shape_of_run(spec), PLUGINS)
         except UserError as error:
             problem = error
     raise problem

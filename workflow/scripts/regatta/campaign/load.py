@@ -15,11 +15,12 @@ from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cell
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
 from regatta.core.errors import Problem, UserError, nearest
+from regatta.core.readers import program_of
 from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
 from regatta.launchers import LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
-from regatta.runtimes.plugins import load_plugin
+from regatta.runtimes.plugins import PLUGINS, load_plugin
 from regatta.runtimes.prologue_steps import prologue_problems
 
 CLUSTERS = Path(__file__).resolve().parents[4] / "config" / "clusters"
@@ -170,7 +171,7 @@ def results_folder(path: Path) -> Path:
 
 
 def file_schema(name: str, declared: Iterable[str] = ()) -> dict:
-    """Return a schema with the names of all launchers, runtimes and benchmarks, so a new one needs no edit here.
+    """Return a schema with the names of all launchers, runtimes, benchmarks and formats of plugins.
 
     declared: names of benchmarks outside Regatta's tree.
     """
@@ -181,6 +182,8 @@ def file_schema(name: str, declared: Iterable[str] = ()) -> dict:
         stack = schema["properties"]["stacks"]["additionalProperties"]["properties"]
         entry = schema["properties"]["benchmarks"]["items"]["properties"]
         entry["benchmark"]["enum"] = [*built_in_names(), *declared]
+        formats = [kind.name for kinds in PLUGINS.values() for kind in kinds if hasattr(kind, "name")]
+        entry["read"]["then"]["enum"] += dict.fromkeys(word for name in formats for word in (name, program_of(name)))
         stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
     return schema
 

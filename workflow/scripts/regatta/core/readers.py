@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -226,14 +226,22 @@ def _open(path: Path):
     return path.open("rb")
 
 
-def read_results(output: Path, name: str, shape: tuple[int, int], processes_per_node: int) -> list[FormatResult]:
+def program_of(name: str) -> str:
+    """Return the name of an import format without that of its notation: nccl-tests of nccl-tests-json."""
+    return re.sub("-(text|jsonl?|log)$", "", name)
+
+
+def read_results(
+    output: Path, name: str, shape: tuple[int, int], processes_per_node: int, plugins: Iterable[Path] = ()
+) -> list[FormatResult]:
     """Return the results of an output in an import format. Raises UserError with the reason if it has none.
 
     shape: nodes and GPUs per node of the run. A process reads them: it needs libraries, and can be bounded in time.
+    plugins: with more formats.
     """
-    command = [sys.executable, str(READ_OUTPUT), str(output), name, *map(str, (*shape, processes_per_node))]
+    command = [sys.executable, READ_OUTPUT, output, name, *shape, processes_per_node, *plugins]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FORMAT_SECONDS)
+        done = subprocess.run(map(str, command), capture_output=True, text=True, check=False, timeout=FORMAT_SECONDS)
     except subprocess.TimeoutExpired:
         raise UserError(f"reading the output took more than {FORMAT_SECONDS} s. Use patterns") from None
     if done.returncode:

@@ -68,10 +68,15 @@ def read_checked(content: bytes, name: str, options: Options) -> tuple[Format, I
     return kind, source
 
 
+def all_formats() -> tuple[Format, ...]:
+    """Return the formats, also of plugins, ordered as they are tried."""
+    return (*FORMATS, *_of_plugins)
+
+
 def add_formats(path: Path) -> None:
     """Add the formats of a plugin. Raises UserError for one that cannot be used."""
     found = {getattr(kind, "name", str(place)): kind for place, kind in enumerate(load_plugin(path))}
-    check_additions(path, "format", [kind.name for kind in (*FORMATS, *_of_plugins)], found, Format)
+    check_additions(path, "format", [kind.name for kind in all_formats()], found, Format)
     _of_plugins.extend(found.values())
 
 
@@ -126,7 +131,7 @@ def _parse_lines(text: str, name: str) -> list | None:
 
 
 def _recognized(content: object, is_json: bool) -> Format | None:
-    kinds = (kind for kind in (*FORMATS, *_of_plugins) if kind.is_json == is_json)
+    kinds = (kind for kind in all_formats() if kind.is_json == is_json)
     return next((kind for kind in kinds if kind.recognize(content)), None)
 
 

@@ -1,11 +1,11 @@
 """Read the output of a program as an import format: `read: nccl-tests` of a campaign."""
 
-import re
 from pathlib import Path
 
 from regatta.core.errors import UserError
+from regatta.core.readers import program_of
 from regatta.core.text import one_line, size
-from regatta.formats import FORMATS, read_checked, read_content
+from regatta.formats import all_formats, read_checked, read_content
 from regatta.formats.base import NANOSECONDS, Format, Options, Reading
 from regatta.store.records import CENTERS
 
@@ -13,8 +13,8 @@ NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy
 
 
 def formats_named(name: str) -> list[Format]:
-    """Return the formats of a name in `read:`. nccl-tests are all whose names differ from it in their ending alone."""
-    return [kind for kind in FORMATS if name in (kind.name, re.sub("-(text|jsonl?|log)$", "", kind.name))]
+    """Return the formats of a name in `read:`, which is that of a format, or of the program of several."""
+    return [kind for kind in all_formats() if name in (kind.name, program_of(kind.name))]
 
 
 def read_results(output: Path, name: str, options: Options, processes: Options) -> list[dict]:

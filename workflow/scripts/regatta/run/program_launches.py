@@ -28,6 +28,7 @@ from regatta.core.text import one_line, plural
 from regatta.launchers.base import Geometry
 from regatta.run.causes import MAX_CAUSE, Cause
 from regatta.run.record_lines import first_line, record_line
+from regatta.runtimes.plugins import PLUGINS
 from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_text
 
 READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
@@ -177,7 +178,7 @@ def _read(specs: list[dict], output: Path) -> list[tuple[list[int], str]]:
     try:
         if problems := read_quantities(output, parse_reader(name, specs[0]["program"]["check"])).problems:
             return [([], "; ".join(problems))] * len(specs)
-        results = read_results(output, name, *shape_of_run(specs[0]))
+        results = read_results(output, name, *shape_of_run(specs[0]), PLUGINS)
     except UserError as error:
         return [([], f"read: {name}: {error}")] * len(specs)
     if others := ignored_sizes(results, [size_of(spec) for spec in specs]):

@@ -7,17 +7,19 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.base import Runtime
 
+PLUGINS: dict[Path, tuple] = {}  # that this process has loaded, with their formats
 
-@cache
+
 def load_plugin(path: Path) -> tuple:
     """Import a plugin once, add its runtimes, and return its formats. Raises UserError for one that cannot be used."""
+    if path in PLUGINS:
+        return PLUGINS[path]
     found = importlib.util.spec_from_file_location(f"regatta_plugin_{path.stem}", path)
     if found is None or not path.is_file():
         raise UserError(f"{path}: no such Python file. Correct the path.")
@@ -34,7 +36,7 @@ def load_plugin(path: Path) -> tuple:
         raise UserError(f"{path}: has neither FORMATS = (...) nor RUNTIMES = {{...}}. Add one, or remove the plugin.")
     check_additions(path, "runtime", RUNTIMES, runtimes, Runtime)
     RUNTIMES.update(runtimes)
-    return tuple(formats)
+    return PLUGINS.setdefault(path, tuple(formats))
 
 
 def check_additions(path: Path, what: str, known: Iterable[str], given: Mapping[str, object], kind: type) -> None:
