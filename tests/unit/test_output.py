@@ -46,7 +46,7 @@ def test_of_a_check_the_first_match_is_enough():
     emitted = []
     stream = io.BytesIO(b"ok ok\nx 1\nok\nx 2\n")
     search_stream(stream, {"check.match": "ok", "x": r"x (\d)"}, ["check.match"], 100, emitted.append)
-    assert emitted == [("check.match", 1, "ok", None), ("x", 2, "1", None), ("x", 4, "2", None), (None, 4, None, None)]
+    assert emitted == [("check.match", 1, "ok", None), ("x", 2, "1", None), ("x", 4, "2", None), (None, None, None, None)]
 
 
 def test_too_many_matches_are_a_problem_and_no_part_of_them_is_kept():

@@ -2,14 +2,15 @@
 
 Patterns of users may backtrack without end, and outputs may have gigabytes or lines without end. The program uses the
 standard library alone, so that it starts in milliseconds. It reads the output on standard input and patterns as JSON in
-its argument, and prints a JSON line for each match: [name, line, value, unit], last [null, number of lines, problem].
+its argument, and prints a JSON line for each match: [name, line, value, unit], last [null, null, problem].
 """
 
 import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 MOST_CHARACTERS = 10_000  # of a line; what follows is not matched
@@ -18,7 +19,7 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))
 
 
 class SlowPatternError(Exception):
-    """Raised by the timer of the process, which also interrupts a match."""
+    """Raised by cpu_limit."""
 
 
 def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -29,7 +30,8 @@ def lines_of_stream(stream: BinaryIO) -> Iterator[tuple[int, str]]:
     number, rest, is_too_long = 1, b"", False
     while piece := stream.readline(MOST_CHARACTERS):
         if b"\0" in piece:
-            raise ValueError(f"line {number} contains a null byte, so this is binary output")
+            text = f"line {number} contains a null byte, so this is binary output. Write the results to a text file"
+            raise ValueError(text)
         is_end = piece.endswith(b"\n")
         *texts, rest = (rest + piece.rstrip(b"\r\n") if is_end else rest + piece).split(b"\r")
         if is_end or len(rest) >= MOST_CHARACTERS:
@@ -52,40 +54,57 @@ def value_and_unit(match: re.Match) -> tuple[str | None, str | None]:
     return named.get("value", match[1] if match.re.groups else match[0]), named.get("unit")
 
 
-def search_stream(stream: BinaryIO, patterns: dict[str, str], once: list[str], seconds: float, emit: Callable) -> None:
-    """Pass each match to emit, last the number of lines and the problem that ended the search, or None.
+@contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Raise SlowPatternError after this CPU time, also within a match. A slow disk is no slow pattern."""
 
-    once: names of patterns of which the first match is enough.
-    """
-    compiled = {name: re.compile(pattern) for name, pattern in patterns.items()}
-    number, name, num_matches, problem = 0, "", 0, None
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)  # CPU time: a slow disk is no slow pattern
+    def stop(_signal: int, _frame: object) -> None:
+        raise SlowPatternError(f"stopped after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
-        for number, text in lines_of_stream(stream):
-            for name, pattern in [*compiled.items()]:
-                for match in pattern.finditer(text):
-                    emit((name, number, *value_and_unit(match)))
-                    num_matches += 1
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def find_matches(
+    lines: Iterable[tuple[int, str]], finders: dict[str, Callable], once: Collection[str] = ()
+) -> Iterator[tuple[str, int, re.Match]]:
+    """Yield name, line and match of all patterns. finders: by name, from a text to its matches.
+
+    once: names of patterns of which the first match is enough. Raises SlowPatternError with line and pattern.
+    """
+    number, name, finders = 0, "", dict(finders)
+    try:
+        for number, text in lines:
+            for name, find in [*finders.items()]:
+                for match in find(text):
+                    yield name, number, match
                     if name in once:
-                        del compiled[name]
+                        del finders[name]
                         break
-            if num_matches > MOST_MATCHES:
-                problem = f"line {number}: more than {MOST_MATCHES:,} matches. Narrow the pattern of {name}"
-                break
-    except SlowPatternError:
-        problem = f"line {number}: stopped after {seconds:.0f} s in the pattern of {name}. Simplify it: no nested"
-        problem += " repetition such as (a+)+, and a literal word at its start"
-    except ValueError as error:
-        problem = f"{error}. Write the results to a text file"
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    emit((None, number, problem, None))
+    except SlowPatternError as slow:
+        remedy = "no nested repetition such as (a+)+, and a literal word at its start"
+        raise SlowPatternError(f"line {number}: {slow} in the pattern of {name}. Simplify it: {remedy}") from None
 
 
-def _stop(_signal: int, _frame: object) -> None:
-    raise SlowPatternError
+def search_stream(stream: BinaryIO, patterns: dict[str, str], once: list[str], seconds: float, emit: Callable) -> None:
+    """Pass each match to emit, last the problem that ended the search, or None."""
+    finders, problem = {name: re.compile(pattern).finditer for name, pattern in patterns.items()}, None
+    try:
+        with cpu_limit(seconds):
+            for num, (name, number, match) in enumerate(find_matches(lines_of_stream(stream), finders, once), 1):
+                if num > MOST_MATCHES:
+                    raise ValueError(f"line {number}: more than {MOST_MATCHES:,} matches. Narrow the pattern of {name}")
+                emit((name, number, *value_and_unit(match)))
+    except (SlowPatternError, ValueError) as error:
+        problem = str(error)
+    emit((None, None, problem, None))
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGVTALRM, _stop)
     options = json.loads(sys.argv[1])
     search_stream(sys.stdin.buffer, **options, emit=lambda found: sys.stdout.write(json.dumps(found) + "\n"))

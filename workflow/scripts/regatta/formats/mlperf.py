@@ -18,7 +18,7 @@ from regatta.formats.base import (
     quoted,
     refusal,
 )
-from regatta.formats.runs import join_runs
+from regatta.formats.text_tables import join_runs
 
 MARK = ":::MLLOG"
 LINE = re.compile(rf"{MARK}\s+(\{{.*)")

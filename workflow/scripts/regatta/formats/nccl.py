@@ -27,7 +27,7 @@ from regatta.formats.base import (
     refusal,
     without_empty,
 )
-from regatta.formats.runs import LineMatches, find_lines, join_runs, parts_of
+from regatta.formats.text_tables import LineMatches, find_lines, join_runs, parts_of
 from regatta.run.preflight_verdict import parse_nccl_log
 from regatta.topics.bandwidth import BUS_FACTOR
 

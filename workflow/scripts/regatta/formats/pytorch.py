@@ -32,8 +32,7 @@ from regatta.formats.base import (
     shape_of,
     times_ns,
 )
-from regatta.formats.runs import join_runs, parts_of
-from regatta.formats.text_tables import find_facts
+from regatta.formats.text_tables import find_facts, join_runs, parts_of
 from regatta.model.frozen import FrozenCell
 
 BANNER = "PyTorch distributed benchmark suite"

@@ -10,7 +10,7 @@ from collections import defaultdict
 from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal, without_empty
 from regatta.formats.nccl import PIPELINED, NcclRun, PlacementResult, reading_of
 from regatta.formats.rccl_json import NAMES
-from regatta.formats.runs import join_runs
+from regatta.formats.text_tables import join_runs
 
 COLLECTIVES = ("nccl-bw", "rccl-bw")
 METRIC = re.compile(

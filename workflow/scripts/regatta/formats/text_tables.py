@@ -4,12 +4,17 @@ A file has one or more runs, each with a title, a line of column names and rows.
 ignored, and one that does must be a complete row, so that damage is never skipped.
 """
 
+import itertools
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from regatta.core.errors import UserError
+from regatta.core.matching import find_matches
+from regatta.core.text import plural
 from regatta.core.units import NUMBER, convert, parse_number
 from regatta.formats.base import (
     Format,
@@ -22,7 +27,6 @@ from regatta.formats.base import (
     refusal,
     without_empty,
 )
-from regatta.formats.runs import find_lines, join_runs, parts_of
 
 DECIMAL, WHOLE = r"\d{1,15}\.\d\d", r"\d{1,15}"
 NOTHING = r"(?!)"  # pattern that matches no line
@@ -32,20 +36,101 @@ UNIT = r"(?:\s*\((?:us|MB/s|%)\))?"  # behind a column's name
 @dataclass(frozen=True)
 class ColumnLayout:
     """A column of numbers. meaning: `size` (in bytes), `iterations`, `rate` (size / rate is a time), a name of TIMES,
-    `check` (`Fail`: a wrong result), or nothing, if it is only kept.
+    `check` (`Fail`: a wrong result), `text` (no number), or nothing, if it is only kept.
 
     form: pattern of its values. A unit in it, behind the number, outranks that of the column. printed: its name in
-    records, if it is another one.
+    records, if it is another one. may_be_blank: rows may lack its value.
     """
 
     meaning: str = ""
     unit: str = ""
     form: str = DECIMAL
     printed: str = ""
+    may_be_blank: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        return self.meaning not in ("check", "text")
 
 
 SIZE, ITERATIONS = ColumnLayout("size", "B", WHOLE), ColumnLayout("iterations", "", WHOLE)
 CHECK = ColumnLayout("check", form="Pass|Fail|-")
+AGAIN = "'"  # after the name of a column that a table has a second time
+
+LineMatches = list[tuple[int, re.Match]]  # lines that match a pattern: number from 1, and match
+
+
+def find_lines(lines: list[str], patterns: dict[str, str]) -> dict[str, LineMatches]:
+    """Return the lines that each pattern matches as a whole, with any blanks around it."""
+
+    def whole(pattern: str) -> Callable:
+        match_line = re.compile(rf"\s*(?:{pattern})\s*").fullmatch
+        return lambda line: (match,) if (match := match_line(line)) else ()
+
+    found = {name: [] for name in patterns}
+    filled = ((number, line) for number, line in enumerate(lines, start=1) if line)
+    for name, number, match in find_matches(filled, {name: whole(pattern) for name, pattern in patterns.items()}):
+        found[name].append((number, match))
+    return found
+
+
+def find_facts(lines: list[str], patterns: dict[str, str]) -> dict[str, re.Match | None]:
+    """Return the first line that matches each pattern; None without one."""
+    return {name: found[0][1] if found else None for name, found in find_lines(lines, patterns).items()}
+
+
+# Several runs in one file.
+
+
+def starts_of_runs(heads: list[int], ends: list[int]) -> list[int]:
+    """Return the first line of each run, from 0: the one after the end of the run before it, else its head.
+
+    Lines between two runs belong to the later one: its command and versions are printed before its table. heads, ends:
+    lines from 1, in order.
+    """
+    starts = [0]
+    for before, head in itertools.pairwise(heads):
+        end = ends[bisect_left(ends, head) - 1] if ends else 0
+        starts.append(end if before < end < head else head - 1)
+    return starts
+
+
+def parts_of(lines: list[str], starts: list[int]) -> Iterator[list[str]]:
+    """Yield the lines of each run, with blank lines for those before it, so that line numbers stay. starts: from 0.
+
+    The first run has the lines before the first start, too.
+    """
+    bounds = [0, *starts[1:], len(lines)]
+    for first, end in itertools.pairwise(bounds):
+        yield [""] * first + lines[first:end] + ([""] if end < len(lines) else [])  # its last line is not truncated
+
+
+def join_runs(runs: list[ImportedFile], name: str) -> ImportedFile:
+    """Return the content of a file. Readings of different runs are never in one launch."""
+    if len(runs) == 1:
+        return runs[0]
+    for run in runs:
+        if run.device != runs[0].device:
+            found = f"runs on {runs[0].device} and on {run.device}"
+            raise refusal(name, run.readings[0].line, found, "one device per file")
+    statistics = dict.fromkeys(run.statistic for run in runs)
+    readings = tuple(
+        replace(
+            reading,
+            run=number,
+            backend=reading.backend or run.backend,
+            environment=run.environment,
+            statistic=run.statistic if len(statistics) > 1 else None,
+        )
+        for number, run in enumerate(runs)
+        for reading in run.readings
+    )
+    notes = dict.fromkeys(note for run in runs for note in run.notes)
+    notes = (f"{plural(len(runs), 'run')} in one file, each imported as separate launches", *notes)
+    return replace(runs[0], statistic="; or ".join(statistics), readings=readings, notes=notes)
+
+
+# A run.
 
 
 @dataclass(frozen=True)
@@ -93,7 +178,7 @@ class TableLayout:
     `columns`. row: how a row begins. edge, between: what stands around and between its values. end: the last line of a
     run, if it has one. needs_end: a run without it is truncated, and every line before it must be a row. doubles: sizes
     double from row to row, so that a missing row is noticed. facts: see find_facts. recognized: pattern that only
-    files of this program contain, if it is not the title. example: title for a message.
+    files of this program contain, if it is not the title. example, remedy: title, and advice on a row, for messages.
 
     Either `measured` returns what a run measured, or the fields below it state it. operation: template with the groups
     of the title in lower case. num_ranks: of every run; 0 if the user states the shape.
@@ -110,6 +195,7 @@ class TableLayout:
     between: str = r"\s+"
     end: str = ""
     needs_end: bool = False
+    remedy: str = ""
     doubles: bool = True
     facts: dict[str, str] = field(default_factory=dict)
     recognized: str = ""
@@ -121,9 +207,6 @@ class TableLayout:
     device: str = "cuda"
     num_ranks: int = 0
     counts_processes: bool = False
-
-
-Numbers = dict[str, tuple[float, float]]  # by column: as printed, and in SI units
 
 
 def table_format(table: TableLayout) -> Format:
@@ -142,9 +225,7 @@ def _read(table: TableLayout, text: str, name: str, options: Options) -> Importe
         titles = ((n, line) for n, line in enumerate(lines, 1) if re.search(table.recognized or table.title, line))
         number, line = next(titles, (1, lines[0]))
         raise refusal(name, number, f"found {quoted(line)}", table.example)
-    # Lines between the end of a run and the next title belong to the latter.
-    ends = [number for number, _ in found["end"]]
-    starts = [max((end for end in ends if end < title), default=title - 1) for title, _ in found["title"]]
+    starts = starts_of_runs(*([number for number, _ in found[name]] for name in ("title", "end")))
     return join_runs([_read_run(table, part, name, options) for part in parts_of(lines, starts)], name)
 
 
@@ -152,18 +233,10 @@ def _read_run(table: TableLayout, lines: list[str], name: str, options: Options)
     ((line, title), *_) = find_lines(lines, {"title": table.title})["title"]
     run = TableRun(name, line, title, find_facts(lines, table.facts), lines, options)
     measured = (table.measured or partial(_stated, table))(run)
-    head, columns = _columns(table, run)
-    rows = list(_rows(table, run, head, columns))
-    if not rows:
-        raise refusal(name, len(lines), "no rows", f"rows of {', '.join(columns)}")
-    kept, notes = without_empty((_reading(table, measured, *row) for row in rows), name, head)
+    head, rows = read_rows(table, run)
+    kept, notes = without_empty((_reading(measured, table.program, row) for row in rows), name, head)
     notes = (*notes, *measured.notes)
     return ImportedFile(measured.statistic, measured.backend, measured.device, kept, notes, measured.environment)
-
-
-def find_facts(lines: list[str], patterns: dict[str, str]) -> dict[str, re.Match | None]:
-    """Return the first line that matches each pattern; None without one."""
-    return {name: found[0][1] if found else None for name, found in find_lines(lines, patterns).items()}
 
 
 def _stated(table: TableLayout, run: TableRun) -> Measured:
@@ -179,16 +252,36 @@ def _stated(table: TableLayout, run: TableRun) -> Measured:
     return Measured(operation, (nodes, gpus_per_node), table.statistic, table.backend, table.device, notes=notes)
 
 
-def _columns(table: TableLayout, run: TableRun) -> tuple[int, list[str]]:
-    """Return the line of the column names, and the names."""
+@dataclass(frozen=True)
+class RowOfTable:
+    """A row. columns, texts, numbers: by column name; of numbers, as printed and in SI units."""
+
+    line: int
+    columns: dict[str, ColumnLayout]
+    texts: dict[str, str | None]
+    numbers: dict[str, tuple[float, float]]
+
+
+def read_rows(table: TableLayout, run: TableRun) -> tuple[int, list[RowOfTable]]:
+    """Return the line of the column names, and the rows below it. Raises UserError for an incomplete or missing row."""
+    head, columns = _columns(table, run)
+    rows = list(_rows(table, run, head, columns))
+    if not rows:
+        raise refusal(run.name, len(run.lines), "no rows", f"rows of {', '.join(columns)}")
+    return head, rows
+
+
+def _columns(table: TableLayout, run: TableRun) -> tuple[int, dict[str, ColumnLayout]]:
+    """Return the line of the column names, and the columns."""
     names = "|".join(map(re.escape, sorted(table.columns, key=len, reverse=True)))
     column = re.compile(rf"[\s#|]*({names}){UNIT}(?=\s|$)")
     for number, line in enumerate(run.lines[run.line :], start=run.line + 1):
         if not re.fullmatch(table.head, line.strip()):
             continue
-        rest, columns = line, []
+        rest, columns, times = line, {}, Counter()
         while match := column.match(rest):
-            columns.append(match[1])
+            columns[match[1] + AGAIN * times[match[1]]] = table.columns[match[1]]
+            times[match[1]] += 1
             rest = rest[match.end() :]
         if rest.strip(" \t|") or not columns:
             found = f"unknown columns {quoted(rest.strip())} in {quoted(line)}"
@@ -197,13 +290,11 @@ def _columns(table: TableLayout, run: TableRun) -> tuple[int, list[str]]:
     raise refusal(run.name, len(run.lines), "no line of column names", f"the column names of {table.contents}")
 
 
-def _rows(
-    table: TableLayout, run: TableRun, head: int, columns: list[str]
-) -> Iterator[tuple[int, dict[str, str], Numbers]]:
-    """Yield line, texts and numbers of each row by column. Raises UserError for an incomplete or missing row."""
-    forms = [table.columns[column].form for column in columns]
-    names = [f"c{index}" for index in range(len(columns))]
-    fields = table.between.join(f"(?P<{name}>{form})" for name, form in zip(names, forms, strict=True))
+def _rows(table: TableLayout, run: TableRun, head: int, columns: dict[str, ColumnLayout]) -> Iterator[RowOfTable]:
+    fields, last = "", [*columns.values()][-1]
+    for index, column in enumerate(columns.values()):
+        form = f"{table.between if index else ''}(?P<c{index}>{column.form})"
+        fields += f"(?:{form})?" if column.may_be_blank else form
     pattern, begins = re.compile(table.edge + fields + table.edge, re.ASCII), re.compile(table.row)
     before, has_end = None, not table.needs_end
     for number, line in enumerate(run.lines[head:], start=head + 1):
@@ -213,20 +304,21 @@ def _rows(
         if not begins.match(line) and not (table.needs_end and line.strip()):
             continue
         match = pattern.fullmatch(line)
-        is_cut = number == len(run.lines) and forms[-1] == WHOLE  # no line break after an integer
+        is_cut = number == len(run.lines) and last.form == WHOLE  # no line break after an integer
         if match is None or is_cut:
-            want = f"a complete row of {', '.join(columns)}"
+            want = f"a complete row of {', '.join(columns)}{table.remedy}"
             raise refusal(run.name, number, f"incomplete row {quoted(line)}", want)
-        row = {column: match[name] for column, name in zip(columns, names, strict=True)}
+        texts = {name: match[f"c{index}"] for index, name in enumerate(columns)}
+        filled = {name: text for name, text in texts.items() if columns[name].is_number and text is not None}
         try:
-            numbers = {c: _number(table.columns[c], row[c]) for c in columns if table.columns[c].meaning != "check"}
+            row = RowOfTable(number, columns, texts, {name: _number(columns[name], filled[name]) for name in filled})
         except (ValueError, UserError) as error:
             raise refusal(run.name, number, f"row {quoted(line)}: {error}", "numbers in all columns") from None
-        size = next((numbers[c][1] for c in columns if table.columns[c].meaning == "size"), None)
+        size = next((row.numbers[name][1] for name in filled if columns[name].meaning == "size"), None)
         if table.doubles and before is not None:
             _check_next(run, number, size, before)
         before = size
-        yield number, row, numbers
+        yield row
     if not has_end:
         raise refusal(run.name, len(run.lines), "the table has no end", "the whole output")
 
@@ -244,30 +336,28 @@ def _number(column: ColumnLayout, text: str) -> tuple[float, float]:
     return number, convert(number, text[match.end() :] or column.unit)
 
 
-def _reading(table: TableLayout, measured: Measured, line: int, row: dict[str, str], both: Numbers) -> Reading:
-    columns = {name: table.columns[name] for name in row}
-    numbers = {name: number for name, (_, number) in both.items()}
-    by_meaning = {columns[name].meaning: number for name, number in numbers.items()}
+def _reading(measured: Measured, program: str, row: RowOfTable) -> Reading:
+    numbers = {name: number for name, (_, number) in row.numbers.items()}
+    by_meaning = {row.columns[name].meaning: number for name, number in numbers.items()}
     size = int(by_meaning["size"]) * measured.size_factor if "size" in by_meaning else None
     if measured.check:
-        measured.check(numbers, line)
+        measured.check(numbers, row.line)
     times = {meaning: number for meaning, number in by_meaning.items() if meaning.endswith("_s")}
     if size and by_meaning.get("rate"):
         times[measured.rate_time] = size * measured.rate_factor / by_meaning["rate"]
     iterations = by_meaning.get("iterations")
-    kept = [name for name in both if columns[name].meaning != "size"]
-    printed = {columns[name].printed or name: both[name][0] for name in kept}
-    is_wrong = any(row[name] == "Fail" for name, column in columns.items() if column.meaning == "check")
-    failure = f"wrong result ({table.program}, Validation: Fail)" if is_wrong else None
+    kept = [name for name in numbers if row.columns[name].meaning != "size"]
+    is_wrong = any(row.texts[name] == "Fail" for name, column in row.columns.items() if column.meaning == "check")
+    failure = f"wrong result ({program}, Validation: Fail)" if is_wrong else None
     if not any(times.values()):
         failure = failure or "the printed value is 0.00"
     return Reading(
-        line,
+        row.line,
         "collective",
         collective_parameters(measured.operation, size, measured.dtype) | measured.parameters,
         *measured.shape,
         times,
-        printed,
+        printed={row.columns[name].printed or name: row.numbers[name][0] for name in kept},
         num_iterations=measured.num_iterations if iterations is None else int(iterations),
         num_warmup=measured.num_warmup,
         failure=failure,
