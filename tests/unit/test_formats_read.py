@@ -170,7 +170,7 @@ def nccl_without(pattern):
         (text_of("nccl-13-columns.txt") + nccl_without("# Avg bus"), r"f:\d+: the run is incomplete"),
         (text_of("nccl-13-columns.txt").replace("all_reduce_perf", "hypercube_perf"), "found the programs hypercube; expected"),
         (text_of("nccl-13-columns.txt").replace("-1    21.44", "-1nid001000:1:2 [0] NCCL INFO x\n   21.44"),
-         r"f:\d+: found '16 4 float sum -1nid.*If NCCL output is mixed in, run again with NCCL_DEBUG_FILE"),
+         r"f:\d+: incomplete row '16 4 float sum -1nid.*If NCCL output is mixed in, run again with NCCL_DEBUG_FILE"),
         (text_of("nccl-13-columns.txt").replace("Group  0 Pid  41207", "Group  1 Pid  41207"), "split into groups"),
         (text_of("nccl-13-columns.txt").replace("   time ", "cputime "), "CPU times"),
     ],

@@ -7,13 +7,9 @@ lines are a summary, so a truncated run is rejected. An excerpt without a header
 Source of the forms: NVIDIA/nccl-tests, src/common.cu and src/util.cu.
 """
 
-import itertools
 import re
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 from regatta.core.text import one_line, plural
 from regatta.formats.base import (
@@ -27,7 +23,20 @@ from regatta.formats.base import (
     refusal,
     without_empty,
 )
-from regatta.formats.text_tables import LineMatches, find_lines, join_runs, parts_of
+from regatta.formats.text_tables import (
+    AGAIN,
+    WHOLE,
+    ColumnLayout,
+    LineMatches,
+    RowOfTable,
+    TableLayout,
+    TableRun,
+    find_lines,
+    join_runs,
+    parts_of,
+    read_rows,
+    starts_of_runs,
+)
 from regatta.run.preflight_verdict import parse_nccl_log
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -231,33 +240,43 @@ FORMS = {
     "ended": r"# Collective test concluded: \w+",
 }
 RECOGNIZED = re.compile(r"^#\s*(?:nThread \d+ nGpus |size +count +type )", re.MULTILINE)
-FIGURE = re.compile(r"\d+(?:\.\d*)?(?:e[-+]?\d+)?")
 MOST_SIZES = 10_000  # a header with more means a damaged file
+FIGURES = ("time", "algbw", "busbw")
+FIGURE = r"\d+(?:\.\d*)?(?:e[-+]?\d+)?"
+# A table has the columns from `time` on twice: for results out of place, and in place.
+TABLE = TableLayout(
+    "nccl-tests-text",
+    "an nccl-tests table",
+    title=FORMS["head"],
+    head=FORMS["columns"],
+    row=FORMS["row"],
+    remedy=". If NCCL output is mixed in, run again with NCCL_DEBUG_FILE",
+    doubles=False,
+    columns={
+        **dict.fromkeys(("size", "count"), ColumnLayout(form=WHOLE)),
+        "type": ColumnLayout("text", form=r"[a-z]\w*"),
+        "redop": ColumnLayout("text", form=r"[a-z]\w*", may_be_blank=True),
+        "root": ColumnLayout("text", form=r"-?\d+", may_be_blank=True),
+        **dict.fromkeys((*FIGURES, "cputime", "error", "i_cv%"), ColumnLayout(form=FIGURE)),
+        "wrong": ColumnLayout("text", form=f"{FIGURE}|N/A"),
+        **{f"i_{of_calls}": ColumnLayout(f"{of_calls}_s", "us", FIGURE) for of_calls in ("min", "max", "p99")},
+        "timestamp": ColumnLayout("text", form=r"\S+\s+\S+"),
+    },
+)
 
 
 def _read_text(text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
     found = find_lines(lines, FORMS)
-    starts = _starts(found)
-    has_table = any(number > starts[-1] for number, _ in found["columns"])
-    if options.is_incomplete and len(starts) > 1 and not has_table:  # a last run without a table
-        lines, starts = lines[: starts[-1]], starts[:-1]
-    return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
-
-
-def _starts(found: dict[str, LineMatches]) -> list[int]:
-    """Return the first line of each run from 0: the one after the end of the run before it, else its head.
-
-    Lines between two runs belong to the later one: its command, program and versions are printed before its table. A
-    program that was begun after the last table is an incomplete run.
-    """
     heads = [number for number, _ in found["head"] or found["columns"]]
     ends = sorted(number for name in ("row", "wrong", "mean", "ended") for number, _ in found[name])
-    starts = [0]
-    for before, head in itertools.pairwise(heads):
-        end = ends[bisect_left(ends, head) - 1] if ends else 0
-        starts.append(end if before < end < head else head - 1)
-    return starts + [number - 1 for number, _ in found["started"] if heads and number > heads[-1]]
+    starts = starts_of_runs(heads, ends)
+    # A program that was begun after the last table is an incomplete run.
+    starts += [number - 1 for number, _ in found["started"] if heads and number > heads[-1]]
+    has_table = any(number > starts[-1] for number, _ in found["columns"])
+    if options.is_incomplete and len(starts) > 1 and not has_table:
+        lines, starts = lines[: starts[-1]], starts[:-1]
+    return join_runs([_read_run(part, name, options) for part in parts_of(lines, starts)], name)
 
 
 def statistic_of(is_blocking: bool, graph: int, aggregated: int) -> str:
@@ -281,9 +300,8 @@ def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
     is_blocking = bool(found["blocking"])
     counts = (None, None) if is_excerpt else (int(head["iters"]), int(head["warmup"]))
     run = NcclRun(name, *program, *shape, is_blocking, *counts)
-    rows = list(_rows(found, lines, run, head_line))
-    if (is_excerpt or options.is_incomplete) and not rows:
-        raise refusal(name, head_line, "no data rows", "one row per size")
+    _, table = read_rows(TABLE, TableRun(name, head_line - is_excerpt, head, {}, lines, options))
+    rows = [_reading(run, row) for row in table]
     missing = "no header: completeness not checked" if is_excerpt else _missing_rows(len(rows), head, found["reduced"])
     if missing and not (is_excerpt or options.is_incomplete):
         raise refusal(name, len(lines), missing, "a row for each size")
@@ -329,49 +347,27 @@ def _summary(found: dict[str, LineMatches], num_lines: int, name: str, is_excerp
     return wrong[0]
 
 
-def _rows(found: dict[str, LineMatches], lines: list[str], run: NcclRun, head_line: int) -> Iterator[Reading]:
-    heads = {number: match[0].split() for number, match in found["columns"]}
-    for number, columns in heads.items():
-        if "cputime" in columns:
-            raise refusal(run.name, number, "CPU times (-C)", "times of the operation (run without -C)")
-    columns = None
-    for number, _ in sorted([*found["columns"], *found["row"]], key=itemgetter(0)):
-        columns = heads.get(number, columns)
-        if number in heads or number <= head_line:
-            continue
-        if columns is None:
-            raise refusal(run.name, number, f"found {quoted(lines[number - 1])}", "the line of column names above it")
-        yield _row(lines[number - 1], number, columns, run)
+def _reading(run: NcclRun, row: RowOfTable) -> Reading:
+    if not all(f"{name}{again}" in row.columns for name in FIGURES for again in ("", AGAIN)):
+        found = "CPU times (-C)" if "cputime" in row.columns else f"the columns {', '.join(row.columns)}"
+        raise refusal(run.name, row.line, found, "times of the operation, out of place and in place (run without -C)")
+    sides = {placement: _side(row, again) for placement, again in zip(PLACEMENTS, ("", AGAIN), strict=True)}
+    again = AGAIN * PLACEMENTS.index(run.placement(sides))
+    single = {
+        column.meaning: row.numbers[name][1]
+        for name, column in row.columns.items()
+        if column.meaning.endswith("_s") and name.endswith(AGAIN) == bool(again)
+    }
+    size, dtype, redop = int(row.texts["size"]), row.texts["type"], row.texts.get("redop")
+    return reading_of(run, row.line, size, dtype, redop, sides, times_s=single)
 
 
-def _row(line: str, number: int, columns: list[str], run: NcclRun) -> Reading:
-    """Return one row. Its figures are counted from the right, since redop and root may be blank."""
-    fields = line.split()
-    if "timestamp" in columns:
-        fields = fields[:-2]
-    per_side = 8 if "i_min" in columns else 4
-    between, figures = fields[3 : -2 * per_side], fields[-2 * per_side :]
-    try:
-        if len(fields) < 3 + 2 * per_side or len(between) > 2:
-            raise ValueError
-        halves = dict(zip(PLACEMENTS, (figures[:per_side], figures[per_side:]), strict=True))
-        sides = {placement: _side(half, columns) for placement, half in halves.items()}
-        single = [float(f) / 1e6 for f in halves[run.placement(halves)][4:]]
-        times = dict(zip(("min_s", "max_s", "p99_s"), single, strict=False))
-        size = int(fields[0])
-    except ValueError:
-        want = f"a row of {5 + 2 * per_side} columns. If NCCL output is mixed in, run again with NCCL_DEBUG_FILE"
-        raise refusal(run.name, number, f"found {quoted(line, 160)}", want) from None
-    redop = next((word for word in between if not re.fullmatch(r"-?\d+", word)), None)
-    return reading_of(run, number, size, fields[2], redop, sides, times_s=times)
-
-
-def _side(figures: list[str], columns: list[str]) -> PlacementResult:
+def _side(row: RowOfTable, again: str) -> PlacementResult:
     """Return time, algbw, busbw and #wrong. Older versions print the largest error there, not a count."""
-    if not all(FIGURE.fullmatch(figure) for figure in figures[:4] if figure != "N/A"):
-        raise ValueError
-    wrong = None if figures[3] == "N/A" else 0.0 if "error" in columns else float(figures[3])
-    return PlacementResult(*map(float, figures[:3]), wrong, 0.06 if "e" in figures[0] else 0.0)
+    figures = [row.numbers[name + again][0] for name in FIGURES]
+    wrong = row.texts.get(f"wrong{again}", "0")
+    slack = 0.06 if "e" in row.texts[f"time{again}"] else 0.0
+    return PlacementResult(*figures, None if wrong == "N/A" else float(wrong), slack)
 
 
 def _missing_rows(num_rows: int, head: re.Match, reduced: LineMatches) -> str:
@@ -386,8 +382,8 @@ def _missing_rows(num_rows: int, head: re.Match, reduced: LineMatches) -> str:
 
 
 NCCL_TEXT = Format(
-    "nccl-tests-text",
-    "an nccl-tests table",
+    TABLE.name,
+    TABLE.contents,
     lambda text: "out-of-place" in text or RECOGNIZED.search(text) is not None,
     _read_text,
 )

@@ -306,7 +306,8 @@ def _rows(table: TableLayout, run: TableRun, head: int, columns: dict[str, Colum
         match = pattern.fullmatch(line)
         is_cut = number == len(run.lines) and last.form == WHOLE  # no line break after an integer
         if match is None or is_cut:
-            want = f"a complete row of {', '.join(columns)}{table.remedy}"
+            names = ", ".join(name.removesuffix(AGAIN) for name in columns)
+            want = f"a complete row of {names}{table.remedy}"
             raise refusal(run.name, number, f"incomplete row {quoted(line)}", want)
         texts = {name: match[f"c{index}"] for index, name in enumerate(columns)}
         filled = {name: text for name, text in texts.items() if columns[name].is_number and text is not None}
