@@ -1,4 +1,4 @@
-"""JSON of rccl-tests, all_reduce_bench.py and SuperBench, and programs whose quantities Regatta does not have."""
+"""JSON of rccl-tests, all_reduce_bench.py and SuperBench."""
 
 import json
 
@@ -136,18 +136,3 @@ def test_a_summary_of_superbench_that_is_not_clear_names_line_and_metric(name, w
 def test_a_summary_that_is_cut_off_names_the_line():
     with pytest.raises(UserError, match=r"f:2: invalid JSON"):
         read_text(text_of("superbench.jsonl")[:-30], "f", SUPERBENCH)
-
-
-# --- programs that measure something else
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("nvbandwidth Version: v0.8\nBuilt from Git version: v0.8\n", "f:1: output of nvbandwidth.*does not measure"),
-        ('{\n "nvbandwidth": {"CUDA Runtime Version": 13000, "testcases": []}\n}', "f:2: output of nvbandwidth"),
-    ],
-)
-def test_a_program_that_measures_something_else_is_named(text, message):
-    with pytest.raises(UserError, match=message):
-        read_text(text, "f", Options())

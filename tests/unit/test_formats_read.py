@@ -7,12 +7,12 @@ import os
 import pytest
 from formats_files import ALL, FILES, NEEDS, read, read_text, text_of
 
+from read_output import formats_named
 from regatta import formats
 from regatta.core.errors import UserError
 from regatta.core.schemas import load_schema
 from regatta.formats import FORMATS, importer
 from regatta.formats.base import Options, shape_of
-from regatta.formats.program_output import formats_named
 from regatta.formats.tidy_csv import COLUMNS, OF_ROW
 from regatta.store.records import CENTERS
 

@@ -6,6 +6,7 @@ import time
 import pytest
 from formats_files import ALL, FILES, NEEDS, read, text_of
 
+from read_output import formats_named, read_results
 from regatta import formats
 from regatta.core import readers
 from regatta.core.errors import UserError
@@ -14,7 +15,6 @@ from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse
 from regatta.core.schemas import load_schema
 from regatta.core.units import UNITS, find_unit, parse_number
 from regatta.formats.base import Options
-from regatta.formats.program_output import formats_named, read_results
 
 HPL = "T/V  N  NB  P  Q  Time  Gflops\nWR11C2R4  1000 192 2 2  0.12  1.2345e+03\n||Ax-b||= 3.2e-03 ...... PASSED\n"
 RATE = {"rate": {"match": r"WR\S+.*?(\S+)$", "unit": "Gflop/s", "better": "larger"}}
@@ -46,7 +46,12 @@ def test_of_a_check_the_first_match_is_enough():
     emitted = []
     stream = io.BytesIO(b"ok ok\nx 1\nok\nx 2\n")
     search_stream(stream, {"check.match": "ok", "x": r"x (\d)"}, ["check.match"], 100, emitted.append)
-    assert emitted == [("check.match", 1, "ok", None), ("x", 2, "1", None), ("x", 4, "2", None), (None, None, None, None)]
+    assert emitted == [
+        ("check.match", 1, "ok", None),
+        ("x", 2, "1", None),
+        ("x", 4, "2", None),
+        (None, None, None, None),
+    ]
 
 
 def test_too_many_matches_are_a_problem_and_no_part_of_them_is_kept():

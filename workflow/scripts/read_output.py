@@ -7,10 +7,50 @@ import argparse
 import json
 from pathlib import Path
 
-from regatta.core.errors import run_script
-from regatta.formats import add_formats
-from regatta.formats.base import Options
-from regatta.formats.program_output import read_results
+from regatta.core.errors import UserError, run_script
+from regatta.core.readers import program_of
+from regatta.core.text import one_line, size
+from regatta.formats import add_formats, all_formats, read_checked, read_content
+from regatta.formats.base import NANOSECONDS, Format, Options, Reading
+from regatta.store.records import CENTERS
+
+NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")  # in the name of a result
+
+
+def formats_named(name: str) -> list[Format]:
+    """Return the formats of a name in `read:`, which is that of a format, or of the program of several."""
+    return [kind for kind in all_formats() if name in (kind.name, program_of(kind.name))]
+
+
+def read_results(output: Path, name: str, options: Options, processes: Options) -> list[dict]:
+    """Return the results of an output, as regatta.core.readers.FormatResult. Raises UserError if it has none.
+
+    processes: their numbers, for formats that know no GPUs.
+    """
+    kinds = formats_named(name)
+    options = processes if any(kind.counts_processes for kind in kinds) else options
+    try:
+        found, source = read_checked(read_content(output), output.name, options)
+    except UserError as error:
+        text = str(error).replace(" Nothing was imported.", "")
+        raise UserError(text.replace("--gpus-per-node", "gpus_per_node").replace("--nodes", "nodes")) from None
+    if found not in kinds:
+        raise UserError(f"the output is {found.contents}. Set read: {found.name}")
+    return [_result(reading) for reading in source.readings]
+
+
+def _result(reading: Reading) -> dict:
+    num_bytes, stated = reading.parameters.get("message_bytes"), {key: reading.parameters.get(key) for key in NAMED}
+    stated["message_bytes"] = None if num_bytes is None else size(num_bytes)
+    slowest = reading.slowest_ns or [max(times) for times in zip(*reading.samples_ns or (), strict=True)]
+    mean = next((reading.times_s[key] for key in CENTERS if key in reading.times_s), None)
+    return {
+        "name": one_line(", ".join(str(value) for value in stated.values() if value is not None), 200),
+        "size": num_bytes,
+        "line": reading.line,
+        "samples": [time / NANOSECONDS for time in slowest] or [mean],
+        "failure": reading.failure,
+    }
 
 
 def main() -> None:

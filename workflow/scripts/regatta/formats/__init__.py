@@ -19,13 +19,11 @@ from regatta.formats.base import (
 )
 from regatta.formats.mlperf import MLPERF
 from regatta.formats.nccl import NCCL_TEXT
-from regatta.formats.nccl_json import NCCL_JSON
+from regatta.formats.nccl_json import NCCL_JSON, RCCL_JSON, SUPERBENCH
 from regatta.formats.osu import OSU
 from regatta.formats.prefixes import strip_prefixes
 from regatta.formats.pytorch import PYTORCH_JSON, PYTORCH_TEXT
-from regatta.formats.rccl_json import RCCL_JSON
 from regatta.formats.suite_json import SUITE
-from regatta.formats.superbench import SUPERBENCH
 from regatta.formats.tidy_csv import CSV
 from regatta.runtimes.plugins import check_additions, load_plugin
 from regatta.store.launch_files import read_file
@@ -37,9 +35,6 @@ FORMATS = (
 )
 check_listed("formats", "Format", FORMATS, "FORMATS of formats/__init__.py")
 _of_plugins: list[Format] = []  # tried after these
-# Other programs, by what their output contains, text or JSON, and what they measure.
-MEMORY_COPIES = "output of nvbandwidth: bandwidth of memory copies"
-UNSUPPORTED = dict.fromkeys(("nvbandwidth Version", '"nvbandwidth"'), MEMORY_COPIES)
 
 # Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
 MOST_BYTES, MOST_LINES = 32_000_000, 300_000
@@ -106,9 +101,6 @@ def _read_text(text: str, name: str, options: Options) -> tuple[Format, Imported
     kind = None if start == "{" else _recognized(text, is_json=False)
     if kind is not None:
         return kind, kind.read(text, name, options)
-    if other := next((mark for mark in UNSUPPORTED if mark in text), None):
-        line = next(n for n, line in enumerate(lines_of(text), start=1) if other in line)
-        raise refusal(name, line, f"{UNSUPPORTED[other]}, which Regatta does not measure", _known())
     if start not in ("{", "["):  # many logs begin with "[" too, so that a text is tried first
         line, found = next(((n, line) for n, line in enumerate(lines_of(text), start=1) if line.strip()), (1, None))
         what = "the file is empty" if found is None else f"unknown format, first line {quoted(found)}"

@@ -1,14 +1,21 @@
-"""Read nccl-tests JSON (-J); import only.
+"""Read JSON of nccl-tests (-J), of rccl-tests (-Z json -x FILE), and SuperBench's results-summary.jsonl; import only.
 
-It has a summary per size and, with -I, the time of every call. Its process environment is not imported.
+nccl-tests has a summary per size and, with -I, the time of every call. Its process environment is not imported.
+rccl-tests has an object for each size and placement; runs with MPI also have nodes, ranks, ranksPerNode and
+gpusPerRank. SuperBench has an object for each node with the metrics of all benchmarks, of which nccl-bw and rccl-bw are
+imported. Each node is a launch, because it ran separate processes; a note names the other benchmarks.
 """
 
+import re
+from collections import defaultdict
 from dataclasses import replace
 
-from regatta.formats.base import Format, ImportedFile, Options, Reading, refusal, times_ns
+from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal, times_ns, without_empty
 from regatta.formats.nccl import (
     EVENTS,
+    PIPELINED,
     PLACEMENTS,
+    PROGRAMS,
     Device,
     NcclRun,
     PlacementResult,
@@ -20,13 +27,24 @@ from regatta.formats.nccl import (
     statistic_of,
     version_of,
 )
-
-# A boolean may be the text "true" or "false", a missing number the text "nan".
+from regatta.formats.text_tables import join_runs
 
 TRUE = ("true", True)
+UNCHECKED = (None, "nan", "N/A", "n/a", -1)  # number of wrong results of a run that did not check them
+NAMES = {program.replace("_", ""): pair for program, pair in PROGRAMS.items()}  # AllReduce, in lower case
 
 
-def _read_json(file: dict, name: str, options: Options) -> ImportedFile:
+def _side(values: dict, time: str, algbw: str, busbw: str, wrong: str) -> PlacementResult:
+    """Return a placement's figures, of which the keys are given."""
+    num_wrong = values.get(wrong)
+    figures = (float(values[key]) for key in (time, algbw, busbw))
+    return PlacementResult(*figures, None if num_wrong in UNCHECKED else float(num_wrong))
+
+
+# nccl-tests. A boolean may be the text "true" or "false", a missing number the text "nan".
+
+
+def _read_nccl(file: dict, name: str, options: Options) -> ImportedFile:
     config = file["config"]
     operation, is_in_place = find_program(
         file["args"][0].rsplit("/", 1)[-1] if file["args"] else "", name, options, None
@@ -57,12 +75,10 @@ def _read_json(file: dict, name: str, options: Options) -> ImportedFile:
 def _result(row: dict, place: str, run: NcclRun) -> Reading:
     sides = {}
     for key in (key for key in PLACEMENTS if row.get(key) is not None):
-        side = row[key]
-        if "time" not in side or "cpu_time" in side:
+        if "time" not in row[key] or "cpu_time" in row[key]:
             found = f"{place}.{key} has no 'time'"
             raise refusal(run.name, None, found, "the time of the operation (run without -C)")
-        num_wrong = None if side["nwrong"] in (None, "nan") else float(side["nwrong"])
-        sides[key] = PlacementResult(float(side["time"]), float(side["alg_bw"]), float(side["bus_bw"]), num_wrong)
+        sides[key] = _side(row[key], "time", "alg_bw", "bus_bw", "nwrong")
     if not sides:
         raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
     key = f"{run.placement(sides)}_per_iter"
@@ -98,6 +114,121 @@ NCCL_JSON = Format(
     "nccl-tests-json",
     "JSON of nccl-tests",
     lambda value: isinstance(value, dict) and {"nccl_version", "config"} <= value.keys(),
-    _read_json,
+    _read_nccl,
     is_json=True,
+)
+
+
+# rccl-tests. The file names neither the library's version nor the GPUs.
+
+SHAPE = ("nodes", "ranks", "ranksPerNode", "gpusPerRank")
+ABSENT = "number of iterations and RCCL version not in the file"
+
+
+def _read_rccl(rows: list[dict], name: str, options: Options) -> ImportedFile:
+    shape = _shape(rows, name, options)
+    results: dict[tuple, dict[int, int]] = defaultdict(dict)  # of a size -> placement -> index
+    for index, row in enumerate(rows):
+        of_size = results[tuple(row[key] for key in ("name", "size", "type", "redop"))]
+        if row["inPlace"] in of_size:
+            found = f"size {row['size']} again (numCycle {row.get('numCycle')})"
+            raise refusal(f"{name}: [{index}]", None, found, "one cycle (-N 1), because cycles share their processes")
+        of_size[row["inPlace"]] = index
+    readings = []
+    for (program, size, dtype, redop), indices in results.items():
+        run = NcclRun(f"{name}: [{min(indices.values())}]", *NAMES[program.lower()], *shape, False, None, None)
+        sides = {
+            PLACEMENTS[placement]: _side(rows[index], "time", "algBw", "busBw", "wrong")
+            for placement, index in sorted(indices.items())
+        }
+        readings.append(reading_of(run, None, int(size), dtype, redop, sides))
+    kept, empty = without_empty(readings, name, None)
+    unchecked = ["some results were not checked (N/A)"] * any(row["wrong"] in UNCHECKED for row in rows)
+    return ImportedFile(PIPELINED, "nccl", "cuda", kept, (ABSENT, *empty, *unchecked))
+
+
+def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
+    """Return (nodes, GPUs per node), from the file if it was written by a run with MPI."""
+    stated = {tuple(row.get(key) for key in SHAPE) for row in rows}
+    if stated == {(None,) * len(SHAPE)}:
+        return shape_of_devices([], name, options, None)
+    if len(stated) > 1:
+        raise refusal(name, None, f"several values of {', '.join(SHAPE)}", "one shape per file")
+    [(nodes, ranks, per_node, gpus)] = stated
+    if None in (nodes, ranks, per_node, gpus) or nodes * per_node != ranks:
+        found = ", ".join(f"{key} {value}" for key, value in zip(SHAPE, (nodes, ranks, per_node, gpus), strict=True))
+        raise refusal(name, None, found, "all four, with nodes x ranksPerNode = ranks")
+    return nodes, per_node * gpus
+
+
+def _is_rccl(value: object) -> bool:
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, dict) and {"inPlace", "busBw"} <= first.keys()
+
+
+RCCL_JSON = Format("rccl-tests-json", "JSON of rccl-tests", _is_rccl, _read_rccl, is_json=True)
+
+
+# SuperBench.
+
+COLLECTIVES = ("nccl-bw", "rccl-bw")
+METRIC = re.compile(
+    r"(?P<benchmark>[nr]ccl-bw)(?::(?P<variant>[^/]+))?/(?P<operation>[a-z]+)_(?P<size>\d{1,15})"
+    r"_(?P<kind>time|algbw|busbw)(?::\d+)?"
+)
+RETURN_CODE = re.compile(r".*/return_code(?::\d+)?")
+ASSUMED = "placement and data type not in the file; assumed: out of place and fp32, SuperBench's defaults"
+
+
+def _is_summary(value: object) -> bool:
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, dict) and "node" in first and any("/" in key for key in first)
+
+
+def _read_superbench(file: dict | list, name: str, options: Options) -> ImportedFile:
+    nodes = file if isinstance(file, list) else [file]
+    if options.gpus_per_node is None:
+        raise refusal(name, None, "no number of GPUs in the summary", "--gpus-per-node (and --nodes if more than one)")
+    variants = {m["variant"] for node in nodes for key in node if (m := METRIC.fullmatch(key))}
+    runs = [_read_node(node, index, name, options, len(variants) > 1) for index, node in enumerate(nodes)]
+    return join_runs(runs, name)
+
+
+def _read_node(node: dict, index: int, name: str, options: Options, has_variants: bool) -> ImportedFile:
+    """Return the collectives of one node. has_variants: the variants of a benchmark are stacks."""
+    line, others, results = index + 1, set(), defaultdict(dict)
+    for key, value in node.items():
+        if key == "node" or (RETURN_CODE.fullmatch(key) and value == 0):
+            continue
+        if not key.startswith(COLLECTIVES):
+            others.add(re.split("[:/]", key)[0])
+            continue
+        metric = METRIC.fullmatch(key)
+        if metric is None or metric["operation"] not in NAMES:
+            want = "'nccl-bw:<variant>/<operation>_<bytes>_time', _algbw or _busbw, of " + ", ".join(NAMES)
+            raise refusal(name, line, f"metric {quoted(key)} = {quoted(value)}", want)
+        result = results[metric["variant"] or "", metric["operation"], int(metric["size"])]
+        if metric["kind"] in result:
+            raise refusal(name, line, f"metric {quoted(key)} of several ranks", "one rank per benchmark")
+        result[metric["kind"]] = value
+    unused = ", ".join(sorted(others))
+    if not results:
+        found = f"node {quoted(node['node'])} has no {' or '.join(COLLECTIVES)}, only {quoted(unused, 300)}"
+        raise refusal(name, line, found, "at least one collective; Regatta does not measure the others")
+    shape, readings = (options.nodes or 1, options.gpus_per_node), []
+    for (variant, operation, size), result in sorted(results.items()):
+        if missing := {"time", "algbw", "busbw"} - result.keys():
+            raise refusal(name, line, f"no {operation}_{size}_{min(missing)}", "time, algbw and busbw of each result")
+        run = NcclRun(name, NAMES[operation][0], False, *shape, False, None, None)
+        sides = {"out_of_place": _side(result, "time", "algbw", "busbw", "")}
+        stack = {"stack": re.sub(r"\W+", "_", variant or "default")} if has_variants else {}
+        readings.append(reading_of(run, line, size, "float", None, sides, **stack))
+    kept, empty = without_empty(readings, name, line)
+    notes = [ASSUMED] + ([f"excluded, because Regatta does not measure them: {unused}"] if unused else [])
+    hosts = [{"host": node["node"], "ranks": list(range(shape[1]))}] if shape[0] == 1 else []
+    return ImportedFile(PIPELINED, "nccl", "cuda", kept, (*notes, *empty), {"hosts": hosts})
+
+
+SUPERBENCH = Format(
+    "superbench-jsonl", "a results-summary.jsonl of SuperBench", _is_summary, _read_superbench, is_json=True
 )
