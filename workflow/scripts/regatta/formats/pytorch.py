@@ -9,10 +9,11 @@ A report has one entry per model, and in it one per number of ranks; only its po
 `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from regatta.core.errors import UserError
 from regatta.core.text import is_unknown, shape
@@ -32,7 +33,7 @@ from regatta.formats.base import (
     shape_of,
     times_ns,
 )
-from regatta.formats.text_tables import find_facts, join_runs, parts_of
+from regatta.formats.text_tables import LineMatches, find_lines, join_runs, parts_of
 from regatta.model.frozen import FrozenCell
 
 BANNER = "PyTorch distributed benchmark suite"
@@ -40,13 +41,13 @@ IMAGE_SIZE, DEFAULT_BUCKET_MB = 224, 25  # constants of benchmark.py
 HALF_DIGIT_S = 0.0005  # seconds have three decimals
 SLACK_S = 1e-6  # for binary fractions at the ends of an interval
 PERCENTS = (50, 75, 90, 95)
-TITLE = re.compile(r"Benchmark: (?P<model>\w+) with batch size (?P<batch>\d{1,15})\s*")
-ROW = re.compile(
-    r"\s*(?P<ranks>\d{1,15}) GPUs --\s+(?P<label>no ddp|\d{1,15}M/\d{1,15}G):"
-    + "".join(rf"\s+p{p}:\s+(?P<s{p}>\d{{1,15}}\.\d{{3}})s\s+(?P<x{p}>\d{{1,15}})/s" for p in PERCENTS)
-    + r"(?:</code></pre>)?\s*"
-)
-FACTS = {
+FIGURES = "".join(rf"\s+p{p}:\s+(?P<s{p}>\d{{1,15}}\.\d{{3}})s\s+(?P<x{p}>\d{{1,15}})/s" for p in PERCENTS)
+FORMS = {
+    "title": r"Benchmark: (?P<model>\w+) with batch size (?P<batch>\d{1,15})",
+    "any_title": "Benchmark:.*",
+    "row": rf"(?P<ranks>\d{{1,15}}) GPUs --\s+(?P<label>no ddp|\d{{1,15}}M/\d{{1,15}}G):{FIGURES}(?:</code></pre>)?",
+    "any_row": ".*GPUs --.*",
+    "diff": r".*sec/iter.*\bdiff\b.*",  # head of a table of diff.py, which upstream's README also shows
     "torch": r"\* PyTorch version: (\S+)",
     "cuda": r"\* CUDA version: (\S+)",
     "backend": r"\* Distributed backend: (\w+)",
@@ -56,20 +57,24 @@ ROW_FORM = "'<ranks> GPUs -- <n>M/<g>G:  p50: <seconds>s <rate>/s  p75: ...  p90
 TEXT_STATISTIC = "median over the synchronized steps of all ranks, not of the slowest rank; no range"
 
 
-@dataclass
-class ModelTable:
-    """One model's table. rows: (line number, match)."""
+@dataclass(frozen=True)
+class PrintedRow:
+    """A row of one model's table, as printed."""
 
     line: int
     model: str
     batch_size: int
-    rows: list[tuple[int, re.Match]] = field(default_factory=list)
-    is_open: bool = True
-    is_diff: bool = False
+    match: re.Match
 
     @property
-    def labels(self) -> list[str]:
-        return [f"{match['ranks']} GPUs -- {match['label']}" for _, match in self.rows]
+    def label(self) -> str:
+        return f"{self.match['ranks']} GPUs -- {self.match['label']}"
+
+    def bounds(self, p: int) -> tuple[float, float]:
+        """Return the shortest and the longest time that the seconds and the rate of a percentile can mean."""
+        seconds, rate = float(self.match[f"s{p}"]), int(self.match[f"x{p}"])
+        low = max(seconds - HALF_DIGIT_S, self.batch_size / (rate + 1))
+        return low, min(seconds + HALF_DIGIT_S, self.batch_size / rate if rate else 0)
 
 
 def _read_text(text: str, name: str, options: Options) -> ImportedFile:
@@ -79,94 +84,84 @@ def _read_text(text: str, name: str, options: Options) -> ImportedFile:
 
 
 def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
-    tables = _tables(lines, name, options.is_incomplete)
-    facts = {key: match[1] for key, match in find_facts(lines, FACTS).items() if match}
+    found = find_lines(lines, FORMS)
+    rows = _rows(found, lines, name, options.is_incomplete)
+    facts = {key: found[key][0][1][1] for key in ("torch", "cuda", "backend", "bucket") if found[key]}
     shown = _gpus_in_topology(lines)
-    gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(tables, name)
+    gpus_per_node = options.gpus_per_node or shown or _gpus_in_labels(rows, name)
     notes = []
     if shown not in (None, gpus_per_node):
         notes.append(f"nvidia-smi lists {shown} GPUs; used: --gpus-per-node {gpus_per_node}")
     if "bucket" not in facts:
         notes.append(f"bucket size not printed; used: the program's default, {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
-    rows = [(table, *row) for table in tables for row in table.rows]
-    ends = [_left_open(table, match, 50) for table, _, match in rows]
-    notes.append(
-        f"rounding leaves up to ±{100 * max((high - low) / (high + low) for low, high in ends):.2g} % of p50 open"
-    )
-    readings = tuple(_row_reading(*row, gpus_per_node, bucket, name, notes) for row in rows)
+    open_ratio = max((high - low) / (high + low) for low, high in (row.bounds(50) for row in rows))
+    notes.append(f"rounding leaves up to ±{100 * open_ratio:.2g} % of p50 open")
+    readings = tuple(_row_reading(row, gpus_per_node, bucket, name, notes) for row in rows)
     environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
     backend = facts.get("backend", "nccl")
     return ImportedFile(TEXT_STATISTIC, backend, "cuda", readings, tuple(notes), environment, twice="again")
 
 
-def _tables(lines: list[str], name: str, is_incomplete: bool) -> list[ModelTable]:
-    """Return the tables of measurements, without those of diff.py, which upstream's README also shows."""
-    tables: list[ModelTable] = []
-    for number, line in enumerate(lines, start=1):
-        if line.lstrip().startswith("Benchmark:"):
-            match = TITLE.fullmatch(line)
-            if match is None:
-                raise refusal(name, number, f"found {quoted(line)}", "'Benchmark: <model> with batch size <number>'")
-            tables.append(ModelTable(number, match["model"], int(match["batch"])))
-        elif tables and tables[-1].is_open:
-            _read_line(tables[-1], number, line, is_last=number == len(lines), name=name)
-        elif "GPUs --" in line:
-            found = f"row outside a table: {quoted(line)}"
-            raise refusal(name, number, found, "'Benchmark: <model> ...' above it")
-    tables = [table for table in tables if not table.is_diff]
-    if is_incomplete and any(table.rows for table in tables):
-        return [table for table in tables if table.rows]
-    _check_complete(tables, len(lines), name)
-    return tables
+def _rows(found: dict[str, LineMatches], lines: list[str], name: str, is_incomplete: bool) -> list[PrintedRow]:
+    """Return the rows of all tables. A table has a title, and ends with the first blank line after its rows."""
+    titles, matches, rows, tables = dict(found["title"]), dict(found["row"]), [], []
+    heads = [number for number, _ in found["any_title"]]
+    for title, after in itertools.pairwise([*heads, len(lines) + 1]):
+        if title not in titles:
+            want = "'Benchmark: <model> with batch size <number>'"
+            raise refusal(name, title, f"found {quoted(lines[title - 1])}", want)
+        if any(title < number < after for number, _ in found["diff"]):
+            continue
+        model, of_model = titles[title], []
+        for number in range(title + 1, after):
+            line = lines[number - 1]
+            if of_model and not line.strip():
+                break
+            if match := matches.get(number):
+                of_model.append(PrintedRow(number, model["model"], int(model["batch"]), match))
+                _check_row(of_model, name)
+            elif "GPUs --" in line or (line.strip() and "sec/iter" not in line and number == len(lines)):
+                raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
+        tables.append((title, model["model"], of_model))
+        rows += of_model
+    known = {row.line for row in rows}
+    if outside := [number for number, _ in found["any_row"] if number not in known]:
+        text = f"row outside a table: {quoted(lines[outside[0] - 1])}"
+        raise refusal(name, outside[0], text, "'Benchmark: <model> ...' above it")
+    if not (is_incomplete and rows):
+        _check_complete(tables, len(lines), name)
+    return rows
 
 
-def _read_line(table: ModelTable, number: int, line: str, *, is_last: bool, name: str) -> None:
-    """Read a line between a table's title and the blank line after its rows."""
-    if not line.strip():
-        table.is_open = not table.rows
-    elif "sec/iter" in line:
-        table.is_diff = "diff" in line.split()
-        table.is_open = not table.is_diff
-    elif match := ROW.fullmatch(line):
-        _check_row(table, number, match, name)
-        table.rows.append((number, match))
-    elif "GPUs --" in line or is_last:
-        raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
-
-
-def _check_row(table: ModelTable, number: int, match: re.Match, name: str) -> None:
-    """Refuse a row with contradictory seconds and rates: a digit was lost."""
-    if (match["label"] == "no ddp") != (not table.rows):
-        raise refusal(name, number, f"found {quoted(match[0])}", "'1 GPUs -- no ddp' as the first row, and only there")
+def _check_row(rows: list[PrintedRow], name: str) -> None:
+    """Refuse a last row with contradictory seconds and rates: a digit was lost."""
+    row = rows[-1]
+    if (row.match["label"] == "no ddp") != (len(rows) == 1):
+        want = "'1 GPUs -- no ddp' as the first row, and only there"
+        raise refusal(name, row.line, f"found {quoted(row.match[0])}", want)
     for p in PERCENTS:
-        rate = int(match[f"x{p}"])
-        low, high = _left_open(table, match, p) if rate else (math.inf, 0)
+        low, high = row.bounds(p)
         if low > high + SLACK_S:
-            found = f"p{p} is {match[f's{p}']}s and {rate}/s"
-            raise refusal(name, number, found, f"{table.batch_size} samples per step / seconds = rate")
-    values = [int(match[f"x{p}"]) for p in PERCENTS]
+            found = f"p{p} is {row.match[f's{p}']}s and {int(row.match[f'x{p}'])}/s"
+            raise refusal(name, row.line, found, f"{row.batch_size} samples per step / seconds = rate")
+    values = [int(row.match[f"x{p}"]) for p in PERCENTS]
     if values != sorted(values, reverse=True):
-        raise refusal(name, number, f"rates {values} of p50 to p95", "rates in descending order")
+        raise refusal(name, row.line, f"rates {values} of p50 to p95", "rates in descending order")
 
 
-def _left_open(table: ModelTable, match: re.Match, p: int) -> tuple[float, float]:
-    """Return the shortest and the longest time that the printed seconds and rate of a percentile can mean."""
-    seconds, rate = float(match[f"s{p}"]), int(match[f"x{p}"])
-    low = max(seconds - HALF_DIGIT_S, table.batch_size / (rate + 1))
-    return low, min(seconds + HALF_DIGIT_S, table.batch_size / rate)
-
-
-def _check_complete(tables: list[ModelTable], num_lines: int, name: str) -> None:
+def _check_complete(tables: list[tuple[int, str, list[PrintedRow]]], num_lines: int, name: str) -> None:
+    """Refuse tables without rows, or with other rows than the first. tables: line, model and rows of each."""
     if not tables:
         raise refusal(name, num_lines, "no table 'Benchmark: <model> with batch size <number>'", "at least one")
-    for table in tables:
-        if not table.rows:
-            raise refusal(name, table.line, f"the table of {table.model} has no rows", ROW_FORM)
-        if table.labels != tables[0].labels:
-            found = f"the table of {table.model} has {len(table.rows)} rows ({table.labels[-1]} is the last)"
-            want = f"the {len(tables[0].rows)} rows of {tables[0].model}'s ({tables[0].labels[-1]} is its last)"
-            raise refusal(name, table.rows[-1][0], found, want)
+    _, first, wanted = tables[0]
+    for line, model, rows in tables:
+        if not rows:
+            raise refusal(name, line, f"the table of {model} has no rows", ROW_FORM)
+        if [row.label for row in rows] != [row.label for row in wanted]:
+            found = f"the table of {model} has {len(rows)} rows ({rows[-1].label} is the last)"
+            want = f"the {len(wanted)} rows of {first}'s ({wanted[-1].label} is its last)"
+            raise refusal(name, rows[-1].line, found, want)
 
 
 def _gpus_in_topology(lines: list[str]) -> int | None:
@@ -179,14 +174,13 @@ def _gpus_in_topology(lines: list[str]) -> int | None:
     return None
 
 
-def _gpus_in_labels(tables: list[ModelTable], name: str) -> int:
+def _gpus_in_labels(rows: list[PrintedRow], name: str) -> int:
     """Return the GPUs per machine that the labels give, if they fit the number of ranks."""
-    rows = [row for table in tables for row in table.rows]
-    for number, match in rows:
-        if (num := math.prod(_label(match["label"]))) != int(match["ranks"]):
-            found = f"label {match['label']} states {num} GPUs, but the row has {match['ranks']} ranks"
-            raise refusal(name, number, found, "a matching label, or the GPUs per node as --gpus-per-node")
-    return max(_label(match["label"])[1] for _, match in rows)
+    for row in rows:
+        if (num := math.prod(_label(row.match["label"]))) != int(row.match["ranks"]):
+            found = f"label {row.match['label']} states {num} GPUs, but the row has {row.match['ranks']} ranks"
+            raise refusal(name, row.line, found, "a matching label, or the GPUs per node as --gpus-per-node")
+    return max(_label(row.match["label"])[1] for row in rows)
 
 
 def _label(label: str) -> tuple[int, ...]:
@@ -194,28 +188,26 @@ def _label(label: str) -> tuple[int, ...]:
     return (1, 1) if label == "no ddp" else tuple(map(int, re.findall(r"\d+", label)))
 
 
-def _row_reading(
-    table: ModelTable, line: int, match: re.Match, gpus_per_node: int, bucket: int, name: str, notes: list[str]
-) -> Reading:
-    ranks, label = int(match["ranks"]), match["label"]
+def _row_reading(row: PrintedRow, gpus_per_node: int, bucket: int, name: str, notes: list[str]) -> Reading:
+    ranks, label = int(row.match["ranks"]), row.match["label"]
     size = shape_of(ranks, gpus_per_node)
     if size is None or ranks == 0:
         found = f"{ranks} ranks on nodes of {gpus_per_node} GPUs"
-        raise refusal(name, line, found, "whole nodes (--gpus-per-node)")
+        raise refusal(name, row.line, found, "whole nodes (--gpus-per-node)")
     if label != "no ddp" and _label(label) != size:
         note = f"label {label} with {ranks} ranks is {size[0]} x {size[1]}: a node has {gpus_per_node} GPUs"
         note += "; the GPU count in the label is a constant of the program"
         if note not in notes:
             notes.append(note)
     strategy = "none" if label == "no ddp" else "ddp"
-    named = {"model": table.model, "batch_size": table.batch_size, "strategy": strategy}
+    named = {"model": row.model, "batch_size": row.batch_size, "strategy": strategy}
     parameters = parameters_of("train_step", **named, image_size=IMAGE_SIZE, bucket_cap_mb=bucket)
-    times, printed = {}, {"label": f"{ranks} GPUs -- {label}"}
+    times, printed = {}, {"label": row.label}
     for p in PERCENTS:
-        times[f"p{p}_s"] = sum(_left_open(table, match, p)) / 2
-        printed |= {f"p{p}_sec_per_iter": float(match[f"s{p}"]), f"p{p}_ex_per_sec": int(match[f"x{p}"])}
-    times |= dict(zip(("p50_low_s", "p50_high_s"), sorted(_left_open(table, match, 50)), strict=True))
-    return Reading(line, "train_step", parameters, *size, times_s=times, printed=printed)
+        times[f"p{p}_s"] = sum(row.bounds(p)) / 2
+        printed |= {f"p{p}_sec_per_iter": float(row.match[f"s{p}"]), f"p{p}_ex_per_sec": int(row.match[f"x{p}"])}
+    times |= dict(zip(("p50_low_s", "p50_high_s"), sorted(row.bounds(50)), strict=True))
+    return Reading(row.line, "train_step", parameters, *size, times_s=times, printed=printed)
 
 
 # Reports.
