@@ -213,13 +213,13 @@ def test_each_import_format_is_a_reader_by_its_name_and_by_that_of_its_program(n
 def test_the_process_that_reads_gives_the_results_or_the_reason():
     results = readers.read_results(FILES / "osu-allreduce.txt", "osu", (2, 4), 4)
     assert (results[0].name, results[0].size, results[0].failure) == ("all_reduce, 4 B, fp32", 4, None)
-    assert find_result(results, 1 << 20) == [pytest.approx(2503.41e-6)]
+    assert find_result(results, 1 << 20).samples == [pytest.approx(2503.41e-6)]
     with pytest.raises(UserError, match="osu-text"):
         readers.read_results(FILES / "osu-allreduce.txt", "nccl-tests", (2, 4), 4)
     with pytest.raises(UserError, match=r"^nccl-13-columns.txt:\d+: .*gpus_per_node is 3"):
         readers.read_results(FILES / "nccl-13-columns.txt", "nccl-tests", (2, 3), 3)
     (latency, *_) = readers.read_results(FILES / "osu-latency.txt", "osu", (2, 4), 1)  # of two processes
-    assert latency.name == "osu_latency, 1 B"
+    assert (latency.name, latency.bus_factor, results[0].bus_factor) == ("osu_latency, 1 B", None, 2 * 7 / 8)
 
 
 def result(size: int | None, failure: str | None = None) -> FormatResult:
@@ -228,8 +228,8 @@ def result(size: int | None, failure: str | None = None) -> FormatResult:
 
 def test_the_result_of_a_size_is_found_or_the_reason_names_the_others():
     both = [result(8), result(16)]
-    assert find_result(both, 16) == [1e-6]
-    assert find_result([result(None)], None) == [1e-6]
+    assert find_result(both, 16) == result(16)
+    assert find_result([result(None)], None) == result(None)
     for results, size, words in (
         (both, 32, "no result of 32 B; the output has 8 B, 16 B"),
         ([result(None)], 8, "no result of 8 B; the output has no message sizes"),

@@ -100,10 +100,21 @@ def test_sizes_of_one_launch_are_drawn_over_the_message_size(tmp_path):
         cell["spec"]["parameters"] |= {"settings": text, "reported_quantity": "time (s)"}
         cell["spec"]["program"] |= {"read": "osu", "parameters": {"n": "5", "size": size}}
         cell["id"] += size.replace(" ", "")
-    (figure,) = programs.section(make(tmp_path / "r", cells)).figures
+    data = make(tmp_path / "r", cells)
+    (figure,) = programs.section(data).figures
     assert [entry.label for entry in figure.legend] == ["1×1", "1×2"]
     assert "by message size" in figure.svg
     assert len(figure.table.cells) == 6
+    # The output of two ranks names an all-gather: the factor is 1/2, and a call of 1 MiB takes 12.5 s.
+    factors = data.measurements["world_size"].map({1: None, 2: 0.5}).astype("Float64")
+    data.tables["programs"] = programs.programs_table(data.campaign, data.measurements.assign(bus_factor=factors))
+    rows = data.tables["programs"].set_index(["world_size", "settings"])
+    assert rows.loc[2, "busbw_gb_per_s"]["n 5, size 1 MiB"] == pytest.approx(2**20 / 1e9 / 12.5 / 2, rel=0.01)
+    assert rows.loc[1, "busbw_gb_per_s"].isna().all()
+    section = programs.section(data)
+    (_, figure) = section.figures
+    assert (figure.title.partition(":")[0], len(figure.table.cells)) == ("Bus bandwidth", 3)
+    assert "Bus bandwidth (GB/s)" in section.tables[0].columns
 
 
 def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):

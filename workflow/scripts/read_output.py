@@ -13,6 +13,7 @@ from regatta.core.text import one_line, size
 from regatta.formats import add_formats, all_formats, read_checked, read_content
 from regatta.formats.base import NANOSECONDS, Format, Options, Reading
 from regatta.store.records import CENTERS
+from regatta.topics.bandwidth import BUS_FACTOR
 
 NAMED = ("operation", "message_bytes", "dtype", "model", "batch_size", "strategy")  # in the name of a result
 
@@ -42,6 +43,7 @@ def read_results(output: Path, name: str, options: Options, processes: Options) 
 def _result(reading: Reading) -> dict:
     num_bytes, stated = reading.parameters.get("message_bytes"), {key: reading.parameters.get(key) for key in NAMED}
     stated["message_bytes"] = None if num_bytes is None else size(num_bytes)
+    num_ranks = reading.nodes * reading.gpus_per_node
     slowest = reading.slowest_ns or [max(times) for times in zip(*reading.samples_ns or (), strict=True)]
     mean = next((reading.times_s[key] for key in CENTERS if key in reading.times_s), None)
     return {
@@ -50,6 +52,7 @@ def _result(reading: Reading) -> dict:
         "line": reading.line,
         "samples": [time / NANOSECONDS for time in slowest] or [mean],
         "failure": reading.failure,
+        "bus_factor": factor(num_ranks) if (factor := BUS_FACTOR.get(stated["operation"])) and num_ranks > 1 else None,
     }
 
 

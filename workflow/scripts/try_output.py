@@ -107,7 +107,7 @@ def try_format(output: Path, entry: dict, shapes: list[tuple[int, int]]) -> list
     print(*describe_results(results, sizes), sep="\n")
     for size in sizes:
         try:
-            _ = [sample_ns(number, Quantity(unit="s")) for number in find_result(results, size)]
+            _ = [sample_ns(number, Quantity(unit="s")) for number in find_result(results, size).samples]
         except ValueError as error:
             problems.append(f"read: {error}")
     return problems

@@ -82,7 +82,7 @@ class OutputReading:
 class FormatResult:
     """A result of an output in an import format. size: of its message, in bytes. samples: seconds, or a single mean.
 
-    line: None in JSON. failure: why it does not count.
+    line: None in JSON. failure: why it does not count. bus_factor: bus over algorithm bandwidth; None if unknown.
     """
 
     name: str
@@ -90,6 +90,7 @@ class FormatResult:
     line: int | None
     samples: list[float]
     failure: str | None
+    bus_factor: float | None = None
 
 
 def parse_reader(read: dict | str, check: dict | None = None) -> Reader:
@@ -249,14 +250,14 @@ def read_results(
     return [FormatResult(**result) for result in json.loads(done.stdout)]
 
 
-def find_result(results: list[FormatResult], size: int | None) -> list[float]:
-    """Return the samples of the result of a message size; without one, of the only result. Raises ValueError."""
+def find_result(results: list[FormatResult], size: int | None) -> FormatResult:
+    """Return the result of a message size; without one, the only result. Raises ValueError."""
     found, of_size = (
         [each for each in results if size in (None, each.size)],
         f" of {text_of_size(size)}" if size else "",
     )
     if len(found) == 1 and not found[0].failure:
-        return found[0].samples
+        return found[0]
     if len(found) == 1:
         where = f"line {found[0].line}: " if found[0].line else ""
         raise ValueError(f"{where}{found[0].failure}")

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 from regatta.campaign.program_entries import (
     OUTPUT,
@@ -87,14 +88,14 @@ def record_output(request: dict, log: Path, elapsed_ns: int | None) -> None:
         _begin(request, hosts)
     misplaced = _placement_problem(specs[0], hosts)
     output = folder_of(log.parent.parent, request["launch"]) / OUTPUT if writes_output(specs[0]) else log
-    found = [([], misplaced)] * len(specs) if misplaced else _read(specs, output)
+    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output)
     share_ns = elapsed_ns and elapsed_ns // len(specs)
-    for number, (cell, (samples_ns, problem)) in enumerate(zip(request["cells"], found, strict=True)):
+    for number, (cell, (numbers, problem)) in enumerate(zip(request["cells"], found, strict=True)):
         status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
         cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
         if number:
             append_launch_line(path, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
-        record = _measured(cell["spec"], samples_ns, share_ns) if samples_ns else {}
+        record = _measured(cell["spec"], numbers, share_ns) if numbers.samples_ns else {}
         append_launch_line(path, record_line(request, cell["id"], cause, share_ns) | record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
 
@@ -170,34 +171,44 @@ def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
     return ""
 
 
-def _read(specs: list[dict], output: Path) -> list[tuple[list[int], str]]:
-    """Return the samples of each cell in the output of their launch, and what is wrong with it or an empty text."""
+class Numbers(NamedTuple):
+    """The numbers of a cell in an output. The samples are of the launch, not of one rank."""
+
+    samples_ns: list[int]
+    bus_factor: float | None = None
+
+
+NOTHING = Numbers([])
+
+
+def _read(specs: list[dict], output: Path) -> list[tuple[Numbers, str]]:
+    """Return the numbers of each cell in the output of their launch, and what is wrong with it or an empty text."""
     name = specs[0]["program"]["read"]
     if not isinstance(name, str):
         return [_read_quantity(spec, output) for spec in specs]
     try:
         if problems := read_quantities(output, parse_reader(name, specs[0]["program"]["check"])).problems:
-            return [([], "; ".join(problems))] * len(specs)
+            return [(NOTHING, "; ".join(problems))] * len(specs)
         results = read_results(output, name, *shape_of_run(specs[0]), PLUGINS)
     except UserError as error:
-        return [([], f"read: {name}: {error}")] * len(specs)
+        return [(NOTHING, f"read: {name}: {error}")] * len(specs)
     if others := ignored_sizes(results, [size_of(spec) for spec in specs]):
         program = specs[0]["parameters"]["program"]
         print(f"{utc_now()} {program}: message sizes without a cell are ignored: {others}", flush=True)
     return [_read_result(results, spec, name) for spec in specs]
 
 
-def _read_quantity(spec: dict, output: Path) -> tuple[list[int], str]:
-    """Return the samples of a cell by its pattern, and what is wrong or an empty text."""
+def _read_quantity(spec: dict, output: Path) -> tuple[Numbers, str]:
+    """Return the numbers of a cell by its pattern, and what is wrong or an empty text."""
     name, quantity = quantity_of(spec)
     try:
         found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
         if found.problems:
-            return [], "; ".join(found.problems)
+            return NOTHING, "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]
-        return [sample_ns(number, quantity) for number in numbers], ""
+        return Numbers([sample_ns(number, quantity) for number in numbers]), ""
     except (UserError, ValueError) as error:
-        return [], f"read.{name}: {error}"
+        return NOTHING, f"read.{name}: {error}"
 
 
 def shape_of_run(spec: dict) -> tuple[tuple[int, int], int]:
@@ -207,22 +218,24 @@ def shape_of_run(spec: dict) -> tuple[tuple[int, int], int]:
     return (spec["nodes"], gpus), gpus if is_one else geometry_of(spec, {}).num_local_ranks
 
 
-def _read_result(results: list[FormatResult], spec: dict, name: str) -> tuple[list[int], str]:
-    """Return the samples of a cell among the results of an import format, and what is wrong or an empty text."""
+def _read_result(results: list[FormatResult], spec: dict, name: str) -> tuple[Numbers, str]:
+    """Return the numbers of a cell among the results of an import format, and what is wrong or an empty text."""
     try:
-        return [sample_ns(number, quantity_of(spec)[1]) for number in find_result(results, size_of(spec))], ""
+        found = find_result(results, size_of(spec))
+        return Numbers([sample_ns(time, quantity_of(spec)[1]) for time in found.samples], found.bus_factor), ""
     except ValueError as error:
-        return [], f"read: {name}: {error}"
+        return NOTHING, f"read: {name}: {error}"
 
 
-def _measured(spec: dict, samples_ns: list[int], elapsed_ns: int | None) -> dict:
-    """Return what a record has beside that of a failed cell. The samples are of the launch, not of one rank."""
+def _measured(spec: dict, numbers: Numbers, elapsed_ns: int | None) -> dict:
+    """Return what a record has beside that of a failed cell."""
     num_dropped = quantity_of(spec)[1].drop
     return {
-        "slowest_rank_samples_ns": samples_ns,
+        "slowest_rank_samples_ns": numbers.samples_ns,
+        "values": None if numbers.bus_factor is None else {"bus_factor": numbers.bus_factor},
         "warmup": {"num_iterations": num_dropped, "elapsed_ns": None, "first_iteration_ns": None, "stop": None},
         "sampling": {
-            "num_iterations": len(samples_ns),
+            "num_iterations": len(numbers.samples_ns),
             "elapsed_ns": elapsed_ns,
             "stop": "fixed",
             "half_width_ratio": None,

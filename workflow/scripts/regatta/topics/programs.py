@@ -16,12 +16,15 @@ from regatta.report.panels import Section, how_to_read
 from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table
+from regatta.topics.bandwidth import BUSBW, BYTES_PER_GB
 from regatta.topics.base import (
     UNRELIABLE,
     ReportData,
     TableSpec,
     Topic,
+    columns_by_cell,
     headline_rows,
+    largest_values,
     launch_means,
     unreliable,
     values_by_cell,
@@ -42,10 +45,17 @@ SLOWEST = Column(
     help="median over launches of each launch's 95th percentile of the time; of a rate, the rate at that time",
     **SHOWN,
 )
+BUS = replace(
+    BUSBW,
+    table="programs",
+    note="",
+    help="size / time × `bus_factor`, if `read` names a format that states the operation",
+)
 PROGRAMS = Columns(
     *described(axes_of(BENCHMARK)),
     VALUE,
     SLOWEST,
+    BUS,
     Column("unit", "unit", TEXT, help="unit of the values", **SHOWN),
     Column("better", type=TEXT, help="`smaller` or `larger`"),
 )
@@ -55,6 +65,7 @@ def programs_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.D
     """Return one row for each cell of a program, measured or not."""
     means, rows = launch_means(with_primary(measurements), "primary_s"), []
     slow = values_by_cell(measurements, "p95_s")
+    factors = columns_by_cell(largest_values(measurements, ("bus_factor",)))
     for cell in campaign.cells_of(BENCHMARK):
         _, quantity = quantity_of(cell.spec)
         found = means[cell.id]
@@ -67,6 +78,11 @@ def programs_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.D
         times = slow.get(cell.id, [])
         is_known = times and len(times) == found.num
         row |= {"slow_reported": shown_value(fast_median(times), quantity) if is_known else None}
+        factor, num_bytes = factors.get(cell.id, {}).get("bus_factor"), size_of(cell.spec)
+        if factor and num_bytes and found.mean:
+            times = (found.mean, found.high, found.low)
+            bandwidths = (time and factor * num_bytes / BYTES_PER_GB / time for time in times)
+            row |= dict(zip(BUS.names, bandwidths, strict=True))
         rows.append(row | {"better": quantity.better})
     return make_table(rows, PROGRAMS)
 
@@ -97,6 +113,11 @@ def section(data: ReportData) -> Section:
             lambda row, time: shown_value(time, quantities[row.cell]),
             show=thousands,
             **axis,
+        )
+        figures += figures_of_cells(
+            *(data, BENCHMARK, part, BUS),
+            lambda row, time: row.busbw_gb_per_s * row.reported / shown_value(time, quantities[row.cell]),
+            is_log=True,
         )
     tables = tables_of_cells(data, BENCHMARK, "reported", PROGRAMS.of_table("programs"), "{}")
     lead = f"{LEAD} {how_to_read(rows, 'reported')}" if tables else ""
