@@ -209,7 +209,7 @@ def measured(*words, cwd):
         (text_of(NCCL), 10**9, "1,000,000,000 bytes; the limit is 32,000,000"),
         (text_of(NCCL) + "\n" * 300_000, None, "lines; the limit is 300,000"),
         ("\n" * 300_000, None, "the file is empty"),
-        ("", 32_000_000, "unknown format"),
+        ("", 32_000_000, "large:1: a null byte"),
         (HEAD + ROWS[0] * 50_001, None, "more than 50,000 rows"),
         ("[" + "[]," * 10**7 + "[]]", None, "unknown JSON"),
     ],

@@ -123,3 +123,18 @@ def test_a_campaign_reads_outputs_in_a_format_of_its_cluster_file(tmp_path, caps
     assert [(result.size, result.samples) for result in found[:2]] == [(2, [1.47e-6]), (4, [1.47e-6])]
     assert try_output.try_format(output, entry, [(2, 1)]) == []
     assert "ib_write_lat, 4 B: 1.47 µs" in capsys.readouterr().out
+
+
+def test_a_pattern_of_a_format_that_backtracks_without_end_is_stopped_and_its_line_named(tmp_path, monkeypatch):
+    (tmp_path / "slow.py").write_text(SLOW)
+    formats.add_formats(tmp_path / "slow.py")
+    monkeypatch.setattr(formats, "CPU_SECONDS", 1)
+    content = b"slow 1\n" + b"a" * 60 + b"b\n"
+    with pytest.raises(UserError, match=r"^x: line 2: stopped after 1 s in the pattern of title"):
+        formats.read_checked(content, "x", formats.Options())
+
+
+SLOW = """from regatta.formats.text_tables import SIZE, TableLayout, table_format
+LAYOUT = TableLayout("slow", "a slow table", r"(a+)+ \\d", "bytes", {"bytes": SIZE}, recognized="^slow")
+FORMATS = (table_format(LAYOUT),)
+"""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
+from regatta.core.matching import SlowPatternError, cpu_limit
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
 from regatta.formats.base import (
     Format,
@@ -38,11 +39,12 @@ _of_plugins: list[Format] = []  # tried after these
 
 # Per file: reading needs about 30 times its size in memory. Published results and job logs are far smaller.
 MOST_BYTES, MOST_LINES = 32_000_000, 300_000
+CPU_SECONDS = 120  # to read a file; the largest one takes about 20
 SPLIT = "Keep only the results, or split the file. Nothing was imported."
 
 
 def read_content(path: Path) -> bytes:
-    """Return the bytes of a file. Raises UserError for one that is too large."""
+    """Return the bytes of a file. Raises UserError for one that is too large or binary."""
     try:
         if (num_bytes := path.stat().st_size) > MOST_BYTES:
             raise UserError(f"{path}: {num_bytes:,} bytes; the limit is {MOST_BYTES:,}. {SPLIT}")
@@ -51,13 +53,20 @@ def read_content(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read ({error.strerror}). Nothing was imported.") from None
     if (num_lines := content.count(b"\n")) > MOST_LINES:
         raise UserError(f"{path}: {num_lines:,} lines; the limit is {MOST_LINES:,}. {SPLIT}")
+    if (at := content.find(b"\0")) >= 0:
+        line = 1 + content.count(b"\n", 0, at)
+        raise UserError(f"{path}:{line}: a null byte, so this is binary content. Nothing was imported.")
     return content
 
 
 def read_checked(content: bytes, name: str, options: Options) -> tuple[Format, ImportedFile]:
     """Return the format of a file and its reading, whose values are plausible. name: for messages."""
     # Logs contain arbitrary bytes between their rows. The replacement of an invalid one matches no number.
-    kind, source = read_text(content.decode("utf-8", "replace"), name, options)
+    try:
+        with cpu_limit(CPU_SECONDS):
+            kind, source = read_text(content.decode("utf-8", "replace"), name, options)
+    except SlowPatternError as slow:
+        raise UserError(f"{name}: {slow}. Nothing was imported.") from None
     check_source(name, source)
     check_options(name, source, options)
     return kind, source
