@@ -219,13 +219,13 @@ def test_the_part_of_a_rank_becomes_the_message_of_all():
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        (text_of("osu-allreduce.txt"), Options(), "does not state the number of ranks. Add --nodes and --gpus-per-node"),
-        (text_of("osu-latency.txt"), Options(), "whether the two ranks shared a node. Add --nodes 1 or --nodes 2"),
-        (text_of("osu-latency.txt"), Options(nodes=3), "two ranks on --nodes 3"),
+        (text_of("osu-allreduce.txt"), Options(), r"does not state where its ranks ran; expected --nodes and --gpus-per-node \(ranks per node\)"),
+        (text_of("osu-latency.txt"), Options(), "does not state where its ranks ran; expected --nodes[.]"),
+        (text_of("osu-latency.txt"), Options(nodes=3), "2 ranks on --nodes 3"),
         (text_of("osu-latency.txt").replace("\n64 ", "\n# 64 "), Options(nodes=2), "size 128 after 32; expected 64"),
         (text_of("osu-allreduce.txt").replace("7.29        1000", "7.29", 1), Options(2, 4), "expected a complete row of Size, Avg"),
         (text_of("osu-latency.txt").replace("Latency Test", "Put Latency Test"), Options(nodes=2), "f:2: unsupported test '# OSU MPI Put Latency"),
-        (text_of("osu-latency.txt") + text_of("osu-allreduce.txt"), Options(nodes=2), "f:30: .* not state the number of ranks"),
+        (text_of("osu-latency.txt") + text_of("osu-allreduce.txt"), Options(nodes=2), "f:30: .* not state where its ranks ran"),
         (text_of("osu-allreduce.txt").replace("Min Latency", "Sum Latency"), Options(2, 4), "unknown columns"),
     ],
 )  # fmt: skip

@@ -62,17 +62,6 @@ def test_a_second_import_updates_the_tables(tmp_path):
     assert content_of(write_analysed(tmp_path / "c")) == before
 
 
-def test_an_import_of_an_earlier_version_gets_its_tables_from_the_next_import(tmp_path):
-    run_import(tmp_path / "c", NCCL)
-    before = content_of(tmp_path / "c")
-    for path in (tmp_path / "c").rglob("*.csv"):
-        path.unlink()
-    (tmp_path / "c" / "launches" / ".n01g08-import-l000-i00.jsonl.4711").touch()  # where it was killed
-    outcome = run_import(tmp_path / "c", NCCL)
-    assert (outcome.written, len(outcome.already_there)) == ([], 1)
-    assert content_of(tmp_path / "c") == before
-
-
 # Killed.
 
 

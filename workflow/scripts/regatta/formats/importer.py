@@ -34,12 +34,11 @@ from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.checksums import sealed_file
-from regatta.store.collect import path_of, read_collected, write_collected
-from regatta.store.csv_files import COLLECTED
+from regatta.store.collect import read_collected, write_collected
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import LaunchFile, read_store, records, utc_now, write_json, write_text
 from regatta.store.records import problem_of
-from regatta.topics.catalog import TABLES, collect, make_tables, write_tables
+from regatta.topics.catalog import collect, make_tables, write_tables
 
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
@@ -278,13 +277,10 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
 
 
 def _is_unchanged(folder: Path, campaign: FrozenCampaign) -> bool:
-    """Return whether a folder has this campaign and no other, and its tables. Imports of earlier versions had none."""
+    """Return whether a folder has this campaign and no other."""
     content = campaign.to_json()
     frozen, name = [*folder.glob("campaign.*.json")], f"campaign.{content_hash(content)}.json"
-    files = [path_of(name, folder / "measurements.csv") for name in COLLECTED] + [folder / "problems.json"]
-    files += [folder / "tables" / f"{name}.csv" for name in TABLES]
-    is_same = frozen == [folder / name] and read_frozen(frozen[0]) == content
-    return is_same and all(path.is_file() for path in files)
+    return frozen == [folder / name] and read_frozen(frozen[0]) == content
 
 
 # An import writes into a staging folder, which readers ignore. A new results folder appears by one rename. For an
@@ -303,8 +299,6 @@ def _recover(folder: Path) -> None:
     """Remove what a killed import left, or complete it."""
     for staging in (_staging_of_new(folder), folder / STAGING):
         shutil.rmtree(staging, ignore_errors=True)
-    for path in folder.glob("launches/.*.jsonl.*"):  # of earlier versions, which wrote there
-        path.unlink(missing_ok=True)
     if (folder / COMPLETE).is_dir():
         _move_into(folder)
 
@@ -349,12 +343,7 @@ def _write_launches(folder: Path, launches: dict[str, list[dict]]) -> None:
         write_text(folder / f"{launch}.jsonl", sealed_file(launches[launch], launch).decode())
 
     with ThreadPoolExecutor(NUM_WRITERS) as pool:
-        try:
-            for _ in pool.map(write, launches):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        list(pool.map(write, launches))
 
 
 def _write_tables(folder: Path, campaign: FrozenCampaign) -> None:

@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from regatta.core.errors import UserError
 from regatta.formats.base import quoted, refusal
 from regatta.formats.text_tables import (
     CHECK,
@@ -97,32 +96,23 @@ def _test(title: re.Match, lines: list[str]) -> Test | None:
 
 
 def _shape(test: Test, run: TableRun) -> tuple[int, int]:
-    name, line, options = run.name, run.line, run.options
-    needs_ranks = test.ranks == "all" and options.gpus_per_node is None
-    if options.nodes is None or needs_ranks:
-        missing = {
-            "two": "whether the two ranks shared a node. Add --nodes 1 or --nodes 2",
-            "pairs": "the number of nodes. Add --nodes",
-            "all": "the number of ranks. Add --nodes and --gpus-per-node (ranks per node)",
-        }
-        raise UserError(f"{name}:{line}: the OSU table does not state {missing[test.ranks]}. Nothing was imported.")
+    name, line, nodes, gpus_per_node = run.name, run.line, run.options.nodes, run.options.gpus_per_node
+    if nodes is None or (test.ranks == "all" and gpus_per_node is None):
+        want = "--nodes and --gpus-per-node (ranks per node)" if test.ranks == "all" else "--nodes"
+        raise refusal(name, line, "the OSU table does not state where its ranks ran", want)
     if test.ranks == "all":
-        return options.nodes, options.gpus_per_node
-    num_ranks = 2
-    if test.ranks == "pairs":
-        pairs = int(run.facts["pairs"][1]) if run.facts["pairs"] else 0
-        if not pairs:
-            raise refusal(name, line, "no number of pairs", "a line '# [ pairs: <number> ] [ window size: <number> ]'")
-        num_ranks = 2 * pairs
-    if num_ranks % options.nodes:
-        want = "--nodes 1 or --nodes 2" if num_ranks == 2 else f"--nodes that divides {num_ranks}"
-        found = "two ranks" if num_ranks == 2 else f"{num_ranks} ranks"
-        raise refusal(name, line, f"{found} on --nodes {options.nodes}", want)
-    per_node = num_ranks // options.nodes
-    if test.ranks == "pairs" and options.gpus_per_node not in (None, per_node):
-        found = f"{num_ranks} ranks on {options.nodes} nodes, but --gpus-per-node is {options.gpus_per_node}"
+        return nodes, gpus_per_node
+    pairs = int(run.facts["pairs"][1]) if run.facts["pairs"] else 0
+    if test.ranks == "pairs" and not pairs:
+        raise refusal(name, line, "no number of pairs", "a line '# [ pairs: <number> ] [ window size: <number> ]'")
+    num_ranks = 2 * pairs if test.ranks == "pairs" else 2
+    if num_ranks % nodes:
+        raise refusal(name, line, f"{num_ranks} ranks on --nodes {nodes}", f"--nodes that divides {num_ranks}")
+    per_node = num_ranks // nodes
+    if test.ranks == "pairs" and gpus_per_node not in (None, per_node):
+        found = f"{num_ranks} ranks on {nodes} nodes, but --gpus-per-node is {gpus_per_node}"
         raise refusal(name, line, found, f"{per_node}, or no --gpus-per-node")
-    return options.nodes, per_node
+    return nodes, per_node
 
 
 def _check_rate(run: TableRun, numbers: dict[str, float], line: int) -> None:
