@@ -115,6 +115,16 @@ class Format:
     counts_processes: bool = False
 
 
+def object_with(*keys: str) -> Callable:
+    """Return a function that tells whether JSON is an object with these keys, or a list that begins with one."""
+
+    def recognize(value: object) -> bool:
+        first = value[0] if isinstance(value, list) and value else value
+        return isinstance(first, dict) and {*keys} <= first.keys()
+
+    return recognize
+
+
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
     """Return the error of a reader. line: from 1; None if lines mean nothing, as in JSON."""
     place = name if line is None else f"{name}:{line}"

@@ -10,7 +10,17 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
-from regatta.formats.base import Format, ImportedFile, Options, Reading, quoted, refusal, times_ns, without_empty
+from regatta.formats.base import (
+    Format,
+    ImportedFile,
+    Options,
+    Reading,
+    object_with,
+    quoted,
+    refusal,
+    times_ns,
+    without_empty,
+)
 from regatta.formats.nccl import (
     EVENTS,
     PIPELINED,
@@ -111,11 +121,7 @@ def _calls_ns(values: list, place: str, skipped: int, run: NcclRun) -> list[int]
 
 
 NCCL_JSON = Format(
-    "nccl-tests-json",
-    "JSON of nccl-tests",
-    lambda value: isinstance(value, dict) and {"nccl_version", "config"} <= value.keys(),
-    _read_nccl,
-    is_json=True,
+    "nccl-tests-json", "JSON of nccl-tests", object_with("nccl_version", "config"), _read_nccl, is_json=True
 )
 
 
@@ -161,12 +167,7 @@ def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
     return nodes, per_node * gpus
 
 
-def _is_rccl(value: object) -> bool:
-    first = value[0] if isinstance(value, list) and value else None
-    return isinstance(first, dict) and {"inPlace", "busBw"} <= first.keys()
-
-
-RCCL_JSON = Format("rccl-tests-json", "JSON of rccl-tests", _is_rccl, _read_rccl, is_json=True)
+RCCL_JSON = Format("rccl-tests-json", "JSON of rccl-tests", object_with("inPlace", "busBw"), _read_rccl, is_json=True)
 
 
 # SuperBench.
@@ -178,11 +179,6 @@ METRIC = re.compile(
 )
 RETURN_CODE = re.compile(r".*/return_code(?::\d+)?")
 ASSUMED = "placement and data type not in the file; assumed: out of place and fp32, SuperBench's defaults"
-
-
-def _is_summary(value: object) -> bool:
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and "node" in first and any("/" in key for key in first)
 
 
 def _read_superbench(file: dict | list, name: str, options: Options) -> ImportedFile:
@@ -230,5 +226,5 @@ def _read_node(node: dict, index: int, name: str, options: Options, has_variants
 
 
 SUPERBENCH = Format(
-    "superbench-jsonl", "a results-summary.jsonl of SuperBench", _is_summary, _read_superbench, is_json=True
+    "superbench-jsonl", "a results-summary.jsonl of SuperBench", object_with("node"), _read_superbench, is_json=True
 )

@@ -27,6 +27,7 @@ from regatta.formats.base import (
     entry_cell,
     entry_parameters,
     lines_of,
+    object_with,
     parameters_of,
     quoted,
     refusal,
@@ -363,7 +364,7 @@ PYTORCH_TEXT = Format(
 PYTORCH_JSON = Format(
     "pytorch-json",
     "a --json report from PyTorch's benchmark.py",
-    lambda value: isinstance(value, dict) and "benchmark_results" in value,
+    object_with("benchmark_results"),
     _read_report,
     is_json=True,
     write=_report,

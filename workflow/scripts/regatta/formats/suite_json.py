@@ -13,6 +13,7 @@ from regatta.formats.base import (
     collective_parameters,
     entry_cell,
     entry_parameters,
+    object_with,
     refusal,
 )
 
@@ -20,11 +21,6 @@ OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather"}  # if Regatt
 OVER_LAUNCHES = ("geometric mean over launches", "median over launches")  # of files that Regatta once exported
 STATISTICS = {False: "mean over iterations; no range", True: "mean or median over launches; no range"}
 STEP = ("model", "batch_size", "strategy")
-
-
-def _is_suite(value: object) -> bool:
-    first = value[0] if isinstance(value, list) and value else value
-    return isinstance(first, dict) and {"world_size", "results", "config"} <= first.keys()
 
 
 def _read(file: dict | list, name: str, options: Options) -> ImportedFile:
@@ -88,10 +84,5 @@ def _times(entry: dict, keys: dict[str, str]) -> dict[str, float]:
     return {name: entry[key] / 1e3 for name, key in keys.items() if entry.get(key) is not None}
 
 
-SUITE = Format(
-    "suite-json",
-    "JSON with world_size and results",
-    _is_suite,
-    _read,
-    is_json=True,
-)
+RECOGNIZED = object_with("world_size", "results", "config")
+SUITE = Format("suite-json", "JSON with world_size and results", RECOGNIZED, _read, is_json=True)
