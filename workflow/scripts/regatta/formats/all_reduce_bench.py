@@ -8,7 +8,7 @@ was truncated between two rows is not.
 import re
 from functools import partial
 
-from regatta.formats.base import quoted, refusal, shape_of
+from regatta.formats.base import quoted, refusal, shape_of_ranks
 from regatta.formats.text_tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -21,12 +21,10 @@ RATE = r"\d{1,9}\.\d\dGBps"
 
 
 def _measured(run: TableRun) -> Measured:
-    title, num_ranks, gpus_per_node = run.title, int(run.title["ranks"]), run.options.gpus_per_node
-    if gpus_per_node is None and num_ranks > 1:
-        raise refusal(run.name, run.line, f"{num_ranks} ranks on an unknown number of nodes", "--gpus-per-node")
-    shape = shape_of(num_ranks, gpus_per_node or 1)
-    if num_ranks < 2 or shape is None:
-        raise refusal(run.name, run.line, f"{num_ranks} ranks on nodes of {gpus_per_node or 1} GPUs", "whole nodes")
+    title, num_ranks = run.title, int(run.title["ranks"])
+    if num_ranks < 2:
+        raise refusal(run.name, run.line, f"{num_ranks} ranks", "at least 2")
+    shape = shape_of_ranks(num_ranks, run.options, run.name, run.line)
     settings = (title["more"] or "").removeprefix(", ").split(", ")
     if unknown := [word for word in settings if word not in ("", *ALONE, SYMMETRIC) and not QUEUED.fullmatch(word)]:
         found = f"unknown setting {quoted(', '.join(unknown))}"

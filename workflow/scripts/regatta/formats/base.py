@@ -144,6 +144,28 @@ def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
     return None if rest else (nodes, gpus_per_node)
 
 
+def shape_of_ranks(num_ranks: int, options: Options, name: str, line: int | None) -> tuple[int, int]:
+    """Return (nodes, GPUs per node) of ranks whose number a file states. Raises UserError unless they fill nodes."""
+    gpus_per_node = options.gpus_per_node or 1
+    if num_ranks > 1 and options.gpus_per_node is None:
+        raise refusal(name, line, f"{num_ranks} ranks on an unknown number of nodes", "--gpus-per-node")
+    shape = shape_of(num_ranks, gpus_per_node)
+    if shape is None or num_ranks == 0:
+        raise refusal(
+            name, line, f"{num_ranks} ranks on nodes of {gpus_per_node} GPUs", "whole nodes (--gpus-per-node)"
+        )
+    return shape
+
+
+def stated_shape(options: Options, name: str, line: int | None) -> tuple[int, int]:
+    """Return (nodes, GPUs per node), which the file does not state. Raises UserError unless the user does."""
+    missing = [option for option in ("nodes", "gpus_per_node") if getattr(options, option) is None]
+    if missing:
+        want = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
+        raise refusal(name, line, "the file does not state where its ranks ran", want)
+    return options.nodes, options.gpus_per_node
+
+
 def parameters_of(benchmark: str, **given: object) -> dict:
     """Return all parameters of a cell, the rest at their defaults, null if they have no effect."""
     known = load_benchmark(benchmark)
@@ -231,15 +253,7 @@ def entry_cell(entry: dict, num_ranks: int, options: Options, name: str, place: 
         if shape[0] * shape[1] != num_ranks:
             raise refusal(name, None, f"{place}.nodes = {shape[0]}", f"nodes x gpus_per_node = {num_ranks} ranks")
         return cell | {"nodes": int(shape[0]), "gpus_per_node": int(shape[1])}
-    if num_ranks > 1 and options.gpus_per_node is None:
-        raise UserError(
-            f"{name}: {place} has {num_ranks} ranks, but the file does not state the GPUs per node. Add"
-            " --gpus-per-node. Nothing was imported."
-        )
-    shape = shape_of(num_ranks, options.gpus_per_node or 1)
-    if shape is None:
-        want = f"a multiple of {options.gpus_per_node} (--gpus-per-node)"
-        raise refusal(name, None, f"{place} has {num_ranks} ranks", want)
+    shape = shape_of_ranks(num_ranks, options, f"{name}: {place}", None)
     return cell | {"nodes": shape[0], "gpus_per_node": shape[1]}
 
 

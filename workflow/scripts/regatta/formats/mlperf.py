@@ -17,6 +17,7 @@ from regatta.formats.base import (
     parse_json,
     quoted,
     refusal,
+    stated_shape,
 )
 from regatta.formats.text_tables import join_runs
 
@@ -36,14 +37,11 @@ Event = tuple[int, dict]  # line from 1, content
 def _read(text: str, name: str, options: Options) -> ImportedFile:
     lines = lines_of(text)
     events = _events(lines, name)
-    missing = [option for option in ("nodes", "gpus_per_node") if getattr(options, option) is None]
-    if missing:
-        wanted = " and ".join(f"--{option.replace('_', '-')}" for option in missing)
-        raise refusal(name, events[0][0], "an MLPerf log does not state nodes and GPUs per node", wanted)
+    shape = stated_shape(options, name, events[0][0])
     runs = _runs(events)
     if options.is_incomplete:  # a run without its end has no time
         runs = [run for run in runs if any(event["key"] == STOP for _, event in run)] or runs
-    return join_runs([_read_run(run, name, options) for run in runs], name)
+    return join_runs([_read_run(run, name, shape) for run in runs], name)
 
 
 def _runs(events: list[Event]) -> list[list[Event]]:
@@ -76,7 +74,7 @@ def _events(lines: list[str], name: str) -> list[Event]:
     return found
 
 
-def _read_run(events: list[Event], name: str, options: Options) -> ImportedFile:
+def _read_run(events: list[Event], name: str, shape: tuple[int, int]) -> ImportedFile:
     start, stop = (_only(events, key, name) for key in (START, STOP))
     elapsed_ms = stop[1]["time_ms"] - start[1]["time_ms"]
     status = (stop[1].get("metadata") or {}).get("status")
@@ -94,8 +92,7 @@ def _read_run(events: list[Event], name: str, options: Options) -> ImportedFile:
         start[0],
         "train_run",
         dict.fromkeys(load_benchmark("train_run").parameters) | named,  # the others are not in the log
-        options.nodes,
-        options.gpus_per_node,
+        *shape,
         {"p50_s": elapsed_ms / 1000} if status == "success" else {},
         {"time_to_train_ms": elapsed_ms} | {key: _printed(values[key]) for key in KEPT if key in values},
         num_iterations=1,

@@ -21,6 +21,7 @@ from regatta.formats.base import (
     lines_of,
     quoted,
     refusal,
+    stated_shape,
     without_empty,
 )
 from regatta.formats.text_tables import (
@@ -144,10 +145,7 @@ def device_of_each_rank(
 def shape_of_devices(devices: list[Device], name: str, options: Options, line: int | None) -> tuple[int, int]:
     """Return (nodes, GPUs per node), from the hosts that the file lists."""
     if not devices:
-        if options.nodes and options.gpus_per_node:
-            return options.nodes, options.gpus_per_node
-        want = "'# Rank 0 Group 0 Pid ... on <host> device 0 [...] <name>', or --nodes and --gpus-per-node"
-        raise refusal(name, line, "no device listed", want)
+        return stated_shape(options, name, line)
     if len({device.group for device in devices}) > 1:
         raise refusal(name, line, "ranks are split into groups (NCCL_TESTS_SPLIT)", "one group of all ranks")
     ranks = sorted(device.rank for device in devices)

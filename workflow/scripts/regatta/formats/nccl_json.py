@@ -18,6 +18,7 @@ from regatta.formats.base import (
     object_with,
     quoted,
     refusal,
+    stated_shape,
     times_ns,
     without_empty,
 )
@@ -183,14 +184,13 @@ ASSUMED = "placement and data type not in the file; assumed: out of place and fp
 
 def _read_superbench(file: dict | list, name: str, options: Options) -> ImportedFile:
     nodes = file if isinstance(file, list) else [file]
-    if options.gpus_per_node is None:
-        raise refusal(name, None, "no number of GPUs in the summary", "--gpus-per-node (and --nodes if more than one)")
+    shape = stated_shape(replace(options, nodes=options.nodes or 1), name, None)
     variants = {m["variant"] for node in nodes for key in node if (m := METRIC.fullmatch(key))}
-    runs = [_read_node(node, index, name, options, len(variants) > 1) for index, node in enumerate(nodes)]
+    runs = [_read_node(node, index, name, shape, len(variants) > 1) for index, node in enumerate(nodes)]
     return join_runs(runs, name)
 
 
-def _read_node(node: dict, index: int, name: str, options: Options, has_variants: bool) -> ImportedFile:
+def _read_node(node: dict, index: int, name: str, shape: tuple[int, int], has_variants: bool) -> ImportedFile:
     """Return the collectives of one node. has_variants: the variants of a benchmark are stacks."""
     line, others, results = index + 1, set(), defaultdict(dict)
     for key, value in node.items():
@@ -211,7 +211,7 @@ def _read_node(node: dict, index: int, name: str, options: Options, has_variants
     if not results:
         found = f"node {quoted(node['node'])} has no {' or '.join(COLLECTIVES)}, only {quoted(unused, 300)}"
         raise refusal(name, line, found, "at least one collective; Regatta does not measure the others")
-    shape, readings = (options.nodes or 1, options.gpus_per_node), []
+    readings = []
     for (variant, operation, size), result in sorted(results.items()):
         if missing := {"time", "algbw", "busbw"} - result.keys():
             raise refusal(name, line, f"no {operation}_{size}_{min(missing)}", "time, algbw and busbw of each result")

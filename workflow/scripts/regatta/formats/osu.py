@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from regatta.formats.base import quoted, refusal
+from regatta.formats.base import quoted, refusal, stated_shape
 from regatta.formats.text_tables import (
     CHECK,
     ITERATIONS,
@@ -96,12 +96,10 @@ def _test(title: re.Match, lines: list[str]) -> Test | None:
 
 
 def _shape(test: Test, run: TableRun) -> tuple[int, int]:
-    name, line, nodes, gpus_per_node = run.name, run.line, run.options.nodes, run.options.gpus_per_node
-    if nodes is None or (test.ranks == "all" and gpus_per_node is None):
-        want = "--nodes and --gpus-per-node (ranks per node)" if test.ranks == "all" else "--nodes"
-        raise refusal(name, line, "the OSU table does not state where its ranks ran", want)
+    name, line, gpus_per_node = run.name, run.line, run.options.gpus_per_node
     if test.ranks == "all":
-        return nodes, gpus_per_node
+        return stated_shape(run.options, name, line)
+    nodes, _ = stated_shape(replace(run.options, gpus_per_node=gpus_per_node or 1), name, line)
     pairs = int(run.facts["pairs"][1]) if run.facts["pairs"] else 0
     if test.ranks == "pairs" and not pairs:
         raise refusal(name, line, "no number of pairs", "a line '# [ pairs: <number> ] [ window size: <number> ]'")

@@ -31,7 +31,7 @@ from regatta.formats.base import (
     parameters_of,
     quoted,
     refusal,
-    shape_of,
+    shape_of_ranks,
     times_ns,
 )
 from regatta.formats.text_tables import LineMatches, find_lines, join_runs, parts_of
@@ -191,10 +191,7 @@ def _label(label: str) -> tuple[int, ...]:
 
 def _row_reading(row: PrintedRow, gpus_per_node: int, bucket: int, name: str, notes: list[str]) -> Reading:
     ranks, label = int(row.match["ranks"]), row.match["label"]
-    size = shape_of(ranks, gpus_per_node)
-    if size is None or ranks == 0:
-        found = f"{ranks} ranks on nodes of {gpus_per_node} GPUs"
-        raise refusal(name, row.line, found, "whole nodes (--gpus-per-node)")
+    size = shape_of_ranks(ranks, Options(gpus_per_node=gpus_per_node), name, row.line)
     if label != "no ddp" and _label(label) != size:
         note = f"label {label} with {ranks} ranks is {size[0]} x {size[1]}: a node has {gpus_per_node} GPUs"
         note += "; the GPU count in the label is a constant of the program"

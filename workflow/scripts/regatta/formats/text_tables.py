@@ -25,6 +25,7 @@ from regatta.formats.base import (
     lines_of,
     quoted,
     refusal,
+    stated_shape,
     without_empty,
 )
 
@@ -241,15 +242,14 @@ def _read_run(table: TableLayout, lines: list[str], name: str, options: Options)
 
 def _stated(table: TableLayout, run: TableRun) -> Measured:
     """Return what the table states about every run."""
-    nodes, gpus_per_node, notes = run.options.nodes, run.options.gpus_per_node, ()
+    nodes, notes = run.options.nodes, ()
     if table.num_ranks:
         notes = () if nodes else (f"{table.num_ranks} nodes with one process each are assumed",)
-        nodes = nodes or table.num_ranks
-        gpus_per_node = table.num_ranks // nodes
-    if None in (nodes, gpus_per_node):
-        raise refusal(run.name, run.line, "no number of ranks", "--nodes and --gpus-per-node")
+        shape = nodes or table.num_ranks, table.num_ranks // (nodes or table.num_ranks)
+    else:
+        shape = stated_shape(run.options, run.name, run.line)
     operation = table.operation.format(**{key: value.lower() for key, value in run.title.groupdict("").items()})
-    return Measured(operation, (nodes, gpus_per_node), table.statistic, table.backend, table.device, notes=notes)
+    return Measured(operation, shape, table.statistic, table.backend, table.device, notes=notes)
 
 
 @dataclass(frozen=True)
