@@ -8,7 +8,8 @@ from formats_files import FILES, FORMAT, analysed, run_import, run_script, write
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options, read_results_folder
+from regatta.formats.base import Options
+from regatta.formats.results_folder import read_results_folder
 from regatta.formats.tidy_csv import TIDY
 from regatta.store.csv_files import read_csv
 

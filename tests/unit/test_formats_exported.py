@@ -8,7 +8,8 @@ from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cel
 from synthetic_sweep import sweep_campaign, write_sweep
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options, export_notes, read_results_folder
+from regatta.formats.base import Options
+from regatta.formats.results_folder import export_notes, read_results_folder
 from regatta.store.collect import MEASURED_DIGITS
 from regatta.store.csv_files import MEASUREMENTS, read_csv, to_csv
 

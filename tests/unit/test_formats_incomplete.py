@@ -9,8 +9,9 @@ from formats_files import ALL, FILES, NEEDS, read, read_text, run_import, run_sc
 from synthetic import make_report
 
 from regatta.core.errors import UserError
-from regatta.formats.base import Options, export_notes, read_results_folder
+from regatta.formats.base import Options
 from regatta.formats.importer import read_import
+from regatta.formats.results_folder import export_notes, read_results_folder
 from regatta.formats.tidy_csv import CSV
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.launch_files import read_store, records

@@ -13,8 +13,9 @@ from synthetic import collective_cell, make_campaign, make_failure, make_header,
 from synthetic_training import norm_cell, norm_record, run_cell, run_record
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
-from regatta.formats.base import Options, read_results_folder
+from regatta.formats.base import Options
 from regatta.formats.importer import import_files
+from regatta.formats.results_folder import read_results_folder
 
 SHAPES = [(1, 1), (1, 2), (1, 3), (2, 2), (2, 4)]
 WRITERS = {

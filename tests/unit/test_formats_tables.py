@@ -68,7 +68,12 @@ def test_runs_units_rates_and_names_of_a_declaration():
         (TABLE, "x Put\n", SHAPE, "f:2: no line of column names"),
         (TABLE, "x Put\nsize time\n", SHAPE, "f:3: no rows"),
         (TABLE, "x Put\nsize time\n1 1us\n4 1us\n", SHAPE, "f:4: size 4 after 1; expected 2"),
-        (TABLE, "x Put\nsize time\n1 1us\n", Options(), "f:1: the file does not state where its ranks ran; expected --nodes"),
+        (
+            TABLE,
+            "x Put\nsize time\n1 1us\n",
+            Options(),
+            "f:1: the file does not state where its ranks ran; expected --nodes",
+        ),
         (TABLE, "x Put\nsize time\n1 1.1.1us\n", SHAPE, "f:3: row '1 1.1.1us': unknown unit"),
         (TABLE, "x Put\nsize time\n٣ 1us\n", SHAPE, "f:3: incomplete row"),
         (replace(TABLE, needs_end=True), "x Put\nsize time\n1 1us\n", SHAPE, "f:4: the table has no end"),

@@ -115,14 +115,17 @@ def test_a_campaign_reads_outputs_in_a_format_of_its_cluster_file(tmp_path, caps
     entry = {"benchmark": "program", "command": ["ib_write_lat"], "ranks": "node", "read": "perftest", "sizes": [2, 4]}
     shapes = [{"nodes": [2], "gpus_per_node": [1]}]
     cluster = {"plugins": [str(EXAMPLES / "perftest.py")], "num_nodes": 2, "scheduler": "slurm"}
-    with pytest.raises(UserError, match="perftest"):
+    with pytest.raises(UserError, match="benchmarks.*read = 'perftest'"):
         load(tmp_path, small(shapes=shapes, benchmarks=[entry]))
-    (entry,) = load(tmp_path, small(shapes=shapes, benchmarks=[entry]), cluster).data["benchmarks"]
+    (whole,) = load(tmp_path, small(shapes=shapes, benchmarks=[entry]), cluster).data["benchmarks"]
     output = EXAMPLES / "perftest-write-lat.txt"
     found = read_results(output, "perftest", (2, 1), 1, PLUGINS)
     assert [(result.size, result.samples) for result in found[:2]] == [(2, [1.47e-6]), (4, [1.47e-6])]
-    assert try_output.try_format(output, entry, [(2, 1)]) == []
+    assert try_output.try_format(output, whole, [(2, 1)]) == []
     assert "ib_write_lat, 4 B: 1.47 µs" in capsys.readouterr().out
+    PLUGINS.clear()
+    with pytest.raises(UserError, match="benchmarks.*read = 'perftest'"):
+        load(tmp_path, small(shapes=shapes, benchmarks=[entry]))
 
 
 def test_a_pattern_of_a_format_that_backtracks_without_end_is_stopped_and_its_line_named(tmp_path, monkeypatch):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from regatta.core.errors import run_script
 from regatta.formats import FORMATS
-from regatta.formats.base import Format, ResultsFolder, export_notes, read_results_folder
+from regatta.formats.base import Format
+from regatta.formats.results_folder import ResultsFolder, export_notes, read_results_folder
 from regatta.formats.tidy_csv import CSV
 from regatta.store.launch_files import is_stdout, write_text
 

@@ -30,6 +30,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "REGATTA_THREADS_PER_RANK")
 THREADS = "threads per rank, an integer above 0 such as 4; without it, ranks share the host's cores"
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}  # of cells of programs, which do not use it, if the campaign has none
 CELL_FIELDS = ["benchmark", "backend", "stack", "nodes", "gpus_per_node", "world_size"]
+ENTRY = load_schema("campaign")["properties"]["benchmarks"]["items"]["properties"]
+BUILT_IN_FORMATS = tuple(ENTRY["read"]["then"]["enum"])
 LATER_KEYS = ("exclude_nodes",)  # of a cluster file
 SOCKET_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")  # of network_interface
 
@@ -183,7 +185,8 @@ def file_schema(name: str, declared: Iterable[str] = ()) -> dict:
         entry = schema["properties"]["benchmarks"]["items"]["properties"]
         entry["benchmark"]["enum"] = [*built_in_names(), *declared]
         formats = [kind.name for kinds in PLUGINS.values() for kind in kinds if hasattr(kind, "name")]
-        entry["read"]["then"]["enum"] += dict.fromkeys(word for name in formats for word in (name, program_of(name)))
+        words = dict.fromkeys(word for name in formats for word in (name, program_of(name)))
+        entry["read"]["then"]["enum"] = [*BUILT_IN_FORMATS, *words]
         stack["runtime"]["enum"] = [name for name, runtime in RUNTIMES.items() if runtime.has_image]
     return schema
 

@@ -23,7 +23,6 @@ from regatta.formats.base import (
     ImportedFile,
     Options,
     Reading,
-    ResultsFolder,
     entry_cell,
     entry_parameters,
     lines_of,
@@ -34,6 +33,7 @@ from regatta.formats.base import (
     shape_of_ranks,
     times_ns,
 )
+from regatta.formats.results_folder import ResultsFolder
 from regatta.formats.text_tables import LineMatches, find_lines, join_runs, parts_of
 from regatta.model.frozen import FrozenCell
 

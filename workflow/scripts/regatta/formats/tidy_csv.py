@@ -21,12 +21,12 @@ from regatta.formats.base import (
     ImportedFile,
     Options,
     Reading,
-    ResultsFolder,
     collective_parameters,
     parameters_of,
     quoted,
     refusal,
 )
+from regatta.formats.results_folder import ResultsFolder
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, cell_columns, to_csv, unescape
 
 MOST = 10**15
