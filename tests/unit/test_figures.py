@@ -18,8 +18,6 @@ from regatta.report.plotting import (
     Point,
     Series,
     apart,
-    draw,
-    legend,
     size_ticks,
     ticks_between,
 )
@@ -57,8 +55,8 @@ def test_the_same_panel_gives_the_same_bytes(drawing):
     panel = Panel(
         PlotAxis("GPUs", is_log=True), PlotAxis("samples/s", is_log=True), (series(),), (("ideal", ((1, 1), (4, 4))),)
     )
-    svg = draw(panel, "figure", "what it shows")
-    assert svg == draw(panel, "figure", "what it shows")
+    svg = panel.draw("figure", "what it shows")
+    assert svg == panel.draw("figure", "what it shows")
     assert "<dc:date>" not in svg
 
 
@@ -67,13 +65,13 @@ def figures_of(*tables, kinds=("throughput", "efficiency")):
 
 
 def svg_of(*series, **options):
-    return draw(Panel(PlotAxis("x"), PlotAxis("y"), series, **options), "figure", 'a "label"')
+    return Panel(PlotAxis("x"), PlotAxis("y"), series, **options).draw("figure", 'a "label"')
 
 
 def test_a_drawing_has_text_colors_of_the_page_and_no_ids_that_another_has(drawing):
     svg = svg_of(series())
     first, second = (
-        set(re.findall(r'id="([^"]*)"', draw(Panel(PlotAxis("x"), PlotAxis("y"), (series(),)), name, "x")))
+        set(re.findall(r'id="([^"]*)"', Panel(PlotAxis("x"), PlotAxis("y"), (series(),)).draw(name, "x")))
         for name in "ab"
     )
     assert not first & second
@@ -152,7 +150,7 @@ def test_marks_of_one_size_are_at_its_place(drawing):
 def test_one_point_alone_can_be_drawn(is_log, drawing):
     one = Series("one", (Point(1.0, (5.0,), 5.0),))
     panel = Panel(PlotAxis("x", is_log=is_log), PlotAxis("y", is_log=is_log), (one,))
-    assert "<svg" in draw(panel, "one", "one")
+    assert "<svg" in panel.draw("one", "one")
 
 
 def contrast(first, second):
@@ -180,7 +178,7 @@ def test_hues_stand_out_from_the_ground_of_both_themes():
 def test_series_of_one_hue_differ_in_dash_and_marker_and_those_of_two_in_color():
     def styles(*hues):
         lines = tuple(Series(str(i), (Point(1.0, (1.0,), 1.0),), hue=hue) for i, hue in enumerate(hues))
-        return legend(Panel(PlotAxis("x"), PlotAxis("y"), lines))
+        return Panel(PlotAxis("x"), PlotAxis("y"), lines).legend
 
     same = styles(0, 0, 0)
     assert len({(entry.dashes, entry.marker, entry.opacity) for entry in same}) == 3
@@ -258,58 +256,54 @@ def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     assert sum("(µs)" in column for column in figure.table.columns) == 2
 
 
-def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path, monkeypatch):
+def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path):
     algorithms = ("torch", "ring", "butterfly", "halving_doubling")
     cells = [collective_cell(4096 * 4**i, 1, g, algorithm=a) for i in range(3) for g in (2, 4) for a in algorithms]
     cells += [collective_cell(4096, 1, 2, "all_gather")]
     _, _, collectives, medians = results(tmp_path, cells)
-    drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives.assign(max_rel_error=1.23e-7), medians)
     titles = ["all-reduce · fp32 · 1×2", "all-reduce · fp32 · 1×4", "all-gather · fp32"]
     assert [f.title for f in figures] == [
         f"{what}: {title}" for title in titles for what in ("Bus bandwidth", "Latency")
     ]
-    assert [s.label for s in drawn[0].series] == ["butterfly", "halving_doubling", "ring", "torch"]
-    assert [s.label for s in drawn[4].series] == ["1×2"]
+    assert [s.label for s in figures[0].chart.series] == ["butterfly", "halving_doubling", "ring", "torch"]
+    assert [s.label for s in figures[4].chart.series] == ["1×2"]
     assert figures[1].table.columns[-1] == "Largest relative error"
     assert (figures[1].table.rows[3][1], figures[1].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
 
 
-def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path, monkeypatch):
+def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
     cells = [
         collective_cell(4096 * 4**i, 1, 2, algorithm=a, backend=b)
         for i in range(2) for a in ("torch", "ring") for b in ("gloo", "nccl")
     ]  # fmt: skip
     _, _, collectives, medians = results(tmp_path, cells)
-    drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
-    assert [s.label for s in drawn[0].series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
+    assert [s.label for s in figures[0].chart.series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
     assert figures[0].table.rows[0][1] == "1×2 · ring · gloo"
 
 
-def test_a_barrier_is_drawn_over_the_ranks(tmp_path, monkeypatch):
+def test_a_barrier_is_drawn_over_the_ranks(tmp_path):
     cells = [collective_cell(None, nodes, 4, "barrier", backend=b) for nodes in (1, 2) for b in ("gloo", "nccl")]
     _, _, collectives, medians = results(tmp_path, cells)
-    drawn = drawn_panels(monkeypatch)
     (figure,) = collective_figures(collectives, medians)
     assert figure.title == "Latency: barrier"
-    assert [[p.x for p in s.points] for s in drawn[0].series] == [[4, 8], [4, 8]]
-    assert [s.label for s in drawn[0].series] == ["barrier\ngloo", "barrier\nnccl"]
+    assert [[p.x for p in s.points] for s in figure.chart.series] == [[4, 8], [4, 8]]
+    assert [s.label for s in figure.chart.series] == ["barrier\ngloo", "barrier\nnccl"]
     assert [row[0] for row in figure.table.rows] == ["–"] * 4
 
 
-def test_all_operations_in_one_report_have_the_same_axes(tmp_path, monkeypatch):
+def test_all_operations_in_one_report_have_the_same_axes(tmp_path):
     names = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv_pair")
     cells = [collective_cell(2**i, 1, 4, name) for name in (*names, "send_recv_ring") for i in (6, 20, 30)]
     cells += [collective_cell(None, 1, 4, "barrier")]
     _, _, collectives, medians = results(tmp_path, cells)
-    drawn = drawn_panels(monkeypatch)
     figures = collective_figures(collectives, medians)
     assert len(figures) == 17
     for first_y, kind in (("Bus bandwidth (GB/s)", "bandwidth"), ("Latency (µs)", "latency")):
-        own = [panel for panel, figure in zip(drawn, figures, strict=True) if figure.id.startswith(kind)]
+        own = [figure.chart for figure in figures if figure.id.startswith(kind)]
         assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
-    with_sizes = [panel.x for panel, figure in zip(drawn, figures, strict=True) if "barrier" not in figure.title]
+    with_sizes = [figure.chart.x for figure in figures if "barrier" not in figure.title]
     assert {(x.low, x.high) for x in with_sizes} == {(64, 2**30)}
 
 
@@ -368,13 +362,6 @@ def test_of_more_models_than_are_drawn_the_least_efficient_come_first():
     assert titles == [f"Efficiency: {model}" for model in reversed(models)]
 
 
-def drawn_panels(monkeypatch):
-    """Return the list that the panel of every figure made from now on is put into."""
-    drawn = []
-    monkeypatch.setattr("regatta.report.panels.legend", lambda panel: drawn.append(panel) or ())
-    return drawn
-
-
 def scaling_of(cells_and_seconds):
     """Return scaling.csv and the seconds per step of each launch, for cells and their launches."""
     repeats = max(len(seconds) for _, seconds in cells_and_seconds)
@@ -388,12 +375,11 @@ def scaling_of(cells_and_seconds):
     return scaling_table(campaign, measurements), steps_by_cell(measurements)
 
 
-def test_the_line_goes_through_the_numbers_of_the_table(monkeypatch):
-    drawn = drawn_panels(monkeypatch)
+def test_the_line_goes_through_the_numbers_of_the_table():
     rates = {(1, "none"): (6.99, 129), (1, "ddp"): (20, 40), (2, "ddp"): (5, 50)}
     cells = [(train_cell("resnet18", 1, g, s), [g * 8 / rate for rate in pair]) for (g, s), pair in rates.items()]
     figures = figures_of(*scaling_of(cells), "cpu")
-    by_label = [{s.label: [p.reported for p in s.points] for s in panel.series} for panel in drawn]
+    by_label = [{s.label: [p.reported for p in s.points] for s in figure.chart.series} for figure in figures]
     assert three(by_label[0]["no DDP"][0]) == "30.0"
     shown = {row[0]: row[4] for row in figures[0].table.rows}
     assert list(shown.values())[-1] == "30"
@@ -402,13 +388,13 @@ def test_the_line_goes_through_the_numbers_of_the_table(monkeypatch):
     assert float(shown["1×2 · ddp"]) == pytest.approx(by_label[1]["ddp"][1], abs=5)
 
 
-def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time(monkeypatch):
-    drawn = drawn_panels(monkeypatch)
+def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
     cell = collective_cell(10**6, 1, 2)
     rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
     table = collectives_table(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
-    collective_figures(table, {cell["id"]: [0.001, 0.003]})
-    assert [panel.series[0].points[0].reported for panel in drawn] == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
+    figures = collective_figures(table, {cell["id"]: [0.001, 0.003]})
+    reported = [figure.chart.series[0].points[0].reported for figure in figures]
+    assert reported == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
 
 
 def test_what_varies_is_in_the_names_of_the_cells():
@@ -494,7 +480,7 @@ def test_processes_of_one_host_are_said_to_use_no_network_link():
 def test_the_legend_has_the_order_of_the_panel_for_any_values(value):
     first = Series("none", (Point(1.0, (value,), value),))
     panel = Panel(PlotAxis("x", is_log=True), PlotAxis("y"), (first, series()), (("ideal", ((1, 1), (4, 4))),))
-    assert [entry.label for entry in legend(panel)] == ["ideal", "none", "ddp"]
+    assert [entry.label for entry in panel.legend] == ["ideal", "none", "ddp"]
 
 
 def test_sizes_in_ids_sort_as_numbers():

@@ -9,7 +9,7 @@ from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, w
 from synthetic_waits import write_waits
 from typed import stack_styles
 
-from regatta.report.plotting import Panel, PlotAxis, Point, Series, draw
+from regatta.report.plotting import Panel, PlotAxis, Point, Series
 from regatta.store.csv_files import make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections
@@ -166,6 +166,6 @@ def test_a_hostile_stack_is_text_in_the_legend_alone(drawing):
 def test_ticks_keep_digits_that_tell_them_apart(drawing):
     ticks = tuple((value, f"{value:.4f}") for value in (0.0301, 0.0302))
     line = Series("a", tuple(Point(value, (value,), value) for value, _ in ticks))
-    svg = draw(Panel(PlotAxis("x", ticks=ticks), PlotAxis("y"), (line,)), "f", "x")
+    svg = Panel(PlotAxis("x", ticks=ticks), PlotAxis("y"), (line,)).draw("f", "x")
     assert ">0.0301</text>" in svg
     assert not re.search(r'[ "]\d+\.\d{3,}', svg.replace(">0.03", "")), "coordinates have two decimals"

@@ -26,9 +26,9 @@ from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, stat
 from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
+from regatta.report.charts import MARKERS
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
-from regatta.report.plotting import MARKERS
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 

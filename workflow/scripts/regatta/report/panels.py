@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import pandas as pd
 
@@ -21,21 +20,9 @@ from regatta.core.text import (
     size,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
-from regatta.report.plotting import (
-    MAX_SERIES,
-    LegendEntry,
-    Marks,
-    Panel,
-    PlotAxis,
-    Point,
-    Series,
-    draw,
-    legend,
-    marks_of,
-    size_ticks,
-)
+from regatta.report.charts import Chart, LegendEntry, Marks
+from regatta.report.plotting import MAX_SERIES, Panel, PlotAxis, Point, Series, size_ticks
 from regatta.report.rows import table_rows
-from regatta.report.svg import PAGE, Medium
 from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
@@ -86,26 +73,28 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure.
+    """One figure. source: the table whose rows its chart shows, drawn only where a page shows it.
 
-    draw: draws it with an id, as inline SVG or for another medium, so that only what a page shows is drawn. source: the
-    table whose rows it draws. legend: of its series; the page omits it if they have labels. marks: returns what is
-    drawn. shows: key in the data block of the number on its vertical axis (regatta.kit.columns.Column.block_key).
+    shows: key in the data block of the number on its vertical axis (regatta.kit.columns.Column.block_key).
     """
 
     id: str
     title: str
-    draw: Callable[[str, Medium], str]
+    chart: Chart
     table: Table
     source: str = ""
-    legend: tuple[LegendEntry, ...] = ()
-    is_labelled: bool = False
-    marks: Callable[[], Marks] = lambda: Marks((), ())
     shows: str = ""
 
     @property
+    def legend(self) -> tuple[LegendEntry, ...]:
+        return self.chart.legend
+
+    @property
     def svg(self) -> str:
-        return self.draw(self.id, PAGE)
+        return self.chart.draw(self.id, self.title)
+
+    def marks(self) -> Marks:
+        return self.chart.marks()
 
     @property
     def csv_columns(self) -> list[list[str]]:
@@ -324,12 +313,7 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
 
 def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str, column: Column) -> Figure:
     """Return a figure of a panel with its numbers. column: what its vertical axis shows."""
-
-    def draw_panel(drawn_id: str, medium: Medium) -> str:
-        return draw(panel, drawn_id, title, medium)
-
-    marks, more = partial(marks_of, panel), (legend(panel), panel.is_labelled)
-    return Figure(figure_id, title, draw_panel, table, source, *more, marks, column.block_key)
+    return Figure(figure_id, title, panel, table, source, column.block_key)
 
 
 def divided(figures: Sequence[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:

@@ -1,63 +1,24 @@
-"""Draw one panel: series of launches over an axis, as reproducible inline SVG with real text.
+"""A panel: series of launches over an axis. Every launch is a point; the line joins the values of the table.
 
-Every launch is a point; the line joins the values of the table. Colors are CSS variables of workflow/report/style.css,
-so that a figure follows the page's theme. Markers and dashes distinguish series without color. A mark that stands for a
-cell has its id in the attribute data-cell.
+Markers and dashes distinguish series without color.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from regatta.core.text import three
-from regatta.report.svg import COLORS, CSS_COLORS, GREY, GRID, GROUND, INK, LINE, MARKS, PAGE, Medium
+from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
+from regatta.report.svg import COLORS, GREY, GRID, GROUND, LINE, MARKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-
-@contextmanager
-def new_canvas(medium: Medium, width_in: float, height_in: float, **style: object) -> Iterator["Figure"]:
-    """Yield an empty canvas in the report's style. width_in, height_in: on the page.
-
-    matplotlib takes 0.6 s to import, so it is imported where something is drawn: rules only need names of tables.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    wanted = {**matplotlib.rcParamsDefault, **STYLE, **style}
-    changed = {
-        name: value for name, value in wanted.items() if name != "backend" and matplotlib.rcParams[name] != value
-    }
-    with matplotlib.rc_context({**changed, "backend": "svg"}):  # setting all of them takes 10 ms
-        yield Figure(figsize=medium.size_in(width_in, height_in), dpi=72)
-
-
-def set_ticks(side, ticks: Sequence[tuple[float, str]]) -> None:
-    """Set these ticks on one axis of a plot (matplotlib's choice if there are none), and no minor ones."""
-    from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
-
-    if ticks:
-        side.set_major_locator(FixedLocator([place for place, _ in ticks]))
-        side.set_major_formatter(FixedFormatter([text for _, text in ticks]))
-    side.set_minor_locator(NullLocator())
-    side.set_minor_formatter(NullFormatter())
 
 
 MAX_SERIES = 12
 MAX_POINTS = 1000  # of more launches only the ranges are drawn
-MARKERS = {  # of matplotlib, with the path of the same shape in a legend
-    "o": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
-    "s": "M-3.5 -3.5h7v7h-7z",
-    "^": "M0 -4.5L4.5 4H-4.5z",
-    "D": "M0 -5L5 0L0 5L-5 0z",
-    "v": "M0 4.5L4.5 -4H-4.5z",
-    "P": "M-1.5 -4h3v2.5h2.5v3h-2.5v2.5h-3v-2.5h-2.5v-3h2.5z",
-}
 SIGNS = dict(
     zip(MARKERS, "\N{BLACK CIRCLE}\N{BLACK SQUARE}\N{BLACK UP-POINTING TRIANGLE}\N{BLACK DIAMOND}", strict=False)
 )
@@ -72,25 +33,6 @@ LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH, LABELLED_WIDTH = 0.08, 0.89, 0.58  # of the plot, relative to the figure
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
-STYLE = {
-    "svg.hashsalt": "regatta",
-    "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.size": 0,  # grid lines mark the ticks
-    "ytick.major.size": 0,
-    "path.simplify": False,
-}
 
 
 @dataclass(frozen=True)
@@ -138,8 +80,8 @@ class PlotAxis:
 
 
 @dataclass(frozen=True)
-class Panel:
-    """What is drawn. guides: gray dashed lines (label, points). dot: size of a launch, in points.
+class Panel(Chart):
+    """Series of launches over an axis. guides: gray dashed lines (label, points). dot: size of a launch, in points.
 
     context: label of the series that are context. limits: at most two horizontal lines (label, place), the higher
     first, with the label on the line. plot_in: height without labels.
@@ -166,70 +108,62 @@ class Panel:
         is_line = all(one.has_line and len(one.points) > 1 for one in lines)
         return bool(lines) and len(lines) <= MOST_LABELS and is_line and len(lines) == len(self.series)
 
-
-@dataclass(frozen=True)
-class Marks:
-    """What a figure draws: a row for each mark, in the units of its axes. The first column is the mark's cell."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str | float | None, ...], ...]
-
-
-def marks_of(panel: Panel) -> Marks:
-    """Return the marks of a panel: of each point the value that its line goes through, and those of its launches."""
-    texts = {} if panel.x.is_log else {place: text.replace("\n", " ") for place, text in panel.x.ticks}
-    rows = [("", label, "", "guide", x, y) for label, line in panel.guides for x, y in line]
-    rows += [("", label, "", "limit", None, place) for label, place in panel.limits]
-    for series in panel.series:
-        for point in series.points:
-            place = series.label.replace("\n", " "), "context" if series.is_context else ""
-            values = [("value", point.reported)]
-            if panel.has_points and not series.is_context:
-                values += [(f"launch {number}", value) for number, value in enumerate(point.values, start=1)]
-            elif not series.is_context:
-                values += [("minimum", min(point.values)), ("maximum", max(point.values))]
-            rows += [(point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values]
-    columns = ("cell", "series", "kind", "mark", panel.x.label or "x", panel.y.label.partition(", ")[0])
-    return Marks(columns, tuple(rows))
-
-
-@dataclass(frozen=True)
-class LegendEntry:
-    """One line of a legend. marker: name in the template. cells: those of its series."""
-
-    label: str
-    color: str
-    dashes: tuple[float, ...] = ()
-    marker: str = ""
-    opacity: float = 1.0
-    cells: tuple[str, ...] = ()
+    @property
+    def axes_text(self) -> str:
+        return f"{self.y.label} by {self.x.label}" if self.x.label else self.y.label
 
     @property
-    def css_color(self) -> str:
-        return CSS_COLORS[self.color]
+    def below_in(self) -> float:
+        return BELOW_IN + LINE_IN * max((text.count("\n") for _, text in self.x.ticks), default=0)
 
+    @property
+    def size_in(self) -> tuple[float, float]:
+        return WIDTH_IN, ABOVE_IN + self.plot_in + self.below_in
 
-def draw(panel: Panel, figure_id: str, title: str, medium: Medium = PAGE) -> str:
-    """Draw a panel. figure_id: unique on the page. title: what is shown; its accessible name adds the axes."""
-    below_in = BELOW_IN + LINE_IN * max((text.count("\n") for _, text in panel.x.ticks), default=0)
-    height_in = ABOVE_IN + panel.plot_in + below_in
-    with new_canvas(medium, WIDTH_IN, height_in, **{"svg.hashsalt": figure_id}) as figure:
-        width = LABELLED_WIDTH if panel.is_labelled else PLOT_WIDTH
-        axes = figure.add_axes((LEFT, below_in / height_in, width, panel.plot_in / height_in))
-        _scale(axes, panel)
-        for _, line in panel.guides:
+    @property
+    def legend(self) -> tuple[LegendEntry, ...]:
+        """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
+        styles = list(zip(self.series, _styles(self.series), strict=True))
+        guides = (LegendEntry(label, GREY, GUIDE_DASHES) for label, _ in self.guides)
+        of_series = (replace(style, cells=of.cells) for of, style in styles if not of.is_context)
+        context = [(of.cells, style) for of, style in styles if of.is_context]
+        others = tuple(cell for cells, _ in context for cell in cells)
+        return (*guides, *of_series, *(replace(style, label=self.context, cells=others) for _, style in context[:1]))
+
+    def marks(self) -> Marks:
+        """Return of each point the value that its line goes through, and those of its launches."""
+        texts = {} if self.x.is_log else {place: text.replace("\n", " ") for place, text in self.x.ticks}
+        rows = [("", label, "", "guide", x, y) for label, line in self.guides for x, y in line]
+        rows += [("", label, "", "limit", None, place) for label, place in self.limits]
+        for series in self.series:
+            for point in series.points:
+                place = series.label.replace("\n", " "), "context" if series.is_context else ""
+                values = [("value", point.reported)]
+                if self.has_points and not series.is_context:
+                    values += [(f"launch {number}", value) for number, value in enumerate(point.values, start=1)]
+                elif not series.is_context:
+                    values += [("minimum", min(point.values)), ("maximum", max(point.values))]
+                rows += [
+                    (point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values
+                ]
+        columns = ("cell", "series", "kind", "mark", self.x.label or "x", self.y.label.partition(", ")[0])
+        return Marks(columns, tuple(rows))
+
+    def draw_on(self, canvas) -> None:
+        height_in = self.size_in[1]
+        width = LABELLED_WIDTH if self.is_labelled else PLOT_WIDTH
+        axes = self.add_plot(canvas, LEFT, self.below_in / height_in, width, self.plot_in / height_in, self.y.label)
+        _scale(axes, self)
+        for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
-        for (text, place), (side, gap) in zip(panel.limits, (("bottom", 2), ("top", -2)), strict=False):
+        for (text, place), (side, gap) in zip(self.limits, (("bottom", 2), ("top", -2)), strict=False):
             axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
-        cells: list[list[str]] = []
-        for series, style in zip(panel.series, _styles(panel.series), strict=True):
-            _draw_series(axes, panel, series, style, cells)
-        if panel.is_labelled:
-            _label_ends(axes, panel)
-        by = f" by {panel.x.label}" if panel.x.label else ""
-        return medium.write(figure, f"{title}: {panel.y.label}{by}", cells)
+        for series, style in zip(self.series, _styles(self.series), strict=True):
+            _draw_series(axes, self, series, style)
+        if self.is_labelled:
+            _label_ends(axes, self)
 
 
 def _label_ends(axes: "Axes", panel: Panel) -> None:
@@ -262,16 +196,6 @@ def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
     return places
 
 
-def legend(panel: Panel) -> tuple[LegendEntry, ...]:
-    """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
-    styles = list(zip(panel.series, _styles(panel.series), strict=True))
-    guides = (LegendEntry(label, GREY, GUIDE_DASHES) for label, _ in panel.guides)
-    of_series = (replace(style, cells=of.cells) for of, style in styles if not of.is_context)
-    context = [(of.cells, style) for of, style in styles if of.is_context]
-    others = tuple(cell for cells, _ in context for cell in cells)
-    return (*guides, *of_series, *(replace(style, label=panel.context, cells=others) for _, style in context[:1]))
-
-
 def _styles(series: Sequence[Series]) -> list[LegendEntry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
 
@@ -293,8 +217,8 @@ def _styles(series: Sequence[Series]) -> list[LegendEntry]:
     return found
 
 
-def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry, cells: list[list[str]]) -> None:
-    """Draw a series, and add the cells of its marks, one list for each plot: matplotlib is slow per plot."""
+def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry) -> None:
+    """Draw a series. Marks of one style are one plot with the cell of each: matplotlib is slow per plot."""
     hues = sorted({one.hue for one in panel.series})
     emphasis = EMPHASES[min(hues.index(series.hue), len(EMPHASES) - 1)] if len(hues) > 1 else 1
     dot, width = (panel.dot / 2, 1) if series.is_context else (emphasis * panel.dot, 1.8 * emphasis)
@@ -302,8 +226,8 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry,
 
     def marks(points: Sequence[Point], values: Callable[[Point], Sequence[float]], **shape: object) -> None:
         if places := [(p.x, value) for p in points for value in values(p)]:
-            axes.plot(*zip(*places, strict=True), linestyle="none", gid=f"{MARKS}{len(cells)}", **(common | shape))
-            cells.append([p.cell for p in points for _ in values(p)])
+            gid = MARKS + " ".join(p.cell for p in points for _ in values(p))
+            axes.plot(*zip(*places, strict=True), linestyle="none", gid=gid, **(common | shape))
 
     def line(points: Sequence[Point], places: Sequence[tuple[float, float]], **shape: object) -> None:
         """Name the cells that a line belongs to: a filter dims it with their marks."""
@@ -332,7 +256,6 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     dots += [(dots[0][0], place) for _, place in panel.limits]
     limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
     axes.set_xlabel(panel.x.label)
-    axes.figure.text(0.01, 0.99, panel.y.label, va="top", fontsize=9)  # horizontal, above its axis
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):

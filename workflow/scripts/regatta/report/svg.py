@@ -4,8 +4,7 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -14,44 +13,40 @@ from xml.etree import ElementTree
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# matplotlib draws in these colors; the page has a CSS variable for each. No drawing uses them for anything else.
-COLORS = ("#a10001", "#a10002", "#a10003", "#a10004", "#a10005", "#a10006")
-INK, GREY, GRID, GROUND = "#a10011", "#a10012", "#a10013", "#a10014"
-GOOD, BAD, LEVEL = "#a10021", "#a10022", "#a10023"
-CSS_COLORS = {color: f"var(--hue-{index})" for index, color in enumerate(COLORS, start=1)}
-CSS_COLORS |= {INK: "var(--ink)", GREY: "var(--soft)", GRID: "var(--line)", GROUND: "var(--ground)"}
-CSS_COLORS |= {GOOD: "var(--good)", BAD: "var(--bad)", LEVEL: "var(--level-high)"}
-# Gids of drawings: an attribute and its value.
+# Colors of drawings have the names of the page's CSS variables. matplotlib draws each in a color that no drawing has.
+COLORS = tuple(f"hue-{number}" for number in range(1, 7))
+INK, GREY, GRID, GROUND = "ink", "soft", "line", "ground"
+GOOD, BAD, LEVEL = "good", "bad", "level-high"
+PLACEHOLDERS = {
+    name: f"#a100{number:02x}"
+    for number, name in enumerate((*COLORS, INK, GREY, GRID, GROUND, GOOD, BAD, LEVEL), start=1)
+}
+# Gids of drawings: an attribute or element, and its value.
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
-MARKS = "marks:"  # the number of a plot whose marks stand for cells
-ATTRIBUTES = ("data-cell", "data-line", "class")
+TITLE = "title:"  # what a pointer on it shows
+MARKS = "marks:"  # the cell of each mark of a plot, empty for a mark without one
 NEAR = 1  # marks of a cell within this distance look like one: their size is 4.5
-# What the page's style sheet has for all texts, for lines of the grid, and for axes.
-TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {INK}"}
-CLASSES = {
-    f"fill: none; stroke: {GRID}; stroke-width: 0.8; stroke-linecap: square": "rule",
-    f"fill: none; stroke: {GREY}; stroke-width: 0.8; stroke-linejoin: miter; stroke-linecap: square": "axis",
-}
+# What the page's style sheet has for all texts.
+TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}"}
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 STYLE_ATTRIBUTE = re.compile(r' style="([^"]*)"')
 LEAST_ALIKE = 4  # elements whose style is worth a class
-NUMBERED_ID = re.compile(r".*_\d+|marks:.*")  # of groups, alike in every figure; those of definitions are hashes
+NUMBERED_ID = re.compile(
+    r".*_\d+|(marks|title):.*"
+)  # of groups, alike in every figure; those of definitions are hashes
 
 
-def svg_of(figure: "Figure", label: str, cells: Sequence[Sequence[str]] = ()) -> str:
-    """Return a figure as an inline SVG element, the same text for the same figure. label: its accessible name.
-
-    cells: the cell of each mark of the plots with a gid of `MARKS`, by its number.
-    """
+def svg_of(figure: "Figure", label: str) -> str:
+    """Return a figure as an inline SVG element, the same text for the same figure. label: its accessible name."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, dpi=144, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(re.sub(r' xmlns="[^"]*"|xlink:(?=href)', "", buffer.getvalue().decode()))
-    drawing = _Drawing(cells, {path.get("id"): path.get("d") for path in root.iter("path")})
-    body = "\n".join(map(drawing.text_of, root[2:]))  # without metadata and styles
-    for color, variable in CSS_COLORS.items():
-        body = body.replace(color, variable)
+    shapes = {path.get("id"): path.get("d") for path in root.iter("path")}
+    body = "\n".join(_text_of(element, shapes) for element in root[2:])  # without metadata and styles
+    for name, color in PLACEHOLDERS.items():
+        body = body.replace(color, f"var(--{name})")
     body = _with_classes(body)
     box = root.get("viewBox")
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
@@ -68,73 +63,56 @@ def _with_classes(body: str) -> str:
     return f"<style>{' '.join(rules)}</style>\n{body}" if rules else body
 
 
-@dataclass(frozen=True)
-class Medium:
-    """What is drawn for. write: returns the text of a drawing, its name and the cells of its marks, as `svg_of` does.
+def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequence[str] = ()) -> str:
+    """Return an element as text; empty if it shows nothing, or defines a mark.
 
-    size_in: width and height of the canvas, from those on the page.
+    shapes: of marks, paths by id. cells: those of the element's marks.
     """
+    tag, gid = element.tag, element.get("id", "")
+    if tag == "path" and (gid or element.get("style") == "fill: none"):
+        return ""
+    if gid.startswith(MARKS):
+        cells = gid.removeprefix(MARKS).split(" ")
+    marks = element.findall("use")
+    parts = _marks(marks, shapes, cells) if marks else [_text_of(part, shapes, cells) for part in element]
+    inside = "\n".join(filter(None, parts)) or escape((element.text or "").strip())
+    if tag in ("g", "defs") and not inside:
+        return ""
+    if gid.startswith(TITLE):
+        return f"<g><title>{escape(gid.removeprefix(TITLE))}</title>{inside}</g>"
+    if (attributes := _attributes(element)) or tag != "g":
+        inside = f"<{tag}{attributes}>{inside}</{tag}>" if inside else f"<{tag}{attributes}/>"
+    return inside
 
-    write: Callable[["Figure", str, Sequence[Sequence[str]]], str]
-    size_in: Callable[[float, float], tuple[float, float]] = lambda width, height: (width, height)
 
+def _marks(marks: list[ElementTree.Element], shapes: dict[str, str], cells: Sequence[str]) -> list[str]:
+    """Return the marks of a plot as one path per cell, in a group with their style.
 
-PAGE = Medium(svg_of)
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """What the elements of a drawing refer to. cells: of `svg_of`. shapes: of marks, paths by id."""
-
-    cells: Sequence[Sequence[str]]
-    shapes: dict[str, str]
-
-    def text_of(self, element: ElementTree.Element, cells: Sequence[str] = ()) -> str:
-        """Return an element as text; empty if it shows nothing, or defines a mark. cells: those of its marks."""
-        tag, gid = element.tag, element.get("id", "")
-        if tag == "path" and (gid or element.get("style") == "fill: none"):
-            return ""
-        if gid.startswith(MARKS):
-            cells = self.cells[int(gid.removeprefix(MARKS))]
-        marks = element.findall("use")
-        parts = self._marks(marks, cells) if marks else [self.text_of(part, cells) for part in element]
-        inside = "\n".join(filter(None, parts)) or escape((element.text or "").strip())
-        if tag in ("g", "defs") and not inside:
-            return ""
-        if (attributes := _attributes(element)) or tag != "g":
-            inside = f"<{tag}{attributes}>{inside}</{tag}>" if inside else f"<{tag}{attributes}/>"
-        return inside
-
-    def _marks(self, marks: list[ElementTree.Element], cells: Sequence[str]) -> list[str]:
-        """Return the marks of a plot as one path per cell, in a group with their style.
-
-        Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing,
-        the cells of the others are unknown, so none is assigned.
-        """
-        cells = cells if len(cells) == len(marks) else [""] * len(marks)
-        shapes = [self.shapes[mark.get("href").removeprefix("#")] for mark in marks]
-        places = [(float(mark.get("x")), float(mark.get("y"))) for mark in marks]
-        style, dot = _dot(marks[0].get("style"), shapes[0])
-        paths = []
-        for cell, run in groupby(zip(cells, shapes, places, strict=True), key=lambda mark: mark[0]):
-            apart = {(shape, round(x / NEAR), round(y / NEAR)): (x, y) for _, shape, (x, y) in run}
-            drawn = "".join(f"M{x:.1f} {y:.1f}{dot or _short(shape)}" for (shape, *_), (x, y) in apart.items())
-            name = f' data-cell="{escape(cell)}"' if cell else ""
-            paths.append(f'<path{name} d="{drawn}"/>')
-        return [f'<g style="{style}">', *paths, "</g>"]
+    Marks of a cell that look like one are drawn once. Marks outside the canvas are not drawn. If one is missing, the
+    cells of the others are unknown, so none is assigned.
+    """
+    cells = cells if len(cells) == len(marks) else [""] * len(marks)
+    of_marks = [shapes[mark.get("href").removeprefix("#")] for mark in marks]
+    places = [(float(mark.get("x")), float(mark.get("y"))) for mark in marks]
+    style, dot = _dot(marks[0].get("style"), of_marks[0])
+    paths = []
+    for cell, run in groupby(zip(cells, of_marks, places, strict=True), key=lambda mark: mark[0]):
+        apart = {(shape, round(x / NEAR), round(y / NEAR)): (x, y) for _, shape, (x, y) in run}
+        drawn = "".join(f"M{x:.1f} {y:.1f}{dot or _short(shape)}" for (shape, *_), (x, y) in apart.items())
+        name = f' data-cell="{escape(cell)}"' if cell else ""
+        paths.append(f'<path{name} d="{drawn}"/>')
+    return [f'<g style="{style}">', *paths, "</g>"]
 
 
 def _attributes(element: ElementTree.Element) -> str:
     """Return the attributes of an element as text: places rounded, styles without what the page's style sheet has."""
     found = {name: value for name, value in element.attrib.items() if not value.startswith("rotate(-0 ")}
     gid = found.pop("id", "")
-    name, _, value = gid.partition(":")
-    if name in ATTRIBUTES:
+    if gid.startswith((CELL, LINE)):
+        name, _, value = gid.partition(":")
         found[name] = value
     elif not NUMBERED_ID.fullmatch(gid):
         found["id"] = gid
-    if found.get("style") in CLASSES:
-        found = {"d": found["d"], "class": CLASSES[found["style"]]}
     if element.tag == "text":
         found["style"] = "; ".join(word for word in found["style"].split("; ") if word not in TEXT_DEFAULTS)
     for name in {"x", "y", "width", "height", "transform"} & found.keys():

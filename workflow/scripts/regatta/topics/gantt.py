@@ -1,15 +1,12 @@
 """The Gantt chart of launches: a row for each host; the time axis leaves out long gaps."""
 
 import itertools
-import re
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 
 from regatta.core.text import is_unknown, natural, one_line, three
-from regatta.report.panels import Figure, Table
-from regatta.report.plotting import Marks, new_canvas, set_ticks
-from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, PAGE, Medium
+from regatta.report.charts import Chart, Marks, set_ticks
+from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, TITLE
 
 WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
 MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
@@ -32,7 +29,6 @@ STATES = {  # key of a bar -> how it is drawn
     "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
 }
 SPENT = ("launch startup", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
-LAUNCH = "launch:"  # begins the gid of a bar: what a pointer on it shows
 
 
 def runs_of(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -128,33 +124,31 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
     return sorted(by_need[: max(1, min(MAX_ROWS, MAX_BARS // max(map(len, rows.values()))))], key=natural)
 
 
-def marks_of(rows: dict[str, list[tuple]]) -> Marks:
-    """Return the bars of the chart. rows: of `bars_of`."""
-    columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch")
-    return Marks(columns, tuple(("", host, *bar) for host, bars in rows.items() for bar in bars))
+@dataclass(frozen=True)
+class Gantt(Chart):
+    """The bars of each host, of `bars_of`, from top to bottom."""
 
+    rows: dict[str, list[tuple]]
 
-def make_figure(rows: dict[str, list[tuple]], table: Table) -> Figure:
-    """Return the chart of some rows as a figure. table: of the launches."""
+    @property
+    def size_in(self) -> tuple[float, float]:
+        return WIDTH_IN, AROUND_IN + ROW_IN * len(self.rows)
 
-    def draw_chart(_: str, medium: Medium) -> str:
-        return draw(rows, medium)
+    def marks(self) -> Marks:
+        columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch")
+        return Marks(columns, tuple(("", host, *bar) for host, bars in self.rows.items() for bar in bars))
 
-    return Figure("gantt", "Timeline of launches", draw_chart, table, "timeline", marks=partial(marks_of, rows))
+    def draw_on(self, canvas) -> None:
+        from matplotlib.patches import Patch, Rectangle
 
-
-def draw(rows: dict[str, list[tuple]], medium: Medium = PAGE) -> str:
-    """Draw the chart of some rows. rows: of `bars_of`, from top to bottom."""
-    from matplotlib.patches import Patch, Rectangle
-
-    runs = runs_of([(start, start + seconds) for bars in rows.values() for _, start, seconds, _ in bars])
-    total = sum(end - start for start, end in runs) or 1
-    names, height = [one_line(name, 24) for name in rows], AROUND_IN + ROW_IN * len(rows)
-    ratios = [max((end - start) / total, LEAST_SHARE) for start, end in runs]
-    place = {"left": (0.1 + LETTER_IN * max(map(len, names))) / WIDTH_IN, "right": 0.98, "wspace": 0.04}
-    place |= {"bottom": 0.3 / height, "top": 1 - 0.3 / height}
-    with new_canvas(medium, WIDTH_IN, height, **{"svg.hashsalt": "gantt", "hatch.linewidth": 1.2}) as figure:
-        grid = figure.subplots(1, len(runs), squeeze=False, sharey=True, gridspec_kw=place | {"width_ratios": ratios})
+        rows, height_in = self.rows, self.size_in[1]
+        runs = runs_of([(start, start + seconds) for bars in rows.values() for _, start, seconds, _ in bars])
+        total = sum(end - start for start, end in runs) or 1
+        names = [one_line(name, 24) for name in rows]
+        place = {"left": (0.1 + LETTER_IN * max(map(len, names))) / WIDTH_IN, "right": 0.98, "wspace": 0.04}
+        place |= {"bottom": 0.3 / height_in, "top": 1 - 0.3 / height_in}
+        place["width_ratios"] = [max((end - start) / total, LEAST_SHARE) for start, end in runs]
+        grid = canvas.subplots(1, len(runs), squeeze=False, sharey=True, gridspec_kw=place)
         for axes, (start, end), ticks in zip(grid[0], runs, ticks_of(runs), strict=True):
             axes.set(xlim=(start, end if end > start else start + 1), ylim=(len(rows) - 0.5, -0.5))
             set_ticks(axes.xaxis, ticks)
@@ -164,21 +158,8 @@ def draw(rows: dict[str, list[tuple]], medium: Medium = PAGE) -> str:
                 for state, at, seconds, text in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
                     if start <= at <= end:
                         width = seconds if state in SPENT else max(seconds, LEAST_FAILED * total)
-                        gid = f"{LAUNCH}{text}" if text else None
+                        gid = f"{TITLE}{text}" if text else None
                         axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
-        states = [state for state in STATES if any(bar[0] == state for bars in rows.values() for bar in bars)]
-        handles = [Patch(label=state, **STATES[state]) for state in states]
-        figure.legend(handles=handles, ncols=len(handles), loc="upper left", fontsize=9, frameon=False)
-        svg = medium.write(figure, "Timeline of launches", ())
-    svg = re.sub(rf'<g id="{LAUNCH}([^"]*)">', r"<g><title>\1</title>", svg)
-    return "".join(_without_repeated_titles(svg.split("</g>\n")))
-
-
-def _without_repeated_titles(parts: list[str]) -> Iterator[str]:
-    """Yield the parts of a drawing between ends of groups, those of one launch in one group with its title."""
-    last = ""
-    for number, part in enumerate(parts):
-        title = re.match(r"<g><title>[^<]*</title>", part)
-        is_same = title is not None and title[0] == last
-        yield ("" if is_same or not number else "</g>\n") + (part.removeprefix(last) if is_same else part)
-        last = title[0] if title else ""
+        used = {state for bars in rows.values() for state, *_ in bars}
+        handles = [Patch(label=state, **style) for state, style in STATES.items() if state in used]
+        canvas.legend(handles=handles, ncols=len(handles), loc="outside upper left", fontsize=9, frameon=False)

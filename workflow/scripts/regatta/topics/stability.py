@@ -3,6 +3,7 @@
 Stragglers, percentiles and warnings are parts of its section. Definitions: docs/metrics.md.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +12,11 @@ import pandas as pd
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import RANGE
+from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import (
-    DASHES,
-    LEFT,
-    MARKERS,
-    MAX_POINTS,
-    PLOT_WIDTH,
-    WIDTH_IN,
-    LegendEntry,
-    Marks,
-    PlotAxis,
-    new_canvas,
-    set_ticks,
-)
-from regatta.report.strips import Strip, make_strip_figure
-from regatta.report.svg import CELL, COLORS, GRID, Medium
+from regatta.report.plotting import DASHES, LEFT, MAX_POINTS, PLOT_WIDTH, WIDTH_IN, PlotAxis
+from regatta.report.strips import Strip
+from regatta.report.svg import CELL, COLORS, GRID
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import slowest_rank
 from regatta.topics.base import ReportData, Topic
@@ -37,7 +27,6 @@ MOST_ECDFS = 5
 MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
 QUANTILES = np.linspace(0, 1, MOST_STEPS + 1)
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
-ECDF_IN = WIDTH_IN, 2.0
 TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
 ITERATIONS = (
     Column("launch", "launch", WHOLE),
@@ -98,11 +87,9 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
         first=1,
         limits=(limit,),
         log_above=limit,
+        listed=tuple(dict.fromkeys(styles.values())) if len({styles[cell] for cell in cells}) > 1 else (),
     )
-    used = {styles[cell] for cell in cells}
-    legend = tuple(style for style in dict.fromkeys(styles.values()) if style in used) if len(used) > 1 else ()
-    title = "Variation between launches"
-    return make_strip_figure("variation", title, strip, table, "launch_ranges", legend, RANGE.block_key)
+    return Figure("variation", "Variation between launches", strip, table, "launch_ranges", RANGE.block_key)
 
 
 def iteration_times(ok: pd.DataFrame, cell: str, launches: Path) -> dict[int, np.ndarray]:
@@ -123,49 +110,62 @@ def ecdf_figures(
     """Return the figures of the first MOST_ECDFS rows that vary and have iterations. rows: of `most_variable`."""
     cells = rows.loc[rows["range_ratio"] > 0, "cell"].head(MOST_ECDFS)
     times = {cell: found for cell in cells if (found := iteration_times(ok, cell, launches))}
-    return tuple(
-        _ecdf_figure(f"ecdf-{number}", names[cell], cell, of_launches, styles[cell].color)
-        for number, (cell, of_launches) in enumerate(times.items(), start=1)
-    )
+    figures = []
+    for number, (cell, of_launches) in enumerate(times.items(), start=1):
+        values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in of_launches.items()]
+        table = pd.DataFrame(values, columns=[column.name for column in ITERATIONS])
+        # As a landmark, a table needs a unique name.
+        table = Table.of_columns(f"Iterations by launch, {names[cell]}", ITERATIONS, table, "")
+        chart = Distributions(cell, of_launches, styles[cell].color)
+        figures.append(Figure(f"ecdf-{number}", names[cell], chart, table, "launches/*.jsonl"))
+    return tuple(figures)
 
 
-def _ecdf_figure(figure_id: str, title: str, cell: str, times: dict[int, np.ndarray], color: str) -> Figure:
-    """Return the share of iterations at or below each time, a line for each launch. times: by repeat."""
-    fading = (1 - LEAST_OPACITY) / max(len(times) - 1, 1)
-    styles = [
-        LegendEntry(f"launch {repeat + 1}", color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
-        for place, repeat in enumerate(times)
-    ]
-    values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in times.items()]
-    rows = pd.DataFrame(values, columns=[column.name for column in ITERATIONS])
-    # As a landmark, a table needs a unique name.
-    table = Table.of_columns(f"Iterations by launch, {title}", ITERATIONS, rows, "")
-    drawn = [
-        TIME.factor * (of if len(of) <= MOST_STEPS else np.quantile(of, QUANTILES, method="inverted_cdf"))
-        for of in times.values()
-    ]
+@dataclass(frozen=True)
+class Distributions(Chart):
+    """The share of iterations of a cell at or below each time, a line for each launch. times: seconds, by repeat."""
 
-    def draw(drawn_id: str, medium: Medium) -> str:
-        with new_canvas(medium, *ECDF_IN, **{"svg.hashsalt": drawn_id}) as canvas:
-            axes = canvas.add_axes((LEFT, 0.24, PLOT_WIDTH, 0.71))
-            for of_launch, style in zip(drawn, styles, strict=True):
-                line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
-                axes.ecdf(of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{cell}")
-            axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
-            set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
-            axes.locator_params(axis="x", nbins=4)
-            axes.grid(visible=True, color=GRID, linewidth=0.8)
-            return medium.write(canvas, f"{title}: share of iterations by {TIME.heading('')}", ())
+    cell: str
+    times: dict[int, np.ndarray]
+    color: str
 
-    def marks() -> Marks:
+    size_in = WIDTH_IN, 2.0
+    axes_text = f"share of iterations by {TIME.heading('')}"
+
+    @property
+    def legend(self) -> tuple[LegendEntry, ...]:
+        fading = (1 - LEAST_OPACITY) / max(len(self.times) - 1, 1)
+        return tuple(
+            LegendEntry(f"launch {repeat + 1}", self.color, DASHES[place % len(DASHES)], opacity=1 - fading * place)
+            for place, repeat in enumerate(self.times)
+        )
+
+    @property
+    def lines(self) -> list[tuple[LegendEntry, np.ndarray]]:
+        """Return the style of each launch and its times, or quantiles of many, in the unit of the axis."""
+        drawn = (
+            TIME.factor * (of if len(of) <= MOST_STEPS else np.quantile(of, QUANTILES, method="inverted_cdf"))
+            for of in self.times.values()
+        )
+        return list(zip(self.legend, drawn, strict=True))
+
+    def draw_on(self, canvas) -> None:
+        axes = self.add_plot(canvas, LEFT, 0.24, PLOT_WIDTH, 0.71)
+        for style, of_launch in self.lines:
+            line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
+            axes.ecdf(of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{self.cell}")
+        axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
+        set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
+        axes.locator_params(axis="x", nbins=4)
+        axes.grid(visible=True, color=GRID, linewidth=0.8)
+
+    def marks(self) -> Marks:
         rows = (
-            (cell, style.label, float(time), step / len(of_launch))
-            for of_launch, style in zip(drawn, styles, strict=True)
+            (self.cell, style.label, float(time), step / len(of_launch))
+            for style, of_launch in self.lines
             for step, time in enumerate(np.sort(of_launch), start=1)
         )
         return Marks(("cell", "series", TIME.heading(""), "share of iterations"), tuple(rows))
-
-    return Figure(figure_id, title, draw, table, "launches/*.jsonl", tuple(styles), marks=marks)
 
 
 TOPIC = Topic("stability", "Stability", section=section, is_of_sweeps=True)

@@ -14,7 +14,7 @@ from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import LOW, NOTE, RESULT, Kind
 from regatta.report.findings import Finding, of_rows, percent_number
-from regatta.report.panels import Section, Table
+from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table
 from regatta.store.launch_times import utc_seconds
 from regatta.topics import gantt
@@ -185,7 +185,8 @@ def section(data: ReportData) -> Section:
     shown = gantt.shown_rows(rows) if rows else []
     note = f"Shown: {len(shown)} of {len(rows)} rows, most failures first." if len(shown) < len(rows) else ""
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
-    figure = gantt.make_figure({name: rows[name] for name in shown}, table) if rows else None
+    chart = gantt.Gantt({name: rows[name] for name in shown})
+    figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if rows else None
     hours = allocated_hours(known)
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if known else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)

@@ -1,40 +1,26 @@
 """How the changes of all pairs are distributed, and the axis that the figure shares with the bars of a list."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from regatta.core.text import is_unknown
+from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import (
-    BELOW_IN,
-    GUIDE_DASHES,
-    LEFT,
-    PLOT_IN,
-    PLOT_WIDTH,
-    WIDTH_IN,
-    LegendEntry,
-    Marks,
-    new_canvas,
-    set_ticks,
-)
-from regatta.report.svg import CELL, COLORS, GREY, GRID, GROUND, Medium
+from regatta.report.plotting import BELOW_IN, GUIDE_DASHES, LEFT, PLOT_IN, PLOT_WIDTH, WIDTH_IN
+from regatta.report.svg import CELL, COLORS, GREY, GRID, GROUND
 from regatta.topics.comparison.texts import difference_text
 
 MOST_BEYOND = 4  # share of the axis beyond the 90 % of rows nearest to 1, relative to theirs
 BINS_IN_MARGIN, MOST_BINS = 4, 40
-HEIGHT_IN = 0.15 + PLOT_IN + BELOW_IN
-# By verdict, from the axis upwards, as the headings of the summary: label, fill, edge.
-STYLES = {
-    "equivalent": ("equivalent", GREY, GREY),
-    "inconclusive": ("inconclusive", GROUND, GREY),
-    "slower": ("slower", COLORS[1], COLORS[1]),
-    "faster": ("faster", COLORS[0], COLORS[0]),
+STYLES = {  # by verdict, from the axis upwards: fill, edge
+    "equivalent": (GREY, GREY),
+    "inconclusive": (GROUND, GREY),
+    "slower": (COLORS[1], COLORS[1]),
+    "faster": (COLORS[0], COLORS[0]),
 }
 
 
@@ -82,63 +68,75 @@ class RatioAxis:
         return np.arange(-num, num + 1) * width
 
 
-def histogram(judged: pd.DataFrame) -> Figure:
-    """Return the figure of the rows, a bar for each verdict in each bin; those beyond the axis are in the last ones."""
-    axis = RatioAxis.of(judged)
-    edges = axis.bins()
-    # A ratio at an edge, such as one without a change, is in the bin to its right.
-    logs = np.log(judged["time_ratio"].astype(float).to_numpy()) + 1e-9
-    places = np.clip(np.searchsorted(edges, logs, side="right") - 1, 0, len(edges) - 2).tolist()
-    cells: dict[tuple[int, str], list[str]] = {}
-    for place, verdict, cell in zip(places, judged["verdict"], judged["cell"], strict=True):
-        cells.setdefault((place, verdict), []).append(cell)
-    title = f"Change in time, {len(judged):,} {'pair' if len(judged) == 1 else 'pairs'}"
-    used = [verdict for verdict in STYLES if any(verdict == of for _, of in cells)]
-    legend = tuple(LegendEntry(STYLES[of][0], GREY if of == "inconclusive" else STYLES[of][1]) for of in used)
-    table = _table(edges, cells, used)
-    marks = partial(_marks, judged)
-    return Figure("ratios", title, partial(_draw, axis, edges, cells, title), table, "", legend, marks=marks)
+@dataclass(frozen=True)
+class Histogram(Chart):
+    """The changes of all pairs: a bar for each verdict in each bin; those beyond the axis are in the last ones."""
 
+    judged: pd.DataFrame
 
-def _marks(judged: pd.DataFrame) -> Marks:
-    """Return the ratio and the verdict of each pair."""
-    rows = zip(judged["cell"], judged["time_ratio"].astype(float), judged["verdict"], strict=True)
-    return Marks(("cell", "time_ratio", "verdict"), tuple(rows))
+    size_in = WIDTH_IN, 0.15 + PLOT_IN + BELOW_IN
+    axes_text = "number of pairs by change"
 
+    @cached_property
+    def axis(self) -> RatioAxis:
+        return RatioAxis.of(self.judged)
 
-def _table(edges: np.ndarray, cells: dict[tuple[int, str], list[str]], used: Sequence[str]) -> Table:
-    rows = []
-    for place in sorted({place for place, _ in cells}):
-        low, high = (difference_text(math.exp(edge)) for edge in edges[place : place + 2])
-        rows.append((f"{low} to {high}", *(str(len(cells.get((place, of), ()))) for of in used)))
-    return Table("Pairs by change in time", ("change (%)", *(STYLES[of][0] for of in used)), tuple(rows))
+    @cached_property
+    def cells(self) -> dict[str, dict[int, list[str]]]:
+        """Return the cells of each verdict that occurs by bin, in the order of STYLES."""
+        edges, found = self.axis.bins(), {}
+        # A ratio at an edge, such as one without a change, is in the bin to its right.
+        logs = np.log(self.judged["time_ratio"].astype(float)) + 1e-9
+        places = pd.Series(np.clip(np.searchsorted(edges, logs, side="right") - 1, 0, len(edges) - 2), logs.index)
+        for verdict in STYLES:
+            of_verdict = self.judged[self.judged["verdict"] == verdict]
+            if len(of_verdict):
+                found[verdict] = of_verdict.groupby(places)["cell"].agg(list).to_dict()
+        return found
 
+    @property
+    def legend(self) -> tuple[LegendEntry, ...]:
+        return tuple(LegendEntry(of, GREY if of == "inconclusive" else STYLES[of][0]) for of in self.cells)
 
-def _draw(axis: RatioAxis, edges: np.ndarray, cells: dict, title: str, figure_id: str, medium: Medium) -> str:
-    from matplotlib.patches import Rectangle
-    from matplotlib.ticker import MaxNLocator
+    @property
+    def table(self) -> Table:
+        edges, rows = self.axis.bins(), []
+        for place in sorted({place for of_verdict in self.cells.values() for place in of_verdict}):
+            low, high = (difference_text(math.exp(edge)) for edge in edges[place : place + 2])
+            rows.append((f"{low} to {high}", *(str(len(of.get(place, ()))) for of in self.cells.values())))
+        return Table("Pairs by change in time", ("change (%)", *self.cells), tuple(rows))
 
-    heights: Counter[int] = Counter()
-    with new_canvas(medium, WIDTH_IN, HEIGHT_IN, **{"svg.hashsalt": figure_id}) as canvas:
-        axes = canvas.add_axes((LEFT, BELOW_IN / HEIGHT_IN, PLOT_WIDTH, PLOT_IN / HEIGHT_IN))
+    def marks(self) -> Marks:
+        rows = zip(self.judged["cell"], self.judged["time_ratio"].astype(float), self.judged["verdict"], strict=True)
+        return Marks(("cell", "time_ratio", "verdict"), tuple(rows))
+
+    def draw_on(self, canvas) -> None:
+        from matplotlib.ticker import MaxNLocator
+
+        axis, edges, height_in = self.axis, self.axis.bins(), self.size_in[1]
+        axes = self.add_plot(canvas, LEFT, BELOW_IN / height_in, PLOT_WIDTH, PLOT_IN / height_in)
         axes.axvspan(-axis.margin, axis.margin, color=GRID, alpha=0.4, linewidth=0, zorder=0)
         for place in (-axis.margin, axis.margin):
             axes.axvline(place, color=GREY, dashes=GUIDE_DASHES, linewidth=1, zorder=1)
-        for verdict, (_, fill, edge) in STYLES.items():
-            for place in range(len(edges) - 1):
-                if found := cells.get((place, verdict)):
-                    box = (edges[place], heights[place]), edges[place + 1] - edges[place], len(found)
-                    axes.add_artist(
-                        Rectangle(*box, gid=f"{CELL}{' '.join(found)}", facecolor=fill, edgecolor=edge, linewidth=0.6)
-                    )
-                    heights[place] += len(found)
-        axes.set(
-            xlim=(edges[0], edges[-1]), ylim=(0, 1.1 * max(heights.values())), xlabel="Change in time; margin shaded"
-        )
+        heights = np.zeros(len(edges) - 1)
+        for verdict, of_verdict in self.cells.items():
+            nums = [len(found) for found in of_verdict.values()]
+            places, (fill, edge) = list(of_verdict), STYLES[verdict]
+            style = {"facecolor": fill, "edgecolor": edge, "linewidth": 0.6, "align": "edge"}
+            boxes = axes.bar(edges[places], nums, np.diff(edges)[places], heights[places], **style)
+            for box, found in zip(boxes, of_verdict.values(), strict=True):
+                box.set_gid(f"{CELL}{' '.join(found)}")
+            heights[places] += nums
+        axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.1 * heights.max()), xlabel="Change in time; margin shaded")
         set_ticks(axes.xaxis, axis.ticks)
         first, *_, last = axes.get_xticklabels()  # inside the figure
         first.set_ha("left")
         last.set_ha("right")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-        return medium.write(canvas, f"{title}: number of pairs by change", ())
+
+
+def histogram(judged: pd.DataFrame) -> Figure:
+    """Return the figure of the rows."""
+    chart, num = Histogram(judged), len(judged)
+    return Figure("ratios", f"Change in time, {num:,} {'pair' if num == 1 else 'pairs'}", chart, chart.table)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from regatta.core.text import NOT_PLANNED, rank_word
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.bars import Bar, make_bars_figure
+from regatta.report.bars import Bar, Bars
 from regatta.report.page import is_large
 from regatta.report.panels import Figure, Section, Table, common_words, divided, how_to_read, name_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, steps_by_cell
@@ -66,7 +66,7 @@ def losses_figures(rows: list[dict], data: ReportData) -> tuple[Figure, ...]:
     texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in _percents(row)] for row in rows)
     lines = tuple((data.names[row["cell"]], *text) for row, text in zip(rows, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(row["cell"] for row in rows))
-    return (make_bars_figure("losses", title, bars, heads, table, "scaling", EFFICIENCY.block_key),)
+    return (Figure("losses", title, Bars(bars, heads), table, "scaling", EFFICIENCY.block_key),)
 
 
 def _percents(row: dict) -> tuple[float | None, ...]:

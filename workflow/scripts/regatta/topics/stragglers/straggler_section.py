@@ -12,11 +12,12 @@ from regatta.core.statistics import OUTER_FENCE
 from regatta.core.text import UNKNOWN
 from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, Kind, Value
+from regatta.report.charts import LegendEntry
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import LegendEntry, PlotAxis
+from regatta.report.plotting import PlotAxis
 from regatta.report.same_hosts import HOST
-from regatta.report.strips import Strip, make_strip_figure
+from regatta.report.strips import Strip
 from regatta.report.svg import COLORS
 from regatta.store.csv_files import OUTLIERS, WAITS
 from regatta.store.launch_files import read_one_line
@@ -127,7 +128,7 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
         [SLOW if is_slow else OTHER for is_slow in is_late],
         groups=[(host, len(list(run))) for host, run in groupby(ranks["host"].fillna(UNKNOWN))],
     )
-    return make_strip_figure("rank-times", title, strip, table, "waits")
+    return Figure("rank-times", title, strip, table, "waits")
 
 
 LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."

@@ -10,12 +10,13 @@ from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural, plural
 from regatta.core.verdicts import settled_direction
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.report.charts import LegendEntry
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import LegendEntry, PlotAxis
+from regatta.report.plotting import PlotAxis
 from regatta.report.rows import table_rows
-from regatta.report.strips import Strip, make_strip_figure
+from regatta.report.strips import Strip
 from regatta.report.svg import COLORS, GREY
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import by_effect
@@ -277,9 +278,9 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
         first=1,
         limits=(0, *_limits(float(last["margin_ratio"]))),
         names={len(rows) - 1: last["hosts"]} if last["verdict"] == "slower" else {},
+        listed=tuple(STYLES.values()),
     )
-    used = tuple(style for verdict, style in STYLES.items() if (rows["verdict"] == verdict).any())
-    return make_strip_figure(figure_id, title, strip, slowest_first, table, used)
+    return Figure(figure_id, title, strip, slowest_first, table)
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
