@@ -157,10 +157,7 @@ def values_by_cell(measurements: pd.DataFrame, column: str) -> dict[str, list[fl
 
 def values_of_cells(rows: pd.DataFrame, column: str) -> dict[str, list]:
     """Return the values of a column by cell, in the order of the table."""
-    found: dict[str, list[float]] = {}
-    for cell, value in zip(*(rows[name].to_numpy(dtype=object) for name in ("cell", column)), strict=True):
-        found.setdefault(cell, []).append(value)
-    return found
+    return rows.groupby("cell", sort=False)[column].agg(list).to_dict()
 
 
 @dataclass(frozen=True)
@@ -273,14 +270,6 @@ def headline_rows(data: ReportData, rows: Iterable[AnyRow], cells: Callable[[Any
     """Return the rows of which no cell is invalid; if none is left, all of them. cells: those of a row."""
     rows, invalid = list(rows), invalid_cells(data)
     return [row for row in rows if invalid.isdisjoint(cells(row))] or rows
-
-
-def unreliable(data: ReportData, cells: Iterable[str]) -> dict[str, str]:
-    """Return the value `unreliable` of a line of the summary whose cells are invalid; without such a cell, nothing."""
-    return {} if invalid_cells(data).isdisjoint(cells) else {"unreliable": "no cell without a warning"}
-
-
-UNRELIABLE = "unreliable: {unreliable}"  # the part of a line of the summary
 
 
 def nothing(_: object) -> list:

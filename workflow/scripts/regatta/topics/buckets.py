@@ -3,7 +3,6 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +18,7 @@ from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.topics.bandwidth import BYTES_PER_GB
-from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows, unreliable
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
 from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.scaling.scaling_tables import STEP
@@ -255,7 +254,6 @@ KINDS = (
                 " workloads)",
                 "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower ({worst_cost_ratio:ends})",
             ),
-            UNRELIABLE,
         ),
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
@@ -285,8 +283,7 @@ def findings(data: ReportData) -> list[Finding]:
     if largest > 1:
         chosen = [cells for cells in groups if cells[0]["world_size"] == largest]
         chosen = headline_rows(data, chosen, lambda cells: {cell["cell"] for cell in cells})
-        summary = _summary(chosen, settings)
-        found.append(replace(summary, values=summary.values | unreliable(data, summary.cells)))
+        found.append(_summary(chosen, settings))
     worst = _most_costly([cell for cells in groups for cell in cells], settings)
     if worst and worst["world_size"] != largest:
         best = next(cells[0] for cells in groups if worst in cells)

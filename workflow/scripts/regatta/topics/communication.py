@@ -16,7 +16,7 @@ from regatta.report.plotting import Panel, PlotAxis, Series, size_ticks
 from regatta.report.rows import table_rows
 from regatta.topics import base
 from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
-from regatta.topics.base import UNRELIABLE, ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.fits.fits_section import crossover_sizes
 from regatta.topics.settings import is_costly, settings_of
 
@@ -162,7 +162,7 @@ KINDS = (
             "Communication: {busbw_gb_per_s:number} bus bandwidth at {message} ({busbw_gb_per_s:ends})",
             "Communication: {time_s} per call",
         ),
-        parts=("{name}", "latency-bound below {crossover}", UNRELIABLE),
+        parts=("{name}", "latency-bound below {crossover}"),
         term="Bandwidth",
         help="algbw = S / t. S: bytes of one rank's buffer, or the sum over ranks (all_gather, reduce_scatter,"
         f" all_to_all). t: time per call of pipelined calls. Latency: one blocking call. busbw: {BUSBW.help}.",
@@ -235,7 +235,7 @@ def _summary(data: ReportData, best: Finding) -> Finding:
     for one in found:
         if best.values["stack"] in one.values["stacks"]:
             values["latency_bound_below_bytes"] = [one.values["low_bytes"], one.values["high_bytes"]]
-    return Finding("communication", values | base.unreliable(data, best.cells), best.sources, best.cells, words=words)
+    return Finding("communication", values, best.sources, best.cells, words=words)
 
 
 def _above_peak(data: ReportData) -> list[Finding]:

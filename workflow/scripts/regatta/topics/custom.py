@@ -18,7 +18,6 @@ from regatta.report.rows import table_rows
 from regatta.store.csv_files import described, extended, make_table
 from regatta.topics.base import (
     MAIN,
-    UNRELIABLE,
     ReportData,
     TableSpec,
     Topic,
@@ -26,7 +25,6 @@ from regatta.topics.base import (
     launch_means,
     rows_of_cells,
     steps_by_cell,
-    unreliable,
     values_by_cell,
     with_primary,
 )
@@ -113,7 +111,7 @@ def _axis(label: str, values: pd.Series, ticks: bool = False) -> PlotAxis:
 KINDS = (
     Kind(
         *("custom", SUMMARY, "{benchmark}: {label} {value}"),
-        parts=("{name}", "best mean of {num:cell}", "first of {num_benchmarks:benchmark}", UNRELIABLE),
+        parts=("{name}", "best mean of {num:cell}", "first of {num_benchmarks:benchmark}"),
     ),
     Kind("other_custom", RESULT, "{benchmark}: {label} {value}.", ("{name}.", "Best mean of {num:cell}.")),
 )
@@ -136,7 +134,6 @@ def findings(data: ReportData) -> list[Finding]:
         words = {"name": name_below(data, best), "num": len(shown) if len(shown) > 1 else None}
         words |= {"num_benchmarks": len(groups) if len(groups) > 1 else None}
         source, kind = of_cells("custom", [row.cell for row in shown]), "other_custom" if found else "custom"
-        values |= unreliable(data, [best.cell])
         found.append(Finding(kind, values, (source,), (best.cell,), "custom", words))
     return found
 

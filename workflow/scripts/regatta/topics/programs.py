@@ -18,7 +18,6 @@ from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table
 from regatta.topics.bandwidth import BUSBW, BYTES_PER_GB
 from regatta.topics.base import (
-    UNRELIABLE,
     ReportData,
     TableSpec,
     Topic,
@@ -26,7 +25,6 @@ from regatta.topics.base import (
     headline_rows,
     largest_values,
     launch_means,
-    unreliable,
     values_by_cell,
     with_primary,
 )
@@ -127,7 +125,7 @@ def section(data: ReportData) -> Section:
 KINDS = (
     Kind(
         *("programs", SUMMARY, "{program}: {value}"),
-        parts=("{name}", "best mean of {num:cell}", "first of {num_programs:program}", UNRELIABLE),
+        parts=("{name}", "best mean of {num:cell}", "first of {num_programs:program}"),
     ),
     Kind("other_program", RESULT, "{program}: {value}.", ("{name}.", "Best mean of {num:cell}.")),
 )
@@ -145,8 +143,7 @@ def findings(data: ReportData) -> list[Finding]:
         values = {"program": best.program, "value": Value.of(best, in_unit(best)), "unit": best.unit}
         words = {"name": name_below(data, best), "num": len(known) if len(known) > 1 else None}
         words |= {"num_programs": len(groups) if len(groups) > 1 else None}
-        source, values = of_cells("programs", [row.cell for row in known]), values | unreliable(data, [best.cell])
-        kind = "other_program" if found else "programs"
+        source, kind = of_cells("programs", [row.cell for row in known]), "other_program" if found else "programs"
         found.append(Finding(kind, values, (source,), (best.cell,), "programs", words))
     return found
 

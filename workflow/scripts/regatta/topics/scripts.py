@@ -21,7 +21,6 @@ from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.topics.base import (
-    UNRELIABLE,
     ReportData,
     TableSpec,
     Topic,
@@ -29,7 +28,6 @@ from regatta.topics.base import (
     headline_rows,
     largest_values,
     steps_by_cell,
-    unreliable,
 )
 from regatta.topics.comparison.comparison_tables import times_by_cell
 from regatta.topics.scaling.scaling_tables import (
@@ -213,7 +211,7 @@ WORDS = (
     "{script}: {step:number} per step ({step:ends})",
 )
 KINDS = (
-    Kind("scripts", SUMMARY, WORDS, ("{name}", "{num:cell} uncertain", "first of {num_scripts:script}", UNRELIABLE)),
+    Kind("scripts", SUMMARY, WORDS, ("{name}", "{num:cell} uncertain", "first of {num_scripts:script}")),
     Kind("other_script", RESULT, tuple(f"{text}." for text in WORDS), ("{name}.", "{num:cell} uncertain.")),
 )
 
@@ -230,7 +228,6 @@ def findings(data: ReportData) -> list[Finding]:
         known = headline_rows(data, known, lambda row: [row.cell])
         values, words = (_efficiencies if with_baseline else _fastest)(data, known)
         values |= {"script": known[0].script, "world_size": int(largest)}
-        values |= unreliable(data, [row.cell for row in known])
         words |= {"on": plural(int(largest), rank_word(data.device), ranks_word(data.device))}
         words |= {"num_scripts": len(groups) if len(groups) > 1 else None}
         cells = tuple(row.cell for row in known)

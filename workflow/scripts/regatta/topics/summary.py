@@ -10,7 +10,7 @@ from regatta.core.text import plural, rank_word, ranks_word
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.topics.base import ReportData, Topic, once_per_report, unreliable_cells
+from regatta.topics.base import ReportData, Topic, invalid_cells, once_per_report, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
@@ -66,15 +66,12 @@ class Line:
     @property
     def mark(self) -> str:
         """Return the word of the line's mark, a key of MARKS; empty for a result."""
-        found = {"failed": self._failed, "nodes": self._nodes, "confidence": lambda: self.values["word"]}
-        word = found[self.id]() if self.id in found else ""
-        return word or ("check" if "unreliable" in self.values else "")
-
-    def _failed(self) -> str:
-        return "failed" if self.values["num_failed"] or self.values["num_not_measured"] else "ok"
-
-    def _nodes(self) -> str:
-        return "failed" if self.values["nodes"]["failed"] else "slow" if self.values["num_slower"] else ""
+        values = self.values
+        if self.id == "failed":
+            return "failed" if values["num_failed"] or values["num_not_measured"] else "ok"
+        if self.id == "nodes":
+            return "failed" if values["nodes"]["failed"] else "slow" if values["num_slower"] else ""
+        return values["word"] if self.id == "confidence" else "check" if "unreliable" in values else ""
 
     @property
     def plain(self) -> str:
@@ -84,7 +81,7 @@ class Line:
 @once_per_report
 def summary(data: ReportData) -> list[Line]:
     """Return the lines in the page's order."""
-    found = [line_of(topic, finding) for topic, finding, rank in data.findings if rank == SUMMARY]
+    found = [_trusted(data, topic, finding) for topic, finding, rank in data.findings if rank == SUMMARY]
     lines = {line.id: line for line in [subject(data), *reversed(found)]}  # the first line of an id counts
     lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
     last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
@@ -110,6 +107,18 @@ def answer_json(data: ReportData) -> dict:
         "num_by_status": dict(sorted(counts.items())),
         "lines": [vars(line) for line in summary(data)],
     }
+
+
+def _trusted(data: ReportData, topic: Topic, finding: Finding) -> Line:
+    """Return a finding as a line that says whether it rests on an invalid cell: no other cell could have been chosen.
+
+    Those of topics that judge validity do not depend on it.
+    """
+    line, reason = line_of(topic, finding), "no cell without a warning"
+    if topic.is_judge or invalid_cells(data).isdisjoint(finding.cells):
+        return line
+    text = "; ".join(filter(None, (line.text, f"unreliable: {reason}")))
+    return replace(line, text=text, values=line.values | {"unreliable": reason})
 
 
 def line_of(topic: Topic, finding: Finding) -> Line:

@@ -20,7 +20,7 @@ from regatta.report.plotting import DOT, Panel, PlotAxis, size_ticks
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics import base
-from regatta.topics.base import MAIN, UNRELIABLE, ReportData, TableSpec, Topic, launch_means
+from regatta.topics.base import MAIN, ReportData, TableSpec, Topic, launch_means
 from regatta.topics.comparison.comparison_tables import times_by_cell
 from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
 from regatta.topics.settings import FASTEST, compare_settings, fastest_values
@@ -182,7 +182,7 @@ KINDS = (
         lead="Training: {epochs:epoch} in {total_s}",
         parts=(
             *("test accuracy {accuracy_ratio}", "{name}", "within noise: {near}"),
-            *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads", UNRELIABLE),
+            *("{num_undecided} undecided: one launch", "first of {num_workloads} workloads"),
         ),
         term="Training runs",
         help="One iteration is one epoch: training, then evaluation on the test images; no warm-up. Total: epochs of"
@@ -228,7 +228,7 @@ def findings(data: ReportData) -> list[Finding]:
     summary = []
     for first in base.headline_rows(data, found, lambda one: one.cells)[:1]:
         values = {"total_s": first.values["total"], "accuracy_ratio": first.values["accuracy"]}
-        values |= {"epochs": first.values["epochs"]} | base.unreliable(data, first.cells)
+        values["epochs"] = first.values["epochs"]
         words = {name: first.values[name] for name in ("name", "near", "num_undecided")}
         words["num_workloads"] = len(found) if len(found) > 1 else None
         summary.append(replace(first, kind="training_runs", values=values, words=words))

@@ -12,7 +12,7 @@ from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.report.rows import Row, table_rows
 from regatta.topics import base
-from regatta.topics.base import UNRELIABLE, ReportData, once_per_report
+from regatta.topics.base import ReportData, once_per_report
 from regatta.topics.comparison.comparison_tables import times_by_cell
 from regatta.topics.scaling.figures import candidates, fastest
 from regatta.topics.scaling.scaling_tables import (
@@ -45,7 +45,6 @@ KINDS = (
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
             "{sharing} share the cores of a host",
-            UNRELIABLE,
         ),
     ),
     Kind(
@@ -244,8 +243,8 @@ def _summary(data: ReportData) -> Finding:
     words |= {"missing": [_workload(data.cell_names[cell]) for cell in missing]}
     words |= {"missing_size": max(missing.values(), default=None), "sharing": threads_text(data) and ranks}
     cells = tuple(finding.cells[0] for finding in found)
-    values |= base.unreliable(data, [cell for finding in found for cell in finding.cells])
-    return Finding("scaling", values, (of_cells("scaling", cells),), cells, words=words)
+    with_baselines = tuple(cell for finding in found for cell in finding.cells)
+    return Finding("scaling", values, (of_cells("scaling", cells),), with_baselines, words=words)
 
 
 def _certainty(finding: Finding) -> str:
