@@ -13,7 +13,7 @@ from coverage import tailed
 from scipy.special import bdtrc
 
 from regatta.core import moderation
-from regatta.topics.stragglers.straggler_tables import judged_lags
+from regatta.topics.stragglers.straggler_section import judged_lags
 
 MARGIN, NUM_SWEEPS = 0.05, 1000
 # name: nodes, repeats, scatter, scatter of nodes, differences of healthy nodes, slow node, least found, %

@@ -25,7 +25,7 @@ from regatta.topics import (
     communication,
     failures,
     gradient_communication,
-    quality,
+    stability,
     timeline,
     training_runs,
 )
@@ -42,11 +42,10 @@ CHECKED = (
     communication,
     failures,
     gradient_communication,
-    quality,
     timeline,
     training_runs,
 )
-CHECKED = tuple(module.TOPIC for module in CHECKED)
+CHECKED = (*(module.TOPIC for module in CHECKED), stability.PRECISION)
 SHAPES = [(1, 2), (1, 4), (2, 4), (4, 4)]
 MARGIN = 0.05
 CAUSES = (

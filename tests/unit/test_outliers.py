@@ -11,8 +11,7 @@ from typed import collect
 from regatta.core.statistics import outer_fences
 from regatta.store.csv_files import MEASUREMENTS, OUTLIERS, WAITS, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen
-from regatta.topics.stragglers.straggler_section import findings
-from regatta.topics.stragglers.straggler_tables import straggler_hosts_table, stragglers_table
+from regatta.topics.stragglers.straggler_section import findings, straggler_hosts_table, stragglers_table
 from regatta.topics.stragglers.waits import (
     COMPUTE,
     HOST_WAIT,

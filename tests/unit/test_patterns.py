@@ -22,7 +22,7 @@ from regatta.core.patterns import (
     find_patterns,
     most_flips,
 )
-from regatta.topics import quality
+from regatta.topics import stability
 
 # 16 cells. Descriptions of 3 cells or more, and not of all: 2 models, 4 shapes, 2 strategies, 4 pairs of model and
 # strategy; a shape with a model or strategy has 2 cells. A shape is one of C(16, 4) = 1820 ways to affect 4 cells.
@@ -212,7 +212,7 @@ def test_the_warning_on_variation_has_the_cells_that_vary(tmp_path, wording):
     pattern = varying.lines["confidence"]["variation"]["pattern"]
     assert conditions(pattern) == [("benchmark", EQUAL, "collective"), ("shape", EQUAL, "8×4")]
     assert counts(pattern) == (44, 43, 120)
-    wording([quality.TOPIC.text_of(one) for one in varying.warnings if one.kind == "variation"])
+    wording([stability.PRECISION.text_of(one) for one in varying.warnings if one.kind == "variation"])
 
 
 def test_a_sentence_says_where_an_effect_is(said, wording):

@@ -17,8 +17,8 @@ from typed import (
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import fallback_text, primary_columns, primary_times
-from regatta.topics.quality import launch_ranges_table
 from regatta.topics.slow_launches import slow_launches_table
+from regatta.topics.stability import launch_ranges_table
 
 NOISE = (0.99, 1.0, 1.01)  # of three launches
 

@@ -8,7 +8,8 @@ from typed import cell_row
 from regatta.kit.kinds import FAIR, NOTE
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import measured
-from regatta.topics.quality import TOPIC, findings, launch_ranges_table
+from regatta.topics.stability import PRECISION as TOPIC
+from regatta.topics.stability import findings, launch_ranges_table
 
 
 def columns_of(slowest_ns):

@@ -13,8 +13,7 @@ from regatta.report.plotting import Panel, PlotAxis, Point, Series
 from regatta.store.csv_files import make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections
-from regatta.topics.quality import LAUNCH_RANGES
-from regatta.topics.stability import ecdf_figures, iteration_times, most_variable, variation_figure
+from regatta.topics.stability import LAUNCH_RANGES, ecdf_figures, iteration_times, most_variable, variation_figure
 
 
 def ranges_of(**ratios):

@@ -15,8 +15,7 @@ from regatta.store.summaries import hosts_by_rank
 from regatta.topics.catalog import render
 from regatta.topics.failures import FAILURES
 from regatta.topics.stragglers import waits as store_waits
-from regatta.topics.stragglers.straggler_section import findings, section
-from regatta.topics.stragglers.straggler_tables import straggler_hosts_table, stragglers_table
+from regatta.topics.stragglers.straggler_section import findings, section, straggler_hosts_table, stragglers_table
 
 
 def spec_of(num_ranks, benchmark="collective", device="cpu", **parameters):

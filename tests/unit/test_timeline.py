@@ -142,7 +142,7 @@ def test_hours_are_summed_over_allocations_of_different_shapes():
     other = "n01g01-0000000000bb"
     small = launch(0, 0, 40, batch=other, launch=f"{other}-l000-a00", nodes=1, gpus_per_node=1)
     _, allocations = tables_of([launch(), small], [job(0, 90), job(0, 900, batch=other, nodes=1, gpus_per_node=1)])
-    hours = allocated_hours(rows_of(allocations))
+    hours = allocated_hours(allocations)
     # 8 ranks for 90 s and one for 900 s; a mean of the two shares of idle time would be 75.6 %.
     expected = {"total": 1620, "measuring": 9 * 15, "warmup": 9 * 6, "other": 9 * 3, "launch_start": 9 * 16}
     expected |= {"idle": 8 * 50 + 860}

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
@@ -22,6 +21,7 @@ from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
 from regatta.store.launch_files import launch_paths, write_json, write_text
 from regatta.topics import (
+    base,
     buckets,
     communication,
     custom,
@@ -30,30 +30,17 @@ from regatta.topics import (
     machines,
     memory,
     percentiles,
+    preflight_section,
     programs,
-    quality,
     scripts,
     slow_launches,
     stability,
+    status_matrix,
     sync_batchnorm,
     timeline,
     training_runs,
 )
-from regatta.topics import (
-    preflight_section as preflight,
-)
-from regatta.topics import (
-    status_matrix as matrix,
-)
-from regatta.topics.base import (
-    ReportData,
-    TableSpec,
-    Topic,
-    is_on_few_cells,
-    primary_columns,
-    primary_text,
-    unreliable_cells,
-)
+from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.comparison import comparison_section as comparison
 from regatta.topics.fits import fits_section as fits
 from regatta.topics.scaling import scaling_section as scaling
@@ -66,7 +53,7 @@ TOPICS: tuple[Topic, ...] = (
     machines.TOPIC,  # these two have no section; their warnings come first
     slow_launches.TOPIC,
     sweep.TOPIC,
-    matrix.TOPIC,
+    status_matrix.TOPIC,
     scaling.TOPIC,
     buckets.TOPIC,
     gradient_communication.TOPIC,
@@ -82,10 +69,10 @@ TOPICS: tuple[Topic, ...] = (
     stability.TOPIC,
     stragglers.TOPIC,
     percentiles.TOPIC,
-    quality.TOPIC,
+    stability.PRECISION,
     failures.TOPIC,
     timeline.TOPIC,
-    preflight.TOPIC,
+    preflight_section.TOPIC,
 )
 
 
@@ -94,24 +81,10 @@ def topics_of(campaign: FrozenCampaign) -> list[Topic]:
     return [topic for topic in TOPICS if topic.is_of_sweeps or not campaign.sweep]
 
 
-def missing_axes(columns: Collection[str]) -> str:
-    """Return the parameters that a table of cells lacks, with their benchmark; empty if it lacks none.
-
-    A table is of a benchmark if it has a parameter that no other benchmark has.
-    """
-    axes = {name: axes_of(name).keys() for name in benchmark_names()}
-    for name, parameters in axes.items():
-        shared = {axis for other in axes if other != name for axis in axes[other]}
-        if "cell" in columns and (parameters - shared) & set(columns) and (missing := parameters - set(columns)):
-            return f"{', '.join(sorted(missing))} of benchmark '{name}'"
-    return ""
-
-
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     """Return the tables of all topics by name.
 
-    Raises ValueError if a name is used twice (also by the store), if a table of cells lacks a parameter, and if a topic
-    is part of an unknown one.
+    Raises ValueError if a name is used twice (also by the store), and if a topic is part of an unknown one.
     """
     tables: dict[str, TableSpec] = {}
     for topic in topics:
@@ -122,8 +95,6 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
                 raise ValueError(
                     f"table '{name}' of topic '{topic.id}' is already a table of another topic or the store"
                 )
-            if missing := missing_axes(spec.columns):
-                raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: cells would be ambiguous")
             tables[name] = spec
     return tables
 
@@ -227,7 +198,7 @@ def drawn_figures(data: ReportData) -> list[Figure]:
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
     """Return the terms of the primary time, and of the topics that have rows."""
-    found = primary_text(data.ok["benchmark"], primary_columns(data.measurements))
+    found = base.primary_text(data.ok["benchmark"], base.primary_columns(data.measurements))
     text = "The time of a launch from which efficiency, bandwidth, intervals, comparisons and sweeps derive."
     primary = [("Primary time", f"{text} {found}.")] if found else []
     topics = topics_of(data.campaign)
@@ -312,7 +283,9 @@ def warnings_by_cell(warned: list[dict]) -> dict[str, str]:
 
 def marks(data: ReportData, warned: list[dict]) -> dict[str, str]:
     """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
-    return warnings_by_cell([one for one in warned if one["rank"] != NOTE and is_on_few_cells(data, one["finding"])])
+    return warnings_by_cell(
+        [one for one in warned if one["rank"] != NOTE and base.is_on_few_cells(data, one["finding"])]
+    )
 
 
 def sections(data: ReportData, warned: list[dict]) -> list[Section]:
@@ -325,7 +298,11 @@ def sections(data: ReportData, warned: list[dict]) -> list[Section]:
         if topic is stability.TOPIC:
             classes = {"Affects comparisons": [one for one in warned if one["rank"] != NOTE]}
             classes |= {"Notes": [one for one in warned if one["rank"] == NOTE]}
-            content = {"classes": classes, "num": len(unreliable_cells(data)), "num_marked": len(marks(data, warned))}
+            content = {
+                "classes": classes,
+                "num": len(base.unreliable_cells(data)),
+                "num_marked": len(marks(data, warned)),
+            }
             content |= {"num_cells": len(data.campaign.cells)}
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
             section = replace(section, state=(plural(len(warned), "warning") if warned else "", "quiet"))
