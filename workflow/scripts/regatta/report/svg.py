@@ -2,8 +2,6 @@
 
 import io
 import re
-import zlib
-from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -31,8 +29,6 @@ NEAR = 1  # marks of a cell within this distance look like one: their size is 4.
 TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}"}
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
-STYLE_ATTRIBUTE = re.compile(r' style="([^"]*)"')
-LEAST_ALIKE = 4  # elements whose style is worth a class
 NUMBERED_ID = re.compile(
     r".*_\d+|(marks|title):.*"
 )  # of groups, alike in every figure; those of definitions are hashes
@@ -47,20 +43,8 @@ def svg_of(figure: "Figure", label: str) -> str:
     body = "\n".join(_text_of(element, shapes) for element in root[2:])  # without metadata and styles
     for name, color in PLACEHOLDERS.items():
         body = body.replace(color, f"var(--{name})")
-    body = _with_classes(body)
     box = root.get("viewBox")
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
-
-
-def _with_classes(body: str) -> str:
-    """Return a drawing in which a style that many elements have is a class. Its name says what the style is."""
-    rules = []
-    for style, num in Counter(STYLE_ATTRIBUTE.findall(body)).items():
-        if num > LEAST_ALIKE:
-            name = f"s{zlib.crc32(style.encode()):x}"
-            rules.append(f".chart .{name} {{ {style} }}")
-            body = body.replace(f' style="{style}"', f' class="{name}"')
-    return f"<style>{' '.join(rules)}</style>\n{body}" if rules else body
 
 
 def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequence[str] = ()) -> str:

@@ -134,8 +134,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
     failed = Counter(shown_status(planned))
     del failed["ok"]
     missing = {status: failed.pop(status) for status in NO_RECORD if status in failed}
-    allocations = data.tables["allocations"].dropna(subset="gpu_hours")
-    hours = allocated_hours(plain_rows(allocations, tuple(allocations)))
+    hours = allocated_hours(data.tables["allocations"])
     lost_by = lost_hours(data.tables["timeline"], data.measurements)
     lost = float(lost_by.sum()) if lost_by.count() else None
     values = {"num_planned": len(planned), "num_failed": failed.total(), "num_not_measured": sum(missing.values())}

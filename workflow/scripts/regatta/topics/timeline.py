@@ -176,7 +176,7 @@ PARTS |= {"launch_start": "launch startup", "idle": "idle"}
 
 def section(data: ReportData) -> Section:
     """Return the chart of launches by host, and their table."""
-    timeline, known = data.tables["timeline"], _known_allocations(data)
+    timeline, hours = data.tables["timeline"], allocated_hours(data.tables["allocations"])
     if timeline.empty:
         return Section("timeline", "Timeline", empty="The store has no times of launches.")
     repeats = data.measurements.dropna(subset="launch").drop_duplicates("launch").set_index("launch")["repeat"]
@@ -187,36 +187,23 @@ def section(data: ReportData) -> Section:
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
     chart = gantt.Gantt({name: rows[name] for name in shown})
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if rows else None
-    hours = allocated_hours(known)
-    idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if known else ""
+    idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
-    more = {
-        "template": "timeline.html.j2",
-        "content": {"figure": figure, "note": note},
-        "tables": tables,
-        "state": (state, "quiet"),
-    }
-    return Section("timeline", "Timeline", **more)
+    content = {"figure": figure, "note": note}
+    return Section("timeline", "Timeline", "", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
 
 
-def _known_allocations(data: ReportData) -> list[dict]:
-    """Return the rows of allocations.csv whose start and end were recorded; none if they took no time."""
-    known = data.tables["allocations"].dropna(subset="gpu_hours")
-    return plain_rows(known, tuple(ALLOCATIONS)) if known["gpu_hours"].sum() > 0 else []
+def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:
+    """Return ranks x hours in total and by part of the allocations whose start and end were recorded.
 
-
-def allocated_hours(allocations: list[dict]) -> dict[str, float]:
-    """Return ranks x hours in total and by part, summed over allocations: shares are computed from these sums."""
-    found = dict.fromkeys(("total", *PARTS), 0.0)
-    for row in allocations:
-        hours = row["nodes"] * row["gpus_per_node"] / 3600
-        found["total"] += row["gpu_hours"]
-        found["measuring"] += hours * row["measuring_s"]
-        found["warmup"] += hours * row["warmup_s"]
-        found["other"] += hours * (row["cells_s"] - row["measuring_s"] - row["warmup_s"])
-        found["launch_start"] += hours * row["launch_start_s"]
-        found["idle"] += row["idle_gpu_hours"]
-    return found
+    Shares are computed from these sums.
+    """
+    known = allocations.dropna(subset="gpu_hours")
+    hours = {name: known[f"{name}_s"] for name in ("measuring", "warmup")}
+    hours |= {"other": known["cells_s"] - hours["measuring"] - hours["warmup"], "launch_start": known["launch_start_s"]}
+    ranks = known["nodes"] * known["gpus_per_node"] / 3600
+    found = {"total": known["gpu_hours"], **{part: ranks * of_part for part, of_part in hours.items()}}
+    return {part: float(of_part.sum()) for part, of_part in (found | {"idle": known["idle_gpu_hours"]}).items()}
 
 
 KINDS = (
@@ -254,13 +241,12 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _allocated(data: ReportData) -> list[Finding]:
-    table, known = data.tables["allocations"], _known_allocations(data)
+    table, hours = data.tables["allocations"], allocated_hours(data.tables["allocations"])
     if table.empty:
         return []
     table = table.sort_values("idle_gpu_hours", ascending=False, kind="stable")
     values, words = {"num": len(table)}, {}
-    if known:
-        hours = allocated_hours(known)
+    if hours["total"]:
         values |= {"num_excluded": int(table["gpu_hours"].isna().sum()), "idle_hours": hours["idle"]}
         values |= {"allocated_hours": hours["total"], "idle_ratio": hours["idle"] / hours["total"]}
         shares = [f"{percent_number(hours[part] / hours['total'])} % {label}" for part, label in PARTS.items()]

@@ -223,14 +223,10 @@ def times_by_cell(measurements: pd.DataFrame, columns: dict[str, str] | None = N
     ok = with_primary(measurements, columns)
     lists = (ok[name].to_numpy(dtype=object).tolist() for name in ("cell", "repeat", "launch", "primary_s"))
     for cell, repeat, launch, seconds in zip(*lists, strict=True):
-        batch = math.nan if is_unknown(launch) else batch_of(launch)  # an unknown one equals no other
+        # A batch, named by its launches, is one allocation unless it was interrupted. An unknown one equals no other.
+        batch = math.nan if is_unknown(launch) else launch.rsplit("-", 2)[0]
         found[cell][int(repeat)] = (batch, float(seconds))
     return found
-
-
-def batch_of(launch: str) -> str:
-    """Return the batch of a launch, from its name. A batch is one allocation, unless it was interrupted."""
-    return launch.rsplit("-", 2)[0]
 
 
 def sides_of(reference: Times, other: Times, group: str = "", is_same_campaign: bool = True) -> Compared:

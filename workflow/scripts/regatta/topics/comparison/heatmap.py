@@ -56,14 +56,18 @@ def _square(row) -> Square:
     cells, others = (row.cell,), (row.reference,)  # the drawer of the first shows the comparison
     if is_unknown(row.time_ratio):
         return Square(UNKNOWN, None, "missing", cells, f"{row.cell_name.brief}: no valid launches", others=others)
-    ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
     note = f"{row.cell_name.brief}: {texts.row_text(row)}"
     state = "unsettled" if texts.is_unsettled(row) else row.verdict
     state += " insignificant" if not is_unknown(row.p_adjusted) and texts.direction_of(row) is None else ""
-    if 1 / limit <= ratio <= limit:
-        return Square(difference_text(ratio), None, state, cells, note, others=others)
-    level = abs(math.log(ratio)) / math.log(SCALE_END)
-    return Square(difference_text(ratio), level, state, cells, note, "above" if ratio > 1 else "below", others)
+    return ratio_square(row, state, cells, note, others)
+
+
+def ratio_square(row, state: str, cells: tuple[str, ...], note: str, others: tuple[str, ...] = ()) -> Square:
+    """Return the square of a ratio of times: colored by its size on the side of 1 on which it exceeds the margin."""
+    ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
+    side = "above" if ratio > limit else "below" if ratio < 1 / limit else ""
+    level = abs(math.log(ratio)) / math.log(SCALE_END) if side else None
+    return Square(difference_text(ratio), level, state, cells, note, side, others)
 
 
 def _summary(rows: tuple[MatrixRow, ...]) -> str:

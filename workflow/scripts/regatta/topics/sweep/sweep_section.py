@@ -1,6 +1,5 @@
 """The section of an acceptance sweep: which nodes or pairs are slow, failed, or undecided, and by how much."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -8,7 +7,6 @@ import pandas as pd
 
 from regatta.core.names import cell_names
 from regatta.core.text import is_unknown, natural, plural
-from regatta.core.verdicts import settled_direction
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.charts import LegendEntry
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
@@ -20,8 +18,8 @@ from regatta.report.strips import Strip
 from regatta.report.svg import COLORS, GREY
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import by_effect
-from regatta.topics.comparison.heatmap import SCALE_END
-from regatta.topics.comparison.texts import difference_text
+from regatta.topics.comparison.heatmap import ratio_square
+from regatta.topics.comparison.texts import direction_of
 from regatta.topics.status_matrix import NO_RECORD, square_without_value, statuses_by_cell
 from regatta.topics.sweep.sweep_tables import (
     PLACE,
@@ -57,16 +55,18 @@ EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "n
 EFFECT |= {"ratio": "time_ratio", "low": "time_low_ratio", "high": "time_high_ratio"}
 
 
+@once_per_report
 def tables_of(data: ReportData) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return name, noun and rows of the tables with rows: nodes first, then pairs."""
-    found = [("sweep_nodes", "node"), ("sweep_pairs", "pair")]
-    return [(name, noun, _labeled(data.tables[name])) for name, noun in found if len(data.tables[name])]
+    """Return name, noun and rows of the tables with rows: nodes first, then pairs.
 
-
-def _labeled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the name of each row's workload: without its nodes, and with its shape only if shapes differ."""
-    names = [name.without("hosts") for name in cell_names(rows.to_dict("records"))]
-    return rows.assign(workload=[name.say(*name.parts, always=("subject",)) for name in names])
+    `workload` has no nodes, and a shape only if shapes differ.
+    """
+    found = []
+    for table, noun in (("sweep_nodes", "node"), ("sweep_pairs", "pair")):
+        names = [name.without("hosts") for name in cell_names(data.tables[table].to_dict("records"))]
+        workloads = [name.say(*name.parts, always=("subject",)) for name in names]
+        found += [(table, noun, data.tables[table].assign(workload=workloads))] if names else []
+    return found
 
 
 @once_per_report
@@ -164,10 +164,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def _is_outside(row) -> bool:
-    """Return whether a row is slower or faster, or settled in its direction."""
-    if row.verdict == "inconclusive":
-        return settled_direction(row.time_low_ratio, row.time_high_ratio, row.p_adjusted) is not None
-    return row.verdict in ("slower", "faster")
+    """Return whether a row is slower or faster, or its direction is significant."""
+    return row.verdict in ("slower", "faster") or (row.verdict == "inconclusive" and direction_of(row) is not None)
 
 
 def effect_of(rows: pd.DataFrame) -> dict:
@@ -234,11 +232,11 @@ def _healthy(data: ReportData) -> list[Finding]:
 def section(data: ReportData) -> Section | None:
     if not (tables := tables_of(data)):
         return None
-    figures = [
-        _figure(f"sweep-{noun}-{number}", table, noun, part)
-        for table, noun, rows in tables
+    figures = tuple(
+        _figure(f"sweep-{noun}-{number}", noun, part)
+        for _, noun, rows in tables
         for number, part in enumerate(_by_workload(rows[rows["time_ratio"].notna()]), start=1)
-    ]
+    )
     (_, _, nodes), (_, noun, rows) = tables[0], tables[-1]
     limits = [_limits(margin) for margin in set(rows["margin_ratio"])]
     margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
@@ -247,8 +245,7 @@ def section(data: ReportData) -> Section | None:
     content["pairs"] = _pair_matrices(data, rows) if noun == "pair" else []
     num_slower, title = len(counts_of(data, nodes)["slower"]), "Nodes" if noun == "node" else "Nodes and pairs"
     state = (f"{num_slower} slower", "bad") if num_slower else ("", "")
-    more = {"template": "sweep.html.j2", "content": content, "state": state}
-    return Section("sweep", title, lead=lead, figures=tuple(figures), **more)
+    return Section("sweep", title, "", lead, figures, (), "sweep.html.j2", content, state)
 
 
 def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
@@ -260,7 +257,7 @@ def _limits(margin: float) -> tuple[float, float]:
     return 100 * margin, -100 * margin / (1 + margin)
 
 
-def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure:
+def _figure(figure_id: str, noun: str, rows: pd.DataFrame) -> Figure:
     """Return the ranking of one workload, fastest first, with the interval of each node or pair.
 
     The slowest one is named.
@@ -280,7 +277,7 @@ def _figure(figure_id: str, table: str, noun: str, rows: pd.DataFrame) -> Figure
         names={len(rows) - 1: last["hosts"]} if last["verdict"] == "slower" else {},
         listed=tuple(STYLES.values()),
     )
-    return Figure(figure_id, title, strip, slowest_first, table)
+    return Figure(figure_id, title, strip, slowest_first, f"sweep_{noun}s")
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
@@ -313,14 +310,11 @@ def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | 
         return Square("n/a", None, "inconclusive", cells, f"{name}: nothing to compare with")
     if is_unknown(row.time_ratio):
         return square_without_value(name, list(cells), counts)
-    ratio, limit = float(row.time_ratio), 1 + float(row.margin_ratio)
     note = f"{name}: {TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {PLACE.cell(row)}, {VERDICT.cell(row)}"
     bad = _num_failed(counts) if cells else 0
     state = f"{row.verdict}{' partial' if bad else ''}"
     note += f"; {bad} of {plural(counts.total(), 'measurement')} not ok" if bad else ""
-    level = None if 1 / limit <= ratio <= limit else abs(math.log(ratio)) / math.log(SCALE_END)
-    side = "" if level is None else "above" if ratio > 1 else "below"
-    return Square(difference_text(ratio), level, state, cells, note, side)
+    return ratio_square(row, state, cells, note)
 
 
 def _pair_matrices(data: ReportData, rows: pd.DataFrame) -> list[Matrix]:
