@@ -89,4 +89,4 @@ class Said:
         path = data.launches.with_name("answer.json")
         self.data, self.answer = data, json.loads(path.read_text("utf-8")) if has_page else answer_json(data)
         self.lines = {line["id"]: line["values"] for line in self.answer["lines"]}
-        self.warnings = [entry["finding"] for entry in warnings(data)]
+        self.warnings = warnings(data)

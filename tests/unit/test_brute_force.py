@@ -133,7 +133,7 @@ def case_of(campaign, measurements, launches, **collected):
     found = defaultdict(list)
     for topic in CHECKED:
         for finding in topic.findings(data):
-            assert topic.text_of(finding)
+            assert topic.stated(finding).text
             found[finding.kind].append(finding)
     rows = list(csv.DictReader(io.StringIO(to_csv(tables["measurements"]))))
     starts = {row["launch"]: row["start_utc"] for row in csv.DictReader(io.StringIO(to_csv(tables["launches"])))}

@@ -87,7 +87,7 @@ def test_the_value_to_use_is_named_where_most_pairs_differ_and_nearly_all_ratios
     assert direction["most_ratio"] == pytest.approx(1 / 1.6 if is_turned else 1.6)
     assert outcomes_of(found) == [("slower", "bound" if is_turned else "contained")]
     assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (7, 0, "")
-    wording(TOPIC.text_of(found))
+    wording(TOPIC.stated(found).text)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_without_a_common_direction_the_significant_pairs_are_counted(ratios, ou
     found = findings_of(eight(ratios))[0]
     assert (outcomes_of(found), found.values["direction"]) == ([(outcome, None)], None)
     assert tuple(found.values["num_significant"].values()) == significant
-    wording(TOPIC.text_of(found))
+    wording(TOPIC.stated(found).text)
 
 
 def test_an_uncertain_comparison_says_how_much_is_possible():
@@ -124,7 +124,7 @@ def test_pairs_within_the_margin_have_a_direction_if_it_is_that_of_most(ratios, 
     assert found.values["by_verdict"]["equivalent"] == 4
     assert (outcomes_of(found), tuple(found.values["num_significant"].values())) == ([outcome], significant)
     assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, "5 %")
-    wording(TOPIC.text_of(found))
+    wording(TOPIC.stated(found).text)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_below_three_launches_no_verdict_is_possible_and_none_is_counted(wording
     assert outcomes_of(found) == [("undecided", None)]
     assert found.values["num_undecidable"] == found.values["num"] == 4
     assert findings_of([*times[:2], *times_of(RATIOS)[2:]])[0].words["few"] == 1
-    wording(TOPIC.text_of(found))
+    wording(TOPIC.stated(found).text)
 
 
 def test_the_number_of_repeats_that_settles_most_open_pairs_is_the_next_step():

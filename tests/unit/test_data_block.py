@@ -14,7 +14,7 @@ from test_training_runs import write_store
 from typed import cell_row, make_tables
 
 from regatta.core.verdicts import verdict_text
-from regatta.kit.kinds import FAIR, LOW, NOTE
+from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
 from regatta.report.cell_launches import TIMES
 from regatta.report.cells import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
@@ -225,7 +225,7 @@ def test_a_cell_has_the_subjects_of_the_warnings_on_it():
         ("Shared hosts: 12.", LOW, (second,)),
         ("Few launches.", FAIR, all_cells),
     )
-    warned = [{"text": text, "rank": rank, "finding": Finding("k", {}, (), cells)} for text, rank, cells in said]
+    warned = [Finding("k", {}, (), cells, declared=Kind("k", rank, text)) for text, rank, cells in said]
     block = data_block(data, warnings_by_cell(warned), marks(data, warned))
     words, indices = block["words"], block["cells"]["warning"]
     assert [words[index].split("; ") for index in indices[:2]] == [

@@ -142,7 +142,7 @@ def test_jobs_without_an_id_and_avoided_nodes_are_findings():
     found = {finding.kind: finding for finding in findings(data)}
     assert found["interrupted"].values == job
     assert found["avoided_node"].values["host"] == "n6"
-    assert all(TOPIC.text_of(finding) for finding in found.values())
+    assert all(TOPIC.stated(finding).text for finding in found.values())
 
 
 def timed_launch(name, duration_s, num_ok, num_failed):

@@ -146,7 +146,7 @@ def test_a_finding_names_files_rows_and_cells_that_are_there(analysed):
     for topic, finding in found:
         assert finding.sources, finding.kind
         assert set(finding.cells) <= planned
-        assert topic.text_of(finding)
+        assert topic.stated(finding).text
         for source in finding.sources:
             assert source.rows or source.what
             rows = data.tables[files[source.file]] if source.file in files else None
@@ -176,10 +176,9 @@ def test_the_page_shows_each_finding_with_its_sources(tmp_path):
     lists = [part.partition("</ul>")[0] for part in page.split('<ul class="findings">')[1:]]
     shown = [text for part in lists for text in part.split("<li")[1:]]
     # The warnings have the sentences of their findings, with advice.
-    found = [(topic, finding) for topic, finding in findings_of(data) if finding.anchor != "warnings"]
-    found = [(t, f) for t, f in found if t.kind_of(f) is None or t.kind_of(f).rank == RESULT]
+    found = [finding for topic, finding in findings_of(data) if topic.stated(finding).rank == RESULT]
     assert len(shown) == len(found) > 3
-    for text, (_, finding) in zip(shown, found, strict=True):
+    for text, finding in zip(shown, found, strict=True):
         for source in finding.sources:
             assert f'<a href="{source.anchor}">{source.file}</a>' in text
             assert all(row in text for row in source.rows)

@@ -69,7 +69,7 @@ def test_versions_and_machines_invalidate_a_comparison_and_nodes_and_commits_do_
     changed = next(header for header in data.headers if header["gpus_per_node"] == 4)
     edit(changed)
     [found] = [finding for finding in findings(data) if finding.kind not in before]
-    assert (found.kind, TOPIC.kind_of(found).rank) == (kind, rank)
+    assert (found.kind, TOPIC.stated(found).rank) == (kind, rank)
     assert kind != "mixed_machines" or found.cells == (cells[1]["id"],)  # the launches of one shape
 
 
@@ -94,15 +94,15 @@ def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):
     damaged, ahead = findings(data)
     assert (damaged.kind, damaged.values) == ("damaged_store", {"num_torn": 1, "num_invalid": 0})
     assert (ahead.kind, ahead.values) == ("after_now", {"num": 1})
-    assert [TOPIC.kind_of(finding).rank for finding in (damaged, ahead)] == [LOW, NOTE]
-    assert catalog.warnings(data)[0]["finding"].values == damaged.values
+    assert [TOPIC.stated(finding).rank for finding in (damaged, ahead)] == [LOW, NOTE]
+    assert catalog.warnings(data)[0].values == damaged.values
 
 
 def test_a_line_that_a_killed_job_left_is_a_note(tmp_path):
     folder = write_results(tmp_path / "r", make_campaign([collective_cell(4096, 1, 2)], repeats=3), CLUSTER)
     path = sorted((folder / "launches").glob("*.jsonl"))[0]
     path.write_bytes(path.read_bytes()[:-20])
-    [truncated] = [finding for finding in findings(analyse(folder)) if TOPIC.kind_of(finding).rank in (LOW, NOTE)]
+    [truncated] = [finding for finding in findings(analyse(folder)) if TOPIC.stated(finding).rank in (LOW, NOTE)]
     assert (truncated.kind, truncated.values) == ("truncated_files", {"num": 1})
 
 

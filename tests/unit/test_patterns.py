@@ -212,7 +212,7 @@ def test_the_warning_on_variation_has_the_cells_that_vary(tmp_path, wording):
     pattern = varying.lines["confidence"]["variation"]["pattern"]
     assert conditions(pattern) == [("benchmark", EQUAL, "collective"), ("shape", EQUAL, "8×4")]
     assert counts(pattern) == (44, 43, 120)
-    wording([stability.PRECISION.text_of(one) for one in varying.warnings if one.kind == "variation"])
+    wording([stability.PRECISION.stated(one).text for one in varying.warnings if one.kind == "variation"])
 
 
 def test_a_sentence_says_where_an_effect_is(said, wording):

@@ -102,7 +102,7 @@ def test_numbers_of_stacks_that_failed_or_were_not_checked_are_warned_of():
     assert (finding.values["num_failed"], finding.values["num_stacks"]) == (2, 3)
     assert (failed.kind, failed.values, failed.cells) == ("unreliable_stacks", {"stacks": {"contained": 2}}, ("b",))
     assert (unchecked.kind, unchecked.values) == ("unchecked_stacks", {"stacks": {"other": 1}})
-    assert [TOPIC.kind_of(one).rank for one in (failed, unchecked)] == [LOW, NOTE]
+    assert [TOPIC.stated(one).rank for one in (failed, unchecked)] == [LOW, NOTE]
     assert [one.kind for one in findings(report_data(make_campaign([]), measurements[:1], preflight=preflight))] == [
         finding.kind
     ]

@@ -74,7 +74,7 @@ def test_warnings_name_the_worst_and_how_many():
     for finding in (drift, outliers):
         assert finding.sources[0].rows == (f"{CELLS['d']}, launch 4", f"{CELLS['c']}, launch 3")
         assert finding.cells == (CELLS["d"], CELLS["c"])
-    assert [TOPIC.kind_of(finding).rank for finding in (drift, outliers)] == [FAIR, NOTE]
+    assert [TOPIC.stated(finding).rank for finding in (drift, outliers)] == [FAIR, NOTE]
     assert (outliers.words["worst_num_outliers"], outliers.words["worst_num_iterations"]) == (40, 200)
 
 

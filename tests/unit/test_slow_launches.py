@@ -130,10 +130,10 @@ def test_a_slow_launch_is_named_first_with_the_load(tmp_path):
     [slow] = line["values"]["slow_launches"]
     assert (slow["name"], slow["num_slow"], slow["num_cells"]) == ("launch 1", 5, 6)
     [finding] = findings(data)
-    assert (finding.kind, TOPIC.kind_of(finding).rank) == ("slow_launch", LOW)
+    assert (finding.kind, TOPIC.stated(finding).rank) == ("slow_launch", LOW)
     assert finding.words["other_processes_ratio"].estimate == 0.71
     assert set(finding.cells) == {cell["id"] for cell in CELLS}
-    assert warnings(data)[0]["finding"].values == slow == finding.values
+    assert warnings(data)[0].values == slow == finding.values
 
 
 def test_without_counters_it_is_named_without_the_load(tmp_path):
@@ -148,7 +148,7 @@ def test_slow_launches_are_named_by_effect_with_the_step_that_excludes_them(tmp_
     data = analyse(write(tmp_path / "r", {1: 4.0, 3: 9.0}, repeats=7))
     found = findings(data)
     assert [finding.values["repeat"] for finding in found] == [3, 1]
-    kind = TOPIC.kind_of(found[0])
+    kind = TOPIC.stated(found[0]).declared
     assert "launch 4" in filled(kind.next_step, found[0].values)
     assert "[n7]" in filled(TOPIC.kinds[0].next_step, {"host": "n7"})
 
@@ -163,7 +163,7 @@ def test_a_machine_that_is_busy_in_all_launches_is_named_although_none_is_slower
     assert values.get("loaded_measurements", {}).get("num", 0) == num
     if num:
         assert values["loaded_measurements"]["other_processes_ratio"] == 0.6
-        assert [TOPIC.kind_of(finding).rank for finding in findings(data)] == [FAIR]
+        assert [TOPIC.stated(finding).rank for finding in findings(data)] == [FAIR]
 
 
 def test_measurements_on_a_busy_machine_are_counted_outside_slow_launches(tmp_path):
@@ -188,7 +188,7 @@ def test_timeouts_on_a_busy_machine_are_named_in_the_line_on_failures(tmp_path):
     data = analyse(folder)
     line = read(data)["failed"]
     assert line["values"]["loaded_timeouts"] == {"num": 2, "num_timeouts": 3, "other_processes_ratio": 0.75}
-    assert [TOPIC.kind_of(finding).rank for finding in findings(data)] == [NOTE]
+    assert [TOPIC.stated(finding).rank for finding in findings(data)] == [NOTE]
 
 
 @pytest.mark.parametrize("num_launches", [3, 5, 10])

@@ -50,7 +50,7 @@ def lead_of(data) -> str:
     """Return the template that words the summary of a sweep."""
     [finding] = [finding for finding in sweep.findings(data) if finding.kind == "nodes"]
     values = finding.values | finding.words
-    return next(text for text in sweep.TOPIC.kind_of(finding).lead if filled(text, values))
+    return next(text for text in sweep.TOPIC.stated(finding).declared.lead if filled(text, values))
 
 
 def by_hosts(table: pd.DataFrame, column: str) -> dict:
@@ -172,7 +172,7 @@ def test_slow_and_failed_nodes_are_named_and_the_others_are_not(of_nodes):
     assert (line.values["num_slower"], line.values["num_nodes"]) == (2, 24)
     assert line.values["nodes"]["failed"] == ["n9"]
     line_of_nodes = sweep.findings(of_nodes)[0]
-    step = filled(sweep.TOPIC.kind_of(line_of_nodes).next_step, line_of_nodes.values | line_of_nodes.words)
+    step = sweep.TOPIC.stated(line_of_nodes).next_step
     assert "[n9, n5, n17]" in step
     assert (line_of_nodes.values["num_checked"], line_of_nodes.values["num_planned"]) == (23 * 18, 24 * 18)
     assert "{failed}" in lead_of(of_nodes)
@@ -196,7 +196,7 @@ def test_a_healthy_node_that_is_avoided_is_readmitted(tmp_path):
     data = analyse(folder)
     [finding] = [finding for finding in sweep.findings(data) if finding.kind == "healthy_avoided"]
     assert (finding.values["hosts"], finding.values["num"]) == ("n2", 1)
-    assert f"results/{data.campaign.name} n2" in filled(sweep.TOPIC.kind_of(finding).next_step, finding.values)
+    assert f"results/{data.campaign.name} n2" in sweep.TOPIC.stated(finding).next_step
 
 
 @pytest.mark.parametrize(("repeats", "faults"), [(1, {}), (2, {("n1", r): FAULTS["n9", 0] for r in range(2)})])

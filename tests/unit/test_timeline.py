@@ -180,7 +180,7 @@ def test_without_recorded_jobs_there_are_launches_and_no_shares():
     found = kinds_of(data_of([launch()], []))
     assert found.keys() == {"allocated_time"}
     assert found["allocated_time"].values == {"num": 1}  # no hours
-    assert TOPIC.text_of(found["allocated_time"])
+    assert TOPIC.stated(found["allocated_time"]).text
     assert findings(data_of([], [])) == []
     assert not section(data_of([], [])).has_content
 
@@ -327,7 +327,7 @@ def test_launches_that_overlap_on_a_host_are_a_warning():
     finding = kinds_of(data)["overlapping_launches"]
     assert finding.values == {"num": 2, "num_launches": 3, "num_hosts": 1}
     assert finding.sources[0].rows == ("row 2", "row 3")
-    assert TOPIC.kind_of(finding).rank == LOW
+    assert TOPIC.stated(finding).rank == LOW
 
 
 def test_overlaps_are_those_of_all_pairs():

@@ -12,6 +12,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from regatta.core.text import is_unknown
+from regatta.kit.kinds import Kind, filled
 from regatta.store.csv_files import COLLECTED
 
 
@@ -36,7 +37,7 @@ PROBLEMS, PREFLIGHT = "problems.json", "preflight/*.json"
 class Finding:
     """One main result. values: by name, in the units of the tables. sources: rows behind it.
 
-    words: names and texts that only its sentences need.
+    words: names and texts that only its sentences need. declared: its kind, of its topic (`Topic.stated`).
     """
 
     kind: str
@@ -45,6 +46,28 @@ class Finding:
     cells: tuple[str, ...] = ()
     anchor: str = ""  # anchor on the page; the topic's section if empty
     words: dict[str, object] = field(default_factory=dict)
+    declared: Kind | None = None
+
+    @property
+    def rank(self) -> str:
+        return self.declared.rank
+
+    @property
+    def statement(self) -> tuple[str, str]:
+        """Return the statement, and what qualifies it."""
+        return self.declared.words(self.values | self.words)
+
+    @property
+    def text(self) -> str:
+        return " ".join(filter(None, self.statement))
+
+    @property
+    def advice(self) -> str:
+        return filled(self.declared.advice, self.values | self.words)
+
+    @property
+    def next_step(self) -> str:
+        return filled(self.declared.next_step, self.values | self.words)
 
 
 def with_code(text: str) -> Markup:

@@ -7,7 +7,7 @@ from that list.
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -220,14 +220,13 @@ class ReportData:
         return {cell: name.full for cell, name in self.cell_names.items()}
 
     @cached_property
-    def findings(self) -> list[tuple["Topic", Finding, str]]:
-        """The findings of all topics in the page's order, each with its topic and rank."""
-        return [item for topic in self.topics for item in self.findings_of(topic)]
+    def findings(self) -> list[Finding]:
+        """The findings of all topics in the page's order, each with its kind."""
+        return [finding for topic in self.topics for finding in self.findings_of(topic)]
 
-    def findings_of(self, topic: "Topic") -> list[tuple["Topic", Finding, str]]:
-        """Return the findings of one topic, which are computed once, each with the topic and its rank."""
-        found = once_per_report(topic.findings)(self)
-        return [(topic, finding, topic.kind_of(finding).rank) for finding in found]
+    def findings_of(self, topic: "Topic") -> list[Finding]:
+        """Return the findings of one topic, which are computed once, each with its kind."""
+        return [topic.stated(finding) for finding in once_per_report(topic.findings)(self)]
 
     def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
@@ -250,7 +249,7 @@ def once_per_report(function: Callable[[ReportData], Computed]) -> Callable[[Rep
 @once_per_report
 def unreliable_cells(data: ReportData) -> set[str]:
     """Return the cells whose comparison a finding of rank LOW or FAIR invalidates."""
-    return {cell for _, finding, rank in data.findings if rank in (LOW, FAIR) for cell in finding.cells}
+    return {cell for finding in data.findings if finding.rank in (LOW, FAIR) for cell in finding.cells}
 
 
 def is_on_few_cells(data: ReportData, finding: Finding) -> bool:
@@ -261,8 +260,8 @@ def is_on_few_cells(data: ReportData, finding: Finding) -> bool:
 @once_per_report
 def invalid_cells(data: ReportData) -> set[str]:
     """Return the cells that no line of the summary may rest on, by the warnings of the topics that judge validity."""
-    found = [item for topic in data.topics if topic.is_judge for item in data.findings_of(topic)]
-    warned = [finding for _, finding, rank in found if rank in (LOW, FAIR) and is_on_few_cells(data, finding)]
+    found = [finding for topic in data.topics if topic.is_judge for finding in data.findings_of(topic)]
+    warned = [finding for finding in found if finding.rank in (LOW, FAIR) and is_on_few_cells(data, finding)]
     return {cell for finding in warned for cell in finding.cells}
 
 
@@ -300,9 +299,7 @@ class Topic:
         if self.findings is not nothing and not self.kinds:
             raise ValueError(f"topic '{self.id}' has findings and no kinds, which turn them into text")
 
-    def kind_of(self, finding: Finding) -> Kind:
-        return next(kind for kind in self.kinds if kind.name == finding.kind)
-
-    def text_of(self, finding: Finding) -> str:
-        """Return the sentences of a finding."""
-        return " ".join(filter(None, self.kind_of(finding).words(finding.values | finding.words)))
+    def stated(self, finding: Finding) -> Finding:
+        """Return a finding with its kind, and with the topic's section unless it names another."""
+        kind = next(kind for kind in self.kinds if kind.name == finding.kind)
+        return replace(finding, declared=kind, anchor=finding.anchor or self.id)

@@ -11,7 +11,7 @@ import pandas as pd
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
-from regatta.kit.kinds import NOTE, RESULT, WARNINGS, filled
+from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
@@ -215,7 +215,7 @@ def _downloads(data: ReportData, is_large: bool) -> list[tuple[str, str, str]]:
     return [(name, *page.download(text, f"{name}.csv", most_bytes)) for name, text in texts]
 
 
-def _content(data: ReportData, warned: list[dict], shown: list[Section], downloads: Future) -> dict:
+def _content(data: ReportData, warned: list[Finding], shown: list[Section], downloads: Future) -> dict:
     """Return the variables of report.html.j2. warned: of `warnings`. shown: sections. downloads: of `_downloads`."""
     campaign, measurements, marked = data.campaign, data.measurements, marks(data, warned)
     num_launches = len(launch_paths(data.launches))
@@ -259,36 +259,27 @@ def write_report(data: ReportData, path: Path) -> None:
     write_json(path.with_name("answer.json"), answer_json(data))
 
 
-def warnings(data: ReportData) -> list[dict]:
-    """Return the entries of warnings, the worst first, then in the page's order."""
-    found = [_entry(*item) for item in data.findings if item[2] in WARNINGS]
-    return sorted(found, key=lambda entry: WARNINGS.index(entry["rank"]))
+def warnings(data: ReportData) -> list[Finding]:
+    """Return the warnings, the worst first, then in the page's order."""
+    found = [finding for finding in data.findings if finding.rank in WARNINGS]
+    return sorted(found, key=lambda finding: WARNINGS.index(finding.rank))
 
 
-def _entry(topic: Topic, finding: Finding, rank: str) -> dict:
-    """Return a finding as the page shows it: its sentences, what to do, and its sources, the shown one first."""
-    advice = filled(topic.kind_of(finding).advice, finding.values | finding.words)
-    text = topic.text_of(finding)
-    return {"text": text, "advice": advice, "rank": rank, "finding": finding, "sources": finding.sources}
-
-
-def warnings_by_cell(warned: list[dict]) -> dict[str, str]:
+def warnings_by_cell(warned: list[Finding]) -> dict[str, str]:
     """Return what the warnings on each cell are about, such as "Variation; Outliers"."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for entry in warned:
-        for cell in entry["finding"].cells:
-            found[cell][entry["text"].partition(":")[0]] = None
+    for warning in warned:
+        for cell in warning.cells:
+            found[cell][warning.text.partition(":")[0]] = None
     return {cell: "; ".join(subjects) for cell, subjects in found.items()}
 
 
-def marks(data: ReportData, warned: list[dict]) -> dict[str, str]:
+def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
     """Return what is invalid on each cell that is marked. Of a warning on too many cells, the sentence is enough."""
-    return warnings_by_cell(
-        [one for one in warned if one["rank"] != NOTE and base.is_on_few_cells(data, one["finding"])]
-    )
+    return warnings_by_cell([one for one in warned if one.rank != NOTE and base.is_on_few_cells(data, one)])
 
 
-def sections(data: ReportData, warned: list[dict]) -> list[Section]:
+def sections(data: ReportData, warned: list[Finding]) -> list[Section]:
     """Return the sections with content in the page's order, each with its parts. warned: of `warnings`."""
     made = [(topic, topic.section(data)) for topic in topics_of(data.campaign) if topic.section]
     found = [(topic, section) for topic, section in made if section is not None]
@@ -296,8 +287,8 @@ def sections(data: ReportData, warned: list[dict]) -> list[Section]:
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
-            classes = {"Affects comparisons": [one for one in warned if one["rank"] != NOTE]}
-            classes |= {"Notes": [one for one in warned if one["rank"] == NOTE]}
+            classes = {"Affects comparisons": [one for one in warned if one.rank != NOTE]}
+            classes |= {"Notes": [one for one in warned if one.rank == NOTE]}
             content = {
                 "classes": classes,
                 "num": len(base.unreliable_cells(data)),
@@ -311,13 +302,10 @@ def sections(data: ReportData, warned: list[dict]) -> list[Section]:
     return [section for section in shown if section.has_content]
 
 
-def findings_by_section(data: ReportData) -> dict[str, list[dict]]:
-    """Return for the anchor of each section its findings, each as a sentence with its sources.
-
-    Without the summary's, and those that are warnings, which have the same sentence.
-    """
+def findings_by_section(data: ReportData) -> dict[str, list[Finding]]:
+    """Return the results by the anchor of their section. Those of the summary and warnings are shown elsewhere."""
     found = defaultdict(list)
-    for topic, finding, rank in data.findings:
-        if finding.anchor != "warnings" and rank == RESULT:
-            found[finding.anchor or topic.id].append(_entry(topic, finding, rank))
+    for finding in data.findings:
+        if finding.rank == RESULT:
+            found[finding.anchor].append(finding)
     return found

@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from regatta.core.text import plural, rank_word, ranks_word
-from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, filled, joined
+from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.topics.base import ReportData, Topic, invalid_cells, once_per_report, unreliable_cells
+from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
@@ -81,7 +81,7 @@ class Line:
 @once_per_report
 def summary(data: ReportData) -> list[Line]:
     """Return the lines in the page's order."""
-    found = [_trusted(data, topic, finding) for topic, finding, rank in data.findings if rank == SUMMARY]
+    found = [_trusted(data, finding) for finding in data.findings if finding.rank == SUMMARY]
     lines = {line.id: line for line in [subject(data), *reversed(found)]}  # the first line of an id counts
     lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
     last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
@@ -109,23 +109,22 @@ def answer_json(data: ReportData) -> dict:
     }
 
 
-def _trusted(data: ReportData, topic: Topic, finding: Finding) -> Line:
+def _trusted(data: ReportData, finding: Finding) -> Line:
     """Return a finding as a line that says whether it rests on an invalid cell: no other cell could have been chosen.
 
     Those of topics that judge validity do not depend on it.
     """
-    line, reason = line_of(topic, finding), "no cell without a warning"
-    if topic.is_judge or invalid_cells(data).isdisjoint(finding.cells):
+    line, reason = line_of(finding), "no cell without a warning"
+    is_judge = any(topic.is_judge and finding.declared in topic.kinds for topic in data.topics)
+    if is_judge or invalid_cells(data).isdisjoint(finding.cells):
         return line
     text = "; ".join(filter(None, (line.text, f"unreliable: {reason}")))
     return replace(line, text=text, values=line.values | {"unreliable": reason})
 
 
-def line_of(topic: Topic, finding: Finding) -> Line:
+def line_of(finding: Finding) -> Line:
     """Return a finding as a line."""
-    kind = topic.kind_of(finding)
-    lead, text = kind.words(finding.values | finding.words)
-    return Line(kind.line or kind.name, lead, text, finding.anchor or topic.id, numbers(finding))
+    return Line(finding.declared.line or finding.kind, *finding.statement, finding.anchor, numbers(finding))
 
 
 def numbers(finding: Finding) -> dict[str, object]:
@@ -158,21 +157,21 @@ def subject(data: ReportData) -> Line:
 
 def _with_warnings(data: ReportData, line: Line) -> Line:
     """Return a line with the values of the warnings that belong to it; the line on failures also has their text."""
-    found = [(topic, finding) for topic, finding, _ in data.findings if finding.kind in OF_WARNINGS[line.id]]
+    found = [finding for finding in data.findings if finding.kind in OF_WARNINGS[line.id]]
     values = line.values.copy()
-    for _, finding in found:
+    for finding in found:
         key, has_all = OF_WARNINGS[line.id][finding.kind]
         values[key] = [*values.get(key, []), numbers(finding)] if has_all else values.get(key) or numbers(finding)
-    texts = [topic.text_of(finding).removesuffix(".") for topic, finding in found if line.id == "failed"]
+    texts = [finding.text.removesuffix(".") for finding in found if line.id == "failed"]
     return replace(line, text="; ".join(filter(None, (line.text, *texts))), values=values)
 
 
 def confidence(data: ReportData, line: Line) -> Line:
     """Return how far the numbers can be trusted, and what invalidates them, worst first. line: with counts."""
-    found = sorted((item for item in data.findings if item[2] in (LOW, FAIR)), key=lambda item: item[2] != LOW)
+    found = sorted((of for of in data.findings if of.rank in (LOW, FAIR)), key=lambda of: of.rank != LOW)
     reasons = [
-        {"kind": finding.kind, "rank": rank, "text": line_of(topic, finding).lead.removesuffix(".")}
-        for topic, finding, rank in found
+        {"kind": finding.kind, "rank": finding.rank, "text": finding.statement[0].removesuffix(".")}
+        for finding in found
     ]
     word = reasons[0]["rank"] if reasons else "good"
     texts = [f"{reason['text'][:1].lower()}{reason['text'][1:]}" for reason in reasons[:MOST_REASONS]] or [line.lead]
@@ -184,6 +183,5 @@ def confidence(data: ReportData, line: Line) -> Line:
 
 def next_steps(data: ReportData) -> list[str]:
     """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions."""
-    found = sorted(data.findings, key=lambda item: URGENT_FIRST.index(item[2]))
-    steps = (filled(topic.kind_of(of).next_step, of.values | of.words) for topic, of, _ in found)
-    return list(dict.fromkeys(filter(None, steps)))
+    found = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
+    return list(dict.fromkeys(filter(None, (finding.next_step for finding in found))))
