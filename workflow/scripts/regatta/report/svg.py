@@ -2,6 +2,8 @@
 
 import io
 import re
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from itertools import groupby
@@ -28,10 +30,10 @@ NEAR = 1  # marks of a cell within this distance look like one: their size is 4.
 # What the page's style sheet has for all texts.
 TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}"}
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
+LEAST_ALIKE = 4  # elements whose style is worth a class
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
-NUMBERED_ID = re.compile(
-    r".*_\d+|(marks|title):.*"
-)  # of groups, alike in every figure; those of definitions are hashes
+# Ids of groups, alike in every figure; those of definitions are hashes.
+NUMBERED_ID = re.compile(r".*_\d+|\w+:.*")
 
 
 def svg_of(figure: "Figure", label: str) -> str:
@@ -43,8 +45,20 @@ def svg_of(figure: "Figure", label: str) -> str:
     body = "\n".join(_text_of(element, shapes) for element in root[2:])  # without metadata and styles
     for name, color in PLACEHOLDERS.items():
         body = body.replace(color, f"var(--{name})")
+    body = _with_classes(body)
     box = root.get("viewBox")
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
+
+
+def _with_classes(body: str) -> str:
+    """Return a drawing in which a style that many elements have is a class. Its name says what the style is."""
+    rules = []
+    for style, num in Counter(re.findall(r' style="([^"]*)"', body)).items():
+        if num > LEAST_ALIKE:
+            name = f"s{zlib.crc32(style.encode()):x}"
+            rules.append(f".chart .{name} {{ {style} }}")
+            body = body.replace(f' style="{style}"', f' class="{name}"')
+    return f"<style>{' '.join(rules)}</style>\n{body}" if rules else body
 
 
 def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequence[str] = ()) -> str:
@@ -58,12 +72,14 @@ def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequen
     if gid.startswith(MARKS):
         cells = gid.removeprefix(MARKS).split(" ")
     marks = element.findall("use")
-    parts = _marks(marks, shapes, cells) if marks else [_text_of(part, shapes, cells) for part in element]
-    inside = "\n".join(filter(None, parts)) or escape((element.text or "").strip())
+    parts = _marks(marks, shapes, cells) if marks else []
+    for name, run in groupby(() if marks else element, key=lambda part: part.get("id", "")):
+        texts = [text for part in run if (text := _text_of(part, shapes, cells))]
+        has_title = name.startswith(TITLE)  # shared by successive elements
+        parts += [f"<g><title>{escape(name.removeprefix(TITLE))}</title>", *texts, "</g>"] if has_title else texts
+    inside = "\n".join(parts) or escape((element.text or "").strip())
     if tag in ("g", "defs") and not inside:
         return ""
-    if gid.startswith(TITLE):
-        return f"<g><title>{escape(gid.removeprefix(TITLE))}</title>{inside}</g>"
     if (attributes := _attributes(element)) or tag != "g":
         inside = f"<{tag}{attributes}>{inside}</{tag}>" if inside else f"<{tag}{attributes}/>"
     return inside
