@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from regatta.core.text import with_minus_signs
 from regatta.report.charts import Chart, Marks, set_ticks
 from regatta.report.findings import percent_number
-from regatta.report.svg import CELL, COLORS, GRID, GROUND, INK, LEVEL
+from regatta.report.svg import CELL, COLORS, GROUND, INK, LEVEL
 
 WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.17, 0.85
 NUMBER = 0.11  # of the width, for each column of numbers
@@ -77,4 +77,4 @@ class Bars(Chart):
         axes.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel="share of the ideal throughput (%)")
         set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 25)])
         set_ticks(axes.yaxis, [(row, bar.label) for row, bar in bars.items()])
-        axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+        axes.grid(visible=True, axis="x")

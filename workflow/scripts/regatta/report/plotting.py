@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from regatta.core.text import three
 from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
-from regatta.report.svg import COLORS, GREY, GRID, GROUND, LINE, MARKS
+from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -260,7 +260,7 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
         set_ticks(side, axis.ticks or ticks_between(low, high, axis))
-    axes.grid(visible=True, color=GRID, linewidth=0.8)
+    axes.grid(visible=True)
 
 
 def _limits(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:

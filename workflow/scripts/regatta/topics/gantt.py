@@ -153,7 +153,7 @@ class Gantt(Chart):
             axes.set(xlim=(start, end if end > start else start + 1), ylim=(len(rows) - 0.5, -0.5))
             set_ticks(axes.xaxis, ticks)
             set_ticks(axes.yaxis, list(enumerate(names)))
-            axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
+            axes.grid(visible=True, axis="x")
             for y, bars in enumerate(rows.values()):
                 for state, at, seconds, text in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
                     if start <= at <= end:

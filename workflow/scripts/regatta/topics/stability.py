@@ -25,7 +25,7 @@ from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.plotting import DASHES, LEFT, MAX_POINTS, PLOT_WIDTH, WIDTH_IN, PlotAxis
 from regatta.report.strips import Strip
-from regatta.report.svg import CELL, COLORS, GRID
+from regatta.report.svg import CELL, COLORS
 from regatta.store.csv_files import make_table
 from regatta.store.launch_files import read_one_line
 from regatta.store.records import INCOMPLETE, slowest_rank
@@ -363,7 +363,7 @@ class Distributions(Chart):
         axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
         set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
         axes.locator_params(axis="x", nbins=4)
-        axes.grid(visible=True, color=GRID, linewidth=0.8)
+        axes.grid(visible=True)
 
     def marks(self) -> Marks:
         rows = (
