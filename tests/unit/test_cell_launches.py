@@ -8,10 +8,16 @@ from synthetic_training import run_cell
 from test_data_block import data_of
 from typed import make_tables
 
-from regatta.report.cell_launches import launch_files, printable, strips_of
+from regatta.report.cell_launches import (
+    OtherResults,
+    hosts_by_launch,
+    launch_files,
+    other_results,
+    printable,
+    strips_of,
+)
 from regatta.report.cell_numbers import cell_time_text
 from regatta.report.cells import data_block
-from regatta.report.same_hosts import OtherResults, hosts_by_launch, other_results
 from regatta.store.csv_files import COLLECTED, LAUNCHES, MEASUREMENTS, make_table
 
 

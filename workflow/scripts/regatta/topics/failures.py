@@ -14,10 +14,10 @@ from regatta.core.patterns import Pattern, axes_of, find_pattern
 from regatta.core.text import UNKNOWN, is_unknown, natural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
+from regatta.report.cell_launches import HOST, hosts_by_launch
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.report.same_hosts import HOST, hosts_by_launch
 from regatta.run.causes import log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED

@@ -18,11 +18,11 @@ from regatta.core.statistics import OUTER_FENCE, launch_table
 from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import FAIR, RESULT, Kind, Value
+from regatta.report.cell_launches import HOST
 from regatta.report.charts import LegendEntry
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.plotting import PlotAxis
-from regatta.report.same_hosts import HOST
 from regatta.report.strips import Strip
 from regatta.report.svg import COLORS
 from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, WAITS, make_table
