@@ -30,7 +30,7 @@ def data_of(folder, cells, repeats=3, **options):
 
 
 def part_of(data, part):
-    [stability] = [section for section in sections(data, []) if section.id == "stability"]
+    [stability] = [section for section in sections(data) if section.id == "stability"]
     return next((found for found in stability.parts if found.id == part), None)
 
 

@@ -268,7 +268,7 @@ def test_topics_that_would_pool_nodes_have_no_tables_and_no_sections(of_nodes):
     of_all = {"sweep_nodes", "launch_ranges", "slow_launches", "failures", "timeline", "allocations"}
     assert with_rows == of_all & with_rows
     assert {"sweep_nodes", "launch_ranges", "failures"} <= with_rows
-    shown = catalog.sections(of_nodes, catalog.warnings(of_nodes))
+    shown = catalog.sections(of_nodes)
     assert [section.id for section in shown] == ["sweep", "stability", "failures", "timeline"]
 
 

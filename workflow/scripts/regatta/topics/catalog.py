@@ -186,14 +186,12 @@ def render(data: ReportData) -> str:
     is_large = page.is_large(data.campaign)
     with ThreadPoolExecutor(1) as pool:  # compressing takes seconds, during which other threads run
         downloads = pool.submit(_downloads, data, is_large)
-        warned = warnings(data)
-        shown = sections(data, warned)
-        return page.load_template("report.html.j2", is_large).render(_content(data, warned, shown, downloads))
+        return page.load_template("report.html.j2", is_large).render(_content(data, sections(data), downloads))
 
 
 def drawn_figures(data: ReportData) -> list[Figure]:
     """Return the figures that the report draws, in the page's order."""
-    return page.drawn_figures(sections(data, warnings(data)), page.is_large(data.campaign))
+    return page.drawn_figures(sections(data), page.is_large(data.campaign))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -215,11 +213,11 @@ def _downloads(data: ReportData, is_large: bool) -> list[tuple[str, str, str]]:
     return [(name, *page.download(text, f"{name}.csv", most_bytes)) for name, text in texts]
 
 
-def _content(data: ReportData, warned: list[Finding], shown: list[Section], downloads: Future) -> dict:
-    """Return the variables of report.html.j2. warned: of `warnings`. shown: sections. downloads: of `_downloads`."""
-    campaign, measurements, marked = data.campaign, data.measurements, marks(data, warned)
+def _content(data: ReportData, shown: list[Section], downloads: Future) -> dict:
+    """Return the variables of report.html.j2. shown: sections. downloads: of `_downloads`."""
+    campaign, measurements, marked = data.campaign, data.measurements, marks(data, warnings(data))
     num_launches = len(launch_paths(data.launches))
-    block = cells.data_block(data, warnings_by_cell(warned), marked)
+    block = cells.data_block(data, warnings_by_cell(warnings(data)), marked)
     headline, indices = page.headline(shown), cells.cell_indices(campaign)
     block["figures"] = cells.figure_columns(page.drawn_figures(shown, page.is_large(campaign)), indices)
     return {
@@ -259,6 +257,7 @@ def write_report(data: ReportData, path: Path) -> None:
     write_json(path.with_name("answer.json"), answer_json(data))
 
 
+@base.once_per_report
 def warnings(data: ReportData) -> list[Finding]:
     """Return the warnings, the worst first, then in the page's order."""
     found = [finding for finding in data.findings if finding.rank in WARNINGS]
@@ -279,11 +278,11 @@ def marks(data: ReportData, warned: list[Finding]) -> dict[str, str]:
     return warnings_by_cell([one for one in warned if one.rank != NOTE and base.is_on_few_cells(data, one)])
 
 
-def sections(data: ReportData, warned: list[Finding]) -> list[Section]:
-    """Return the sections with content in the page's order, each with its parts. warned: of `warnings`."""
+def sections(data: ReportData) -> list[Section]:
+    """Return the sections with content in the page's order, each with its parts."""
     made = [(topic, topic.section(data)) for topic in topics_of(data.campaign) if topic.section]
     found = [(topic, section) for topic, section in made if section is not None]
-    shown = []
+    shown, warned = [], warnings(data)
     for topic, section in found:
         parts = [part for other, part in found if other.part_of == topic.id and part.has_content]
         if topic is stability.TOPIC:
@@ -293,8 +292,8 @@ def sections(data: ReportData, warned: list[Finding]) -> list[Section]:
                 "classes": classes,
                 "num": len(base.unreliable_cells(data)),
                 "num_marked": len(marks(data, warned)),
+                "num_cells": len(data.campaign.cells),
             }
-            content |= {"num_cells": len(data.campaign.cells)}
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
             section = replace(section, state=(plural(len(warned), "warning") if warned else "", "quiet"))
         if not topic.part_of:
