@@ -75,7 +75,7 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
     folder = tmp_path / "results" / "batches" / "b"
     (tmp_path / "results" / "launches").mkdir(parents=True)
     run = batch.BatchRun(folder, {}, {})
-    batch.write_records(run, 0, REQUEST, [], causes.Cause("failed", None, "x"), None)
+    run.write_records(0, REQUEST, [], causes.Cause("failed", None, "x"), None)
     of_driver = json.loads(run.launch_file(REQUEST["launch"]).read_text())
     assert [*of_driver][-2:] == ["line", "checksum"]  # a rank's writer adds them
     of_driver = {key: value for key, value in of_driver.items() if key not in ("line", "checksum")}

@@ -14,9 +14,10 @@ from regatta.campaign.script_entries import script_files
 from regatta.core import benchmarks
 from regatta.core.benchmarks import axes_of, load_benchmark, undeclared
 from regatta.core.errors import UserError
+from regatta.model.frozen import FrozenBatch
 from regatta.plan.plan import write_frozen
 from regatta.report.panels import Table
-from regatta.run.batch import BatchRun, write_request
+from regatta.run.batch import BatchRun
 from regatta.store import csv_files
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, make_table, read_csv, write_csv
@@ -230,8 +231,8 @@ def test_an_image_has_the_folder_of_the_file(folder):
     write_frozen(made)
     (batch,) = (made.results / "batches").iterdir()
     content = json.loads((batch / "batch.json").read_text())
-    run = BatchRun(batch, content, {})
-    argv = write_request(run, 0, content["launches"][0]["cells"])["argv"]
+    run = BatchRun(batch, FrozenBatch.from_json(content), {})
+    argv = run.write_request(0, content["launches"][0]["cells"])["argv"]
     assert str(folder) in [word for before, word in itertools.pairwise(argv) if before == "--bind"]
 
 

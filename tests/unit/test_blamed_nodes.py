@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 from campaign_files import SLURM, TEXT, collectives, load, message
@@ -204,7 +205,7 @@ def a_run(folder, monkeypatch) -> BatchRun:
     batch.mkdir(parents=True)
     return BatchRun(
         batch,
-        {"cluster": cluster(), "nodes": 2, "gpus_per_node": 1, "device": "cpu"},
+        SimpleNamespace(cluster=cluster(), nodes=2, gpus_per_node=1, device="cpu"),
         {},
         Allocation(LAUNCHERS["slurm"], "16"),
     )

@@ -11,7 +11,7 @@ from regatta.core.errors import UserError
 from regatta.launchers import LAUNCHERS, Allocation
 from regatta.launchers import slurm_queue as queue
 from regatta.run import supervise
-from regatta.run.batch import Stopped, noting_end
+from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import Cause
 from regatta.run.progress import TerminalLine
 from regatta.run.supervise import hosts_to_blame
@@ -21,7 +21,7 @@ from regatta.store.launch_times import job_rows
 
 def a_run(folder, job="17"):
     allocation = Allocation(LAUNCHERS["slurm" if job else "none"], job)
-    return SimpleNamespace(folder=folder, allocation=allocation, num_records=0)
+    return BatchRun(folder, None, {}, allocation)
 
 
 def ends(folder):
@@ -29,7 +29,7 @@ def ends(folder):
 
 
 def test_a_job_that_finishes_its_batch_leaves_no_trace_of_trouble(tmp_path):
-    with noting_end(a_run(tmp_path)):
+    with a_run(tmp_path).noting_end():
         assert open_job(tmp_path)["job"] == "17"
     assert open_job(tmp_path) is None
     assert ends(tmp_path) == []
@@ -39,7 +39,7 @@ def test_the_end_of_a_job_has_its_duration_by_a_clock_that_is_never_set(tmp_path
     clock = iter([5000.0, 5004.25])
     monkeypatch.setattr("regatta.store.jobs.uptime_s", lambda: next(clock))
     monkeypatch.setattr("regatta.store.jobs.utc_now", lambda: "2026-11-21T02:00:00Z")
-    with noting_end(a_run(tmp_path)):
+    with a_run(tmp_path).noting_end():
         pass
     lines = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
     assert [line.get("elapsed_s") for line in lines] == [None, 4.25]
@@ -64,14 +64,14 @@ def test_the_end_of_a_job_has_its_duration_by_a_clock_that_is_never_set(tmp_path
     ],
 )
 def test_a_job_that_ends_early_says_why(tmp_path, end, cause):
-    with pytest.raises(type(end)), noting_end(a_run(tmp_path)):
+    with pytest.raises(type(end)), a_run(tmp_path).noting_end():
         raise end
     assert ends(tmp_path) == [("stopped", "17", cause)]
 
 
 def test_an_end_that_was_noted_is_noted_once(tmp_path):
     def give_up():
-        with noting_end(a_run(tmp_path)):
+        with a_run(tmp_path).noting_end():
             note_job(tmp_path, "no_start", "17", ["n2"], "no rank")
             raise UserError("no rank came up on n2")
 
@@ -86,13 +86,11 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     events = []
     allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
     allocation.stop = lambda process, hosts: events.append(("stop", process.index))
-    run = SimpleNamespace(allocation=allocation, sweep_hosts=lambda _: [], stop_signal=None, parent=None)
-    run.terminal, run.batch = TerminalLine(io.StringIO()), {"launches": [0], "nodes": 1, "gpus_per_node": 1}
+    batch = SimpleNamespace(launches=[SimpleNamespace(hosts=())] * 3, nodes=1, gpus_per_node=1)
+    run = BatchRun(None, batch, {}, allocation, parent=None, terminal=TerminalLine(io.StringIO()))
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
-    monkeypatch.setattr(
-        supervise, "close_stopped_launch", lambda run, watch, request, stop: events.append(("note", request["index"]))
-    )
-    monkeypatch.setattr(supervise, "note_early_end", lambda run, stop: events.append(("job", str(stop))))
+    run.close_stopped_launch = lambda watch, request, stop: events.append(("note", request["index"]))
+    run.note_early_end = lambda stop: events.append(("job", str(stop)))
 
     def launch(run, index):
         watch = SimpleNamespace(update=list, current=None, clock=lambda: 0, deadline=lambda: 1)
@@ -125,7 +123,7 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
 def test_the_end_of_a_job_that_vanished_is_noted_by_the_next_one(tmp_path, monkeypatch, state, said):
     monkeypatch.setattr(queue, "job_state", {"16": state}.get)
     note_job(tmp_path, "started", "16", [], "")
-    with noting_end(a_run(tmp_path)):
+    with a_run(tmp_path).noting_end():
         assert ends(tmp_path) == [("stopped", "16", f"end not recorded: {said}")]
     assert len(ends(tmp_path)) == 1
 
@@ -133,7 +131,7 @@ def test_the_end_of_a_job_that_vanished_is_noted_by_the_next_one(tmp_path, monke
 def test_without_slurm_nobody_is_asked_for_the_end_of_the_one_before(tmp_path, monkeypatch):
     monkeypatch.delattr(queue, "job_state")
     note_job(tmp_path, "started", None, [], "")
-    with noting_end(a_run(tmp_path, job=None)):
+    with a_run(tmp_path, job=None).noting_end():
         pass
     [(kind, job, _)] = ends(tmp_path)
     assert (kind, job) == ("stopped", None)

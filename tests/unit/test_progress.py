@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from regatta.report.page import marked_status
-from regatta.run.batch import BatchRun, current_text, launch_line
+from regatta.run.batch import BatchRun
 from regatta.run.causes import Cause
 from regatta.run.progress import TerminalLine, counts_text
 
@@ -57,9 +57,9 @@ def test_a_terminal_that_was_closed_does_not_end_the_batch():
 
 
 def test_the_line_names_the_launch_and_the_cell(tmp_path):
-    run = BatchRun(tmp_path, {"launches": [{}] * 6, "nodes": 1, "gpus_per_node": 2}, {})
-    assert current_text(run, 1, SimpleNamespace(current="c")).split(": ") == ["1×2", "launch 2 of 6 in the batch", "c"]
-    assert current_text(run, 1, SimpleNamespace(current=None)).endswith("starting")
+    run = BatchRun(tmp_path, SimpleNamespace(launches=[None] * 6, nodes=1, gpus_per_node=2), {})
+    assert run.current_text(1, SimpleNamespace(current="c")).split(": ") == ["1×2", "launch 2 of 6 in the batch", "c"]
+    assert run.current_text(1, SimpleNamespace(current=None)).endswith("starting")
 
 
 def test_a_record_of_a_launch_that_was_skipped_is_not_started():
@@ -68,11 +68,12 @@ def test_a_record_of_a_launch_that_was_skipped_is_not_started():
 
 
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
-    run = BatchRun(tmp_path, {"launches": [{"stack": "host", "cells": ["a"]}] * 6, "cells": {"a": {"spec": {}}}}, {})
+    launches = [SimpleNamespace(stack="host", cells=["a"], hosts=())] * 6
+    run = BatchRun(tmp_path, SimpleNamespace(launches=launches, cells={"a": SimpleNamespace(spec={})}), {})
     request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
     watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
-    line = launch_line(run, 2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
+    line = run.launch_line(2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
     words = ("3 of 6", "launch 2", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
     assert [word for word in words if word not in line] == []
     assert "\n" not in line
-    assert "early" not in launch_line(run, 2, request, watch, None, 12.4)
+    assert "early" not in run.launch_line(2, request, watch, None, 12.4)

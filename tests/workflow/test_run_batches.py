@@ -206,7 +206,8 @@ def test_requests_and_variables_are_those_of_the_driver(tmp_path, monkeypatch):
     """They are part of what a cell measures: a cell measured either way has one id."""
     monkeypatch.syspath_prepend(str(BENCH))
     from harness import frozen_batch
-    from regatta.run.batch import BatchRun, write_request
+    from regatta.model.frozen import FrozenBatch
+    from regatta.run.batch import BatchRun
 
     results = freeze(tmp_path)
     folder = sorted(results.glob("batches/*"))[1]
@@ -215,7 +216,7 @@ def test_requests_and_variables_are_those_of_the_driver(tmp_path, monkeypatch):
     git = {"commit": "c", "is_dirty": False}
     (mine, _), theirs = (
         frozen_batch.Batch(folder, content).write_request(0, cells, git),
-        write_request(BatchRun(folder, content, git), 0, cells),
+        BatchRun(folder, FrozenBatch.from_json(content), git).write_request(0, cells),
     )
     assert theirs.pop("launch") == mine.pop("launch").replace("-a00", "-a01")
     for key in ("store_file", "error_dir", "argv"):

@@ -10,16 +10,7 @@ from pathlib import Path
 
 from regatta.core.errors import add_log_option, add_parent_option, run_script
 from regatta.core.files import ROOT
-from regatta.run.preflight import failed_stacks
 from regatta.run.supervise import Stopped, supervise
-from regatta.store.frozen_files import read_frozen
-
-
-def held_stacks(folder: Path) -> dict[str, str]:
-    """Return the stacks that failed the batch's preflight, with the cause."""
-    preflight = read_frozen(folder / "batch.json").get("preflight")
-    failed = failed_stacks(folder.parent.parent / "preflight" / f"{preflight}.json") if preflight else {}
-    return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}
 
 
 def git_state() -> dict:
@@ -45,14 +36,14 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.batch
     try:
-        counts = supervise(folder, git_state(), held_stacks(folder), options.parent)
+        manifest = supervise(folder, git_state(), options.parent)
     except Stopped as stop:
         remedy = "Completed measurements are kept; the same command resumes."
         print(f"{folder.name}: stopped ({stop}). {remedy}", file=sys.stderr)
         sys.exit(stop.exit_code)
-    for cause in read_frozen(folder / "manifest.json")["held"].values():
+    for cause in manifest["held"].values():
         print(f"{folder.name}: not started: {cause}", file=sys.stderr)
-    print(f"{folder.name}: " + ", ".join(f"{count} {status}" for status, count in sorted(counts.items())))
+    print(f"{folder.name}: " + ", ".join(f"{count} {status}" for status, count in sorted(manifest["counts"].items())))
 
 
 if __name__ == "__main__":

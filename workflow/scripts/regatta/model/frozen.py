@@ -1,6 +1,6 @@
-"""Cells and frozen campaigns as objects, read by `from_json` from campaign.<digest>.json, written by `to_json`.
+"""Cells, frozen campaigns and frozen batches as objects, read by `from_json`. Campaigns are written by `to_json`.
 
-Fields that this version does not know are kept: those of a cell in `other`, those of its spec in `spec`.
+Of a campaign, fields that this version does not know are kept: those of a cell in `other`, those of its spec in `spec`.
 """
 
 import dataclasses
@@ -181,6 +181,47 @@ class FrozenCampaign:
         return cell.repeats or self.repeats
 
 
+@dataclass(frozen=True)
+class FrozenLaunch:
+    """A planned launch of a frozen batch, and its shape. hosts: its nodes in a sweep, otherwise none.
+
+    together: launches of a sweep with the same number run at the same time, each on its own nodes.
+    """
+
+    repeat: int
+    stack: str
+    cells: list[str]
+    nodes: int
+    gpus_per_node: int
+    hosts: tuple[str, ...] | list[str] = ()
+    together: int | None = None
+
+
+@dataclass(frozen=True)
+class FrozenBatch:
+    """A frozen batch, batch.json: docs/contracts.md. cells: by id. preflight: the one that its stacks must pass."""
+
+    campaign: str
+    nodes: int
+    gpus_per_node: int
+    device: str
+    cluster: Mapping[str, object]
+    launch_start_seconds: float
+    stacks: Mapping[str, dict]
+    cells: Mapping[str, FrozenCell]
+    launches: tuple[FrozenLaunch, ...]
+    preflight: str | None = None
+    generation: int = 1
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, object]) -> "FrozenBatch":
+        """Return the batch of a file that meets its schema (store/frozen_files.py)."""
+        shape = {name: content[name] for name in ("nodes", "gpus_per_node")}  # of launches that have no other
+        cells = {name: FrozenCell.from_json({"id": name, **cell}) for name, cell in content["cells"].items()}
+        launches = tuple(_from_json(FrozenLaunch, shape | launch) for launch in content["launches"])
+        return _from_json(cls, {**content, "cells": cells, "launches": launches})
+
+
 def names_by_id(cells: Iterable[Cell]) -> dict[str, CellName]:
     """Return the name of each cell among the others by its id."""
     cells = list(cells)
@@ -190,10 +231,12 @@ def names_by_id(cells: Iterable[Cell]) -> dict[str, CellName]:
 
 
 def _from_json(kind: type, content: Mapping[str, object]) -> object:
-    """Return an object with the fields of its class; unknown keys go to `other`."""
+    """Return an object with the fields of its class; unknown keys go to `other`, if they are written again."""
     known = _fields(kind)
     own = {name: value for name, value in content.items() if name in known}
-    return kind(**own, other={name: value for name, value in content.items() if name not in known})
+    if hasattr(kind, "to_json"):
+        own["other"] = {name: value for name, value in content.items() if name not in known}
+    return kind(**own)
 
 
 def _to_json(value: object) -> dict:

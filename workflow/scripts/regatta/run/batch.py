@@ -15,6 +15,7 @@ from regatta.core.files import ROOT
 from regatta.core.text import plural, shape
 from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv, program_argv
 from regatta.launchers.base import Geometry
+from regatta.model.frozen import FrozenBatch
 from regatta.run import program_launches as programs
 from regatta.run.causes import Cause
 from regatta.run.progress import StackWatch, TerminalLine, Watch, counts_text
@@ -41,14 +42,14 @@ class Stopped(Exception):
 
 @dataclass
 class BatchRun:
-    """A batch being measured. `batch` is batch.json's content; `stop_signal` is set by the signal handler.
+    """A batch being measured. `stop_signal` is set by the signal handler.
 
     not_started: planned launches whose ranks did not start in this job, each with its last request and the cause.
     held: stacks that are neither started nor recorded, with the cause: the preflight failed them, or they were edited.
     """
 
     folder: Path
-    batch: dict
+    batch: FrozenBatch
     git: dict
     allocation: Allocation = field(default_factory=Allocation)
     held: dict[str, str] = field(default_factory=dict)
@@ -72,8 +73,8 @@ class BatchRun:
 
     def geometry(self, index: int | None = None) -> Geometry:
         """Return where the ranks of a planned launch start, or those of the largest one."""
-        batch = self.batch | ({} if index is None else self.batch["launches"][index])
-        return Geometry(batch["cluster"], batch["nodes"], batch["gpus_per_node"], batch["device"])
+        of = self.batch if index is None else self.batch.launches[index]
+        return Geometry(self.batch.cluster, of.nodes, of.gpus_per_node, self.batch.device)
 
     def step_hosts(self, index: int | None = None) -> list[str]:
         """Return the nodes to which a planned launch (or the largest one) is pinned: those of its sweep; otherwise, if
@@ -81,28 +82,28 @@ class BatchRun:
         if sweep_hosts := self.sweep_hosts(index):
             return sweep_hosts
         avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]
-        avoid += self.allocation.launcher.queue.excluded_nodes(self.batch["cluster"])
+        avoid += self.allocation.launcher.queue.excluded_nodes(self.batch.cluster)
         return self.allocation.step_hosts(self.geometry(index).nodes, avoid)
 
     def sweep_hosts(self, index: int | None) -> list[str]:
         """Return the nodes of a planned launch of a sweep; otherwise none."""
-        return [] if index is None else self.batch["launches"][index].get("hosts", [])
+        return [] if index is None else [*self.batch.launches[index].hosts]
 
     def watched(self, index: int) -> str:
         """Return the name under which failures of a planned launch are counted: its stack; in a sweep, also nodes.
 
         Of a user's program, also its name: when it fails, the others of the stack may work.
         """
-        launch, hosts = self.batch["launches"][index], self.sweep_hosts(index)
-        spec = self.batch["cells"][launch["cells"][0]]["spec"]
-        program = f", program {spec['parameters']['program']}" if "program" in spec else ""
-        stack = f"{launch['stack']}{program}"
-        return f"{stack} on {', '.join(hosts)}" if hosts else stack
+        launch = self.batch.launches[index]
+        cell = self.batch.cells[launch.cells[0]]
+        program = f", program {cell.parameters['program']}" if "program" in cell.spec else ""
+        nodes = f" on {', '.join(launch.hosts)}" if launch.hosts else ""
+        return f"{launch.stack}{program}{nodes}"
 
     def noted_cell(self, index: int, cell: str) -> str:
         """Return the cell under which a failure counts: those of a program that runs once fail together."""
-        cells = self.batch["launches"][index]["cells"]
-        return min(cells) if "program" in self.batch["cells"][cells[0]]["spec"] else cell
+        cells = self.batch.launches[index].cells
+        return min(cells) if "program" in self.batch.cells[cells[0]].spec else cell
 
     def launch_file(self, launch: str) -> Path:
         return self.results / "launches" / f"{launch}.jsonl"
@@ -125,142 +126,131 @@ class BatchRun:
 
     def remaining(self, index: int) -> list[str]:
         done = self.recorded(index)
-        return [cell for cell in self.batch["launches"][index]["cells"] if cell not in done]
+        return [cell for cell in self.batch.launches[index].cells if cell not in done]
 
+    @contextlib.contextmanager
+    def noting_end(self) -> Iterator[None]:
+        """Record that this job measures the batch, and how it ends; for an earlier job that could not, its state."""
+        if lost := open_job(self.folder):
+            state = self.allocation.state_of(lost["job"])
+            end = f"{self.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"
+            note_job(self.folder, "stopped", lost["job"], [], f"{END_NOT_RECORDED}: {end}")
+        note_job(self.folder, "started", self.allocation.job, [], "")
+        try:
+            yield
+        except (Stopped, UserError, OSError) as end:
+            self.note_early_end(end)
+            raise
+        note_job(self.folder, "finished", self.allocation.job, [], "")
 
-@contextlib.contextmanager
-def noting_end(run: BatchRun) -> Iterator[None]:
-    """Record that this job measures the batch, and how it ends. For an earlier job that could not, record its state."""
-    if lost := open_job(run.folder):
-        state = run.allocation.state_of(lost["job"])
-        end = f"{run.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"
-        note_job(run.folder, "stopped", lost["job"], [], f"{END_NOT_RECORDED}: {end}")
-    note_job(run.folder, "started", run.allocation.job, [], "")
-    try:
-        yield
-    except (Stopped, UserError, OSError) as end:
-        note_early_end(run, end)
-        raise
-    note_job(run.folder, "finished", run.allocation.job, [], "")
+    def note_early_end(self, end: Exception) -> None:
+        """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
+        with contextlib.suppress(OSError):
+            if open_job(self.folder):
+                note_job(self.folder, "stopped", self.allocation.job, [], str(end), self.num_records)
 
+    def no_space(self) -> UserError:
+        remedy = "Completed measurements are kept. Free some space and run the same command again."
+        return UserError(f"{self.results}: {NO_SPACE_LEFT} the disk. {remedy}")
 
-def note_early_end(run: BatchRun, end: Exception) -> None:
-    """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
-    with contextlib.suppress(OSError):
-        if open_job(run.folder):
-            note_job(run.folder, "stopped", run.allocation.job, [], str(end), run.num_records)
+    def write_request(self, index: int, cells: list[str]) -> dict:
+        """Write and return the request of the next attempt at a planned launch: to measure `cells`, in this order."""
+        batch, planned, launch = self.batch, self.batch.launches[index], self.next_launch(index)
+        path = (self.folder / "launches" / f"{launch}.json").resolve()
+        store_file, error_dir = self.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
+        geometry = self.geometry(index)
+        specs = [batch.cells[cell].spec for cell in cells]
+        scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
+        timed = cells
+        if "program" in specs[0]:  # all cells are read from its output
+            timed = cells[:1]
+            place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(self.folder, launch), error_dir)
+        else:
+            place = geometry, [str(RUN_LAUNCH), "--request", str(path)]
+        argv = (program_argv if "program" in specs[0] else launch_argv)(
+            place[0],
+            batch.stacks[planned.stack],
+            place[1],
+            variables=os.environ,
+            folders=(ROOT, store_file.parent.parent, *scripts),
+            # The sum of all deadlines, of cells and of the starts between them.
+            limit_seconds=60 + sum(batch.cells[c].limit_seconds + batch.launch_start_seconds for c in timed),
+            hosts=self.step_hosts(index)[: place[0].nodes],
+        )
+        request = {
+            "schema": SCHEMA,
+            "campaign": batch.campaign,
+            "batch": path.parent.parent.name,
+            "launch": launch,
+            "generation": batch.generation,
+            "time_utc": utc_now(),
+            "repeat": planned.repeat,
+            "stack": planned.stack,
+            **{key: getattr(geometry, key) for key in ("nodes", "gpus_per_node", "device")},
+            # Half, so that ranks can report a missing one before the whole launch is late.
+            "start_timeout_seconds": batch.launch_start_seconds / 2,
+            "store_file": str(store_file),
+            "error_dir": str(error_dir),
+            "argv": argv,
+            "git": self.git,
+            "cells": [{"id": c, "spec": batch.cells[c].spec, "command": batch.cells[c].command} for c in cells],
+        }
+        store_file.parent.mkdir(parents=True, exist_ok=True)
+        error_dir.mkdir(parents=True, exist_ok=True)
+        write_json(path, request)
+        return request
 
+    def write_records(self, index: int, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
+        """Record cells that no rank is left to record. Without a line of the ranks, the environment is unknown."""
+        path = self.launch_file(request["launch"])
+        if not path.exists() or read_launch_file(path).header is None:
+            append_launch_line(path, first_line(request, None))
+        for cell in cells:
+            line = record_line(request, cell, cause, elapsed_ns)
+            append_launch_line(path, line)
+            self.count(index, line)
 
-def no_space(run: BatchRun) -> UserError:
-    remedy = "Completed measurements are kept. Free some space and run the same command again."
-    return UserError(f"{run.results}: {NO_SPACE_LEFT} the disk. {remedy}")
+    def close_stopped_launch(self, watch: Watch, request: dict, stop: Stopped) -> None:
+        """Write why a launch was stopped. If a node failed, record the current cell as well."""
+        watch.update()
+        if not watch.has_header or watch.is_complete:
+            return
+        if stop.state == "NODE_FAIL" and watch.current:
+            cause = Cause("node_failure", None, f"{self.allocation.launcher.title} ended the job: a node failed")
+            append_launch_line(watch.path, record_line(request, watch.current, cause, None))
+        append_launch_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
+    def count(self, index: int, line: dict) -> None:
+        """Note a new line of a launch file."""
+        if line["kind"] == "record":
+            self.num_records += 1
+            self.stacks.note(self.watched(index), line, self.noted_cell(index, line["cell"]))
 
-def write_request(run: BatchRun, index: int, cells: list[str]) -> dict:
-    """Write and return the request of the next attempt at a planned launch: to measure `cells`, in this order."""
-    batch, planned, launch = run.batch, run.batch["launches"][index], run.next_launch(index)
-    path = (run.folder / "launches" / f"{launch}.json").resolve()
-    store_file, error_dir = run.launch_file(launch).resolve(), path.parent.parent / "errors" / launch
-    geometry = run.geometry(index)
-    specs = [batch["cells"][cell]["spec"] for cell in cells]
-    scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
-    timed = cells
-    if "program" in specs[0]:  # all cells are read from its output
-        timed = cells[:1]
-        place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(run.folder, launch), error_dir)
-    else:
-        place = geometry, [str(RUN_LAUNCH), "--request", str(path)]
-    argv = (program_argv if "program" in specs[0] else launch_argv)(
-        place[0],
-        batch["stacks"][planned["stack"]],
-        place[1],
-        variables=os.environ,
-        folders=(ROOT, store_file.parent.parent, *scripts),
-        # The sum of all deadlines, of cells and of the starts between them.
-        limit_seconds=60 + sum(batch["cells"][c]["limit_seconds"] + batch["launch_start_seconds"] for c in timed),
-        hosts=run.step_hosts(index)[: place[0].nodes],
-    )
-    request = {
-        "schema": SCHEMA,
-        "campaign": batch["campaign"],
-        "batch": path.parent.parent.name,
-        "launch": launch,
-        "generation": batch.get("generation", 1),
-        "time_utc": utc_now(),
-        "repeat": planned["repeat"],
-        "stack": planned["stack"],
-        **{key: getattr(geometry, key) for key in ("nodes", "gpus_per_node", "device")},
-        # Half, so that ranks can report a missing one before the whole launch is late.
-        "start_timeout_seconds": batch["launch_start_seconds"] / 2,
-        "store_file": str(store_file),
-        "error_dir": str(error_dir),
-        "argv": argv,
-        "git": run.git,
-        "cells": [{"id": cell, **{key: batch["cells"][cell][key] for key in ("spec", "command")}} for cell in cells],
-    }
-    store_file.parent.mkdir(parents=True, exist_ok=True)
-    error_dir.mkdir(parents=True, exist_ok=True)
-    write_json(path, request)
-    return request
+    def current_text(self, index: int, watch: Watch) -> str:
+        """Return what a launch measures now: 1×2: launch 2 of 6 in the batch: resnet18-n01g02-host."""
+        where = shape(self.batch.nodes, self.batch.gpus_per_node)
+        return f"{where}: launch {index + 1} of {len(self.batch.launches)} in the batch: {watch.current or 'starting'}"
 
+    def launch_line(self, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
+        """Return a launch that has ended as one line: how many cells it recorded, and why it ended early."""
+        place = f"{index + 1} of {len(self.batch.launches)} in the batch"
+        counts = counts_text(Counter(watch.recorded.values())) or "none"
+        done = (
+            f"{len(watch.recorded)} of {plural(len(request['cells']), 'cell')} recorded ({counts}) in {seconds:.0f} s"
+        )
+        why = f"; ended early: {cause.text}" if cause else ""
+        return f"{utc_now()} launch {request['repeat'] + 1}, stack {self.watched(index)} ({place}): {done}{why}"
 
-def write_records(
-    run: BatchRun, index: int, request: dict, cells: list[str], cause: Cause, elapsed_ns: int | None
-) -> None:
-    """Record cells that no rank is left to record. Without a first line of the ranks, the environment is unknown."""
-    path = run.launch_file(request["launch"])
-    if not path.exists() or read_launch_file(path).header is None:
-        append_launch_line(path, first_line(request, None))
-    for cell in cells:
-        line = record_line(request, cell, cause, elapsed_ns)
-        append_launch_line(path, line)
-        count(run, index, line)
+    def note_earlier_records(self) -> None:
+        """Count the records of a supervisor that was stopped, so that failing stacks are known."""
+        for index in range(len(self.batch.launches)):
+            for record in (record for entry in self.summaries(index) for record in entry["records"]):
+                self.stacks.note(self.watched(index), {"phase": None, **record}, self.noted_cell(index, record["cell"]))
 
-
-def close_stopped_launch(run: BatchRun, watch: Watch, request: dict, stop: Stopped) -> None:
-    """Write why a launch was stopped. If a node failed, record the current cell as well."""
-    watch.update()
-    if not watch.has_header or watch.is_complete:
-        return
-    if stop.state == "NODE_FAIL" and watch.current:
-        cause = Cause("node_failure", None, f"{run.allocation.launcher.title} ended the job: a node failed")
-        append_launch_line(watch.path, record_line(request, watch.current, cause, None))
-    append_launch_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
-
-
-def count(run: BatchRun, index: int, line: dict) -> None:
-    """Note a new line of a launch file."""
-    if line["kind"] == "record":
-        run.num_records += 1
-        run.stacks.note(run.watched(index), line, run.noted_cell(index, line["cell"]))
-
-
-def current_text(run: BatchRun, index: int, watch: Watch) -> str:
-    """Return what a launch measures now: 1×2: launch 2 of 6 in the batch: resnet18-n01g02-host."""
-    where = shape(run.batch["nodes"], run.batch["gpus_per_node"])
-    return f"{where}: launch {index + 1} of {len(run.batch['launches'])} in the batch: {watch.current or 'starting'}"
-
-
-def launch_line(run: BatchRun, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
-    """Return a launch that has ended as one line: how many cells it recorded, and why it ended early."""
-    place = f"{index + 1} of {len(run.batch['launches'])} in the batch"
-    counts = counts_text(Counter(watch.recorded.values())) or "none"
-    done = f"{len(watch.recorded)} of {plural(len(request['cells']), 'cell')} recorded ({counts}) in {seconds:.0f} s"
-    why = f"; ended early: {cause.text}" if cause else ""
-    return f"{utc_now()} launch {request['repeat'] + 1}, stack {run.watched(index)} ({place}): {done}{why}"
-
-
-def note_earlier_records(run: BatchRun) -> None:
-    """Count the records of a supervisor that was stopped, so that failing stacks are known."""
-    for index in range(len(run.batch["launches"])):
-        for record in (record for entry in run.summaries(index) for record in entry["records"]):
-            run.stacks.note(run.watched(index), {"phase": None, **record}, run.noted_cell(index, record["cell"]))
-
-
-def write_manifest(run: BatchRun) -> dict[str, int]:
-    """Write the manifest, which marks the batch as finished. Returns the number of records by status."""
-    entries = run.summaries(*range(len(run.batch["launches"])))
-    counts = Counter(record["status"] for entry in entries for record in entry["records"])
-    manifest = {"schema": 1, "batch": run.id, "counts": counts, "held": run.held, "launches": entries}
-    write_json(run.folder / "manifest.json", manifest)
-    return counts
+    def write_manifest(self) -> dict:
+        """Write and return the manifest, which marks the batch as finished."""
+        entries = self.summaries(*range(len(self.batch.launches)))
+        counts = Counter(record["status"] for entry in entries for record in entry["records"])
+        manifest = {"schema": 1, "batch": self.id, "counts": counts, "held": self.held, "launches": entries}
+        write_json(self.folder / "manifest.json", manifest)
+        return manifest

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,21 +15,8 @@ from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
 from regatta.launchers import find_allocation
-from regatta.run.batch import (
-    BatchRun,
-    Stopped,
-    close_stopped_launch,
-    count,
-    current_text,
-    launch_line,
-    no_space,
-    note_earlier_records,
-    note_early_end,
-    noting_end,
-    write_manifest,
-    write_records,
-    write_request,
-)
+from regatta.model.frozen import FrozenBatch, FrozenLaunch
+from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import (
     Cause,
     blame_network,
@@ -41,6 +28,7 @@ from regatta.run.causes import (
     store_write_error,
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
+from regatta.run.preflight import failed_stacks
 from regatta.run.program_launches import (
     find_kept,
     is_program,
@@ -63,38 +51,44 @@ MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell star
 MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
 
-def supervise(folder: Path, git: dict, held: dict[str, str] | None = None, parent: int | None = None) -> dict[str, int]:
-    """Run a batch to its end and write its manifest. Returns the number of records by status.
+def supervise(folder: Path, git: dict, parent: int) -> dict:
+    """Run a batch to its end. Returns its manifest.
 
     Raises Stopped on SIGINT, SIGTERM or SIGHUP, or when the process that started this one, `parent`, dies;
     UserError when the disk is full, another supervisor holds this batch, or other nodes should be tried.
     """
-    batch = read_frozen(folder / "batch.json")
-    run = BatchRun(folder, batch, git, find_allocation(batch["cluster"]), held or {}, parent=parent or os.getppid())
+    batch = FrozenBatch.from_json(read_frozen(folder / "batch.json"))
+    run = BatchRun(folder, batch, git, find_allocation(batch.cluster), _held_stacks(folder, batch), parent=parent)
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     alone = run.allocation.exclusive_use(run.results.parent, run.id, lambda: _raise_if_stopped(run))
     with hold(folder / "lock", taken), _noting_signals(run), alone:
-        indices = [i for i, planned in enumerate(batch["launches"]) if planned["stack"] not in run.held]
+        indices = [i for i, planned in enumerate(batch.launches) if planned.stack not in run.held]
         left = {index: len(run.remaining(index)) for index in indices}
-        note_earlier_records(run)
+        run.note_earlier_records()
         try:
-            with noting_end(run):
-                for _, group in itertools.groupby((i for i in left if left[i]), key=partial(_turn, batch["launches"])):
+            with run.noting_end():
+                for _, group in itertools.groupby((i for i in left if left[i]), key=partial(_turn, batch.launches)):
                     _run_together(run, group)
                 _settle_launches_without_start(run)
                 _blame_nodes_without_start(run)
-                return write_manifest(run)
+                return run.write_manifest()
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise
-            raise no_space(run) from None
+            raise run.no_space() from None
         finally:
             run.terminal.draw("")
 
 
-def _turn(launches: list[dict], index: int) -> tuple:
+def _held_stacks(folder: Path, batch: FrozenBatch) -> dict[str, str]:
+    """Return the stacks that failed the batch's preflight, with the cause."""
+    failed = failed_stacks(folder.parents[1] / "preflight" / f"{batch.preflight}.json") if batch.preflight else {}
+    return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}
+
+
+def _turn(launches: Sequence[FrozenLaunch], index: int) -> tuple:
     """Return a key that launches share if they run at the same time, as in a sweep."""
-    together = launches[index].get("together")
+    together = launches[index].together
     return ("alone", index) if together is None else ("together", together)
 
 
@@ -120,28 +114,28 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
 
     Each turn records at least one cell, or is counted as fruitless.
     """
-    stack = run.batch["launches"][index]["stack"]
+    stack = run.batch.launches[index].stack
     num_fruitless = 0
     while remaining := run.remaining(index):
         _raise_if_stopped(run)
         _wait_for_scheduler(run)
-        if problem := changed_since_planned(stack, run.batch["stacks"][stack], run.batch["cluster"]):
+        if problem := changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster):
             run.held[stack] = problem
             return
         if (prologue := _prologue(run, stack)) is None:
             return
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
-            raise no_space(run)
+            raise run.no_space()
         if reason := run.stacks.given_up(run.watched(index)):
             cause = Cause("skipped", None, reason)
-            write_records(run, index, write_request(run, index, remaining), remaining, cause, None)
+            run.write_records(index, run.write_request(index, remaining), remaining, cause, None)
             return
         kept = _kept_output(run, index, remaining)
-        request = write_request(run, index, remaining)
+        request = run.write_request(index, remaining)
         if kept:
             read_kept(request, run.folder / "launches" / f"{request['launch']}.json", kept)
             for line in Watch(run.launch_file(request["launch"]), {}, 0).update():
-                count(run, index, line)
+                run.count(index, line)
             continue
         if run.watched(index) in map(run.watched, run.not_started):
             text = f"not started: an earlier launch of stack {run.watched(index)} failed to start"
@@ -156,7 +150,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             cause = blame_network(cause, log, hosts)
         if run.allocation.job and not run.terminal.is_terminal:  # for those who follow the job's log
             seconds = time.monotonic() - began
-            print(launch_line(run, index, request, watch, cause, seconds), flush=True)
+            print(run.launch_line(index, request, watch, cause, seconds), flush=True)
         has_come_up = bool(watch.recorded or watch.current)
         run.has_come_up |= has_come_up
         gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
@@ -167,7 +161,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             failed = (
                 [cell for cell in remaining if cell not in watch.recorded] if is_program(request) else [watch.current]
             )
-            write_records(run, index, request, failed, cause, elapsed_ns and elapsed_ns // len(failed))
+            run.write_records(index, request, failed, cause, elapsed_ns and elapsed_ns // len(failed))
         if cause.status == "node_failure" and run.sweep_hosts(index):  # the result of this node; the others go on
             run.not_started[index] = (request, cause)
             return
@@ -182,11 +176,11 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
 
 def _kept_output(run: BatchRun, index: int, cells: list[str]) -> Path | None:
     """Return the request of an earlier launch whose output also gives the results of this one, None to measure it."""
-    spec = run.batch["cells"][cells[0]]["spec"]
+    spec = run.batch.cells[cells[0]].spec
     if "program" not in spec:
         return None
     run.known_programs = run.known_programs or launches_of_programs(run.results)
-    return find_kept(run.known_programs, cells, spec, run.batch["launches"][index]["repeat"])
+    return find_kept(run.known_programs, cells, spec, run.batch.launches[index].repeat)
 
 
 def _wait_for_scheduler(run: BatchRun) -> None:
@@ -234,7 +228,7 @@ def _settle_launches_without_start(run: BatchRun) -> None:
             f" Attempt {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START}; the next job avoids these nodes if possible."
         )
     for index, (request, cause) in run.not_started.items():
-        write_records(run, index, request, run.remaining(index), cause, None)
+        run.write_records(index, request, run.remaining(index), cause, None)
 
 
 def _blame_nodes_without_start(run: BatchRun) -> None:
@@ -248,7 +242,7 @@ def _prologue(run: BatchRun, name: str) -> dict[str, str | None] | None:
     per job."""
     if name in run.prologues:
         return run.prologues[name]
-    stack, limit = run.batch["stacks"][name], run.batch["launch_start_seconds"]
+    stack, limit = run.batch.stacks[name], run.batch.launch_start_seconds
     folder, hosts = run.folder / "prologue" / name, run.step_hosts()
     try:
         found = run_prologue(
@@ -268,10 +262,10 @@ def _run_launch(
 ) -> Generator[None, None, tuple[Watch, Cause | None, int | None]]:
     """Run one launch to its end, and yield while waiting. Returns what it recorded, why it ended early (None if it did
     not), and for how many nanoseconds its last cell ran."""
-    launch, stack, hosts = request["launch"], run.batch["stacks"][request["stack"]], run.sweep_hosts(index)
+    launch, stack, hosts = request["launch"], run.batch.stacks[request["stack"]], run.sweep_hosts(index)
     log = run.folder / "logs" / f"{launch}.log"
-    limits = {cell: entry["limit_seconds"] for cell, entry in run.batch["cells"].items()}
-    watch = Watch(run.launch_file(launch), limits, run.batch["launch_start_seconds"])
+    limits = {cell.id: cell.limit_seconds for cell in run.batch.cells.values()}
+    watch = Watch(run.launch_file(launch), limits, run.batch.launch_start_seconds)
     num_oom_kills = kernel_oom_kills()
     try:
         process = run.allocation.start(request["argv"], stack, log, prologue=prologue)
@@ -288,7 +282,7 @@ def _run_launch(
     finally:
         run.allocation.stop(process, hosts)
     for line in watch.update():
-        count(run, index, line)
+        run.count(index, line)
     if watch.is_complete:
         return watch, None, None
     _raise_if_job_ends(run, watch, request)
@@ -300,7 +294,7 @@ def _run_launch(
     if is_program(request) and process.returncode == 0:
         record_output(request, log, elapsed_ns)
         for line in watch.update():
-            count(run, index, line)
+            run.count(index, line)
         return watch, None, None
     errors, num_oom_kills = read_rank_errors(Path(request["error_dir"])), kernel_oom_kills() - num_oom_kills
     cause = find_cause(run.allocation.launcher, errors, text, process.returncode, num_oom_kills)
@@ -320,10 +314,10 @@ def _follow(
         if is_program(request) and not watch.has_header:
             note_start(request, is_over)
         for line in watch.update():
-            count(run, index, line)
+            run.count(index, line)
             if load and line["kind"] == "start":
                 load.begin()
-        run.terminal.draw(current_text(run, index, watch))
+        run.terminal.draw(run.current_text(index, watch))
         if is_over:
             return False
         if watch.clock() > watch.deadline():
@@ -333,12 +327,12 @@ def _follow(
             yield
         except Stopped as stop:
             if run.allocation.job:  # the scheduler soon kills this process: write first, then wait
-                close_stopped_launch(run, watch, request, stop)
-                note_early_end(run, stop)
+                run.close_stopped_launch(watch, request, stop)
+                run.note_early_end(stop)
                 yield  # all launches of a round write before one waits
             else:
                 run.allocation.stop(process, hosts)
-                close_stopped_launch(run, watch, request, stop)
+                run.close_stopped_launch(watch, request, stop)
             raise
 
 
@@ -350,7 +344,7 @@ def _raise_if_job_ends(run: BatchRun, watch: Watch, request: dict) -> None:
         if state not in (None, "RUNNING"):
             raise Stopped(f"{run.allocation.launcher.title} is ending the job", 143, state)
     except Stopped as stop:
-        close_stopped_launch(run, watch, request, stop)
+        run.close_stopped_launch(watch, request, stop)
         raise
 
 
