@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -32,7 +33,7 @@ def cluster(**changes) -> dict:
 
 
 def excluded(site: dict, nodes: int, avoid=(), blamed=()) -> list[str]:
-    return [word for word in JOBS.options(site, nodes, 1, "cpu", 1, blamed, avoid) if "exclude" in word]
+    return [word for word in JOBS.options(Geometry(site, nodes, 1, "cpu"), 1, [avoid, blamed]) if "exclude" in word]
 
 
 # What the cluster file excludes.
@@ -47,8 +48,8 @@ def test_excluded_nodes_reach_sbatch():
 def test_excluded_nodes_reach_srun_unless_a_step_is_pinned():
     geometry = Geometry(cluster(exclude_nodes=["n[3-4]"]), 2, 1, "cpu")
     assert "--exclude=n[3-4]" in launch_argv(geometry, STACK, ["x.py"])
-    assert "--exclude=n[3-4]" in LAUNCHERS["slurm"].ranks.once_per_node(geometry, 60, [])
-    pinned = launch_argv(geometry, STACK, ["x.py"], hosts=["n1", "n2"])
+    assert "--exclude=n[3-4]" in LAUNCHERS["slurm"].ranks.once_per_node(geometry, 60)
+    pinned = launch_argv(replace(geometry, hosts=["n1", "n2"]), STACK, ["x.py"])
     assert "--nodelist=n1,n2" in pinned
     assert not any("exclude" in word for word in pinned)
 
@@ -200,7 +201,7 @@ def test_the_report_lists_blamed_nodes(tmp_path, wording):
 
 
 def a_run(folder, monkeypatch) -> BatchRun:
-    monkeypatch.setattr("regatta.launchers.slurm_queue.hosts_of_job", lambda job: ["n1", "n2", "n3"])
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "hosts", lambda job: ["n1", "n2", "n3"])
     batch = folder / "batches" / "b1"
     batch.mkdir(parents=True)
     return BatchRun(
@@ -229,4 +230,4 @@ def test_nodes_of_a_job_without_a_start_are_blamed_once_the_batch_has_started_on
     run.has_come_up = True
     supervise._blame_nodes_without_start(run)
     assert [entry["job"] for entry in blamed_nodes(tmp_path)["n2"]] == ["15"]
-    assert run.step_hosts() == ["n1", "n3"]
+    assert run.geometry().hosts == ["n1", "n3"]

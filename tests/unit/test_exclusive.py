@@ -11,16 +11,13 @@ import pytest
 from regatta import launchers
 from regatta.core.files import Taken, hold_number
 from regatta.launchers import LAUNCHERS, Allocation
-from regatta.launchers import slurm_queue as queue
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HOLDER = """
 import sys, time
 from pathlib import Path
-from regatta.launchers import LAUNCHERS
-from regatta.launchers import Allocation
-from regatta.launchers import slurm_queue as queue
-queue.running_steps = lambda job: []
+from regatta.launchers import LAUNCHERS, Allocation
+LAUNCHERS["slurm"].queue.foreign_steps = lambda job: []
 allocation = Allocation(LAUNCHERS["slurm"], sys.argv[1]) if sys.argv[1] else Allocation()
 with allocation.exclusive_use(Path(sys.argv[2]), "batch-1"):
     print("held", flush=True)
@@ -45,7 +42,7 @@ def outside_of_the_home_folder(tmp_path, monkeypatch):
     """Keep the lock of jobs in the test's folder, and let no Slurm of this machine answer."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SLURM_CLUSTER_NAME", raising=False)
-    monkeypatch.setattr(queue, "running_steps", lambda job: [])
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "foreign_steps", lambda job: [])
 
 
 @pytest.fixture
@@ -122,7 +119,7 @@ def test_a_job_is_held_beside_the_results_where_there_is_no_home_folder(tmp_path
 def test_steps_that_no_lock_knows_of_are_waited_for(monkeypatch, tmp_path, capsys):
     """As of a Regatta in another folder, or of a supervisor that was killed."""
     answers = iter([None, ["1001.3", "1001.4"], ["1001.3"], None, []])
-    monkeypatch.setattr(queue, "running_steps", lambda job: next(answers))
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "foreign_steps", lambda job: next(answers))
     monkeypatch.setattr(launchers, "STEP_POLL_SECONDS", 0)
     with allocation("1001").exclusive_use(tmp_path, "batch-2"):
         assert next(answers, "all asked") == "all asked"

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from regatta.campaign.load import fill_defaults
 from regatta.core.schemas import load_schema
+from regatta.launchers.base import Geometry
 from regatta.launchers.slurm_resources import SlurmJobs
 
 JOBS = SlurmJobs()
@@ -17,7 +18,7 @@ def cluster(**changes) -> dict:
 
 
 def options(site, nodes=2, gpus=4, device="cuda", blamed=(), avoid=(), attempt=1):
-    return JOBS.options(site, nodes, gpus, device, 1, blamed, avoid, attempt)
+    return JOBS.options(Geometry(site, nodes, gpus, device), 1, [avoid, blamed], attempt)
 
 
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 128))
@@ -57,7 +58,7 @@ def test_the_cluster_files_exclusion_is_kept_and_counts():
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), max_size=4))
 def test_options_are_passed_as_they_are(values):
     values = [f"--x={value}" for value in values]
-    assert JOBS.options(cluster(sbatch=values), 1, 1, "cpu", 1)[5:] == values
+    assert JOBS.options(Geometry(cluster(sbatch=values), 1, 1, "cpu"), 1)[5:] == values
 
 
 @given(st.integers(10, 5000))

@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_options_of_cluster_and_stack_come_last_before_the_program():
 
 
 def test_a_step_is_pinned_to_the_nodes_that_it_is_given_and_to_none_otherwise():
-    words = launch_argv(on_slurm(2, 1), stack(cluster=SLURM), ["x.py"], hosts=["n2", "n4"])
+    words = launch_argv(replace(on_slurm(2, 1), hosts=["n2", "n4"]), stack(cluster=SLURM), ["x.py"])
     assert words[1:5] == ["--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--nodelist=n2,n4"]
     assert not any("nodelist" in word for word in launch_argv(on_slurm(2, 1), stack(cluster=SLURM), ["x.py"]))
 

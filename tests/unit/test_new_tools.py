@@ -37,15 +37,15 @@ def no_problems(stack, given, site):
 
 def test_a_new_scheduler_starts_ranks_and_says_what_jobs_ask_for(tmp_path, monkeypatch):
     class FluxRanks(LocalRanks):
-        def argv(self, geometry, stack, python, program, limit_seconds=None, hosts=()):
+        def argv(self, geometry, stack, python, program, limit_seconds=None):
             return ["flux", "run", f"-N{geometry.nodes}", *python, *program]
 
     class FluxChecks(LocalChecks):
         cluster_keys = ("partition",)
 
     class FluxJobs(Jobs):
-        def options(self, cluster, nodes, gpus_per_node, device, planned_minutes, blamed=(), avoid=(), attempt=1):
-            return [f"--queue={cluster['partition']}", f"-N{nodes}"]
+        def options(self, geometry, planned_minutes, avoid=(), attempt=1):
+            return [f"--queue={geometry.cluster['partition']}", f"-N{geometry.nodes}"]
 
     flux = Launcher("flux", "Flux", FluxRanks(), LocalQueue(), FluxChecks(), FluxJobs(), submits=True)
     monkeypatch.setitem(LAUNCHERS, "flux", flux)

@@ -29,7 +29,7 @@ def campaign(folder, node_type=None, **changes):
 def test_the_keys_of_a_node_type_reach_sbatch_and_srun(tmp_path):
     site = campaign(tmp_path, "h100").cluster
     launcher = LAUNCHERS["slurm"]
-    words = launcher.jobs.options(site, 2, 8, "cuda", 1)
+    words = launcher.jobs.options(Geometry(site, 2, 8, "cuda"), 1)
     assert {"--partition=hopper", "--constraint=nvlink", "--mem=0", "--cpus-per-task=12"} <= set(words)
     stack = campaign(tmp_path, "h100").data["stacks"]["a"]
     assert "--cpus-per-task=12" in launch_argv(Geometry(site, 2, 8, "cuda"), stack, ["x.py"])

@@ -9,7 +9,6 @@ import pytest
 
 from regatta.core.errors import UserError
 from regatta.launchers import LAUNCHERS, Allocation
-from regatta.launchers import slurm_queue as queue
 from regatta.run import supervise
 from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import Cause
@@ -121,7 +120,7 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     ("state", "said"), [("NODE_FAIL", "Slurm reports NODE_FAIL"), (None, "it was killed, or its node failed")]
 )
 def test_the_end_of_a_job_that_vanished_is_noted_by_the_next_one(tmp_path, monkeypatch, state, said):
-    monkeypatch.setattr(queue, "job_state", {"16": state}.get)
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "state", {"16": state}.get)
     note_job(tmp_path, "started", "16", [], "")
     with a_run(tmp_path).noting_end():
         assert ends(tmp_path) == [("stopped", "16", f"end not recorded: {said}")]
@@ -129,7 +128,7 @@ def test_the_end_of_a_job_that_vanished_is_noted_by_the_next_one(tmp_path, monke
 
 
 def test_without_slurm_nobody_is_asked_for_the_end_of_the_one_before(tmp_path, monkeypatch):
-    monkeypatch.delattr(queue, "job_state")
+    monkeypatch.delattr(LAUNCHERS["slurm"].queue.__class__, "state")
     note_job(tmp_path, "started", None, [], "")
     with a_run(tmp_path, job=None).noting_end():
         pass
@@ -148,6 +147,6 @@ def test_without_slurm_nobody_is_asked_for_the_end_of_the_one_before(tmp_path, m
     ],
 )
 def test_nodes_that_srun_names_are_avoided_and_all_where_it_names_none(monkeypatch, tmp_path, named, blamed):
-    monkeypatch.setattr(queue, "hosts_of_job", lambda job: ["n1", "n2", "n3"])
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "hosts", lambda job: ["n1", "n2", "n3"])
     causes = [Cause("failed", "launch", "x", frozenset(hosts)) for hosts in named]
     assert hosts_to_blame(a_run(tmp_path), causes) == blamed

@@ -17,7 +17,7 @@ from regatta.compare.campaigns import match_key
 from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
-from regatta.launchers import program_argv
+from regatta.launchers import PROGRAM, launch_argv
 from regatta.run import program_launches as runs
 from regatta.run.record_lines import FROM_REQUEST
 from regatta.store.launch_files import read_launch_file
@@ -157,7 +157,7 @@ def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     shapes = [{"nodes": [2], "gpus_per_node": [4]}]
     cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
     place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = program_argv(place, cell.stack_entry, words, variables={}, folders=(), limit_seconds=60, hosts=())
+    line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
     assert line[:4] == ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}"]
     begin = line.index("sh")
     assert line[begin + 1].endswith("bench/program.sh")
@@ -175,7 +175,7 @@ def test_an_image_needs_no_python(folder, monkeypatch):
     assert not made.preflights  # it would start Python
     cell = made.cells[0].cell
     place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = program_argv(place, cell.stack_entry, words, variables={}, folders=(folder,), limit_seconds=60, hosts=())
+    line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
     begin = line.index("--no-python")
     assert line[begin + 1] == "apptainer"
     assert line[line.index("sh", begin) - 1] == str(image)

@@ -37,7 +37,7 @@ def geometry(nodes: int) -> Geometry:
 
 
 def run(folder, *steps: dict, limit: float = 60) -> dict:
-    return run_prologue(Allocation(), geometry(1), made(*steps), folder / "prologue", limit)
+    return run_prologue(Allocation(), geometry(1), made(*steps), folder / "prologue", limit, list)
 
 
 def ids(folder, entry: dict, cluster: dict | None = None) -> list[str]:
@@ -195,10 +195,10 @@ def test_a_person_s_line_begins_with_the_prologue(site, wording):
 
 
 def test_srun_starts_it_once_per_node_and_lets_every_node_report():
-    words = LAUNCHERS["slurm"].ranks.once_per_node(geometry(3), 90, ["n1", "n2", "n4"])
+    words = LAUNCHERS["slurm"].ranks.once_per_node(replace(geometry(3), hosts=["n1", "n2", "n4"]), 90)
     assert {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--nodelist=n1,n2,n4", "--time=2"} <= set(words)
     assert "--kill-on-bad-exit=0" in words
-    assert LAUNCHERS["none"].ranks.once_per_node(geometry(1), 90, []) == []
+    assert LAUNCHERS["none"].ranks.once_per_node(geometry(1), 90) == []
 
 
 # How it fails.
@@ -260,21 +260,21 @@ def test_nodes_that_differ_are_named(tmp_path, wording):
     site.write_text("export SAME=1 WHERE=$SLURMD_NODENAME\n")
 
     class OnTwoNodes(LocalRanks):
-        def once_per_node(self, geometry, limit_seconds, hosts):
+        def once_per_node(self, geometry, limit_seconds):
             return [str(tmp_path / "both.sh")]
 
     launcher = replace(LAUNCHERS["none"], ranks=OnTwoNodes())
     steps = made({"source": str(site)})
     with wording.raises(PrologueFailed):
-        run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60)
+        run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60, list)
     with wording.raises(PrologueFailed):
-        run_prologue(Allocation(launcher), geometry(3), steps, tmp_path / "prologue", 60)
+        run_prologue(Allocation(launcher), geometry(3), steps, tmp_path / "prologue", 60, list)
     site.write_text("[ $SLURMD_NODENAME = n1 ]\n")
     with wording.raises(PrologueFailed) as error:
-        run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60)
+        run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60, list)
     assert error.value.cause.hosts == {"n2"}
     site.write_text("export SAME=1\n")
-    assert run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60) == {"SAME": "1"}
+    assert run_prologue(Allocation(launcher), geometry(2), steps, tmp_path / "prologue", 60, list) == {"SAME": "1"}
 
 
 def test_the_script_has_no_word_of_a_step_unquoted():

@@ -18,6 +18,7 @@ from synthetic_run import IDS, A, Folder, launches
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 from regatta.core.files import hold
+from regatta.launchers import LAUNCHERS
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers.base import end_with_parent
 from regatta.run import run_lines
@@ -217,7 +218,7 @@ def test_a_busy_machine_is_warned_of_once_before_a_local_run(monkeypatch, capsys
 def test_a_local_run_ends_with_run_campaign_and_one_with_jobs_goes_on(monkeypatch, cluster, is_local, given, kept):
     for name in ("regatta.workflow.end_jobs", "regatta.workflow.print_progress"):
         monkeypatch.setattr(name, lambda *_: None)
-    monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "wait_for_jobs", lambda campaign, folder: None)
     end_with_parent(given)
     try:
         session(cluster=cluster, local_exec=is_local).prepare()
@@ -307,7 +308,7 @@ def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
             time.sleep(0.01)
         return started == ["results/small"]
 
-    monkeypatch.setattr(queue, "wait_for_live_jobs", lambda campaign, folder: None)
+    monkeypatch.setattr(LAUNCHERS["slurm"].queue, "wait_for_jobs", lambda campaign, folder: None)
     assert starts()
     assert starts(SLURM, is_terminal=True, local_exec=False)
     assert not starts(is_terminal=True)

@@ -53,8 +53,8 @@ def test_a_cell_on_each_node_and_its_nodes_in_id_and_spec(tmp_path):
     ]
     assert {(la["nodes"], la["gpus_per_node"]) for la in launches} == {(1, 2)}
     assert price.seconds(batch.launches) == 2 * (10 + 5)
-    words = slurm_resources.SlurmJobs().on_hosts(batch.cluster, batch.hosts)["sbatch"]
-    assert words == ["--nodelist=n1,n2,n10", "--no-kill"]
+    words = slurm_resources.SlurmJobs().options(batch.geometry, 1)
+    assert words[-2:] == ["--nodelist=n1,n2,n10", "--no-kill"]
     assert "--nodelist=n10" in cells[2].command
 
 

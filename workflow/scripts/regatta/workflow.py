@@ -8,7 +8,6 @@ import argparse
 import contextlib
 import gc
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -32,7 +31,8 @@ from regatta.core.errors import (
 )
 from regatta.core.files import ROOT, SCRIPTS, check_folders, hold
 from regatta.launchers import launcher_of
-from regatta.launchers.base import end_jobs, outlive_run_campaign
+from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
+from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
@@ -176,24 +176,21 @@ class Session:
     def batch_resources(self) -> dict:
         """Return the resources of the jobs that measure batches."""
 
-        def job(wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
-            cluster, batch = self.plan.batch_clusters[wildcards.batch], wildcards.batch
+        def job(wildcards) -> tuple[Geometry, float, list[str]]:
+            batch = self.plan.batches_by_id[wildcards.batch]
             if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
-                return cluster | NOTHING_TO_START, (1, 1), 0, []
-            nodes, gpus_per_node = map(int, re.match(r"n(\d+)g(\d+)-", batch).groups())
-            avoid = hosts_to_avoid(self.results / "batches" / batch)
-            cluster = self.plan.sweep_clusters.get(batch, cluster)
-            return cluster, (nodes, gpus_per_node), self.batch_minutes.get(batch, 0), avoid
+                return Geometry(batch.cluster | NOTHING_TO_START, 1, 1, batch.geometry.device), 0, []
+            return batch.geometry, self.batch_minutes[batch.id], hosts_to_avoid(self.results / "batches" / batch.id)
 
         return self._resources(job)
 
     def preflight_resources(self) -> dict:
         """Return the resources of the job of the preflight."""
 
-        def job(wildcards) -> tuple[dict, tuple[int, int], float, list[str]]:
+        def job(wildcards) -> tuple[Geometry, float, list[str]]:
             [preflight] = [one for one in self.plan.preflights if one.id == wildcards.preflight]
             avoid = hosts_to_avoid(self.results / "preflight" / preflight.id)
-            return preflight.content["cluster"], preflight.shape, preflight.minutes, avoid
+            return preflight.geometry, preflight.minutes, avoid
 
         return self._resources(job if self.plan and self.plan.preflights else None)
 
@@ -205,28 +202,25 @@ class Session:
         """
         if self.plan is None or not launcher_of(self.plan.campaign.cluster).submits:
             return {}
-        launcher, device = launcher_of(self.plan.campaign.cluster), self.plan.campaign.data["device"]
+        jobs = launcher_of(self.plan.campaign.cluster).jobs
 
         def of_job(wildcards, attempt) -> dict:
-            cluster, shape, minutes, avoid = job(wildcards)
+            geometry, minutes, avoid = job(wildcards)
             return {
-                "nodes": shape[0],
-                "runtime": launcher.jobs.walltime_minutes(cluster, minutes, attempt),
-                "longest": cluster["max_walltime_minutes"],
+                "nodes": geometry.nodes,
+                "runtime": jobs.walltime_minutes(geometry.cluster, minutes, attempt),
+                "longest": geometry.cluster["max_walltime_minutes"],
                 "most_jobs": self.plan.campaign.cluster["max_jobs"] or 0,
-                "options": shlex.join(
-                    launcher.jobs.options(cluster, *shape, device, minutes, self.plan.blamed, avoid, attempt)
-                ),
+                "options": shlex.join(jobs.options(geometry, minutes, [avoid, self.plan.blamed], attempt)),
             }
 
         names = ("nodes", "runtime", "longest", "most_jobs", "options") if job else ()
         return {name: (lambda wildcards, attempt, name=name: of_job(wildcards, attempt)[name]) for name in names}
 
-    def _is_all_held(self, batch: str) -> bool:
+    def _is_all_held(self, batch: Batch) -> bool:
         """Return whether the preflight failed every stack of a batch. Its job then needs no nodes."""
         failed = {stack for one in self.plan.preflights for stack in failed_stacks(self.plan.result_of(one))}
-        stacks = {launch.stack for b in self.plan.batches if failed and b.id == batch for launch in b.launches}
-        return bool(stacks) and stacks <= failed
+        return {launch.stack for launch in batch.launches} <= failed
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""

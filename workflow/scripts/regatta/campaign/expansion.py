@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from regatta.campaign import program_entries as programs
@@ -40,7 +40,7 @@ class MatrixCell(Cell):
         """Return the command that repeats this cell by hand."""
         if "program" in self.spec:
             geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec)
-            return program_by_hand(geometry, self.stack_entry, words, self.hosts[: geometry.nodes])
+            return program_by_hand(replace(geometry, hosts=self.hosts[: geometry.nodes]), self.stack_entry, words)
         return command_by_hand(self.spec, self.stack_entry, self.cluster)
 
     @property

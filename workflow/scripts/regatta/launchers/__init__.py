@@ -55,33 +55,19 @@ def launch_argv(
     variables: Mapping[str, str] | None = None,
     folders: tuple[Path, ...] = (ROOT,),
     limit_seconds: float | None = None,
-    hosts: Sequence[str] = (),
+    is_python: bool = True,
 ) -> list[str]:
     """Return the command line that starts `program`, a Python file and its arguments, on all ranks.
 
     variables: the job's, substituted in the stack's binds; None keeps their names. folders: read and written by the
-    ranks, bound into an image. limit_seconds: limit of a job's step, if the supervisor dies. hosts: the nodes of the
-    step, if the job has more.
+    ranks, bound into an image. limit_seconds: of the launcher. is_python: False if `program` is any command.
     """
     runtime = runtime_of(stack)
-    python = [*runtime.prefix(stack, geometry.device, variables, folders), stack["python"] or runtime.default_python]
-    return launcher_of(geometry.cluster).ranks.argv(geometry, stack, python, program, limit_seconds, hosts)
-
-
-def program_argv(
-    geometry: Geometry,
-    stack: dict,
-    words: list[str],
-    *,
-    variables: Mapping[str, str],
-    folders: tuple[Path, ...],
-    limit_seconds: float,
-    hosts: Sequence[str],
-) -> list[str]:
-    """Return the command line that starts program.sh with these words on all ranks. Keywords: those of launch_argv."""
-    prefix = runtime_of(stack).prefix(stack, geometry.device, variables, folders)
-    line = [*prefix, "sh", str(PROGRAM), *words]
-    return launcher_of(geometry.cluster).ranks.program_argv(geometry, stack, line, limit_seconds, hosts)
+    prefix = runtime.prefix(stack, geometry.device, variables, folders)
+    python, words = ([*prefix, stack["python"] or runtime.default_python], program)
+    if not is_python:
+        python, words = [], [*prefix, *program]
+    return launcher_of(geometry.cluster).ranks.argv(geometry, stack, python, words, limit_seconds)
 
 
 def inherited_environment(launcher: Launcher) -> dict[str, str]:
@@ -255,17 +241,20 @@ def command_by_hand(spec: dict, stack: dict, cluster: dict) -> str:
         if value is not None:
             program += [f"--{name.replace('_', '-')}", str(value).lower() if isinstance(value, bool) else str(value)]
     program += [f"--argument={word}" for word in script.get("arguments", [])]
-    runtime, geometry = runtime_of(stack), Geometry(cluster, spec["nodes"], spec["gpus_per_node"], spec["device"])
-    prefix = runtime.prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, spec["device"], None, ())
-    needed, line = launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program, spec.get("hosts", ()))
-    return _line_by_hand(stack, needed, line)
+    shape = (spec["nodes"], spec["gpus_per_node"])
+    geometry = Geometry(cluster, *shape, spec["device"], hosts=spec.get("hosts", ()))
+    prefix = runtime_of(stack).prefix(_with_folder(stack), spec["device"], None, ())
+    return _line_by_hand(stack, *launcher_of(cluster).ranks.by_hand(geometry, stack, prefix, program))
 
 
-def program_by_hand(geometry: Geometry, stack: dict, words: list[str], hosts: Sequence[str]) -> str:
+def program_by_hand(geometry: Geometry, stack: dict, words: list[str]) -> str:
     """Return the shell command that starts a user's program by hand, in a folder with its files."""
-    prefix = runtime_of(stack).prefix({**stack, "binds": [*stack["binds"], "$PWD"]}, geometry.device, None, ())
-    line = launcher_of(geometry.cluster).ranks.program_argv(geometry, stack, [*prefix, *words], None, hosts)
-    return _line_by_hand(stack, [], line)
+    return _line_by_hand(stack, [], launch_argv(geometry, _with_folder(stack), words, folders=(), is_python=False))
+
+
+def _with_folder(stack: dict) -> dict:
+    """Return a stack that binds the working folder."""
+    return {**stack, "binds": [*stack["binds"], "$PWD"]}
 
 
 def _line_by_hand(stack: dict, needed: list[str], line: list[str]) -> str:

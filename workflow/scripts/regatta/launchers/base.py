@@ -26,7 +26,7 @@ STOP_SECONDS = 5.0  # start_ranks.py ends its ranks within 3 s of SIGTERM; then 
 class Geometry:
     """The place where ranks start: cluster, number of nodes, GPUs per node, and device.
 
-    ranks_per_node: None for one per GPU, and on cpu for `gpus_per_node`.
+    ranks_per_node: None for one per GPU, and on cpu for `gpus_per_node`. hosts: the nodes, if the job has more.
     """
 
     cluster: dict
@@ -34,6 +34,7 @@ class Geometry:
     gpus_per_node: int
     device: str
     ranks_per_node: int | None = None
+    hosts: Sequence[str] = ()
 
     @property
     def num_local_ranks(self) -> int:
@@ -89,19 +90,16 @@ class Ranks(ABC):
 
     @abstractmethod
     def argv(
-        self,
-        geometry: Geometry,
-        stack: dict,
-        python: list[str],
-        program: list[str],
-        limit_seconds: float | None = None,
-        hosts: Sequence[str] = (),
+        self, geometry: Geometry, stack: dict, python: list[str], program: list[str], limit_seconds: float | None = None
     ) -> list[str]:
-        """Return the command line that starts a program on all ranks."""
+        """Return the command line that starts a program on all ranks. python: empty for a program that is not Python's.
+
+        limit_seconds: limit of a job's step, if the supervisor dies.
+        """
 
     @abstractmethod
     def by_hand(
-        self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str], hosts: Sequence[str] = ()
+        self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str]
     ) -> tuple[list[str], list[str]]:
         """Return variables and the command line with which a user repeats one cell."""
 
@@ -113,12 +111,6 @@ class Ranks(ABC):
     def read_log(self, log: str) -> LogReading:
         """Return what the launcher's messages say."""
 
-    def program_argv(
-        self, geometry: Geometry, stack: dict, program: list[str], limit_seconds: float | None, hosts: Sequence[str]
-    ) -> list[str]:
-        """Return the command line that starts any program on all ranks. program: its words, of which none is Python."""
-        return self.argv(geometry, stack, program, [], limit_seconds, hosts)
-
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
         """Return the values of the stack's keys, with those of the cluster."""
         return {}
@@ -127,7 +119,7 @@ class Ranks(ABC):
         """Return the scripts that these options name."""
         return {}
 
-    def once_per_node(self, geometry: Geometry, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
+    def once_per_node(self, geometry: Geometry, limit_seconds: float) -> list[str]:
         """Return the words before a program that runs once on each node."""
         return []
 
@@ -195,18 +187,9 @@ class Jobs:
     submit_command = ""  # that takes the options
 
     def options(
-        self,
-        cluster: dict,
-        nodes: int,
-        gpus_per_node: int,
-        device: str,
-        planned_minutes: float,
-        blamed: Iterable[str] = (),
-        avoid: Iterable[str] = (),
-        attempt: int = 1,
+        self, geometry: Geometry, planned_minutes: float, avoid: Sequence[Iterable[str]] = (), attempt: int = 1
     ) -> list[str]:
-        """Return the options for one attempt at a job. blamed, avoid: nodes that failed jobs of the campaign, of the
-        batch."""
+        """Return the options for one attempt at a job. avoid: groups of nodes, the most important first."""
         return []
 
     def walltime_minutes(self, cluster: dict, planned_minutes: float, attempt: int) -> int:
@@ -224,10 +207,6 @@ class Jobs:
     def most_nodes(self, cluster: dict) -> int:
         """Return the most nodes of one job."""
         return cluster["num_nodes"]
-
-    def on_hosts(self, cluster: dict, hosts: Sequence[str]) -> dict:
-        """Return a cluster whose jobs get these nodes."""
-        return cluster
 
 
 class Checks(ABC):

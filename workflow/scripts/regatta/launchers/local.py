@@ -20,14 +20,11 @@ class LocalRanks(Ranks):
     replaced_variables = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
     log_lines = "start_ranks: "
 
-    def argv(self, geometry, stack, python, program, limit_seconds=None, hosts=(), starter=str(START_RANKS)):
-        return [*python, starter, f"--nproc-per-node={geometry.gpus_per_node}", *program]
+    def argv(self, geometry, stack, python, program, limit_seconds=None, starter=str(START_RANKS)):
+        line = [*(python or [sys.executable]), starter, f"--nproc-per-node={geometry.num_local_ranks}"]
+        return [*line, *([] if python else ["--no-python"]), *program]
 
-    def program_argv(self, geometry, stack, program, limit_seconds, hosts):
-        starter = [sys.executable, str(START_RANKS), f"--nproc-per-node={geometry.num_local_ranks}", "--no-python"]
-        return [*starter, *program]
-
-    def by_hand(self, geometry, stack, prefix, program, hosts=()):
+    def by_hand(self, geometry, stack, prefix, program):
         """Return a line with torchrun if the stack names no Python, else with start_ranks.py."""
         if not prefix and stack["python"] is None:
             return [], ["torchrun", "--standalone", f"--nproc-per-node={geometry.gpus_per_node}", *program]

@@ -95,11 +95,11 @@ def _script_option(option: str) -> tuple[str, str]:
 # Launches.
 
 
-def nodes_of_step(cluster: dict, hosts: Sequence[str]) -> list[str]:
-    """Return the options for the nodes of a step: pinned to `hosts`, or any of the job that is not excluded."""
-    if hosts:
-        return [f"--nodelist={','.join(hosts)}"]
-    excluded = cluster.get("exclude_nodes")  # absent in earlier batches
+def nodes_of_step(geometry: Geometry) -> list[str]:
+    """Return the options for the nodes of a step: pinned to its hosts, or any of the job that is not excluded."""
+    if geometry.hosts:
+        return [f"--nodelist={','.join(geometry.hosts)}"]
+    excluded = geometry.cluster.get("exclude_nodes")  # absent in earlier batches
     return [f"--exclude={','.join(excluded)}"] if excluded else []
 
 
@@ -216,13 +216,7 @@ class SlurmRanks(Ranks):
     meeting_point = staticmethod(queue.meeting_point)
 
     def argv(
-        self,
-        geometry: Geometry,
-        stack: dict,
-        python: list[str],
-        program: list[str],
-        limit_seconds: float | None = None,
-        hosts: Sequence[str] = (),
+        self, geometry: Geometry, stack: dict, python: list[str], program: list[str], limit_seconds: float | None = None
     ) -> list[str]:
         """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
         nodes, gpus, ranks = geometry.nodes, geometry.gpus_per_node, geometry.num_local_ranks
@@ -230,7 +224,7 @@ class SlurmRanks(Ranks):
         if geometry.device == "cuda":
             request = geometry.cluster["gpu_request"]
             line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
-        line += nodes_of_step(geometry.cluster, hosts)
+        line += nodes_of_step(geometry)
         line += [
             f"--job-name={STEP_NAME}",
             "--kill-on-bad-exit=1",
@@ -242,15 +236,15 @@ class SlurmRanks(Ranks):
         return [*line, *stack["srun"], *python, *program]
 
     def by_hand(
-        self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str], hosts: Sequence[str] = ()
+        self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str]
     ) -> tuple[list[str], list[str]]:
-        return [PORT_BY_HAND], self.argv(geometry, stack, [*prefix, stack["python"] or "python3"], program, hosts=hosts)
+        return [PORT_BY_HAND], self.argv(geometry, stack, [*prefix, stack["python"] or "python3"], program)
 
-    def once_per_node(self, geometry: Geometry, limit_seconds: float, hosts: Sequence[str]) -> list[str]:
+    def once_per_node(self, geometry: Geometry, limit_seconds: float) -> list[str]:
         """Return srun with one task on each node. A task that fails does not end the others, which report as well."""
         nodes = geometry.nodes
         line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--job-name={STEP_NAME}"]
-        line += nodes_of_step(geometry.cluster, hosts)
+        line += nodes_of_step(geometry)
         return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
@@ -282,9 +276,15 @@ class SlurmRanks(Ranks):
 
 
 class SlurmQueue(Queue):
-    """Functions of slurm_queue.py, looked up at each call so that tests can replace them."""
+    """Functions of slurm_queue.py and slurm_resources.py, and the lock of a job."""
 
     end_foreign = "scancel"
+    hosts = staticmethod(queue.hosts_of_job)
+    state = staticmethod(queue.job_state)
+    states = staticmethod(queue.states)
+    foreign_steps = staticmethod(queue.running_steps)
+    is_answering = staticmethod(queue.is_answering)
+    wait_for_jobs = staticmethod(queue.wait_for_live_jobs)
     nodes = staticmethod(resources.read_nodes)
     node_names = staticmethod(expand)
     excluded_nodes = staticmethod(resources.excluded_nodes)
@@ -310,45 +310,13 @@ class SlurmQueue(Queue):
         except (OSError, UserError, RuntimeError):  # RuntimeError: a user without a home directory
             return hold_number(folder / f".jobs-{os.getuid()}.lock", int(job), "")
 
-    def hosts(self, job: str) -> list[str]:
-        return queue.hosts_of_job(job)
-
-    def state(self, job: str) -> str | None:
-        return queue.job_state(job)
-
-    def foreign_steps(self, job: str) -> list[str] | None:
-        return queue.running_steps(job)
-
-    def is_answering(self) -> bool:
-        return queue.is_answering()
-
-    def states(self, campaign: str, folder: Path) -> dict[str, str] | None:
-        return queue.states(campaign, folder)
-
-    def wait_for_jobs(self, campaign: str, folder: Path) -> None:
-        queue.wait_for_live_jobs(campaign, folder)
-
 
 class SlurmChecks(Checks):
     stack_problems = staticmethod(srun_problems)
     site_problems = staticmethod(resources.site_problems)
-    cluster_keys = (
-        "cpus_per_rank",
-        "memory_mb_per_node",
-        "gpu_request",
-        "partition",
-        "account",
-        "qos",
-        "constraint",
-        "reservation",
-        "exclude_nodes",
-        "exclusive",
-        "sbatch",
-        "srun",
-        "max_walltime_minutes",
-        "node_types",
-        "max_jobs",
-        "network_interface",
+    cluster_keys = tuple(
+        "cpus_per_rank memory_mb_per_node gpu_request partition account qos constraint reservation exclude_nodes "
+        "exclusive sbatch srun max_walltime_minutes node_types max_jobs network_interface".split()
     )
 
     def cluster_problems(self, cluster: dict) -> list[Problem]:

@@ -3,12 +3,12 @@
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.errors import nearest
-from regatta.launchers.base import Jobs
+from regatta.launchers.base import Geometry, Jobs
 from regatta.launchers.slurm_queue import answer, expand, job_id, output
 
 EXCLUDE = re.compile(r"(?:--exclude=|-x)(.+)", re.DOTALL)
@@ -64,35 +64,30 @@ class SlurmJobs(Jobs):
     submit_command = "sbatch"
 
     def options(
-        self,
-        cluster: dict,
-        nodes: int,
-        gpus_per_node: int,
-        device: str,
-        planned_minutes: float,
-        blamed: Iterable[str] = (),
-        avoid: Iterable[str] = (),
-        attempt: int = 1,
+        self, geometry: Geometry, planned_minutes: float, avoid: Sequence[Iterable[str]] = (), attempt: int = 1
     ) -> list[str]:
         """Return the options of sbatch for one attempt, so that srun can start gpus_per_node ranks on each node.
 
-        avoid: nodes on which launches of this batch could not start; blamed: those that failed jobs of the campaign.
-        Neither is avoided if the cluster has too few other nodes.
+        A group of nodes is not avoided if the cluster has too few others.
         """
-        request = cluster["gpu_request"] if device == "cuda" else "none"
+        cluster, gpus = geometry.cluster, geometry.gpus_per_node
+        request = cluster["gpu_request"] if geometry.device == "cuda" else "none"
         options = {key: cluster[key] for key in ("partition", "account", "qos", "constraint", "reservation")} | {
             "mem": cluster["memory_mb_per_node"],
             "time": self.walltime_minutes(cluster, planned_minutes, attempt),
-            "nodes": nodes,
-            "ntasks-per-node": gpus_per_node,
+            "nodes": geometry.nodes,
+            "ntasks-per-node": gpus,
             "cpus-per-task": cluster["cpus_per_rank"] or 1,
-            "gres": f"gpu:{gpus_per_node}" if request == "gres" else None,
-            "gpus-per-node": gpus_per_node if request == "gpus-per-node" else None,
+            "gres": f"gpu:{gpus}" if request == "gres" else None,
+            "gpus-per-node": gpus if request == "gpus-per-node" else None,
         }
-        excluded = cluster.get("exclude_nodes", [])
-        others = [*cluster["sbatch"], *([f"--exclude={','.join(excluded)}"] if excluded else [])]
-        for hosts in (avoid, blamed):
-            others = with_avoided(others, hosts, cluster["num_nodes"], nodes)
+        others = [*cluster["sbatch"]]
+        if geometry.hosts:  # exactly these, and the job goes on if one fails
+            others += [f"--nodelist={','.join(geometry.hosts)}", "--no-kill"]
+        if excluded := cluster.get("exclude_nodes"):
+            others.append(f"--exclude={','.join(excluded)}")
+        for hosts in avoid:
+            others = with_avoided(others, hosts, cluster["num_nodes"], geometry.nodes)
         words = [f"--{name}={value}" for name, value in options.items() if value is not None]
         return [*words, *(["--exclusive"] if cluster["exclusive"] else []), *others]
 
@@ -116,11 +111,6 @@ class SlurmJobs(Jobs):
         partitions = read_partitions()
         limits = [partitions[name].max_nodes for name in partition_names(cluster, partitions) if name in partitions]
         return int(min([cluster["num_nodes"], *limits]))
-
-    def on_hosts(self, cluster: dict, hosts: Iterable[str]) -> dict:
-        """Return a cluster whose jobs run on exactly these nodes, and go on if one fails; unchanged without hosts."""
-        options = [f"--nodelist={','.join(hosts)}", "--no-kill"] if hosts else []
-        return {**cluster, "sbatch": [*cluster["sbatch"], *options]}
 
 
 # The nodes of a sweep.

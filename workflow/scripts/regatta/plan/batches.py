@@ -14,6 +14,7 @@ from regatta.core.benchmarks import load_benchmark
 from regatta.core.errors import UserError
 from regatta.core.text import natural
 from regatta.launchers import launcher_of
+from regatta.launchers.base import Geometry
 from regatta.store.history import ALWAYS_RETRIED, LatestRecord, Slot
 
 SCHEMA = 1
@@ -54,6 +55,11 @@ class Batch:
     @property
     def cluster(self) -> dict:
         return self.launches[0].cells[0].cluster
+
+    @property
+    def geometry(self) -> Geometry:
+        """Return where its job runs."""
+        return Geometry(self.cluster, *self.shape, self.frame["device"], hosts=self.hosts)
 
     @property
     def content(self) -> dict:

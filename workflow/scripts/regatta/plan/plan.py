@@ -64,14 +64,8 @@ class Plan:
         return self.results / "preflight" / preflight.id / "request.json"
 
     @cached_property
-    def batch_clusters(self) -> dict[str, dict]:
-        """Return for each batch the cluster with the keys of its node type."""
-        return {batch.id: batch.cluster for batch in self.batches}
-
-    @cached_property
-    def sweep_clusters(self) -> dict[str, dict]:
-        """Return the same with the nodes of batches of a sweep, as jobs request them."""
-        return {b.id: launcher_of(b.cluster).jobs.on_hosts(b.cluster, b.hosts) for b in self.batches if b.hosts}
+    def batches_by_id(self) -> dict[str, Batch]:
+        return {batch.id: batch for batch in self.batches}
 
     @property
     def blamed(self) -> dict[str, list[dict]]:

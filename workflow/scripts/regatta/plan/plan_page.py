@@ -109,15 +109,14 @@ def _batches(plan: Plan) -> str:
 
 def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
     """Return for each shape and node type, as text, the request of its longest batch; nothing without a scheduler."""
-    device, launcher = plan.campaign.data["device"], launcher_of(plan.campaign.cluster)
+    launcher = launcher_of(plan.campaign.cluster)
     if not launcher.submits:
         return {}
     found = {}
     for price in sorted(plan.batch_prices, key=lambda batch: batch["minutes"]):  # of a shape, the last is the longest
-        batch, size = price["batch"], (price["nodes"], price["gpus_per_node"])
-        cluster = plan.sweep_clusters.get(batch, plan.batch_clusters[batch])
-        kind = f" ({cluster['node_type']})" if "node_type" in cluster else ""
-        found[*size, kind] = shlex.join(launcher.jobs.options(cluster, *size, device, price["minutes"], plan.blamed))
+        batch, size = plan.batches_by_id[price["batch"]], (price["nodes"], price["gpus_per_node"])
+        kind = f" ({batch.cluster['node_type']})" if "node_type" in batch.cluster else ""
+        found[*size, kind] = shlex.join(launcher.jobs.options(batch.geometry, price["minutes"], [plan.blamed]))
     return dict(sorted(found.items()))
 
 

@@ -7,13 +7,13 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
 from regatta.core.text import plural, shape
-from regatta.launchers import RUN_LAUNCH, Allocation, launch_argv, program_argv
+from regatta.launchers import PROGRAM, RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenBatch
 from regatta.run import program_launches as programs
@@ -74,20 +74,18 @@ class BatchRun:
     def geometry(self, index: int | None = None) -> Geometry:
         """Return where the ranks of a planned launch start, or those of the largest one."""
         of = self.batch if index is None else self.batch.launches[index]
-        return Geometry(self.batch.cluster, of.nodes, of.gpus_per_node, self.batch.device)
+        hosts = ([] if index is None else self.sweep_hosts(index)) or self._step_hosts(of.nodes)
+        return Geometry(self.batch.cluster, of.nodes, of.gpus_per_node, self.batch.device, hosts=hosts)
 
-    def step_hosts(self, index: int | None = None) -> list[str]:
-        """Return the nodes to which a planned launch (or the largest one) is pinned: those of its sweep; otherwise, if
-        the job has more than it needs, preferably nodes that failed no job."""
-        if sweep_hosts := self.sweep_hosts(index):
-            return sweep_hosts
+    def _step_hosts(self, num_nodes: int) -> list[str]:
+        """Return the nodes of a launch if the job has more than it needs: preferably those that failed no job."""
         avoid = [*hosts_to_avoid(self.folder), *blamed_nodes(self.results)]
         avoid += self.allocation.launcher.queue.excluded_nodes(self.batch.cluster)
-        return self.allocation.step_hosts(self.geometry(index).nodes, avoid)
+        return self.allocation.step_hosts(num_nodes, avoid)
 
-    def sweep_hosts(self, index: int | None) -> list[str]:
+    def sweep_hosts(self, index: int) -> list[str]:
         """Return the nodes of a planned launch of a sweep; otherwise none."""
-        return [] if index is None else [*self.batch.launches[index].hosts]
+        return [*self.batch.launches[index].hosts]
 
     def watched(self, index: int) -> str:
         """Return the name under which failures of a planned launch are counted: its stack; in a sweep, also nodes.
@@ -161,21 +159,20 @@ class BatchRun:
         geometry = self.geometry(index)
         specs = [batch.cells[cell].spec for cell in cells]
         scripts = [Path(spec[key]["path"]).parent for spec in specs for key in ("script", "module") if key in spec]
-        timed = cells
-        if "program" in specs[0]:  # all cells are read from its output
-            timed = cells[:1]
-            place = programs.prepare(specs[0], geometry.cluster, programs.folder_of(self.folder, launch), error_dir)
-        else:
-            place = geometry, [str(RUN_LAUNCH), "--request", str(path)]
-        argv = (program_argv if "program" in specs[0] else launch_argv)(
-            place[0],
+        place, timed, words = geometry, cells, [str(RUN_LAUNCH), "--request", str(path)]
+        if is_program := "program" in specs[0]:  # all cells are read from its output
+            timed, folder = cells[:1], programs.folder_of(self.folder, launch)
+            place, arguments = programs.prepare(specs[0], geometry.cluster, folder, error_dir)
+            place, words = replace(place, hosts=geometry.hosts[: place.nodes]), ["sh", str(PROGRAM), *arguments]
+        argv = launch_argv(
+            place,
             batch.stacks[planned.stack],
-            place[1],
+            words,
             variables=os.environ,
             folders=(ROOT, store_file.parent.parent, *scripts),
             # The sum of all deadlines, of cells and of the starts between them.
             limit_seconds=60 + sum(batch.cells[c].limit_seconds + batch.launch_start_seconds for c in timed),
-            hosts=self.step_hosts(index)[: place[0].nodes],
+            is_python=not is_program,
         )
         request = {
             "schema": SCHEMA,

@@ -7,8 +7,8 @@ reuses one that passed.
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from regatta.campaign.expansion import content_hash
@@ -51,13 +51,17 @@ class Preflight:
     content: dict
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return self.content["nodes"], self.content["gpus_per_node"]
+    def geometry(self) -> Geometry:
+        return _geometry(self.content)
 
     @property
     def minutes(self) -> float:
         """Planned minutes. The launcher derives a time limit from them, as for a batch (plan/batches.py)."""
         return len(self.content["stacks"]) * (self.content["launch_start_seconds"] / 60 + STACK_MINUTES)
+
+
+def _geometry(content: dict) -> Geometry:
+    return Geometry(content["cluster"], content["nodes"], content["gpus_per_node"], content["device"])
 
 
 def plan_preflight(
@@ -170,10 +174,10 @@ def _examine(
     request, cause = None, changed_since_planned(name, stack, frozen["cluster"])
     if cause is None:
         try:
-            limit, hosts = frozen["launch_start_seconds"], allocation.step_hosts(frozen["nodes"], avoid)
-            geometry = Geometry(frozen["cluster"], frozen["nodes"], frozen["gpus_per_node"], frozen["device"])
-            prologue = run_prologue(allocation, geometry, stack, folder / f"{launch}.prologue", limit, hosts, check)
-            request = _write_request(folder.resolve(), frozen, geometry, hosts, name, launch)
+            limit = frozen["launch_start_seconds"]
+            geometry = replace(_geometry(frozen), hosts=allocation.step_hosts(frozen["nodes"], avoid))
+            prologue = run_prologue(allocation, geometry, stack, folder / f"{launch}.prologue", limit, check)
+            request = _write_request(folder.resolve(), frozen, geometry, name, launch)
             cause = _launch(allocation, request, stack, log, limit, prologue, check)
         except (NodeFailed, Abandoned):
             raise
@@ -195,9 +199,7 @@ def _examine(
     return {"stack": name, **kept, "verdict": verdict, "seen": report, "log": str(log), "argv": argv}
 
 
-def _write_request(
-    folder: Path, frozen: dict, geometry: Geometry, hosts: Sequence[str], name: str, launch: str
-) -> dict:
+def _write_request(folder: Path, frozen: dict, geometry: Geometry, name: str, launch: str) -> dict:
     stack, path = frozen["stacks"][name], folder / f"{launch}.launch.json"
     argv = launch_argv(
         geometry,
@@ -206,7 +208,6 @@ def _write_request(
         variables=os.environ,
         folders=(ROOT, folder.parent.parent),
         limit_seconds=2 * frozen["launch_start_seconds"],
-        hosts=hosts,
     )
     request = {
         "schema": 1,

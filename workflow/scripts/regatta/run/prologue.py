@@ -1,7 +1,7 @@
 """Run the prologue of a stack once on each node, and return the variables that it has changed."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from regatta.core.errors import UserError
@@ -30,8 +30,7 @@ def run_prologue(
     stack: dict,
     folder: Path,
     limit_seconds: float,
-    hosts: Sequence[str] = (),
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], None],
 ) -> dict[str, str | None]:
     """Run the steps of a stack, if it has any. Returns the changed variables; None for one that was removed.
 
@@ -43,7 +42,7 @@ def run_prologue(
     for old in folder.glob("*"):  # left by a job that was stopped
         old.unlink()
     try:
-        _run(allocation, geometry, stack["prologue"], folder, limit_seconds, hosts, check)
+        _run(allocation, geometry, stack["prologue"], folder, limit_seconds, check)
         return changes(folder)
     except ValueError as error:
         remedy = "All ranks get the same environment. Set it in env, or remove it from the sourced file."
@@ -58,13 +57,12 @@ def _run(
     steps: list[dict],
     folder: Path,
     limit_seconds: float,
-    hosts: Sequence[str],
     check: Callable[[], None],
 ) -> None:
     path = folder.resolve() / "prologue.sh"
     write_text(path, script(steps))
     launcher, log = allocation.launcher, folder / "prologue.out"
-    argv = [*launcher.ranks.once_per_node(geometry, limit_seconds, hosts), "bash", str(path), str(path.parent)]
+    argv = [*launcher.ranks.once_per_node(geometry, limit_seconds), "bash", str(path), str(path.parent)]
     try:
         process = start(argv, inherited_environment(launcher), log)
     except OSError as error:

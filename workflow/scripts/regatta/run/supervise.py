@@ -145,7 +145,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
         began = time.monotonic()
         watch, cause, elapsed_ns = yield from _run_launch(run, index, request, prologue)
         if cause is not None and run.allocation.job and "ok" not in watch.recorded.values():
-            hosts = run.step_hosts(index) or run.allocation.hosts()
+            hosts = run.geometry(index).hosts or run.allocation.hosts()
             log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
             cause = blame_network(cause, log, hosts)
         if run.allocation.job and not run.terminal.is_terminal:  # for those who follow the job's log
@@ -243,11 +243,9 @@ def _prologue(run: BatchRun, name: str) -> dict[str, str | None] | None:
     if name in run.prologues:
         return run.prologues[name]
     stack, limit = run.batch.stacks[name], run.batch.launch_start_seconds
-    folder, hosts = run.folder / "prologue" / name, run.step_hosts()
+    folder, check = run.folder / "prologue" / name, partial(_raise_if_stopped, run)
     try:
-        found = run_prologue(
-            run.allocation, run.geometry(), stack, folder, limit, hosts, lambda: _raise_if_stopped(run)
-        )
+        found = run_prologue(run.allocation, run.geometry(), stack, folder, limit, check)
     except PrologueFailed as failed:
         if failed.cause.status == "node_failure":
             _leave_nodes(run, failed.cause)
