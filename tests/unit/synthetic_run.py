@@ -62,10 +62,11 @@ class Folder:
         self.append(launch, header, *(record(*found) for found in records))
 
     def manifest(self, name, *launches):
-        """launches: (launch, repeat, [(cell, status, seconds)])."""
+        """launches: (launch, repeat, [(cell, status, seconds, seconds ago)])."""
         entries = []
         for launch, repeat, records in launches:
-            found = [{"cell": c, "status": s, "cause": None, "elapsed_s": e} for c, s, e in records]
+            found = [{"cell": c, "status": s, "cause": None, "elapsed_s": e} for c, s, e, *_ in records]
+            found = [f | {"time_utc": utc(*r[3:])} if r[3:] else f for f, r in zip(found, records, strict=True)]
             entry = {"launch": launch, "repeat": repeat, "stack": "host", "time_utc": utc(1000), "size_bytes": 1}
             entries.append(entry | {"overhead_s": 1.0, "records": found, "generation": 1})
         self.write(f"batches/{name}/manifest.json", {"schema": 1, "batch": name, "launches": entries})

@@ -40,8 +40,8 @@ def test_a_launch_is_summarized_without_its_samples(tmp_path):
         "size_bytes": path.stat().st_size,
         "overhead_s": 3.0,  # 1 s of the launch outside its cells, and 2 s until its ranks were ready
         "records": [
-            {"cell": "a", "status": "ok", "cause": None, "elapsed_s": 2.0},
-            {"cell": "b", "status": "failed", "cause": "why", "elapsed_s": None},
+            {"cell": "a", "status": "ok", "cause": None, "elapsed_s": 2.0, "time_utc": "2026-11-21T03:00:00Z"},
+            {"cell": "b", "status": "failed", "cause": "why", "elapsed_s": None, "time_utc": "2026-11-21T03:00:00Z"},
         ],
     }
 

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.errors import UserError
@@ -28,7 +28,7 @@ MAX_CAUSE = 300  # characters
 class Record:
     """A record without its samples. order: of records of one slot, the one with the highest counts.
 
-    time_s: since 1970. has_time: it is the time of the record, not the start of its launch, as in a manifest.
+    time_s: since 1970; that of its launch if a manifest of an earlier version lists the record.
     """
 
     slot: Slot
@@ -37,13 +37,12 @@ class Record:
     elapsed_s: float | None
     generation: int
     time_s: float | None
-    has_time: bool
     order: tuple
 
 
 @dataclass
 class BatchFiles:
-    """A batch: its launches as frozen, the notes of its jobs, and its launch files if it is not finished.
+    """A batch: what it is to measure unless it is finished, and the notes of its jobs.
 
     ends_s: when records were written, for a job whose end is unknown. current: the cell that is being measured.
     """
@@ -53,7 +52,7 @@ class BatchFiles:
     nodes: int
     gpus_per_node: int
     generation: int = 1
-    launches: list[dict] = field(default_factory=list)
+    slots: list[Slot] = field(default_factory=list)
     is_finished: bool = False
     notes: list[dict] = field(default_factory=list)
     notes_bytes: int = 0
@@ -63,10 +62,6 @@ class BatchFiles:
     @property
     def id(self) -> str:
         return self.folder.name
-
-    @property
-    def slots(self) -> list[Slot]:
-        return [(cell, launch["repeat"]) for launch in self.launches for cell in launch["cells"]]
 
     @property
     def open_job(self) -> dict | None:
@@ -102,7 +97,8 @@ class RunFiles:
         self.planned_batches: set[str] = set()
         self._tails: dict[str, Tail] = {}
         self._headers: dict[str, dict] = {}
-        self._read: set[str] = set()  # launch files that are read to their end
+        self._records: dict[str, list[Record]] = {}  # by launch
+        self._read: set[str] = set()  # launch files that are read to their end, and those of finished batches
         self._plan_time_ns = 0
         self._frozen: Path | None = None
         self.update()
@@ -111,21 +107,16 @@ class RunFiles:
     def update(self) -> None:
         self._read_campaign()
         self._read_plan()
-        is_first = not self.batches
         self._find_batches()
         unfinished = [batch for batch in self.batches.values() if not batch.is_finished]
-        ended = [batch for batch in unfinished if (batch.folder / "manifest.json").exists()]
-        # Manifests lack the times of records: to know the last ones, read the batch that ended last in full.
-        newest = max(ended, key=lambda batch: _mtime_s(batch.folder / "manifest.json"), default=None)
-        for batch in ended if is_first else ():
-            if batch is not newest:
+        for batch in unfinished:
+            if (batch.folder / "manifest.json").exists():
                 self._read_manifest(batch)
         self._read_launch_files()
-        for batch in (batch for batch in ended if not batch.is_finished):
-            self._read_manifest(batch)
         for batch in self.batches.values():
             if batch in unfinished or batch.open_job:  # a job notes its end after it has written the manifest
                 batch.read_notes()
+        self._summarize()
 
     def is_run_active(self) -> bool | None:
         """Return whether Snakemake runs this campaign; None if that was on another host."""
@@ -133,7 +124,9 @@ class RunFiles:
 
     def run_began_s(self) -> float | None:
         """Return when Snakemake last began to run this campaign."""
-        return _mtime_s(self.results / ".lock") or None
+        with contextlib.suppress(OSError):
+            return (self.results / ".lock").stat().st_mtime
+        return None
 
     def _read_campaign(self) -> None:
         found = sorted(self.results.glob("campaign.*.json"))
@@ -178,7 +171,8 @@ class RunFiles:
                     content = json.loads(read_file(path))
                     if mismatch(content, "batch", "launches"):
                         continue
-                    batch.generation, batch.launches = generation_of(content) or 1, content["launches"]
+                    batch.generation = generation_of(content) or 1
+                    batch.slots = [(cell, la["repeat"]) for la in content["launches"] for cell in la["cells"]]
                 self.batches[name] = batch
 
     def _read_launch_files(self) -> None:
@@ -206,59 +200,46 @@ class RunFiles:
         if line["kind"] in ("complete", "stopped"):
             self._read.add(launch)
         if line["kind"] == "record":
-            elapsed_ns, time_s = line.get("elapsed_ns"), utc_seconds(line.get("time_utc"))
-            found = {"status": line["status"], "cause": line.get("cause")}
-            found["elapsed_s"] = elapsed_ns / 1e9 if isinstance(elapsed_ns, int) else None
-            self._take(launch, batch, header, number, line["cell"], found, time_s)
+            elapsed_ns = line.get("elapsed_ns")
+            elapsed_s = elapsed_ns / 1e9 if isinstance(elapsed_ns, int) else None
+            self._records.setdefault(launch, []).append(_record(launch, header, number, line, elapsed_s))
 
     def _read_manifest(self, batch: BatchFiles) -> None:
         """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
         with contextlib.suppress(OSError, ValueError, RecursionError):  # else its launch files are read
             for entry in read_manifest(batch.folder / "manifest.json"):
-                self._read.add(entry["launch"])
-                is_known = entry["launch"] in self._tails
-                for number, record in enumerate(entry["records"]):
-                    if not is_known:
-                        self._take(entry["launch"], batch, entry, number, record["cell"], record, None)
-                    elif record["status"] == "invalid":
-                        self._refuse(entry, record)
-                self._tails.pop(entry["launch"], None)
-                self._headers.pop(entry["launch"], None)
-        batch.is_finished, batch.current, batch.launches = True, None, []
+                launch = entry["launch"]
+                numbered = enumerate(entry["records"])
+                self._records[launch] = [_record(launch, entry, n, found, found["elapsed_s"]) for n, found in numbered]
+                self._read.add(launch)
+                self._tails.pop(launch, None)
+                self._headers.pop(launch, None)
+        batch.is_finished, batch.current, batch.slots = True, None, []
 
-    def _refuse(self, entry: dict, record: dict) -> None:
-        slot = (record["cell"], entry["repeat"])
-        known = self.records.get(slot)
-        if known and known.order[3] == entry["launch"]:
-            self.records[slot] = replace(
-                known, status="invalid", cause=one_line(record["cause"], MAX_CAUSE), elapsed_s=None
-            )
+    def _summarize(self) -> None:
+        """Compute what the records of all launches say about slots, cells and batches."""
+        self.records, self.elapsed_s, self.measured_rank_s = {}, {}, 0.0
+        for batch in self.batches.values():
+            batch.ends_s = []
+        for launch, records in self._records.items():
+            batch = self.batches.get(launch.rpartition("-l")[0])
+            for record in records:
+                if record.slot not in self.records or self.records[record.slot].order < record.order:
+                    self.records[record.slot] = record
+                if record.elapsed_s is not None:
+                    self.elapsed_s.setdefault(record.slot[0], []).append(record.elapsed_s)
+                    self.measured_rank_s += record.elapsed_s * batch.nodes * batch.gpus_per_node if batch else 0.0
+            if batch:
+                batch.ends_s += [record.time_s for record in records if record.time_s is not None]
 
-    def _take(
-        self,
-        launch: str,
-        batch: BatchFiles | None,
-        header: dict,
-        number: int,
-        cell: str,
-        found: dict,
-        time_s: float | None,
-    ) -> None:
-        """Take a record. header: the first line of its launch. time_s: None if only the launch's is known."""
-        generation, elapsed_s = generation_of(header), found["elapsed_s"]
-        cause = None if found["cause"] is None else one_line(found["cause"], MAX_CAUSE)
-        launch_s = utc_seconds(header["time_utc"])
-        order = record_order(launch, generation, header["time_utc"], number)
-        slot = (cell, header["repeat"])
-        shown_s, has_time = (launch_s, False) if time_s is None else (time_s, True)
-        record = Record(slot, found["status"], cause, elapsed_s, generation, shown_s, has_time, order)
-        if slot not in self.records or self.records[slot].order < order:
-            self.records[slot] = record
-        if elapsed_s is not None:
-            self.elapsed_s.setdefault(cell, []).append(elapsed_s)
-            self.measured_rank_s += elapsed_s * batch.nodes * batch.gpus_per_node if batch else 0.0
-        if batch and shown_s is not None:
-            batch.ends_s.append(shown_s + (0 if has_time else elapsed_s or 0))
+
+def _record(launch: str, header: dict, number: int, found: dict, elapsed_s: float | None) -> Record:
+    """Return a record, as its launch file or a manifest has it. header: the first line of its launch, or its entry."""
+    cause = found.get("cause")
+    cause = None if cause is None else one_line(cause, MAX_CAUSE)
+    time_s = utc_seconds(found.get("time_utc") or header["time_utc"])
+    order = record_order(launch, generation_of(header), header["time_utc"], number)
+    return Record((found["cell"], header["repeat"]), found["status"], cause, elapsed_s, order[0], time_s, order)
 
 
 def _names(folder: Path) -> list[str]:
@@ -266,10 +247,3 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def _mtime_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0

@@ -322,7 +322,7 @@ def _failures(files: RunFiles) -> tuple[FailureGroup, ...]:
 
 
 def _last_records(files: RunFiles) -> tuple[LastRecord, ...]:
-    known = (r for r in files.records.values() if r.has_time and r.slot in files.planned)
+    known = (r for r in files.records.values() if r.time_s is not None and r.slot in files.planned)
     last: list[Record] = heapq.nlargest(MAX_LAST_RECORDS, known, key=lambda record: (record.time_s, record.order))
     return tuple(
         LastRecord(r.time_s, r.status, files.names.get(r.slot[0], r.slot[0]), r.slot[1], r.elapsed_s) for r in last

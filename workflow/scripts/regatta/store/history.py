@@ -164,6 +164,7 @@ def _summary(record: dict) -> dict:
         "status": "invalid" if problem else record["status"],
         "cause": problem or record["cause"],
         "elapsed_s": None if elapsed_ns is None else elapsed_ns / 1e9,
+        **({} if problem else {"time_utc": record["time_utc"]}),
         **({"modules": record["modules"]} if record.get("modules") and not problem else {}),
     }
 
