@@ -1,13 +1,12 @@
 """--log of the scripts that the rules call: a copy of the output, which still appears on the terminal in full."""
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from regatta.core.errors import add_log_option
+from regatta.core.errors import script_parser
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 OF_RULES = ["plan", "freeze", "preflight", "measure", "collect", "analyse", "report", "gate"]
@@ -21,8 +20,7 @@ def streams(monkeypatch):
 
 
 def use(path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    add_log_option(parser)
+    parser = script_parser("", has_log=True)
     parser.parse_args(["--log", str(path)])
 
 
@@ -75,4 +73,4 @@ def test_an_error_that_ends_a_script_is_logged(tmp_path):
 
 @pytest.mark.parametrize("name", OF_RULES)
 def test_each_script_of_a_rule_has_the_option(name):
-    assert "add_log_option(parser)" in (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    assert "has_log=True" in (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")

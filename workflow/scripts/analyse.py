@@ -3,11 +3,10 @@
 With --launches, do first what collect.py does.
 """
 
-import argparse
 import gc
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.store.collect import read_collected
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import check_launches
@@ -15,8 +14,7 @@ from regatta.topics.catalog import make_tables, write_from_store, write_tables
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--launches", type=Path, help="folder of launch files (the store), to collect from it first")
     parser.add_argument(

@@ -8,7 +8,6 @@ different versions; torch and torchvision must be from the same build: pip accep
 of the other.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "workflow" / "scripts" / "regatta" / "core"))
 
-from errors import run_script  # noqa: E402 - as a plain module: the package regatta needs libraries that may be missing
+from errors import run_script, script_parser  # noqa: E402 - as a plain module: the package regatta needs libraries that may be missing
 
 LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:.*?>=\s*([0-9.]+))?")
 
@@ -107,7 +106,7 @@ def advice(sets: list[str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("sets", nargs="+", choices=["driver", "rank", "dev"], help="requirements to check")
     parser.add_argument(
         "--import", dest="is_import_wanted", action="store_true", help="import torchvision; takes seconds"

@@ -5,17 +5,16 @@ python workflow/scripts/clear_nodes.py my.yaml n3 n7
 python workflow/scripts/clear_nodes.py results/my-first --all
 """
 
-import argparse
 from pathlib import Path
 
 from regatta.campaign.load import results_folder
-from regatta.core.errors import UserError, nearest, run_script
+from regatta.core.errors import UserError, nearest, run_script, script_parser
 from regatta.core.files import is_results_folder
 from regatta.store.nodes import blame_text, blamed_nodes, clear_nodes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("campaign", type=Path, help="campaign file or results folder")
     parser.add_argument("nodes", nargs="*", help="nodes to readmit; without any, they are listed")
     parser.add_argument("--all", action="store_true", help="readmit all nodes")

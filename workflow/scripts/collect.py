@@ -4,10 +4,9 @@ Also write epochs.csv and ranks.csv (one row per epoch and per rank of each trai
 launches.csv and jobs.csv (times of launches and jobs).
 """
 
-import argparse
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.store.collect import read_store, summaries_beside, write_collected
 from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import check_launches, write_json
@@ -15,8 +14,7 @@ from regatta.topics.stragglers.waits import rows_of_json, waits_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--launches", type=Path, required=True, help="folder of launch files (the store)")
     parser.add_argument("--out", type=Path, required=True, help="measurements.csv; the other files go beside it")

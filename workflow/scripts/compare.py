@@ -17,7 +17,7 @@ from pathlib import Path
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
 from regatta.compare.comparison_output import comparison_text
 from regatta.compare.comparison_page import comparison_page
-from regatta.core.errors import USER_ERROR, UserError, run_script
+from regatta.core.errors import USER_ERROR, UserError, run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
 from regatta.store.csv_files import write_csv
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     for side in ("base", "test"):
         parser.add_argument(side, type=Path, metavar=side.upper(), help="results folder, or a file to import")
     parser.add_argument(

@@ -6,17 +6,16 @@ python workflow/scripts/export_figures.py config/my.yaml --for slides
 The files are in results/NAME/figures/paper or slides.
 """
 
-import argparse
 from pathlib import Path
 
 from regatta.campaign.load import results_folder
-from regatta.core.errors import UserError, run_script
+from regatta.core.errors import UserError, run_script, script_parser
 from regatta.report.export import FORMS, export_figures
 from regatta.topics.catalog import drawn_figures, read_report_data
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("campaign", type=Path, help="results folder, or campaign file")
     parser.add_argument("--for", dest="form", required=True, choices=tuple(FORMS), help="column width, or 16:9")
     args = parser.parse_args()

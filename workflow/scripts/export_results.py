@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from regatta.core.errors import run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.formats import FORMATS
 from regatta.formats.base import Format
 from regatta.formats.results_folder import ResultsFolder, export_notes, read_results_folder
@@ -39,7 +39,7 @@ def condition(text: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("results", type=Path, help="results folder of one campaign, with its tables")
     parser.add_argument("--format", required=True, choices=tuple(WRITTEN), help="format of the file")
     parser.add_argument("--out", type=Path, required=True, help="file to write")

@@ -3,18 +3,16 @@
 python workflow/scripts/freeze.py --campaign config/config.yaml --results results
 """
 
-import argparse
 import gc
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.plan.plan import make_plan, write_frozen
 from regatta.plan.plan_page import write_plan
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="repeat measurements that are not ok")

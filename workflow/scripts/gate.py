@@ -9,14 +9,13 @@ python workflow/scripts/gate.py --campaign results/new/campaign.<digest>.json
 All files are written before it exits. Needs no GPU and no Snakemake. Definitions: docs/metrics.md.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_page import comparison_page
 from regatta.compare.gate import ALLOCATION_VARIATION, gate_text, headline, judge, junit
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.store.csv_files import MEASUREMENTS, read_csv
 from regatta.store.frozen_files import read_frozen_campaign
@@ -24,8 +23,7 @@ from regatta.store.launch_files import write_text
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument(

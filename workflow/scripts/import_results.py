@@ -6,12 +6,11 @@ Formats are recognized by content: docs/formats.md. All files are read before an
 name are launches of the same software; different software needs a different stack name.
 """
 
-import argparse
 import gc
 from pathlib import Path
 
 from regatta.campaign.benchmark_files import read_benchmark_file
-from regatta.core.errors import run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.core.text import plural
 from regatta.formats import add_formats
 from regatta.formats.base import Options
@@ -29,7 +28,7 @@ def positive(text: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="result file, or job log of several runs")
     parser.add_argument(
         "--campaign", required=True, metavar="NAME", help="name of the campaign, and of its results folder"

@@ -6,15 +6,14 @@ python workflow/scripts/index_results.py /path/to/results
 Reads reports and tables, not the store. Needs no GPU and no Snakemake.
 """
 
-import argparse
 from pathlib import Path
 
 from regatta.compare.index import write_index
-from regatta.core.errors import run_script
+from regatta.core.errors import run_script, script_parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("results", nargs="?", default="results", help="folder of results folders (default: results)")
     results = parser.parse_args().results
     if not results:

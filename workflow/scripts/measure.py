@@ -3,12 +3,11 @@
 python workflow/scripts/measure.py --batch results/laptop/batches/n01g02-1a2b3c4d5e6f
 """
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, add_parent_option, run_script
+from regatta.core.errors import add_parent_option, run_script, script_parser
 from regatta.core.files import ROOT
 from regatta.run.supervise import Stopped, supervise
 
@@ -29,8 +28,7 @@ def git_state() -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     add_parent_option(parser)
     parser.add_argument("--batch", type=Path, required=True, help="folder of a frozen batch")
     options = parser.parse_args()

@@ -3,10 +3,8 @@
 python workflow/scripts/new_benchmark.py ../bench/my_step
 """
 
-import argparse
-
 from regatta.campaign.benchmark_files import check_name
-from regatta.core.errors import UserError, run_script
+from regatta.core.errors import UserError, run_script, script_parser
 from regatta.core.files import ROOT
 from regatta.runtimes.base import whole_path
 
@@ -15,7 +13,7 @@ BENCH = "workflow/scripts/bench"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("name", help="name of the benchmark, with the path of its folder if it is another one")
     name = parser.parse_args().name.removesuffix(".py")
     if not name:

@@ -3,19 +3,17 @@
 python workflow/scripts/plan.py --campaign config/config.yaml --results results
 """
 
-import argparse
 import gc
 from pathlib import Path
 
-from regatta.core.errors import UserError, add_log_option, run_script
+from regatta.core.errors import UserError, run_script, script_parser
 from regatta.core.files import hold
 from regatta.plan.plan import make_plan
 from regatta.plan.plan_page import SHOWN_ON_TERMINAL, plan_text, write_plan
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     parser.add_argument("--campaign", type=Path, required=True, help="campaign file")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of all results")
     parser.add_argument("--retry", action="store_true", help="plan to repeat measurements that are not ok")

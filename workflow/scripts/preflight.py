@@ -3,12 +3,11 @@
 python workflow/scripts/preflight.py --folder results/laptop/preflight/preflight-1a2b3c4d5e6f
 """
 
-import argparse
 import signal
 import sys
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, add_parent_option, run_script
+from regatta.core.errors import add_parent_option, run_script, script_parser
 from regatta.run.preflight import run_preflight
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -25,8 +24,7 @@ def main() -> None:
     for number in STOPPING:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, stop_once)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     add_parent_option(parser)
     parser.add_argument("--folder", type=Path, required=True, help="folder of a frozen preflight")
     options = parser.parse_args()

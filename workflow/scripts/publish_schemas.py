@@ -7,7 +7,6 @@ check campaign and cluster files. Each is self-contained: the parameters of all 
 load_campaign checks what a schema cannot express, such as shapes that the cluster lacks.
 """
 
-import argparse
 import copy
 import csv
 import io
@@ -21,7 +20,7 @@ from regatta.campaign import script_entries as scripts
 from regatta.campaign.load import CELL_FIELDS, baseline_fields, fields_schema, file_schema
 from regatta.campaign.versus import COMMON_AXES
 from regatta.core.benchmarks import benchmark_names, load_benchmark
-from regatta.core.errors import run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.core.files import ROOT
 from regatta.core.schemas import SCHEMAS
 from regatta.store.csv_files import CELL, COLLECTED, TYPES
@@ -215,7 +214,7 @@ def long_enums(schema: dict) -> list[list[str]]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    script_parser(__doc__).parse_args()
     texts = published_schemas() | {README: with_tables(README.read_text(encoding="utf-8"))}
     for path, text in texts.items():
         write_text(path, text)

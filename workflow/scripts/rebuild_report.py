@@ -6,11 +6,10 @@ python workflow/scripts/rebuild_report.py config/my.yaml
 Needs no GPU and no Snakemake.
 """
 
-import argparse
 from pathlib import Path
 
 from regatta.campaign.load import results_folder
-from regatta.core.errors import UserError, run_script
+from regatta.core.errors import UserError, run_script, script_parser
 from regatta.run.preflight import latest_preflight
 from regatta.store.collect import read_collected
 from regatta.store.frozen_files import read_frozen_campaign
@@ -18,7 +17,7 @@ from regatta.topics.catalog import make_tables, read_report_data, write_from_sto
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("campaign", type=Path, help="results folder, or campaign file")
     folder = results_folder(parser.parse_args().campaign)
     frozen = sorted(folder.glob("campaign.*.json"))

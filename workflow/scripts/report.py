@@ -3,18 +3,16 @@
 The same records give the same bytes.
 """
 
-import argparse
 import gc
 from pathlib import Path
 
-from regatta.core.errors import add_log_option, run_script
+from regatta.core.errors import run_script, script_parser
 from regatta.store.launch_files import check_launches
 from regatta.topics.catalog import read_report_data, write_report
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_log_option(parser)
+    parser = script_parser(__doc__, has_log=True)
     parser.add_argument("--campaign", type=Path, required=True, help="frozen campaign, campaign.<digest>.json")
     parser.add_argument("--measurements", type=Path, required=True, help="measurements.csv")
     parser.add_argument("--problems", type=Path, help="excluded records (default: problems.json beside --measurements)")

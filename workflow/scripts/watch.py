@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from regatta.campaign.load import results_folder
-from regatta.core.errors import UserError, run_script
+from regatta.core.errors import UserError, run_script, script_parser
 from regatta.run.run_state import RunState, RunWatcher, state_text
 
 
@@ -54,7 +54,7 @@ def show(watcher: RunWatcher, arguments: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("campaign", type=Path, help="results folder, or campaign file")
     parser.add_argument("--once", action="store_true", help="print one view and end")
     parser.add_argument("--every", type=seconds, default=5.0, metavar="SECONDS", help="between refreshes (default: 5)")

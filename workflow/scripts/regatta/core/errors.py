@@ -118,14 +118,17 @@ def describe_os_error(error: OSError) -> str:
     return f"{where}: {error.strerror}. Check the path and its write permission."
 
 
-# `--log FILE`: the `log:` of a rule, beside the terminal or the job's output.
+def script_parser(text: str, *, has_log: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of a script, whose help begins with its docstring.
 
-
-def add_log_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--log FILE`. Name it first on the command line: errors in options before it are not logged."""
-    parser.add_argument(
-        "--log", type=Path, action=_CopyOutput, metavar="FILE", help="copy what is printed to this file"
-    )
+    has_log: add `--log FILE`, the `log:` of a rule, beside the terminal or the job's output. Name it first on the
+    command line: errors in options before it are not logged.
+    """
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if has_log:
+        about = "copy what is printed to this file"
+        parser.add_argument("--log", type=Path, action=_CopyOutput, metavar="FILE", help=about)
+    return parser
 
 
 def add_parent_option(parser: argparse.ArgumentParser) -> None:
