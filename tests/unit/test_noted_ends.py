@@ -1,6 +1,5 @@
 """How the end of a batch's job is recorded, by the job itself or by the next one; and which nodes are to blame."""
 
-import io
 import json
 import signal
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ from regatta.launchers import LAUNCHERS, Allocation
 from regatta.run import supervise
 from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import Cause
-from regatta.run.progress import TerminalLine
 from regatta.run.supervise import hosts_to_blame
 from regatta.store.jobs import jobs_of_batch, note_job, open_job
 from regatta.store.launch_times import job_rows
@@ -86,7 +84,7 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
     allocation.stop = lambda process, hosts: events.append(("stop", process.index))
     batch = SimpleNamespace(launches=[SimpleNamespace(hosts=())] * 3, nodes=1, gpus_per_node=1)
-    run = BatchRun(None, batch, {}, allocation, parent=None, terminal=TerminalLine(io.StringIO()))
+    run = BatchRun(None, batch, {}, allocation, parent=None)
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
     run.close_stopped_launch = lambda watch, request, stop: events.append(("note", request["index"]))
     run.note_early_end = lambda stop: events.append(("job", str(stop)))

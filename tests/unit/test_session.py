@@ -291,15 +291,14 @@ def test_some_missing_records_are_an_incomplete_run(monkeypatch):
     assert status_of(session().close) == INCOMPLETE
 
 
-def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
+def test_lines_are_printed_while_jobs_run(monkeypatch):
     started = []
     monkeypatch.setattr("regatta.workflow.end_jobs", lambda stop, closing: None)
     monkeypatch.setattr(
         "regatta.workflow.print_progress", lambda results, stop, closing, _: started.append(str(results))
     )
 
-    def starts(cluster=LOCAL, is_terminal=False, **changes) -> bool:
-        monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: is_terminal, write=print))
+    def starts(cluster=LOCAL, **changes) -> bool:
         started.clear()
         found = session(cluster=cluster, **changes)
         found.prepare()
@@ -310,8 +309,7 @@ def test_lines_are_printed_where_no_batch_draws_its_own(monkeypatch):
 
     monkeypatch.setattr(LAUNCHERS["slurm"].queue, "wait_for_jobs", lambda campaign, folder: None)
     assert starts()
-    assert starts(SLURM, is_terminal=True, local_exec=False)
-    assert not starts(is_terminal=True)
+    assert starts(SLURM, local_exec=False)
     assert not starts(targets=["plan"], arguments=["plan"])
     assert not starts(dryrun=True)
 

@@ -276,8 +276,7 @@ class Session:
                 signal.signal(signal.SIGHUP, self._stop_once)
         for path in self.gate_files:  # left by earlier runs
             path.unlink(missing_ok=True)
-        has_line = self.workflow.local_exec and sys.stderr.isatty()  # drawn by the batch that runs
-        if not has_line and not self.workflow.dryrun:
+        if not self.workflow.dryrun:
             arguments = (self.results, self.is_stopping, self.is_closing, not self.workflow.local_exec)
             threading.Thread(target=print_progress, args=arguments, daemon=True).start()
 

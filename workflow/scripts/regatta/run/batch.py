@@ -12,13 +12,13 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import ROOT
-from regatta.core.text import plural, shape
+from regatta.core.text import plural
 from regatta.launchers import PROGRAM, RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenBatch
 from regatta.run import program_launches as programs
 from regatta.run.causes import Cause
-from regatta.run.progress import StackWatch, TerminalLine, Watch, counts_text
+from regatta.run.progress import StackWatch, Watch, counts_text
 from regatta.run.record_lines import first_line, record_line
 from regatta.store.history import ALWAYS_RETRIED, summarize
 from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
@@ -58,7 +58,6 @@ class BatchRun:
     has_come_up: bool = False  # any launch, in this job
     prologues: dict[str, dict[str, str | None]] = field(default_factory=dict)  # changed variables by stack
     num_records: int = 0  # of this job
-    terminal: TerminalLine = field(default_factory=TerminalLine)
     known_programs: dict[tuple[str, int], list[Path]] = field(default_factory=dict)  # launches of user's programs
     parent: int = field(default_factory=os.getppid)
     stop_signal: int | None = None
@@ -222,11 +221,6 @@ class BatchRun:
         if line["kind"] == "record":
             self.num_records += 1
             self.stacks.note(self.watched(index), line, self.noted_cell(index, line["cell"]))
-
-    def current_text(self, index: int, watch: Watch) -> str:
-        """Return what a launch measures now: 1×2: launch 2 of 6 in the batch: resnet18-n01g02-host."""
-        where = shape(self.batch.nodes, self.batch.gpus_per_node)
-        return f"{where}: launch {index + 1} of {len(self.batch.launches)} in the batch: {watch.current or 'starting'}"
 
     def launch_line(self, index: int, request: dict, watch: Watch, cause: Cause | None, seconds: float) -> str:
         """Return a launch that has ended as one line: how many cells it recorded, and why it ended early."""

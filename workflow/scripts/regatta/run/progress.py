@@ -1,40 +1,19 @@
-"""Progress and outcome of a run: what a batch measures now, what each launch has recorded, and the exit status."""
+"""Progress and outcome of a run: what each launch has recorded, which stacks fail, and the exit status."""
 
 import csv
 import json
 import re
-import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
 
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import one_line, plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import Tail
-
-
-class TerminalLine:
-    """A line on the terminal that is redrawn: what a batch measures now. Counts are those of `run_state`."""
-
-    def __init__(self, stream: TextIO = sys.stderr):
-        self.stream, self.drawn, self.is_terminal = stream, "", stream.isatty()
-
-    def draw(self, text: str) -> None:
-        text = text[: shutil.get_terminal_size().columns - 1]
-        if not self.is_terminal or text == self.drawn:
-            return
-        try:
-            self.stream.write("\r\x1b[K" + text)
-            self.stream.flush()
-            self.drawn = text
-        except OSError:  # the terminal was closed
-            self.is_terminal = False
 
 
 @dataclass

@@ -76,8 +76,6 @@ def supervise(folder: Path, git: dict, parent: int) -> dict:
             if error.errno not in NO_SPACE:
                 raise
             raise run.no_space() from None
-        finally:
-            run.terminal.draw("")
 
 
 def _held_stacks(folder: Path, batch: FrozenBatch) -> dict[str, str]:
@@ -148,7 +146,7 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             hosts = run.geometry(index).hosts or run.allocation.hosts()
             log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
             cause = blame_network(cause, log, hosts)
-        if run.allocation.job and not run.terminal.is_terminal:  # for those who follow the job's log
+        if run.allocation.job:  # for those who follow the job's log
             seconds = time.monotonic() - began
             print(run.launch_line(index, request, watch, cause, seconds), flush=True)
         has_come_up = bool(watch.recorded or watch.current)
@@ -315,7 +313,6 @@ def _follow(
             run.count(index, line)
             if load and line["kind"] == "start":
                 load.begin()
-        run.terminal.draw(run.current_text(index, watch))
         if is_over:
             return False
         if watch.clock() > watch.deadline():
