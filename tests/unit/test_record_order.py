@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, write_lines
 from typed import collect
 
-from regatta.store.history import generation_of, is_after_now, read_history, record_order, summarize
+from regatta.store.history import generation_of, read_history, record_order, summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.topics.machines import _problems
 
@@ -48,12 +48,6 @@ def test_without_a_generation_times_decide_and_attempts_do_not():
 @pytest.mark.parametrize("value", [None, "2", 2.0, True, 0, -1, 10**9, [], {}])
 def test_what_is_no_generation_is_as_if_it_were_not_there(value):
     assert generation_of({"generation": value}) == 0
-
-
-@pytest.mark.parametrize("value", [None, 3, "zzz", "9999-99-99T00:00:00Z", "1970-01-01T00:05:00Z"])
-def test_what_is_no_time_or_not_far_enough_ahead_is_not_after_now(value):
-    assert not is_after_now(value, 0.0)
-    assert is_after_now("1970-01-01T00:05:01Z", 0.0)
 
 
 def write(folder, launch, records, time_utc, generation=None):

@@ -138,6 +138,14 @@ class Allocation:
         extra = {**self.launcher.ranks.meeting_point(), **(extra or {})}
         return start(argv, launch_environment(self.launcher, stack, extra, prologue), log)
 
+    def is_late(self, process: subprocess.Popen, limit_seconds: float, check: Callable[[], None]) -> bool:
+        """Wait for a launch, and return whether it is still running at its limit. check: called while waiting."""
+        deadline = time.monotonic() + limit_seconds
+        while process.poll() is None and time.monotonic() < deadline:
+            check()
+            time.sleep(POLL_SECONDS)
+        return process.poll() is None
+
     def dump_stacks(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """Have every rank write its Python stacks to the log. hosts: of the launch, if others run in the job."""
         self.launcher.ranks.dump_stacks(self.job, process, hosts)

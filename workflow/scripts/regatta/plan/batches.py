@@ -182,40 +182,41 @@ def _split_cells(
     campaign: Campaign, cells: list[MatrixCell], price: Price, max_seconds: float
 ) -> list[list[MatrixCell]]:
     """Split the cells of one repeat so that each part fits; a cell stays with its twins in the other stacks."""
-    twins = _by_key(sorted(cells, key=lambda cell: cell.id))
+    twins = _by_key(sorted(cells, key=lambda cell: cell.id)).values()
     is_isolated = _is_alone(campaign, cells)
     num_shapes = len({cell.shape for cell in cells})
     launches_cost = price.launch_overhead_seconds * len(campaign.data["stacks"]) * num_shapes
-    parts: list[list[MatrixCell]] = []
-    left_seconds = 0.0
-    for group in twins.values():
+
+    def cost(group: tuple[MatrixCell, ...]) -> float:
         by_stack = [Launch(0, stack, cells) for stack, cells in _by_key(group, lambda cell: cell.stack.name).items()]
-        cost = price.seconds(by_stack) if is_isolated else sum(map(price.cell_seconds, group))
-        if not parts or cost > left_seconds:
+        return price.seconds(by_stack) if is_isolated else sum(map(price.cell_seconds, group))
+
+    return _packed(twins, cost, max_seconds - (0 if is_isolated else launches_cost))
+
+
+def _packed(groups: Iterable[Iterable], cost: Callable[[Iterable], float], max_seconds: float) -> list[list]:
+    """Join groups in their order, each whole, to parts that fit; a part of one group may be longer."""
+    parts: list[list] = []
+    left_seconds = 0.0
+    for group in groups:
+        seconds = cost(group)
+        if not parts or seconds > left_seconds:
             parts.append([])
-            left_seconds = max_seconds - (0 if is_isolated else launches_cost)
+            left_seconds = max_seconds
         parts[-1] += group
-        left_seconds -= cost
+        left_seconds -= seconds
     return parts
 
 
 def _split_rounds(campaign: Campaign, launches: list[Launch], price: Price, max_seconds: float) -> list[list[Launch]]:
     """Split the launches of a sweep so that each part fits; those that run at the same time stay together."""
-    parts: list[list[Launch]] = []
-    left_seconds = 0.0
-    for _, group in itertools.groupby(launches, key=lambda launch: launch.together):
-        of_round = list(group)
-        cost = price.seconds(of_round)
-        if cost > max_seconds:
-            text = f"a launch of the sweep takes {cost / 60:.0f} min, and a batch at most {max_seconds / 60:.0f}"
-            remedy = "Use fewer cells, lower sampling.max_seconds, or raise limits.max_batch_minutes."
-            raise UserError(f"{campaign.file.path}: {text}. {remedy}")
-        if not parts or cost > left_seconds:
-            parts.append([])
-            left_seconds = max_seconds
-        parts[-1] += of_round
-        left_seconds -= cost
-    return parts
+    rounds_of_sweep = [list(group) for _, group in itertools.groupby(launches, key=lambda launch: launch.together)]
+    longest = max(map(price.seconds, rounds_of_sweep))
+    if longest > max_seconds:
+        text = f"a launch of the sweep takes {longest / 60:.0f} min, and a batch at most {max_seconds / 60:.0f}"
+        remedy = "Use fewer cells, lower sampling.max_seconds, or raise limits.max_batch_minutes."
+        raise UserError(f"{campaign.file.path}: {text}. {remedy}")
+    return _packed(rounds_of_sweep, price.seconds, max_seconds)
 
 
 def _launches(campaign: Campaign, repeat: int, cells: list[MatrixCell]) -> list[Launch]:

@@ -34,17 +34,23 @@ def follow(next_state: Callable[[], RunState], console: Console, every_s: float)
 
 def view(state: RunState, height: int) -> Group:
     """Return the whole view. height: lines of the terminal; fewer records are shown if there is little room."""
-    parts = [_head(state), _facts(state)]
-    num_lines = OTHER_LINES
-    if state.running:
-        parts.append(_batches(state))
-        num_lines += min(len(state.running), MAX_BATCHES)
-    if state.failures:
-        parts.append(_failures(state))
-        num_lines += min(len(state.failures), MAX_CAUSES)
-    if state.last_records:
-        parts.append(_records(state, max(MIN_RECORDS, height - num_lines)))
-    return Group(*parts)
+    batches = [
+        (b.id, b.shape, f"{b.num_recorded} of {b.num_measurements}", b.job or UNKNOWN, b.cell or "starting")
+        for b in state.running
+    ]
+    failures = [(f"{group.num:,}", _status(group.status), group.cause) for group in state.failures]
+    records = [
+        (time.strftime("%H:%M:%S", time.gmtime(r.time_s)), _status(r.status), duration(r.elapsed_s), r.slot[1], name)
+        for r in state.last_records
+        for name in [state.names.get(r.slot[0], r.slot[0])]
+    ]
+    used = OTHER_LINES + min(len(batches), MAX_BATCHES) + min(len(failures), MAX_CAUSES)
+    tables = [
+        _table("Running batches", "Batch Shape Recorded Job Cell", batches, MAX_BATCHES, ("batch", "batches")),
+        _table("Failures by cause", "Count Status Cause", failures, MAX_CAUSES, ("cause", "causes")),
+        _table("Latest records (UTC)", "Time Status Duration Repeat Cell", records, max(MIN_RECORDS, height - used)),
+    ]
+    return Group(_head(state), _facts(state), *filter(None, tables))
 
 
 def _head(state: RunState) -> Group:
@@ -73,41 +79,18 @@ def _facts(state: RunState) -> Table:
     return table
 
 
-def _batches(state: RunState) -> Table:
-    table = _table("Running batches", "Batch", "Shape", "Recorded", "Job", "Cell")
-    for batch in state.running[:MAX_BATCHES]:
-        done = f"{batch.num_recorded} of {batch.num_measurements}"
-        table.add_row(*map(_text, (batch.id, batch.shape, done, batch.job or UNKNOWN, batch.cell or "starting")))
-    return _with_rest(table, len(state.running) - MAX_BATCHES, "batch", "batches")
-
-
-def _failures(state: RunState) -> Table:
-    table = _table("Failures by cause", "Count", "Status", "Cause")
-    for group in state.failures[:MAX_CAUSES]:
-        table.add_row(Text(f"{group.num:,}"), _status(group.status), _text(group.cause))
-    return _with_rest(table, len(state.failures) - MAX_CAUSES, "cause")
-
-
-def _records(state: RunState, most: int) -> Table:
-    table = _table("Latest records (UTC)", "Time", "Status", "Duration", "Repeat", "Cell")
-    for record in state.last_records[:most]:
-        shown = time.strftime("%H:%M:%S", time.gmtime(record.time_s))
-        row = map(_text, (duration(record.elapsed_s), record.repeat, record.cell))
-        table.add_row(Text(shown), _status(record.status), *row)
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, columns: str, rows: list[tuple], most: int, nouns: tuple[str, ...] = ()) -> Table | None:
+    """Return a table of at most so many rows, and the number of the others; None without rows."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, header_style="dim", no_wrap=column != columns[-1])  # only the last may be shortened
-    return table
-
-
-def _with_rest(table: Table, num: int, noun: str, nouns: str | None = None) -> Table:
-    if num > 0:
-        table.caption, table.caption_justify = f"and {plural(num, f'more {noun}', nouns and f'more {nouns}')}", "left"
-    return table
+    names = columns.split()
+    for name in names:
+        table.add_column(name, header_style="dim", no_wrap=name != names[-1])  # only the last may be shortened
+    for row in rows[:most]:
+        table.add_row(*(value if isinstance(value, Text) else _text(value) for value in row))
+    if nouns and len(rows) > most:
+        table.caption = f"and {plural(len(rows) - most, *(f'more {noun}' for noun in nouns))}"
+        table.caption_justify = "left"
+    return table if rows else None
 
 
 def _status(status: str) -> Text:

@@ -4,7 +4,6 @@ Planned here and frozen like a batch; its path has the hash of what it examines.
 reuses one that passed.
 """
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -28,8 +27,6 @@ from regatta.store.launch_files import write_json, write_text
 from regatta.store.nodes import blame_nodes, blamed_nodes
 
 MAX_NODES = 2
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
-POLL_SECONDS = 0.1
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
@@ -97,20 +94,20 @@ def plan_preflight(
 
 def failed_stacks(path: Path) -> dict[str, str]:
     """Return the stacks that failed a preflight, each with its problems; empty without a readable result."""
-    try:
-        stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
-        return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in stacks if not s["verdict"]["ok"]}
-    except UNREADABLE:
-        return {}
+    return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in _stacks_of(path) if not s["verdict"]["ok"]}
 
 
 def has_passed(path: Path) -> bool:
     """Return whether each stack of a result passed. A damaged result did not, and the preflight is repeated."""
+    stacks = _stacks_of(path)
+    return bool(stacks) and all(stack["verdict"]["ok"] for stack in stacks)
+
+
+def _stacks_of(result: Path) -> list[dict]:
     try:
-        stacks = json.loads(path.read_text(encoding="utf-8"))["stacks"]
-        return bool(stacks) and all(s["verdict"]["ok"] is True and s["stack"] for s in stacks)
-    except UNREADABLE:
-        return False
+        return read_frozen(result)["stacks"]
+    except (OSError, UserError):
+        return []
 
 
 def latest_preflight(results: Path) -> list[str]:
@@ -122,9 +119,8 @@ def latest_preflight(results: Path) -> list[str]:
 
 def _node_type(result: Path) -> str | None:
     try:
-        request = json.loads((result.with_suffix("") / "request.json").read_text(encoding="utf-8"))
-        return request["cluster"].get("node_type")
-    except (*UNREADABLE, AttributeError):
+        return read_frozen(result.with_suffix("") / "request.json")["cluster"].get("node_type")
+    except (OSError, UserError):
         return None
 
 
@@ -240,13 +236,8 @@ def _launch(
         process = allocation.start(request["argv"], stack, log, extra, prologue)
     except OSError as error:
         return f"{request['argv'][0]} cannot be started: {error.strerror}"
-    deadline = time.monotonic() + limit_seconds
     try:
-        while process.poll() is None and time.monotonic() < deadline:
-            check()
-            time.sleep(POLL_SECONDS)
-        is_late = process.poll() is None
-        if is_late:
+        if is_late := allocation.is_late(process, limit_seconds, check):
             allocation.dump_stacks(process)
             time.sleep(STACK_DUMP_SECONDS)
     finally:

@@ -1,6 +1,5 @@
 """Run the prologue of a stack once on each node, and return the variables that it has changed."""
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -11,8 +10,6 @@ from regatta.launchers.base import Geometry, start
 from regatta.run.causes import Cause, read_log_tail
 from regatta.runtimes.prologue_steps import changes, failures, forget_environments, script
 from regatta.store.launch_files import write_text
-
-POLL_SECONDS = 0.05
 
 
 class PrologueFailed(UserError):
@@ -67,12 +64,8 @@ def _run(
         process = start(argv, inherited_environment(launcher), log)
     except OSError as error:
         raise PrologueFailed(f"the prologue did not run: {argv[0]} cannot be started: {error.strerror}") from None
-    deadline = time.monotonic() + limit_seconds
     try:
-        while process.poll() is None and time.monotonic() < deadline:
-            check()
-            time.sleep(POLL_SECONDS)
-        is_late = process.poll() is None
+        is_late = allocation.is_late(process, limit_seconds, check)
     finally:
         allocation.stop(process)
     reading = launcher.ranks.read_log(text := read_log_tail(log))

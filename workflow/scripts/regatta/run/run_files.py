@@ -15,9 +15,9 @@ from regatta.core.files import is_held
 from regatta.core.text import one_line
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.frozen_files import mismatch, read_frozen_campaign
-from regatta.store.history import Slot, generation_of, read_manifest, record_order, utc_seconds
+from regatta.store.history import Slot, generation_of, read_manifest, record_order
 from regatta.store.jobs import noted_jobs
-from regatta.store.launch_files import Tail, launch_paths, read_file
+from regatta.store.launch_files import Tail, launch_paths, read_file, utc_seconds
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.files import is_held
-from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text, times
+from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, Record, RunFiles
-from regatta.store.history import ALWAYS_RETRIED, Slot, utc_seconds
+from regatta.store.history import ALWAYS_RETRIED, Slot
 from regatta.store.jobs import END_NOT_RECORDED
+from regatta.store.launch_files import utc_seconds
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
@@ -47,22 +48,14 @@ class FailureGroup:
 
 
 @dataclass(frozen=True)
-class LastRecord:
-    time_s: float
-    status: str
-    cell: str
-    repeat: int
-    elapsed_s: float | None
-
-
-@dataclass(frozen=True)
 class RunState:
     """The state of a campaign. Unknown numbers are None.
 
     counts: measurements with a record, by status, without those that are being measured again. num_finished,
     num_queued, num_idle: of batches; no active run will start the idle ones. rank hours: time between the start and the
     end of each job × GPUs of its shape (on CPUs: processes). is_run_active: whether Snakemake runs the campaign; None
-    if it was started on another host. seconds_left: the shortest and the longest time that the records suggest.
+    if it was started on another host. seconds_left: the shortest and the longest time that the records suggest. names:
+    of cells, by id.
     """
 
     campaign: str
@@ -78,7 +71,8 @@ class RunState:
     seconds_left: tuple[float, float] | None
     rank_hours_spent: float | None
     rank_hours_left: float | None
-    last_records: tuple[LastRecord, ...]
+    last_records: list[Record]
+    names: dict[str, str]
     is_run_active: bool | None
     is_queue_known: bool
 
@@ -134,11 +128,12 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
     per_hour, seconds_left = None, None
     if is_active is not False or running or "queued" in states.values():
         per_hour, seconds_left = _pace(files, missing, seconds_of, now_s)
-    rank_hours_left = None
-    if (rank_s := _total(missing, lambda slot: times(_middle(seconds_of(slot[0])), files.ranks[slot[0]]))) is not None:
+    rank_hours_left, spans = None, [(seconds_of(cell), files.ranks[cell]) for cell, _ in missing]
+    if all(span for span, _ in spans):
         # Starts and pauses are part of what is spent: as much for the rest as for the records so far.
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
-        rank_hours_left = rank_s * overhead / 3600
+        rank_hours_left = sum(sum(span) / 2 * ranks for span, ranks in spans) * overhead / 3600
+    timed = (r for r in files.records.values() if r.time_s is not None and r.slot in files.planned)
     return RunState(
         campaign=files.campaign.name,
         device=files.campaign.device,
@@ -153,7 +148,8 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
         seconds_left=seconds_left,
         rank_hours_spent=None if spent_s is None else spent_s / 3600,
         rank_hours_left=rank_hours_left,
-        last_records=_last_records(files),
+        last_records=heapq.nlargest(MAX_LAST_RECORDS, timed, key=lambda record: (record.time_s, record.order)),
+        names=files.names,
         is_run_active=is_active,
         is_queue_known=is_queue_known,
     )
@@ -274,16 +270,6 @@ def _cell_seconds(files: RunFiles) -> Callable[[str], tuple[float, float] | None
     return seconds
 
 
-def _middle(span: tuple[float, float] | None) -> float | None:
-    return None if span is None else sum(span) / 2
-
-
-def _total(slots: Iterable[Slot], value: Callable[[Slot], float | None]) -> float | None:
-    """Return a sum over measurements, None if one is unknown."""
-    values = [value(slot) for slot in slots]
-    return None if None in values else sum(values)
-
-
 def _pace(
     files: RunFiles, missing: Collection[Slot], seconds_of: Callable[[str], tuple[float, float] | None], now_s: float
 ) -> tuple[float | None, tuple[float, float] | None]:
@@ -319,11 +305,3 @@ def _failures(files: RunFiles) -> tuple[FailureGroup, ...]:
         cause = min(causes, key=lambda text: (-causes[text], text))
         found.append(FailureGroup(status, cause, causes.total()))
     return tuple(sorted(found, key=lambda group: (-group.num, group.status, group.cause)))
-
-
-def _last_records(files: RunFiles) -> tuple[LastRecord, ...]:
-    known = (r for r in files.records.values() if r.time_s is not None and r.slot in files.planned)
-    last: list[Record] = heapq.nlargest(MAX_LAST_RECORDS, known, key=lambda record: (record.time_s, record.order))
-    return tuple(
-        LastRecord(r.time_s, r.status, files.names.get(r.slot[0], r.slot[0]), r.slot[1], r.elapsed_s) for r in last
-    )

@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from regatta.core.text import plural
@@ -27,6 +26,8 @@ from regatta.store.launch_files import (
     read_file,
     read_launch_bytes,
     read_launch_file,
+    utc_seconds,
+    utc_text,
 )
 
 MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
@@ -65,21 +66,9 @@ def record_order(launch: str, generation: int, time_utc: str, line: int) -> tupl
     return generation, int(attempt[1]) if attempt else 0, time_utc, launch, line
 
 
-def utc_seconds(time_utc: object) -> float | None:
-    """Return a recorded time in seconds since 1970, None if it is invalid."""
-    try:
-        return datetime.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
-    except (TypeError, ValueError):
-        return None
-
-
-def is_after_now(time_utc: object, now: float | None = None) -> bool:
+def is_after_now(time_utc: str) -> bool:
     """Return whether a recorded time is in the future by more than clocks may differ; False for an invalid time."""
-    limit = (time.time() if now is None else now) + MOST_SECONDS_AHEAD
-    if isinstance(time_utc, str) and time_utc <= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(limit)):
-        return False  # ISO 8601 times sort as text
-    seconds = utc_seconds(time_utc)
-    return seconds is not None and seconds > limit
+    return time_utc > utc_text(time.time() + MOST_SECONDS_AHEAD) and utc_seconds(time_utc) is not None
 
 
 def end_times_after_now(results: Path) -> None:

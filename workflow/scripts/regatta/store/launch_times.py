@@ -4,29 +4,13 @@ All launches in the store count, including those whose records are superseded: t
 have no times. Definitions: docs/metrics.md, Timeline.
 """
 
-import calendar
 import contextlib
 import json
-import re
-import time
 from pathlib import Path
 
 from regatta.store.jobs import END_NOT_RECORDED, noted_jobs
-from regatta.store.launch_files import duration, read_file
+from regatta.store.launch_files import duration, read_file, utc_seconds, utc_text
 from regatta.store.records import one_line
-
-TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")
-UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-
-
-def utc_seconds(time_utc: object) -> int | None:
-    """Return a recorded time as seconds since 1970, or None if it is absent or malformed."""
-    if not isinstance(time_utc, str) or not TIME_UTC.fullmatch(time_utc):
-        return None
-    try:
-        return calendar.timegm(time.strptime(time_utc, UTC_FORMAT))
-    except ValueError:
-        return None
 
 
 def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> dict | None:
@@ -94,7 +78,7 @@ def _start_utc(header: dict, request: Path) -> str | None:
     if not environment or first_line is None:
         return None
     started = first_line - (duration(environment.get("seconds_to_ready")) or 0)
-    return time.strftime(UTC_FORMAT, time.gmtime(started))
+    return utc_text(started)
 
 
 def job_rows(batch: Path, shape: dict) -> list[dict]:
