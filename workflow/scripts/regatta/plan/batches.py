@@ -15,7 +15,7 @@ from regatta.core.errors import UserError
 from regatta.core.text import natural
 from regatta.launchers import launcher_of
 from regatta.launchers.base import Geometry
-from regatta.store.history import ALWAYS_RETRIED, LatestRecord, Slot
+from regatta.store.history import ALWAYS_RETRIED, RecordSummary, Slot
 
 SCHEMA = 1
 MAX_TOGETHER = 64  # launches of a sweep at a time: their sruns share the first node
@@ -109,7 +109,7 @@ def make_batches(
     price: Price,
     results: Path,
     preflights: Mapping[str | None, str] | None = None,
-    slots: Mapping[Slot, LatestRecord] | None = None,
+    slots: Mapping[Slot, RecordSummary] | None = None,
 ) -> list[Batch]:
     """Group the (cell, repeat) pairs left to measure into batches, none longer than `max_batch_minutes` if possible.
 
@@ -292,7 +292,7 @@ def _freeze(
     launches: list[Launch],
     results: Path,
     preflight: str | None,
-    slots: Mapping[Slot, LatestRecord],
+    slots: Mapping[Slot, RecordSummary],
 ) -> Batch:
     """Return the batch of launches with its id.
 
@@ -345,7 +345,7 @@ def _batch_id(content: dict) -> str:
     return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash(content)}"
 
 
-def _comes_next(results: Path, batch_id: str, generation: int, before: list[LatestRecord]) -> bool:
+def _comes_next(results: Path, batch_id: str, generation: int, before: list[RecordSummary]) -> bool:
     """Return whether a batch is unfinished and its next records supersede earlier ones, also from other attempts."""
     return not (results / "batches" / batch_id / "manifest.json").exists() and all(
         slot.generation < generation

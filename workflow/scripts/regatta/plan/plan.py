@@ -21,7 +21,7 @@ from regatta.plan.prices import at_most_minutes, check_walltime, limit_of, make_
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue_steps import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
-from regatta.store.history import ALWAYS_RETRIED, History, LatestRecord, read_history
+from regatta.store.history import ALWAYS_RETRIED, History, RecordSummary, read_history
 from regatta.store.launch_files import read_file, write_json
 from regatta.store.nodes import blame_text, blamed_nodes
 
@@ -325,7 +325,7 @@ def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[s
     return CellPlan(cell, "done", f"{repeats} ok", ())
 
 
-def _edited_modules(slot: LatestRecord | None) -> list[str]:
+def _edited_modules(slot: RecordSummary | None) -> list[str]:
     """Return the modules that a user's script loaded in a launch, and that are edited since."""
     return [path for path, digest in ((slot and slot.modules) or {}).items() if edited(path, digest)]
 

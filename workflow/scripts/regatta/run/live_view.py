@@ -40,7 +40,7 @@ def view(state: RunState, height: int) -> Group:
     ]
     failures = [(f"{group.num:,}", _status(group.status), group.cause) for group in state.failures]
     records = [
-        (time.strftime("%H:%M:%S", time.gmtime(r.time_s)), _status(r.status), duration(r.elapsed_s), r.slot[1], name)
+        (r.time_utc[11:19], _status(r.status), duration(r.elapsed_s), r.slot[1], name)
         for r in state.last_records
         for name in [state.names.get(r.slot[0], r.slot[0])]
     ]

@@ -4,6 +4,8 @@ Planned here and frozen like a batch; its path has the hash of what it examines.
 reuses one that passed.
 """
 
+import contextlib
+import json
 import os
 import time
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from regatta.store.launch_files import write_json, write_text
 from regatta.store.nodes import blame_nodes, blamed_nodes
 
 MAX_NODES = 2
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
@@ -94,20 +97,23 @@ def plan_preflight(
 
 def failed_stacks(path: Path) -> dict[str, str]:
     """Return the stacks that failed a preflight, each with its problems; empty without a readable result."""
-    return {s["stack"]: "; ".join(s["verdict"]["problems"]) for s in _stacks_of(path) if not s["verdict"]["ok"]}
+    return {stack: problems for stack, problems in _problems(path).items() if problems is not None}
 
 
 def has_passed(path: Path) -> bool:
     """Return whether each stack of a result passed. A damaged result did not, and the preflight is repeated."""
-    stacks = _stacks_of(path)
-    return bool(stacks) and all(stack["verdict"]["ok"] for stack in stacks)
+    return {*_problems(path).values()} == {None}
 
 
-def _stacks_of(result: Path) -> list[dict]:
+def _problems(result: Path) -> dict[str, str | None]:
+    """Return the problems of each stack, None if it passed; nothing without a readable result."""
     try:
-        return read_frozen(result)["stacks"]
-    except (OSError, UserError):
-        return []
+        found = {s["stack"]: s["verdict"] for s in json.loads(result.read_text(encoding="utf-8"))["stacks"]}
+        return {
+            stack: None if verdict["ok"] is True else "; ".join(verdict["problems"]) for stack, verdict in found.items()
+        }
+    except UNREADABLE:
+        return {}
 
 
 def latest_preflight(results: Path) -> list[str]:
@@ -118,10 +124,9 @@ def latest_preflight(results: Path) -> list[str]:
 
 
 def _node_type(result: Path) -> str | None:
-    try:
-        return read_frozen(result.with_suffix("") / "request.json")["cluster"].get("node_type")
-    except (OSError, UserError):
-        return None
+    with contextlib.suppress(*UNREADABLE):
+        return json.loads((result.with_suffix("") / "request.json").read_text(encoding="utf-8"))["cluster"]["node_type"]
+    return None
 
 
 def run_preflight(folder: Path, parent: int | None = None) -> dict:

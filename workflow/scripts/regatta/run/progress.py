@@ -72,7 +72,7 @@ class StackWatch:
         if record["status"] == "ok":
             self.works.add(stack)
         elif record["status"] not in OF_THE_CELL:
-            alike = self.failures.setdefault(stack, {}).setdefault(signature(record), {})
+            alike = self.failures.setdefault(stack, {}).setdefault(signature(record["status"], record["cause"]), {})
             alike[cell] = record["cause"] or record["status"]
 
     def given_up(self, stack: str) -> str | None:
@@ -86,13 +86,13 @@ class StackWatch:
         return None
 
 
-def signature(record: dict) -> tuple:
+def signature(status: str, cause: str | None) -> tuple:
     """Return status and cause without numbers, paths and ranks, which differ between cells that fail alike.
 
     The phase does not count: records of a restarted supervisor have none.
     """
-    words = re.sub(r"\d+", "#", record["cause"] or "")
-    return record["status"], re.sub(r"\S*/\S*", "/", words)
+    words = re.sub(r"\d+", "#", cause or "")
+    return status, re.sub(r"\S*/\S*", "/", words)
 
 
 def counts_text(counts: Counter[str]) -> str:

@@ -12,32 +12,14 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import is_held
-from regatta.core.text import one_line
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.frozen_files import mismatch, read_frozen_campaign
-from regatta.store.history import Slot, generation_of, read_manifest, record_order
+from regatta.store.history import RecordSummary, Slot, generation_of, latest_records, listed_records, read_manifest
 from regatta.store.jobs import noted_jobs
 from regatta.store.launch_files import Tail, launch_paths, read_file, utc_seconds
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-MAX_CAUSE = 300  # characters
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record without its samples. order: of records of one slot, the one with the highest counts.
-
-    time_s: since 1970; that of its launch if a manifest of an earlier version lists the record.
-    """
-
-    slot: Slot
-    status: str
-    cause: str | None
-    elapsed_s: float | None
-    generation: int
-    time_s: float | None
-    order: tuple
 
 
 @dataclass
@@ -89,7 +71,7 @@ class RunFiles:
         self.ranks: dict[str, int] = {}
         self.planned: frozenset[Slot] = frozenset()
         self.batches: dict[str, BatchFiles] = {}
-        self.records: dict[Slot, Record] = {}
+        self.records: dict[Slot, RecordSummary] = {}
         self.elapsed_s: dict[str, list[float]] = {}
         self.measured_rank_s = 0.0
         self.plan_s: dict[str, float] = {}
@@ -97,7 +79,7 @@ class RunFiles:
         self.planned_batches: set[str] = set()
         self._tails: dict[str, Tail] = {}
         self._headers: dict[str, dict] = {}
-        self._records: dict[str, list[Record]] = {}  # by launch
+        self._records: dict[str, list[RecordSummary]] = {}  # by launch
         self._read: set[str] = set()  # launch files that are read to their end, and those of finished batches
         self._plan_time_ns = 0
         self._frozen: Path | None = None
@@ -202,15 +184,15 @@ class RunFiles:
         if line["kind"] == "record":
             elapsed_ns = line.get("elapsed_ns")
             elapsed_s = elapsed_ns / 1e9 if isinstance(elapsed_ns, int) else None
-            self._records.setdefault(launch, []).append(_record(launch, header, number, line, elapsed_s))
+            record = RecordSummary.of(launch, header, number, line, elapsed_s)
+            self._records.setdefault(launch, []).append(record)
 
     def _read_manifest(self, batch: BatchFiles) -> None:
         """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
         with contextlib.suppress(OSError, ValueError, RecursionError):  # else its launch files are read
             for entry in read_manifest(batch.folder / "manifest.json"):
                 launch = entry["launch"]
-                numbered = enumerate(entry["records"])
-                self._records[launch] = [_record(launch, entry, n, found, found["elapsed_s"]) for n, found in numbered]
+                self._records[launch] = listed_records(entry)
                 self._read.add(launch)
                 self._tails.pop(launch, None)
                 self._headers.pop(launch, None)
@@ -218,28 +200,18 @@ class RunFiles:
 
     def _summarize(self) -> None:
         """Compute what the records of all launches say about slots, cells and batches."""
-        self.records, self.elapsed_s, self.measured_rank_s = {}, {}, 0.0
+        self.records = latest_records(record for records in self._records.values() for record in records)
+        self.elapsed_s, self.measured_rank_s = {}, 0.0
         for batch in self.batches.values():
             batch.ends_s = []
         for launch, records in self._records.items():
             batch = self.batches.get(launch.rpartition("-l")[0])
             for record in records:
-                if record.slot not in self.records or self.records[record.slot].order < record.order:
-                    self.records[record.slot] = record
                 if record.elapsed_s is not None:
                     self.elapsed_s.setdefault(record.slot[0], []).append(record.elapsed_s)
                     self.measured_rank_s += record.elapsed_s * batch.nodes * batch.gpus_per_node if batch else 0.0
             if batch:
-                batch.ends_s += [record.time_s for record in records if record.time_s is not None]
-
-
-def _record(launch: str, header: dict, number: int, found: dict, elapsed_s: float | None) -> Record:
-    """Return a record, as its launch file or a manifest has it. header: the first line of its launch, or its entry."""
-    cause = found.get("cause")
-    cause = None if cause is None else one_line(cause, MAX_CAUSE)
-    time_s = utc_seconds(found.get("time_utc") or header["time_utc"])
-    order = record_order(launch, generation_of(header), header["time_utc"], number)
-    return Record((found["cell"], header["repeat"]), found["status"], cause, elapsed_s, order[0], time_s, order)
+                batch.ends_s += [utc_seconds(record.time_utc) or 0 for record in records]
 
 
 def _names(folder: Path) -> list[str]:

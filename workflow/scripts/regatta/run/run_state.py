@@ -13,15 +13,16 @@ from regatta.core.files import is_held
 from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
-from regatta.run.run_files import BatchFiles, Record, RunFiles
-from regatta.store.history import ALWAYS_RETRIED, Slot
+from regatta.run.run_files import BatchFiles, RunFiles
+from regatta.store.history import ALWAYS_RETRIED, RecordSummary, Slot
 from regatta.store.jobs import END_NOT_RECORDED
-from regatta.store.launch_files import utc_seconds
+from regatta.store.launch_files import utc_seconds, utc_text
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
 MAX_LAST_RECORDS = 50
 MIN_RECORDS = 3  # of a run, before the time left is shown
+MAX_CAUSE = 300  # characters
 MAX_NAME = 100  # characters of a campaign's name or a status
 LOCK_SECONDS = 5.0  # a job that began this long before the run's lock belongs to the run: clocks differ
 
@@ -71,7 +72,7 @@ class RunState:
     seconds_left: tuple[float, float] | None
     rank_hours_spent: float | None
     rank_hours_left: float | None
-    last_records: list[Record]
+    last_records: list[RecordSummary]
     names: dict[str, str]
     is_run_active: bool | None
     is_queue_known: bool
@@ -133,7 +134,7 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
         # Starts and pauses are part of what is spent: as much for the rest as for the records so far.
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
         rank_hours_left = sum(sum(span) / 2 * ranks for span, ranks in spans) * overhead / 3600
-    timed = (r for r in files.records.values() if r.time_s is not None and r.slot in files.planned)
+    planned = (record for slot, record in files.records.items() if slot in files.planned)
     return RunState(
         campaign=files.campaign.name,
         device=files.campaign.device,
@@ -148,7 +149,7 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
         seconds_left=seconds_left,
         rank_hours_spent=None if spent_s is None else spent_s / 3600,
         rank_hours_left=rank_hours_left,
-        last_records=heapq.nlargest(MAX_LAST_RECORDS, timed, key=lambda record: (record.time_s, record.order)),
+        last_records=heapq.nlargest(MAX_LAST_RECORDS, planned, key=lambda record: (record.time_utc, record.order)),
         names=files.names,
         is_run_active=is_active,
         is_queue_known=is_queue_known,
@@ -281,7 +282,8 @@ def _pace(
     notes = (note for batch in files.batches.values() for note in batch.notes if note["kind"] == "started")
     starts = (utc_seconds(note["time_utc"]) or 0.0 for note in notes)
     began_s = min((start for start in starts if run_s and start >= run_s - LOCK_SECONDS), default=now_s)
-    recent = [r for r in files.records.values() if r.time_s is not None and r.time_s >= began_s]
+    began_utc = utc_text(began_s)
+    recent = [record for record in files.records.values() if record.time_utc >= began_utc]
     if not recent or now_s <= began_s:
         return None, None
     measured_s = sum(record.elapsed_s or 0.0 for record in recent)
@@ -299,7 +301,8 @@ def _failures(files: RunFiles) -> tuple[FailureGroup, ...]:
     for slot in files.planned & files.records.keys():
         record = files.records[slot]
         if record.status != "ok":
-            groups[signature({"status": record.status, "cause": record.cause})][record.cause or UNKNOWN] += 1
+            cause = record.cause or UNKNOWN
+            groups[signature(record.status, cause)][one_line(cause, MAX_CAUSE)] += 1
     found = []
     for (status, _), causes in groups.items():
         cause = min(causes, key=lambda text: (-causes[text], text))

@@ -10,7 +10,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,15 +84,48 @@ Slot = tuple[str, int]  # (cell id, repeat)
 
 
 @dataclass(frozen=True)
-class LatestRecord:
-    """The latest record of one cell in one repeat."""
+class RecordSummary:
+    """A record without its samples. order: of the records of one slot, the one with the highest counts.
 
+    generation: of its batch; 0 if absent from the launch. modules: SHA-256 by path of what a user's script loaded
+    besides its cell's files. time_utc: that of its launch if a manifest of an earlier version lists the record.
+    """
+
+    slot: Slot
     status: str
     cause: str | None
     launch: str
     elapsed_s: float | None
-    generation: int = 0  # generation of its batch; 0 if absent from the launch
-    modules: dict[str, str] | None = None  # SHA-256 by path of what a user's script loaded besides its cell's files
+    generation: int
+    modules: dict[str, str] | None
+    time_utc: str
+    order: tuple
+
+    @classmethod
+    def of(cls, launch: str, header: dict, number: int, record: dict, elapsed_s: float | None) -> "RecordSummary":
+        """Return a record, as its launch file or a manifest has it. header: the first line of the launch, or its entry.
+
+        number: of its line, or in the manifest.
+        """
+        generation, slot = generation_of(header), (record["cell"], header["repeat"])
+        order = record_order(launch, generation, header["time_utc"], number)
+        fields = (record["status"], record.get("cause"), launch, elapsed_s, generation, record.get("modules"))
+        return cls(slot, *fields, record.get("time_utc") or header["time_utc"], order)
+
+
+def listed_records(entry: dict) -> list[RecordSummary]:
+    """Return the records of a launch in a manifest."""
+    records = enumerate(entry["records"])
+    return [RecordSummary.of(entry["launch"], entry, number, r, r["elapsed_s"]) for number, r in records]
+
+
+def latest_records(records: Iterable[RecordSummary]) -> dict[Slot, RecordSummary]:
+    """Return the record of each slot that counts."""
+    latest: dict[Slot, RecordSummary] = {}
+    for record in records:
+        if record.slot not in latest or latest[record.slot].order < record.order:
+            latest[record.slot] = record
+    return latest
 
 
 @dataclass
@@ -103,7 +136,7 @@ class History:
     unlisted: launch files that no manifest lists, of batches that were stopped.
     """
 
-    slots: dict[Slot, LatestRecord] = field(default_factory=dict)
+    slots: dict[Slot, RecordSummary] = field(default_factory=dict)
     launch_overheads_s: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     lost: dict[Slot, str] = field(default_factory=dict)
@@ -195,13 +228,8 @@ def read_history(results: Path) -> History:
         entries += _read_entry(present[name], history)
         if len(history.problems) > num_problems:
             history.lost |= dict.fromkeys(_requested(results, name), name)
-    for entry in sorted(entries, key=lambda e: record_order(e["launch"], generation_of(e), e["time_utc"], 0)):
-        generation = generation_of(entry)
-        for record in entry["records"]:
-            fields = (record["status"], record["cause"], entry["launch"], record["elapsed_s"], generation)
-            history.slots[record["cell"], entry["repeat"]] = LatestRecord(*fields, record.get("modules"))
-        if entry["overhead_s"] is not None:
-            history.launch_overheads_s.append(entry["overhead_s"])
+    history.slots = latest_records(record for entry in entries for record in listed_records(entry))
+    history.launch_overheads_s = [entry["overhead_s"] for entry in entries if entry["overhead_s"] is not None]
     history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}
     if ahead := sorted((e["time_utc"], e["launch"]) for e in entries if e["records"] and is_after_now(e["time_utc"])):
         text = after_now_text(len(ahead), *ahead[-1])
