@@ -20,7 +20,7 @@ from regatta.run import program_launches as programs
 from regatta.run.causes import Cause
 from regatta.run.progress import StackWatch, Watch, counts_text
 from regatta.run.record_lines import first_line, record_line
-from regatta.store.history import ALWAYS_RETRIED, summarize
+from regatta.store.history import ALWAYS_RETRIED, digest_of, summarize
 from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
 from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_json
 from regatta.store.nodes import blamed_nodes
@@ -243,5 +243,6 @@ class BatchRun:
         entries = self.summaries(*range(len(self.batch.launches)))
         counts = Counter(record["status"] for entry in entries for record in entry["records"])
         manifest = {"schema": 1, "batch": self.id, "counts": counts, "held": self.held, "launches": entries}
+        manifest["digest"] = digest_of(entries)
         write_json(self.folder / "manifest.json", manifest)
         return manifest

@@ -190,7 +190,7 @@ class RunFiles:
     def _read_manifest(self, batch: BatchFiles) -> None:
         """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
         with contextlib.suppress(OSError, ValueError, RecursionError):  # else its launch files are read
-            for entry in read_manifest(batch.folder / "manifest.json"):
+            for entry in read_manifest(batch.folder / "manifest.json")[0]:
                 launch = entry["launch"]
                 self._records[launch] = listed_records(entry)
                 self._read.add(launch)

@@ -21,9 +21,9 @@ from regatta.store.frozen_files import mismatch
 from regatta.store.history import Slot, generation_of, is_after_now, record_order, size_problem
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
 from regatta.store.launch_files import launch_paths, read_file, write_text
-from regatta.store.launch_times import hosts_of, job_rows, launch_row
+from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.nodes import blame_text, blamed_nodes
-from regatta.store.records import device_of, one_line
+from regatta.store.records import one_line
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 MEASURED_DIGITS = 12
@@ -60,17 +60,6 @@ def read_collected(measurements: Path) -> dict[str, pd.DataFrame]:
 
 def path_of(name: str, measurements: Path) -> Path:
     return measurements if name == "measurements" else measurements.with_name(f"{name}.csv")
-
-
-@dataclass(frozen=True)
-class RecordedLaunch:
-    """A launch file's name and first line, and what of it is in the rows. positions: of cells in its order, from 1."""
-
-    name: str
-    header: dict
-    device: dict[str, object]
-    positions: dict[str, int]
-    hosts: str | None
 
 
 @dataclass
@@ -159,27 +148,23 @@ def read_store(
 
 
 def _read_launch(summary: Summary, found: Found) -> None:
-    header, name = summary.header, summary.path.name
-    order = header.get("order") if isinstance(header.get("order"), list) else []
-    positions = {cell: place for place, cell in reversed([*enumerate(order, 1)]) if isinstance(cell, str)}
-    launch = RecordedLaunch(summary.launch, header, device_of(header), positions, hosts_of(header))
-    valid_lines = []
+    header, valid_lines = summary.header, []
     for line in summary.lines:
         if line["problem"]:
-            _refuse(launch, name, line, line["problem"], found)
+            _refuse(summary, line, line["problem"], found)
             continue
         valid_lines.append(line)
         if line["kind"] not in ("start", "record"):
             continue
         slot = (line["cell"], header["repeat"])
         if line["kind"] == "start":
-            found.no_record[slot] = f"started (line {line['number']} of {name}) but not recorded"
+            found.no_record[slot] = f"started (line {line['number']} of {summary.path.name}) but not recorded"
         elif line["cell"] not in found.planned:
             found.not_planned[line["cell"]] += 1
         elif not 0 <= header["repeat"] < found.repeats:
-            found.beyond_repeats.append(_place(slot, launch, line))
+            found.beyond_repeats.append(_place(slot, summary, line))
         else:
-            _read_record(launch, name, line, slot, found)
+            _read_record(summary, line, slot, found)
     first = next(index for index, line in enumerate(summary.lines) if line["kind"] == "launch")
     if not summary.lines[first]["problem"]:
         valid_lines = [line for line in valid_lines if line is not summary.lines[first]]
@@ -235,19 +220,19 @@ def _part(path: Path, key: str, otherwise: object) -> object:
     return otherwise if mismatch(content, path.stem, key) else content[key]
 
 
-def _read_record(launch: RecordedLaunch, name: str, line: dict, slot: Slot, found: Found) -> None:
+def _read_record(launch: Summary, line: dict, slot: Slot, found: Found) -> None:
     if line["unreadable"]:
-        _refuse(launch, name, line, line["unreadable"], found)
+        _refuse(launch, line, line["unreadable"], found)
         return
     for text in line["undeclared"]:  # each field once; the rest of the record is used
         if text not in found.undeclared:
             found.undeclared.add(text)
             _note_invalid(launch, line, text, found)
-    row = found.cell_rows[slot[0]] | _place(slot, launch, line) | line["columns"] | launch.device
-    row |= {"position": launch.positions.get(slot[0]), "hosts": launch.hosts}
+    row = found.cell_rows[slot[0]] | _place(slot, launch, line) | line["columns"] | launch.of_launch
+    row |= {"position": launch.positions.get(slot[0])}
     row |= {name: line[name] for name in ("status", "phase", "cause", "time_utc")}
     row |= {"elapsed_s": None if line["elapsed_ns"] is None else line["elapsed_ns"] * 1e-9}
-    key = record_order(launch.name, generation_of(launch.header), launch.header["time_utc"], line["number"])
+    key = record_order(launch.launch, generation_of(launch.header), launch.header["time_utc"], line["number"])
     latest = (key, row, line["training"], line["waits"])
     if slot in found.rows:
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
@@ -257,19 +242,19 @@ def _read_record(launch: RecordedLaunch, name: str, line: dict, slot: Slot, foun
     found.rows[slot] = latest
     time_utc = max(launch.header["time_utc"], line["time_utc"])
     if is_after_now(time_utc):
-        found.after_now[launch.name] = max(time_utc, found.after_now.get(launch.name, ""))
+        found.after_now[launch.launch] = max(time_utc, found.after_now.get(launch.launch, ""))
 
 
-def _refuse(launch: RecordedLaunch, name: str, line: dict, problem: str, found: Found) -> None:
+def _refuse(launch: Summary, line: dict, problem: str, found: Found) -> None:
     """Note a line that breaks the schema. It stays in the store, where a later version of Regatta may read it."""
     _note_invalid(launch, line, problem, found)
     if line["kind"] == "record":
-        text = f"line {line['number']} of {name} is not a valid record: {problem}"
+        text = f"line {line['number']} of {launch.path.name} is not a valid record: {problem}"
         found.no_record[_text(line["cell"]), launch.header["repeat"]] = text
 
 
-def _note_invalid(launch: RecordedLaunch, line: dict, problem: str, found: Found) -> None:
-    place = {"launch": launch.name, "line": line["number"], "kind": one_line(line["kind"])}
+def _note_invalid(launch: Summary, line: dict, problem: str, found: Found) -> None:
+    place = {"launch": launch.launch, "line": line["number"], "kind": one_line(line["kind"])}
     found.invalid.append(place | {"cell": _text(line["cell"]), "problem": problem})
 
 
@@ -280,8 +265,8 @@ def _slot_row(slot: Slot, found: Found) -> dict:
     return found.cell_rows[slot[0]] | {"repeat": slot[1], "status": "not_measured", "cause": cause}
 
 
-def _place(slot: Slot, launch: RecordedLaunch, line: dict) -> dict:
-    return {"cell": slot[0], "repeat": slot[1], "launch": launch.name, "line": line["number"]}
+def _place(slot: Slot, launch: Summary, line: dict) -> dict:
+    return {"cell": slot[0], "repeat": slot[1], "launch": launch.launch, "line": line["number"]}
 
 
 def _place_of(row: dict) -> dict:

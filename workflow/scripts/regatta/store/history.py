@@ -5,6 +5,7 @@ others, and damaged ones, are read in full.
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.text import plural
-from regatta.store.checksums import has_checksums, is_intact
+from regatta.store.checksums import is_intact
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import (
     LaunchFile,
@@ -42,9 +43,6 @@ BUILT_ON = (
     "preflight/*/*.json",
 )
 ATTEMPT = re.compile(r"-a([0-9]+)$")
-# Lines as ranks and supervisor write them. Quotes within texts are escaped.
-HEADER = re.compile(rb'\{"kind":"launch",[^\n]*?"repeat":([0-9]+),')
-RECORD = re.compile(rb'\{"kind":"record","cell":("(?:[^"\\]|\\.)*").*?"writer":"[a-z]+","status":"([a-z_]+)"')
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
@@ -191,12 +189,20 @@ def _summary(record: dict) -> dict:
     }
 
 
-def read_manifest(path: Path) -> list[dict]:
-    """Return a manifest's launches. Raises OSError, ValueError or RecursionError if they cannot be read."""
+def digest_of(launches: list[dict]) -> str:
+    """Return the digest of a manifest's launches, by which an edit is found."""
+    return hashlib.sha256(json.dumps(launches, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(path: Path) -> tuple[list[dict], bool]:
+    """Return a manifest's launches, and whether their digest is right. Those of earlier versions have none.
+
+    Raises OSError, ValueError or RecursionError if they cannot be read.
+    """
     manifest = load_json(read_file(path))
     if problem := mismatch(manifest, "manifest", "launches"):
         raise ValueError(problem)
-    return manifest["launches"]
+    return manifest["launches"], manifest.get("digest") == digest_of(manifest["launches"])
 
 
 def read_history(results: Path) -> History:
@@ -206,14 +212,14 @@ def read_history(results: Path) -> History:
     entries, listed = [], set()
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
-            found = read_manifest(manifest)
+            found, is_sealed = read_manifest(manifest)
         except (OSError, ValueError, RecursionError) as error:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
         for entry in found:
             listed.add(entry["launch"])
             path = present.get(entry["launch"])
-            problem = _difference(entry, path)
+            problem = _difference(entry, path, is_sealed)
             if problem is None:
                 entries.append(entry)
                 continue
@@ -247,45 +253,23 @@ def _read_entry(path: Path, history: History) -> list[dict]:
     return [] if entry is None else [entry]
 
 
-def _difference(entry: dict, path: Path | None) -> str | None:
+def _difference(entry: dict, path: Path | None, is_sealed: bool) -> str | None:
     """Return how a launch file differs from what its manifest lists, or None if its records are as they were."""
     if problem := size_problem(entry, path):
         return problem
     content, problem = read_launch_bytes(path)
     if problem is not None:
         return "cannot be read"
-    listed = entry["repeat"], [(record["cell"], record["status"]) for record in entry["records"]]
-    is_suspect = has_checksums(content) and not is_intact(path.stem, content)
-    if not is_suspect and _agree(_quick_statuses(content), listed):
+    if is_sealed and is_intact(path.stem, content):
         return None
-    launch_file = parse_launch_file(path, content)
-    found = launch_file.header and (launch_file.header["repeat"], _statuses(launch_file))
-    is_same = found == listed and not launch_file.problems
+    launch_file = parse_launch_file(path, content)  # damaged, edited, or of an earlier version
+    found = summarize(launch_file)
+    is_same = found and _statuses(found) == _statuses(entry) and not launch_file.problems
     return None if is_same else "differs from what its batch recorded; the file counts"
 
 
-def _statuses(launch_file: LaunchFile) -> list[tuple[str, str]]:
-    """Return cell and status of the records of a launch file, as a manifest has them."""
-    lines = [line for _, line in launch_file.lines if line["kind"] == "record"]
-    return [(record["cell"], record["status"]) for record in map(_summary, lines)]
-
-
-def _quick_statuses(content: bytes) -> tuple[int, list[tuple[str, str]]] | None:
-    """Return repeat, and cell and status of each record, without parsing samples. None if the content is unexpected."""
-    if b"\0" in content or not (header := HEADER.match(content)):
-        return None
-    records = [RECORD.match(text) for text in content.split(b"\n") if text.startswith(b'{"kind":"record"')]
-    if not all(records):
-        return None
-    return int(header[1]), [(json.loads(record[1]), record[2].decode()) for record in records]
-
-
-def _agree(found: tuple | None, listed: tuple[int, list[tuple[str, str]]]) -> bool:
-    """Return whether a launch file has the listed records. One that the analysis rejects is listed as invalid."""
-    if found is None or found[0] != listed[0] or len(found[1]) != len(listed[1]):
-        return False
-    pairs = zip(found[1], listed[1], strict=True)
-    return all(cell == name and status in (word, "invalid") for (cell, word), (name, status) in pairs)
+def _statuses(entry: dict) -> tuple:
+    return entry["repeat"], [(record["cell"], record["status"]) for record in entry["records"]]
 
 
 def size_problem(entry: dict, path: Path | None) -> str | None:

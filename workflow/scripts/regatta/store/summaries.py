@@ -23,8 +23,8 @@ import orjson
 from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared
 from regatta.core.files import sources
 from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
-from regatta.store.launch_times import measuring_ns, phase_ns
-from regatta.store.records import host_load_columns, measured, one_line, training_of, violation
+from regatta.store.launch_times import hosts_of, measuring_ns, phase_ns
+from regatta.store.records import device_of, host_load_columns, measured, one_line, training_of, violation
 
 MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
 MOST_PROCESSES = 8  # login nodes are shared
@@ -52,6 +52,17 @@ class Summary:
     @property
     def launch(self) -> str:
         return self.path.stem
+
+    @functools.cached_property
+    def of_launch(self) -> dict:
+        """Return the columns that the records of the launch share."""
+        return device_of(self.header) | {"hosts": hosts_of(self.header)}
+
+    @functools.cached_property
+    def positions(self) -> dict[str, int]:
+        """Return the place of each cell in the order of the launch, from 1."""
+        order = self.header.get("order") if isinstance(self.header.get("order"), list) else []
+        return {cell: place for place, cell in reversed([*enumerate(order, 1)]) if isinstance(cell, str)}
 
 
 @dataclass(frozen=True)
