@@ -11,6 +11,7 @@ from campaign_files import SLURM, TEXT, collectives, load, message
 from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
 
 import warm_start
+from regatta.campaign.load import for_jobs
 from regatta.core.errors import UserError
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, launch_argv, slurm_resources
@@ -55,9 +56,8 @@ def test_excluded_nodes_reach_srun_unless_a_step_is_pinned():
 
 
 def test_a_cluster_without_the_key_keeps_the_ids_of_its_batches(tmp_path):
-    job_cluster = load(
-        tmp_path, collectives(4096, stacks={"a": {"kind": "host", "python": "/bin/sh"}}), SLURM
-    ).job_cluster
+    stacks = {"a": {"kind": "host", "python": "/bin/sh"}}
+    job_cluster = for_jobs(load(tmp_path, collectives(4096, stacks=stacks), SLURM).cluster)
     assert "exclude_nodes" not in job_cluster
     assert not any("exclude" in word for word in launch_argv(Geometry(job_cluster, 2, 1, "cpu"), STACK, ["x.py"]))
 

@@ -6,6 +6,7 @@ import pytest
 from campaign_files import SLURM, TEXT, changed, collectives, load, matrix, message
 
 from regatta.campaign.expansion import expand
+from regatta.campaign.load import for_jobs
 from regatta.launchers import LAUNCHERS, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.plan.plan import plan_campaign, plan_json, write_frozen
@@ -39,7 +40,7 @@ def test_without_a_node_type_nothing_changes(tmp_path):
     plain = load(tmp_path, collectives(4096, stacks=STACKS), SLURM | {"partition": "main"})
     ids = [cell.id for cell in matrix(tmp_path, collectives(4096, stacks=STACKS), SLURM).cells]
     of_none = campaign(tmp_path)
-    assert of_none.job_cluster == plain.job_cluster
+    assert for_jobs(of_none.cluster) == for_jobs(plain.cluster)
     assert [cell.id for cell in matrix(tmp_path, collectives(4096, stacks=STACKS), SITE).cells] == ids
 
 

@@ -14,12 +14,10 @@ from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
 from regatta.plan import plan_page as page_module
-from regatta.plan.plan import make_plan
+from regatta.plan.plan import CellPlan, make_plan
 from regatta.plan.plan_page import (
     STATES,
-    PlannedCell,
     names_of,
-    planned_cells,
     reason_groups,
     render,
     shape_bars,
@@ -94,7 +92,8 @@ def test_the_page_is_one_file_that_asks_for_nothing(partial, wording):
 def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
     data = small()
     data["benchmarks"][0]["parameters"] |= {"batch_size": list(range(1, MOST_ROWS_OPEN + 1))}
-    cells = planned_cells(plan(tmp_path, data))
+    made = plan(tmp_path, data)
+    cells = made.cells + made.skipped
     matrix = state_matrix(cells, names_of(cells), "cpu")
     assert matrix.is_folded
     # Of each batch size: none on 1 rank and skipped on 2, ddp with two buckets on both.
@@ -107,7 +106,7 @@ def groups_of(cells):
 
 def test_a_group_lists_a_limited_number_of_cells(partial, monkeypatch):
     monkeypatch.setattr(page_module, "MAX_LISTED_CELLS", 3)
-    groups = {(state, g["kind"]): g for state, own in groups_of(planned_cells(partial)) for g in own}
+    groups = {(state, g["kind"]): g for state, own in groups_of(partial.cells + partial.skipped) for g in own}
     new, done = groups["todo", "new"], groups["done", "3 ok"]
     assert (new["num"], new["unlisted"], [(num, len(ids)) for _, num, ids in new["parts"]]) == (10, 7, [(10, 3)])
     assert (done["num"], done["unlisted"], [(num, len(ids)) for _, num, ids in done["parts"]]) == (4, 1, [(4, 3)])
@@ -121,7 +120,7 @@ def test_a_long_table_takes_time_in_proportion_to_its_rows():
 
 def test_reasons_that_differ_in_a_number_are_one_group(tmp_path, wording):
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": [{"nodes": [1], "gpus_per_node": [1, 2, 12]}]})
-    [none, alone] = dict(groups_of(planned_cells(made)))["skipped"]
+    [none, alone] = dict(groups_of(made.cells + made.skipped))["skipped"]
     wording((none["kind"], none["num"]))
     wording([(text, num) for text, num, _ in none["parts"]])
     wording((alone["kind"], alone["num"]))
@@ -130,14 +129,14 @@ def test_reasons_that_differ_in_a_number_are_one_group(tmp_path, wording):
 def test_many_numbers_of_one_group_are_shown_as_a_range(tmp_path, wording):
     shapes = [{"nodes": [1], "gpus_per_node": [1, 2, 4, 6, 8, 10, 12, 100]}]
     made = plan(tmp_path, campaign(["resnet18"], ["4KiB"]) | {"shapes": shapes})
-    [none, _] = dict(groups_of(planned_cells(made)))["skipped"]
+    [none, _] = dict(groups_of(made.cells + made.skipped))["skipped"]
     wording(none["kind"])
 
 
 def test_a_number_of_ten_thousand_digits_in_a_reason_is_text(tmp_path):
     reasons = [f"excluded: {'9' * 10_000}", "excluded: 7"]
     cells = [cell for cell, _ in plan(tmp_path, campaign(["resnet18"], ["4KiB"])).matrix.skipped][:2]
-    planned = [PlannedCell(cell, "skipped", reason, (), 0.0) for cell, reason in zip(cells, reasons, strict=True)]
+    planned = [CellPlan(cell, "skipped", reason) for cell, reason in zip(cells, reasons, strict=True)]
     [(_, [group])] = groups_of(planned)
     assert group["kind"] == f"excluded: 7 or {'9' * 10_000}"
 

@@ -10,6 +10,7 @@ import pytest
 from campaign_files import HOSTILE, SLURM, TEXT, changed, collectives, load, matrix, message, plan, program, stack
 
 from regatta import launchers
+from regatta.campaign.load import for_jobs
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.schemas import fill_defaults, load_schema
 from regatta.launchers import LAUNCHERS, Allocation, command_by_hand
@@ -52,7 +53,7 @@ def test_a_stack_without_a_prologue_keeps_its_cells_and_its_batches_have_no_such
     assert ids(folder, {"prologue": []}, {"prologue": []}) == ids(folder, {})
     assert "prologue" not in stack()
     campaign = load(folder, collectives(4096), {"prologue": []})
-    assert "prologue" not in campaign.job_cluster
+    assert "prologue" not in for_jobs(campaign.cluster)
 
 
 def test_a_step_and_the_content_of_a_sourced_file_are_part_of_the_id(folder, site):

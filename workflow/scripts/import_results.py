@@ -6,7 +6,6 @@ Formats are recognized by content: docs/formats.md. All files are read before an
 name are launches of the same software; different software needs a different stack name.
 """
 
-import gc
 from pathlib import Path
 
 from regatta.campaign.benchmark_files import read_benchmark_file
@@ -54,7 +53,6 @@ def main() -> None:
         add_formats(path.absolute())
     for path in args.benchmark or ():
         declare(path.stem, read_benchmark_file(path.absolute()).declaration)
-    gc.disable()  # it takes half of the time of a large file, and frees almost nothing
     options = Options(args.nodes, args.gpus_per_node, args.operation, args.incomplete)
     outcome = import_files(args.files, campaign_folder(args.results, args.campaign), args.stack, options)
     for name, kind, num in outcome.written:
@@ -67,4 +65,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run_script(main)
+    run_script(main, is_short=True)

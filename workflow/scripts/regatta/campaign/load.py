@@ -73,10 +73,6 @@ class Campaign:
         return self.data["name"]
 
     @property
-    def job_cluster(self) -> dict:
-        return for_jobs(self.cluster)
-
-    @property
     def shapes(self) -> dict[str, list[Shape]]:
         """Return the shapes in which each stack is measured."""
         return shapes_of_stacks(self.data["shapes"], self.clusters)

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import difflib
 import errno
+import gc
 import io
 import os
 import signal
@@ -48,12 +49,14 @@ def nearest(word: object, known: Iterable[object]) -> str:
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
 
-def run_script(main: Callable[[], None]) -> None:
+def run_script(main: Callable[[], None], *, is_short: bool = False) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
     When its output is no longer read, as with `| head`, it ends quietly with exit status 141. Messages that cannot be
-    printed are dropped.
+    printed are dropped. is_short: without garbage collection, which takes a tenth of the time and frees almost nothing.
     """
+    if is_short:
+        gc.disable()
     _prepare_streams()
     sys.stderr = Output(sys.stderr)
     try:

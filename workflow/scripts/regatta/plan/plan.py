@@ -32,12 +32,21 @@ ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hos
 
 @dataclass(frozen=True)
 class CellPlan:
-    """The plan of one cell. repeats: those left to measure. reason: why, or why none are left."""
+    """The plan of one cell. state: todo, done, not_ok (done, but a record is not ok) or skipped. reason: why.
+
+    repeats: those left to measure. seconds: of a launch, without its start.
+    """
 
     cell: MatrixCell
-    status: str  # todo or done
+    state: str
     reason: str
-    repeats: tuple[int, ...]
+    repeats: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> str:
+        """Return the state as plan.json has it."""
+        return "done" if self.state == "not_ok" else self.state
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class Plan:
     results: Path
     matrix: CampaignMatrix
     cells: list[CellPlan]
+    skipped: list[CellPlan]
     batches: list[Batch]
     price: Price
     history: History
@@ -120,8 +130,9 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     matrix = expand(campaign)
     history = read_history(results)
     changes = _changes(matrix.cells, _gone_cells(results, {cell.id for cell in matrix.cells}), history)
-    cells = [_plan_cell(cell, campaign.data["repeats"], history, changes, is_retry) for cell in matrix.cells]
     price = make_price(campaign, history)
+    cells = [_plan_cell(campaign, cell, history, changes, is_retry, price) for cell in matrix.cells]
+    skipped = [CellPlan(cell, "skipped", reason) for cell, reason in matrix.skipped]
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
     check_walltime(campaign, (cell for cell, _ in todo), price)
     preflights: dict[str | None, Preflight] = {}
@@ -133,7 +144,7 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
             preflights[kind] = preflight
     ids = {kind: preflight.id for kind, preflight in preflights.items()}
     batches = make_batches(campaign, todo, price, results, ids, history.slots)
-    return Plan(campaign, results, matrix, cells, batches, price, history, tuple(preflights.values()))
+    return Plan(campaign, results, matrix, cells, skipped, batches, price, history, tuple(preflights.values()))
 
 
 def freeze_campaign(plan: Plan) -> FrozenCampaign:
@@ -227,12 +238,12 @@ def plan_json(plan: Plan) -> dict:
                 "status": p.status,
                 "reason": p.reason,
                 "repeats": list(p.repeats),
-                "seconds_per_launch": round(plan.price.cell_seconds(p.cell), 3),
+                "seconds_per_launch": round(p.seconds, 3),
                 "estimate_from": "history" if p.cell.id in known else limit_of(p.cell),
             }
             for p in plan.cells
         ]
-        + [{"id": cell.id, "status": "skipped", "reason": reason} for cell, reason in plan.matrix.skipped],
+        + [{"id": p.cell.id, "status": p.status, "reason": p.reason} for p in plan.skipped],
         "missing": [missing._asdict() for missing in plan.campaign.missing],
         "notes": notes(plan),
     }
@@ -245,7 +256,7 @@ def totals(plan: Plan) -> dict:
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
         "done": sum(p.status == "done" for p in plan.cells),
-        "skipped": len(plan.matrix.skipped),
+        "skipped": len(plan.skipped),
         "batches": len(plan.batches),
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
@@ -291,7 +302,10 @@ def launch_lines(plan: Plan) -> dict[str, str]:
     return lines
 
 
-def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[str, str], is_retry: bool) -> CellPlan:
+def _plan_cell(
+    campaign: Campaign, cell: MatrixCell, history: History, changes: dict[str, str], is_retry: bool, price: Price
+) -> CellPlan:
+    repeats, seconds = campaign.data["repeats"], price.cell_seconds(cell)
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
     stale = {repeat: paths for repeat, slot in slots.items() if (paths := _edited_modules(slot))}
     recorded = {
@@ -304,7 +318,7 @@ def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[s
     failure = next((f"{status_text(slot.status)}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
         reason = f"retry requested: previously failed ({failure})"
-        return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])))
+        return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])), seconds)
     if missing:
         lost = next((slot for slot in slots.values() if slot is not None), None)
         damaged = next((history.lost[cell.id, repeat] for repeat in missing if (cell.id, repeat) in history.lost), None)
@@ -318,11 +332,11 @@ def _plan_cell(cell: MatrixCell, repeats: int, history: History, changes: dict[s
             reason = f"previously failed ({status_text(lost.status)}: {lost.cause})"
         else:
             reason = changes.get(cell.id, "new")
-        return CellPlan(cell, "todo", reason, tuple(missing))
+        return CellPlan(cell, "todo", reason, tuple(missing), seconds)
     if bad:
         reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); --forcerun measure retries them"
-        return CellPlan(cell, "done", reason, ())
-    return CellPlan(cell, "done", f"{repeats} ok", ())
+        return CellPlan(cell, "not_ok", reason, (), seconds)
+    return CellPlan(cell, "done", f"{repeats} ok", (), seconds)
 
 
 def _edited_modules(slot: RecordSummary | None) -> list[str]:

@@ -4,10 +4,8 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from regatta.campaign.expansion import MatrixCell
 from regatta.core.names import CellName
 from regatta.core.text import (
     device_words,
@@ -23,7 +21,7 @@ from regatta.core.text import (
 )
 from regatta.launchers import launcher_of
 from regatta.model.frozen import names_by_id
-from regatta.plan.plan import Plan, launch_lines, notes, plan_json, totals
+from regatta.plan.plan import CellPlan, Plan, launch_lines, notes, plan_json, totals
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
 
@@ -121,10 +119,10 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
 
 
 def _cells(plan: Plan, max_cells: int | None) -> str:
-    cells = planned_cells(plan)
+    cells = plan.cells + plan.skipped
     names = names_of(cells)
     rows = [
-        ["done" if c.state == "not_ok" else c.state, names[c.cell.id].full, len(c.repeats), c.reason, c.cell.id]
+        [c.status, names[c.cell.id].full, len(c.repeats), c.reason, c.cell.id]
         for c in sorted(cells, key=lambda c: c.state != "todo")
     ]
     shown = rows if max_cells is None else rows[:max_cells]
@@ -152,50 +150,27 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell of the matrix. seconds: total of its planned launches, without their starts."""
-
-    cell: MatrixCell
-    state: str
-    reason: str
-    repeats: tuple[int, ...]
-    seconds: float
-
-
-def planned_cells(plan: Plan) -> list[PlannedCell]:
-    """Return all cells of the matrix, skipped ones last."""
-    found = []
-    for p in plan.cells:
-        slots = (plan.history.slots.get((p.cell.id, repeat)) for repeat in range(plan.campaign.data["repeats"]))
-        is_ok = all(slot is not None and slot.status == "ok" for slot in slots)
-        state = "todo" if p.status == "todo" else "done" if is_ok else "not_ok"
-        seconds = plan.price.cell_seconds(p.cell) * len(p.repeats)
-        found.append(PlannedCell(p.cell, state, p.reason, p.repeats, seconds))
-    return found + [PlannedCell(cell, "skipped", reason, (), 0.0) for cell, reason in plan.matrix.skipped]
-
-
-def state_counts(cells: Iterable[PlannedCell]) -> list[tuple[str, int]]:
+def state_counts(cells: Iterable[CellPlan]) -> list[tuple[str, int]]:
     """Return (state, number of cells) for each state that occurs."""
     numbers = Counter(cell.state for cell in cells)
     return [(state, numbers[state]) for state in STATES if numbers[state]]
 
 
-def names_of(cells: list[PlannedCell]) -> dict[str, CellName]:
+def names_of(cells: list[CellPlan]) -> dict[str, CellName]:
     return names_by_id(planned.cell for planned in cells)
 
 
-def workload_hours(cells: list[PlannedCell], names: dict[str, CellName]) -> list[dict]:
+def workload_hours(cells: list[CellPlan], names: dict[str, CellName]) -> list[dict]:
     """Return the ranks x hours of each workload's planned launches, without their starts, in the campaign's order."""
     groups = _grouped(cells, lambda cell: names[cell.cell.id].parts["subject"])
     return [{"name": name, "gpu_hours": sum(map(_rank_hours, members))} for name, members in groups.items()]
 
 
-def _rank_hours(cell: PlannedCell) -> float:
-    return cell.seconds * cell.cell.world_size / 3600
+def _rank_hours(cell: CellPlan) -> float:
+    return cell.seconds * len(cell.repeats) * cell.cell.world_size / 3600
 
 
-def state_matrix(cells: list[PlannedCell], names: dict[str, CellName], device: str) -> Matrix:
+def state_matrix(cells: list[CellPlan], names: dict[str, CellName], device: str) -> Matrix:
     """Return a square for each workload, stack and shape: cells by state, and the price of what is to run."""
     by_id = {cell.cell.id: cell for cell in cells}
 
@@ -216,13 +191,13 @@ def state_matrix(cells: list[PlannedCell], names: dict[str, CellName], device: s
     return by_workload_and_shape(caption, [planned.cell for planned in cells], names, square, summary)
 
 
-def _price(cells: list[PlannedCell], device: str) -> list[str]:
+def _price(cells: list[CellPlan], device: str) -> list[str]:
     """Return time and ranks x time of the planned launches, without their starts; nothing if none is planned."""
-    hours = sum(cell.seconds for cell in cells) / 3600
+    hours = sum(cell.seconds * len(cell.repeats) for cell in cells) / 3600
     return [long_duration(hours), rank_time(sum(map(_rank_hours, cells)), device)] if hours else []
 
 
-def reason_groups(cells: list[PlannedCell], names: dict[str, CellName]) -> list[tuple[str, list[dict]]]:
+def reason_groups(cells: list[CellPlan], names: dict[str, CellName]) -> list[tuple[str, list[dict]]]:
     """Return for each state its reasons, the most common first: kind, what it means, number, and parts.
 
     A part is (text, number, names) of the cells with one reason and the same repeats left. Its text is empty if it
@@ -251,7 +226,7 @@ def _grouped(items: Iterable, key: Callable) -> dict[object, list]:
     return groups
 
 
-def _kind(cell: PlannedCell) -> str:
+def _kind(cell: CellPlan) -> str:
     """Return the group of a cell's reason: the reason without what differs from cell to cell."""
     if cell.state == "not_ok":
         return "not ok"
@@ -323,7 +298,7 @@ def render(plan: Plan) -> str:
 
 
 def _context(plan: Plan) -> dict:
-    cells, saved = planned_cells(plan), plan_json(plan)
+    cells, saved = plan.cells + plan.skipped, plan_json(plan)
     names = names_of(cells)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
