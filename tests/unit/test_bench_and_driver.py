@@ -19,7 +19,7 @@ import yaml
 
 from regatta.core.statistics import median_interval
 from regatta.launchers import LAUNCHERS
-from regatta.run import batch, causes, record_lines, supervise
+from regatta.run import batch, causes, progress, record_lines, supervise
 from regatta.store import history
 from regatta.store.checksums import sealed_file
 from regatta.store.launch_files import append_launch_line, read_launch_file
@@ -72,11 +72,11 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
     monkeypatch.setitem(sys.modules, "harness.environment", environment)
     monkeypatch.setattr(importlib.import_module("harness"), "environment", environment, raising=False)
     of_rank = run_launch.first_line(REQUEST, [], types.SimpleNamespace(rank=0, device=None), 1)
-    folder = tmp_path / "results" / "batches" / "b"
     (tmp_path / "results" / "launches").mkdir(parents=True)
-    run = batch.BatchRun(folder, {}, {})
-    run.write_records(0, REQUEST, [], causes.Cause("failed", None, "x"), None)
-    of_driver = json.loads(run.launch_file(REQUEST["launch"]).read_text())
+    path = tmp_path / "results" / "launches" / f"{REQUEST['launch']}.jsonl"
+    launch = batch.LaunchRun(None, 0, None, REQUEST | {"store_file": str(path)}, progress.Watch(path, {}, 0))
+    launch.record([], causes.Cause("failed", None, "x"), None)
+    of_driver = json.loads(path.read_text())
     assert [*of_driver][-2:] == ["line", "checksum"]  # a rank's writer adds them
     of_driver = {key: value for key, value in of_driver.items() if key not in ("line", "checksum")}
     assert differences(of_rank, of_driver, schemas["launch"]) == {}

@@ -8,6 +8,7 @@ import pytest
 
 from regatta.core.errors import UserError
 from regatta.launchers import LAUNCHERS, Allocation
+from regatta.model.frozen import FrozenLaunch
 from regatta.run import supervise
 from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import Cause
@@ -83,28 +84,28 @@ def test_all_launches_of_a_round_note_their_end_before_any_waits_for_its_ranks(m
     events = []
     allocation = SimpleNamespace(job="17" if has_job else None, state=lambda: None)
     allocation.stop = lambda process, hosts: events.append(("stop", process.index))
-    batch = SimpleNamespace(launches=[SimpleNamespace(hosts=())] * 3, nodes=1, gpus_per_node=1)
+    cells = {"a": SimpleNamespace(spec={})}
+    batch = SimpleNamespace(launches=[FrozenLaunch(0, "host", ["a"], 1, 1)] * 3, cells=cells)
     run = BatchRun(None, batch, {}, allocation, parent=None)
     monkeypatch.setattr(supervise.os, "getppid", lambda: None)
-    run.close_stopped_launch = lambda watch, request, stop: events.append(("note", request["index"]))
     run.note_early_end = lambda stop: events.append(("job", str(stop)))
 
-    def launch(run, index):
-        watch = SimpleNamespace(update=list, current=None, clock=lambda: 0, deadline=lambda: 1)
-        process = SimpleNamespace(poll=lambda: None, index=index)
+    def run_launch(launch):
+        launch.watch = SimpleNamespace(update=list, current=None, clock=lambda: 0, deadline=lambda: 1)
+        launch.close_stopped = lambda stop: events.append(("note", launch.index))
+        process = SimpleNamespace(poll=lambda: None, index=launch.index)
         try:
-            request = {"index": index, "cells": [{"spec": {}}]}
-            yield from supervise._follow(run, index, process, watch, request)
+            yield from supervise._follow(launch, process, None)
         finally:
             allocation.stop(process, [])
 
     def sleep(_):
         run.stop_signal = signal.SIGTERM
 
-    monkeypatch.setattr(supervise, "_run_planned_launch", launch)
+    monkeypatch.setattr(supervise, "_run_planned_launch", run_launch)
     monkeypatch.setattr(supervise.time, "sleep", sleep)
     with pytest.raises(Stopped, match="SIGTERM"):
-        supervise._run_together(run, range(3))
+        supervise._run_together(run.launches)
     job_ends = [("job", "SIGTERM")] * 3 if has_job else []
     assert [event for event in events if event[0] == "job"] == job_ends
     events = [event for event in events if event[0] != "job"]

@@ -3,6 +3,7 @@
 from collections import Counter
 from types import SimpleNamespace
 
+from regatta.model.frozen import FrozenLaunch
 from regatta.report.page import marked_status
 from regatta.run.batch import BatchRun
 from regatta.run.causes import Cause
@@ -15,12 +16,13 @@ def test_a_record_of_a_launch_that_was_skipped_is_not_started():
 
 
 def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
-    launches = [SimpleNamespace(stack="host", cells=["a"], hosts=())] * 6
-    run = BatchRun(tmp_path, SimpleNamespace(launches=launches, cells={"a": SimpleNamespace(spec={})}), {})
-    request = {"cells": [1, 2, 3], "repeat": 1, "stack": "host"}
-    watch = SimpleNamespace(recorded={"a": "ok", "b": "failed"})
-    line = run.launch_line(2, request, watch, Cause("failed", None, "rank 1 died"), 12.4)
+    launches = [FrozenLaunch(1, "host", ["a"], 1, 1)] * 6
+    launch = BatchRun(tmp_path, SimpleNamespace(launches=launches, cells={"a": SimpleNamespace(spec={})}), {}).launches[
+        2
+    ]
+    launch.request, launch.watch = {"cells": [1, 2, 3]}, SimpleNamespace(recorded={"a": "ok", "b": "failed"})
+    line = launch.line(Cause("failed", None, "rank 1 died"), 12.4)
     words = ("3 of 6", "launch 2", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
     assert [word for word in words if word not in line] == []
     assert "\n" not in line
-    assert "early" not in run.launch_line(2, request, watch, None, 12.4)
+    assert "early" not in launch.line(None, 12.4)

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
 from regatta.launchers import find_allocation
-from regatta.model.frozen import FrozenBatch, FrozenLaunch
-from regatta.run.batch import BatchRun, Stopped
+from regatta.model.frozen import FrozenBatch
+from regatta.run.batch import BatchRun, LaunchRun, Stopped
 from regatta.run.causes import (
     Cause,
     blame_network,
@@ -31,7 +31,6 @@ from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.preflight import failed_stacks
 from regatta.run.program_launches import (
     find_kept,
-    is_program,
     launches_of_programs,
     note_start,
     read_kept,
@@ -62,13 +61,12 @@ def supervise(folder: Path, git: dict, parent: int) -> dict:
     taken = f"{folder}: another supervisor is measuring this batch. Wait for it, or stop it."
     alone = run.allocation.exclusive_use(run.results.parent, run.id, lambda: _raise_if_stopped(run))
     with hold(folder / "lock", taken), _noting_signals(run), alone:
-        indices = [i for i, planned in enumerate(batch.launches) if planned.stack not in run.held]
-        left = {index: len(run.remaining(index)) for index in indices}
+        left = [launch for launch in run.launches if launch.planned.stack not in run.held and launch.remaining()]
         run.note_earlier_records()
         try:
             with run.noting_end():
-                for _, group in itertools.groupby((i for i in left if left[i]), key=partial(_turn, batch.launches)):
-                    _run_together(run, group)
+                for _, group in itertools.groupby(left, key=_turn):
+                    _run_together(group)
                 _settle_launches_without_start(run)
                 _blame_nodes_without_start(run)
                 return run.write_manifest()
@@ -84,15 +82,15 @@ def _held_stacks(folder: Path, batch: FrozenBatch) -> dict[str, str]:
     return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}
 
 
-def _turn(launches: Sequence[FrozenLaunch], index: int) -> tuple:
+def _turn(launch: LaunchRun) -> tuple:
     """Return a key that launches share if they run at the same time, as in a sweep."""
-    together = launches[index].together
-    return ("alone", index) if together is None else ("together", together)
+    together = launch.planned.together
+    return ("alone", launch.index) if together is None else ("together", together)
 
 
-def _run_together(run: BatchRun, indices: Iterable[int]) -> None:
+def _run_together(launches: Iterable[LaunchRun]) -> None:
     """Run planned launches at the same time. If one of them ends the batch, so do all."""
-    active = [_run_planned_launch(run, index) for index in indices]
+    active = [_run_planned_launch(launch) for launch in launches]
     try:
         while active:
             active = [launch for launch in active if next(launch, "over") != "over"]
@@ -107,14 +105,14 @@ def _run_together(run: BatchRun, indices: Iterable[int]) -> None:
         raise
 
 
-def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
+def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
     """Launch until every cell has a record, and yield while waiting.
 
     Each turn records at least one cell, or is counted as fruitless.
     """
-    stack = run.batch.launches[index].stack
+    run, stack = launch.run, launch.planned.stack
     num_fruitless = 0
-    while remaining := run.remaining(index):
+    while remaining := launch.remaining():
         _raise_if_stopped(run)
         _wait_for_scheduler(run)
         if problem := changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster):
@@ -124,61 +122,51 @@ def _run_planned_launch(run: BatchRun, index: int) -> Iterator[None]:
             return
         if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
             raise run.no_space()
-        if reason := run.stacks.given_up(run.watched(index)):
-            cause = Cause("skipped", None, reason)
-            run.write_records(index, run.write_request(index, remaining), remaining, cause, None)
+        kept = _kept_output(launch, remaining)
+        request = launch.write_request(remaining)
+        if reason := run.stacks.given_up(launch.name):
+            launch.record(remaining, Cause("skipped", None, reason), None)
             return
-        kept = _kept_output(run, index, remaining)
-        request = run.write_request(index, remaining)
         if kept:
-            read_kept(request, run.folder / "launches" / f"{request['launch']}.json", kept)
-            for line in Watch(run.launch_file(request["launch"]), {}, 0).update():
-                run.count(index, line)
+            read_kept(request, launch.request_file, kept)
+            launch.update()
             continue
-        if run.watched(index) in map(run.watched, run.not_started):
-            text = f"not started: an earlier launch of stack {run.watched(index)} failed to start"
-            cause = Cause("skipped", None, text)
-            run.not_started[index] = (request, cause)
+        if launch.name in (other.name for other, _ in run.not_started):
+            text = f"not started: an earlier launch of stack {launch.name} failed to start"
+            run.not_started.append((launch, Cause("skipped", None, text)))
             return
         began = time.monotonic()
-        watch, cause, elapsed_ns = yield from _run_launch(run, index, request, prologue)
-        if cause is not None and run.allocation.job and "ok" not in watch.recorded.values():
-            hosts = run.geometry(index).hosts or run.allocation.hosts()
-            log = read_log_tail(run.folder / "logs" / f"{request['launch']}.log")
-            cause = blame_network(cause, log, hosts)
+        cause, elapsed_ns = yield from _run_launch(launch, prologue)
+        current, recorded = launch.watch.current, launch.watch.recorded
+        if cause is not None and run.allocation.job and "ok" not in recorded.values():
+            hosts = run.geometry(launch.planned).hosts or run.allocation.hosts()
+            cause = blame_network(cause, read_log_tail(launch.log), hosts)
         if run.allocation.job:  # for those who follow the job's log
-            seconds = time.monotonic() - began
-            print(run.launch_line(index, request, watch, cause, seconds), flush=True)
-        has_come_up = bool(watch.recorded or watch.current)
-        run.has_come_up |= has_come_up
-        gave_nothing = len(run.remaining(index)) == len(remaining) and watch.current is None
+            print(launch.line(cause, time.monotonic() - began), flush=True)
+        run.has_come_up |= bool(recorded or current)
+        gave_nothing = len(launch.remaining()) == len(remaining) and current is None
         num_fruitless = num_fruitless + 1 if gave_nothing else 0
         if cause is None:
             cause = Cause("failed", "launch", "the launch completed without a valid record of this cell")
-        if watch.current is not None:
-            failed = (
-                [cell for cell in remaining if cell not in watch.recorded] if is_program(request) else [watch.current]
-            )
-            run.write_records(index, request, failed, cause, elapsed_ns and elapsed_ns // len(failed))
-        if cause.status == "node_failure" and run.sweep_hosts(index):  # the result of this node; the others go on
-            run.not_started[index] = (request, cause)
-            return
-        if cause.status == "node_failure":
+        if current is not None:
+            failed = [cell for cell in remaining if cell not in recorded] if launch.is_program else [current]
+            launch.record(failed, cause, elapsed_ns and elapsed_ns // len(failed))
+        is_node_failure = cause.status == "node_failure"
+        if is_node_failure and not launch.hosts:
             _leave_nodes(run, cause)
-        if watch.current is not None:
-            continue
-        if num_fruitless >= MAX_FRUITLESS_LAUNCHES:
-            run.not_started[index] = (request, cause)
+        # In a sweep, a node failure is the result of this node; the others go on.
+        if is_node_failure or (current is None and num_fruitless >= MAX_FRUITLESS_LAUNCHES):
+            run.not_started.append((launch, cause))
             return
 
 
-def _kept_output(run: BatchRun, index: int, cells: list[str]) -> Path | None:
+def _kept_output(launch: LaunchRun, cells: list[str]) -> Path | None:
     """Return the request of an earlier launch whose output also gives the results of this one, None to measure it."""
-    spec = run.batch.cells[cells[0]].spec
-    if "program" not in spec:
+    if not launch.is_program:
         return None
+    run = launch.run
     run.known_programs = run.known_programs or launches_of_programs(run.results)
-    return find_kept(run.known_programs, cells, spec, run.batch.launches[index].repeat)
+    return find_kept(run.known_programs, cells, run.batch.cells[cells[0]].spec, launch.planned.repeat)
 
 
 def _wait_for_scheduler(run: BatchRun) -> None:
@@ -214,19 +202,19 @@ def _settle_launches_without_start(run: BatchRun) -> None:
     """
     if not run.not_started:
         return
-    cause = next(iter(run.not_started.values()))[1]
+    cause = run.not_started[0][1]
     earlier = jobs_without_start(run.folder)
-    has_worked = any(run.watched(index) in run.stacks.works for index in run.not_started)
-    is_of_nodes = (has_worked or not run.has_come_up) and not any(map(run.sweep_hosts, run.not_started))
+    has_worked = any(launch.name in run.stacks.works for launch, _ in run.not_started)
+    is_of_nodes = (has_worked or not run.has_come_up) and not any(launch.hosts for launch, _ in run.not_started)
     if run.allocation.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
-        hosts = hosts_to_blame(run, [cause for _, cause in run.not_started.values()])
+        hosts = hosts_to_blame(run, [cause for _, cause in run.not_started])
         note_job(run.folder, "no_start", run.allocation.job, hosts, cause.text)
         raise UserError(
             f"{run.id}: no rank started on {', '.join(hosts) or 'the nodes of this job'}: {cause.text}."
             f" Attempt {len(earlier) + 1} of {MAX_JOBS_WITHOUT_START}; the next job avoids these nodes if possible."
         )
-    for index, (request, cause) in run.not_started.items():
-        run.write_records(index, request, run.remaining(index), cause, None)
+    for launch, cause in run.not_started:
+        launch.record(launch.remaining(), cause, None)
 
 
 def _blame_nodes_without_start(run: BatchRun) -> None:
@@ -253,66 +241,54 @@ def _prologue(run: BatchRun, name: str) -> dict[str, str | None] | None:
     return run.prologues.setdefault(name, found)
 
 
-def _run_launch(
-    run: BatchRun, index: int, request: dict, prologue: dict
-) -> Generator[None, None, tuple[Watch, Cause | None, int | None]]:
-    """Run one launch to its end, and yield while waiting. Returns what it recorded, why it ended early (None if it did
-    not), and for how many nanoseconds its last cell ran."""
-    launch, stack, hosts = request["launch"], run.batch.stacks[request["stack"]], run.sweep_hosts(index)
-    log = run.folder / "logs" / f"{launch}.log"
-    limits = {cell.id: cell.limit_seconds for cell in run.batch.cells.values()}
-    watch = Watch(run.launch_file(launch), limits, run.batch.launch_start_seconds)
-    num_oom_kills = kernel_oom_kills()
+def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tuple[Cause | None, int | None]]:
+    """Run one launch to its end, and yield while waiting. Returns why it ended early (None if it did not), and for how
+    many nanoseconds its last cell ran."""
+    request, watch, allocation = launch.request, launch.watch, launch.run.allocation
+    stack, num_oom_kills = launch.run.batch.stacks[launch.planned.stack], kernel_oom_kills()
     try:
-        process = run.allocation.start(request["argv"], stack, log, prologue=prologue)
+        process = allocation.start(request["argv"], stack, launch.log, prologue=prologue)
     except OSError as error:
-        return watch, Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
-    load = None if run.allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines
+        return Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
+    load = None if allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines
     try:
-        is_late = yield from _follow(run, index, process, watch, request, load)
+        is_late = yield from _follow(launch, process, load)
         elapsed_ns = int((time.monotonic() - watch.since) * 1e9) if watch.current else None
         other_load = load.so_far() if load and is_late else None  # before the ranks end
         if is_late:
-            run.allocation.dump_stacks(process, hosts)
+            allocation.dump_stacks(process, launch.hosts)
             time.sleep(STACK_DUMP_SECONDS)
     finally:
-        run.allocation.stop(process, hosts)
-    for line in watch.update():
-        run.count(index, line)
+        allocation.stop(process, launch.hosts)
+    launch.update()
     if watch.is_complete:
-        return watch, None, None
-    _raise_if_job_ends(run, watch, request)
+        return None, None
+    _raise_if_job_ends(launch)
     if is_late:
-        return watch, _late(watch, other_load, is_program(request)), elapsed_ns
-    text = read_log_tail(log)
-    if not is_program(request) and (problem := store_write_error(run.allocation.launcher, text)):
+        return _late(watch, other_load, launch.is_program), elapsed_ns
+    text = read_log_tail(launch.log)
+    if not launch.is_program and (problem := store_write_error(allocation.launcher, text)):
         raise UserError(f"{problem} Completed measurements are kept.")
-    if is_program(request) and process.returncode == 0:
-        record_output(request, log, elapsed_ns)
-        for line in watch.update():
-            run.count(index, line)
-        return watch, None, None
+    if launch.is_program and process.returncode == 0:
+        record_output(request, launch.log, elapsed_ns)
+        launch.update()
+        return None, None
     errors, num_oom_kills = read_rank_errors(Path(request["error_dir"])), kernel_oom_kills() - num_oom_kills
-    cause = find_cause(run.allocation.launcher, errors, text, process.returncode, num_oom_kills)
-    return watch, cause, elapsed_ns
+    return find_cause(allocation.launcher, errors, text, process.returncode, num_oom_kills), elapsed_ns
 
 
-def _follow(
-    run: BatchRun, index: int, process: subprocess.Popen, watch: Watch, request: dict, load: LaunchLoad | None = None
-) -> Generator[None, None, bool]:
+def _follow(launch: LaunchRun, process: subprocess.Popen, load: LaunchLoad | None) -> Generator[None, None, bool]:
     """Follow a launch until it ends or is late; return whether it is late. Raises Stopped on a signal.
 
     load: of this machine; it begins again with each cell.
     """
-    hosts = run.sweep_hosts(index)
+    run, watch = launch.run, launch.watch
     while True:
         is_over = process.poll() is not None  # before the file is read for the last time, so that nothing is missed
-        if is_program(request) and not watch.has_header:
-            note_start(request, is_over)
-        for line in watch.update():
-            run.count(index, line)
-            if load and line["kind"] == "start":
-                load.begin()
+        if launch.is_program and not watch.has_header:
+            note_start(launch.request, is_over)
+        if any(line["kind"] == "start" for line in launch.update()) and load:
+            load.begin()
         if is_over:
             return False
         if watch.clock() > watch.deadline():
@@ -322,24 +298,25 @@ def _follow(
             yield
         except Stopped as stop:
             if run.allocation.job:  # the scheduler soon kills this process: write first, then wait
-                run.close_stopped_launch(watch, request, stop)
+                launch.close_stopped(stop)
                 run.note_early_end(stop)
                 yield  # all launches of a round write before one waits
             else:
-                run.allocation.stop(process, hosts)
-                run.close_stopped_launch(watch, request, stop)
+                run.allocation.stop(process, launch.hosts)
+                launch.close_stopped(stop)
             raise
 
 
-def _raise_if_job_ends(run: BatchRun, watch: Watch, request: dict) -> None:
+def _raise_if_job_ends(launch: LaunchRun) -> None:
     """Raise Stopped if the launch ended because its job is ending: a scheduler ends ranks and supervisor together."""
+    allocation = launch.run.allocation
     try:
-        _raise_if_stopped(run)
-        state = run.allocation.state()
+        _raise_if_stopped(launch.run)
+        state = allocation.state()
         if state not in (None, "RUNNING"):
-            raise Stopped(f"{run.allocation.launcher.title} is ending the job", 143, state)
+            raise Stopped(f"{allocation.launcher.title} is ending the job", 143, state)
     except Stopped as stop:
-        run.close_stopped_launch(watch, request, stop)
+        launch.close_stopped(stop)
         raise
 
 
