@@ -17,17 +17,8 @@ from regatta.core.schemas import place, show
 from regatta.runtimes.base import file_hash, whole_path
 
 BENCHMARK = "script"
-KEYS = (
-    "script",
-    "arguments",
-    "samples_per_step",
-    "tokens_per_step",
-    "steps",
-    "ddp",
-    "exposed",
-    "files",
-)  # no other benchmark has these
 RATES = ("samples_per_step", "tokens_per_step")
+KEYS = ("script", "arguments", *RATES, "steps", "ddp", "exposed", "files")  # no other benchmark has these
 AXES = ("script", "settings", *RATES)
 MAX_POINTS = 100_000  # of one entry's parameters
 TEMPLATE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")

@@ -205,6 +205,11 @@ def _exit_code(text: str) -> int | None:
     return 128 - code if code - 128 in SIGNAL_WORDS.values() else code
 
 
+def _srun(geometry: Geometry, tasks_per_node: int) -> list[str]:
+    nodes = geometry.nodes
+    return ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks_per_node}", f"--ntasks-per-node={tasks_per_node}"]
+
+
 class SlurmRanks(Ranks):
     """Steps of srun."""
 
@@ -219,20 +224,13 @@ class SlurmRanks(Ranks):
         self, geometry: Geometry, stack: dict, python: list[str], program: list[str], limit_seconds: float | None = None
     ) -> list[str]:
         """Return srun with one task per rank. All options are explicit: ranks do not inherit SLURM_*."""
-        nodes, gpus, ranks = geometry.nodes, geometry.gpus_per_node, geometry.num_local_ranks
-        line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes * ranks}", f"--ntasks-per-node={ranks}"]
+        gpus, line = geometry.gpus_per_node, _srun(geometry, geometry.num_local_ranks)
         if geometry.device == "cuda":
             request = geometry.cluster["gpu_request"]
             line += {"gpus-per-node": [f"--gpus-per-node={gpus}"], "gres": [f"--gres=gpu:{gpus}"], "none": []}[request]
-        line += nodes_of_step(geometry)
-        line += [
-            f"--job-name={STEP_NAME}",
-            "--kill-on-bad-exit=1",
-            f"--wait={SECONDS_AFTER_FIRST_EXIT}",
-            "--export=ALL",
-        ]
-        if limit_seconds is not None:
-            line.append(f"--time={math.ceil(limit_seconds / 60)}")
+        line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
+        line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
+        line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
         return [*line, *stack["srun"], *python, *program]
 
     def by_hand(
@@ -242,9 +240,7 @@ class SlurmRanks(Ranks):
 
     def once_per_node(self, geometry: Geometry, limit_seconds: float) -> list[str]:
         """Return srun with one task on each node. A task that fails does not end the others, which report as well."""
-        nodes = geometry.nodes
-        line = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--job-name={STEP_NAME}"]
-        line += nodes_of_step(geometry)
+        line = [*_srun(geometry, 1), f"--job-name={STEP_NAME}", *nodes_of_step(geometry)]
         return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:

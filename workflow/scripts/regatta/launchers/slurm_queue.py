@@ -66,7 +66,7 @@ LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUE
 
 @dataclass(frozen=True)
 class Job:
-    """A job in the queue. batch: the id of a batch or of a preflight; None for a job of something else."""
+    """A job of this user in the queue. batch: the id of a batch or of a preflight; None for anything else."""
 
     id: str
     state: str

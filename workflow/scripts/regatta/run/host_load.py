@@ -17,14 +17,7 @@ from regatta.launchers.base import descendants
 FIRST_CHECK_SECONDS, SECOND_CHECK_SECONDS = 0.1, 0.4  # the second only if the first found a busy machine
 LEAST_BUSY_CORES, LEAST_BUSY_RATIO = 0.5, 0.1  # the larger of the two: less does not keep ranks from their cores
 NOT_READ = "not read by the supervisor"
-NOT_READ_HERE = (
-    "interrupt_ns",
-    "throttled_ns",
-    "num_throttled",
-    "cpu_pressure_ns",
-    "memory_pressure_ns",
-    "io_pressure_ns",
-)
+NOT_READ_HERE = "interrupt_ns throttled_ns num_throttled cpu_pressure_ns memory_pressure_ns io_pressure_ns".split()
 
 
 @dataclass(frozen=True)

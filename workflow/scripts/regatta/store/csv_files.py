@@ -27,29 +27,18 @@ pd.set_option("mode.string_storage", "python")  # "auto" takes pyarrow where it 
 TYPES = {"string": TEXT, "integer": WHOLE, "number": REAL, "boolean": FLAG}
 # Published columns keep their order; those of a new benchmark follow.
 PUBLISHED_AXES = (
-    *("model", "strategy", "bucket_cap_mb", "gradient_as_bucket_view", "image_size", "context_length", "batch_size"),
-    *("optimizer", "static_graph", "compression", "compile", "channels_last", "implementation", "hidden", "data"),
-    *(
-        "data_folder",
-        "epochs",
-        "accumulation_steps",
-        "norm",
-        "seed",
-        "operation",
-        "algorithm",
-        "message_bytes",
-        "dtype",
-    ),
-)
+    "model strategy bucket_cap_mb gradient_as_bucket_view image_size context_length batch_size optimizer static_graph "
+    "compression compile channels_last implementation hidden data data_folder epochs accumulation_steps norm seed "
+    "operation algorithm message_bytes dtype"
+).split()
 PUBLISHED_RESULTS = (
-    *("whole_step_s", "no_sync_s", "communication_s", "host_wait_s", "communication_stream_s", "exposed_stream_s"),
-    *("forward_s", "backward_s", "train_s", "test_s", "num_calls", "max_abs_error", "max_rel_error"),
-    *("largest_output_error", "largest_input_gradient_error", "num_parameters", "num_layers", "d_model", "num_heads"),
-    *("d_ff", "vocab_size", "flops_per_sample"),
-)
+    "whole_step_s no_sync_s communication_s host_wait_s communication_stream_s exposed_stream_s forward_s backward_s "
+    "train_s test_s num_calls max_abs_error max_rel_error largest_output_error largest_input_gradient_error "
+    "num_parameters num_layers d_model num_heads d_ff vocab_size flops_per_sample"
+).split()
 
 
-def _in_order(names: Collection[str], published: tuple[str, ...]) -> list[str]:
+def _in_order(names: Collection[str], published: Iterable[str]) -> list[str]:
     """Return names with the published ones first."""
     return [name for name in dict.fromkeys([*published, *names]) if name in names]
 
@@ -250,9 +239,9 @@ COLLECTED |= {"waits": WAITS, "launches": LAUNCHES, "jobs": JOBS}
 
 # Columns of CELL in tables of one benchmark: where a cell ran, and the parameters of a training step.
 SHAPE_COLUMNS = ("nodes", "gpus_per_node", "world_size", "stack", "backend", "device")
-STEP_COLUMNS = (
-    *("model", "image_size", "context_length", "batch_size", "dtype", "optimizer", "compile", "channels_last"),
-    *("strategy", "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "compression"),
+STEP_COLUMNS = tuple(
+    "model image_size context_length batch_size dtype optimizer compile channels_last strategy bucket_cap_mb "
+    "gradient_as_bucket_view static_graph compression".split()
 )
 
 

@@ -33,15 +33,7 @@ from regatta.store.launch_files import (
 
 MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
-BUILT_ON = (
-    "*.json",
-    "*.csv",
-    "tables/*.csv",
-    "launches/*.jsonl",
-    "batches/*/*.json",
-    "preflight/*.json",
-    "preflight/*/*.json",
-)
+BUILT_ON = "*.json *.csv tables/*.csv launches/*.jsonl batches/*/*.json preflight/*.json preflight/*/*.json".split()
 ATTEMPT = re.compile(r"-a([0-9]+)$")
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
