@@ -17,7 +17,7 @@ from pathlib import Path
 from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
 from regatta.compare.comparison_output import comparison_text
 from regatta.compare.comparison_page import comparison_page
-from regatta.core.errors import USER_ERROR, UserError, run_script, script_parser
+from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
 from regatta.store.csv_files import write_csv
@@ -57,14 +57,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write an HTML page to FILE")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write all rows as CSV to FILE")
     parser.add_argument("--stack", help="name of the measured software, if missing in a file")
-    parser.add_argument("--gpus-per-node", type=int, help="GPUs per node, if missing or wrong in a file")
-    parser.add_argument("--nodes", type=int, help="number of nodes, if missing in a file")
+    parser.add_argument("--gpus-per-node", type=positive, help="GPUs per node, if missing or wrong in a file")
+    parser.add_argument("--nodes", type=positive, help="number of nodes, if missing in a file")
     parser.add_argument("--incomplete", action="store_true", help="accept excerpts and truncated files")
-    args = parser.parse_args()
-    for name in ("nodes", "gpus_per_node"):
-        if (number := getattr(args, name)) is not None and number < 1:
-            parser.error(f"--{name.replace('_', '-')} {number}: must be at least 1")
-    return args
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ name are launches of the same software; different software needs a different sta
 from pathlib import Path
 
 from regatta.campaign.benchmark_files import read_benchmark_file
-from regatta.core.errors import run_script, script_parser
+from regatta.core.errors import positive, run_script, script_parser
 from regatta.core.text import plural
 from regatta.formats import add_formats
 from regatta.formats.base import Options
@@ -18,12 +18,6 @@ from regatta.formats.nccl import PROGRAMS
 from regatta.store.csv_files import declare
 
 OPERATIONS = [operation for operation, _ in PROGRAMS.values()]
-
-
-def positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise ValueError
-    return value
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ Exit status, also of Snakemake called without this script:
 
 import argparse
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -25,8 +24,8 @@ from pathlib import Path
 
 from regatta.campaign.load import load_campaign
 from regatta.core.errors import USER_ERROR, UserError, drop_lost_output, run_script
+from regatta.launchers.base import end_with
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 TERMINAL_MS = 1000  # how often the foreground group of the terminal is read
 # Options with which Snakemake runs nothing; not imported from regatta.workflow, which loads Snakemake.
 READ_ONLY = ("-n", "--dry", "--unlock", "--list", "--summary", "--detailed-summary", "--lint", "--dag", "--rulegraph")
@@ -54,17 +53,14 @@ def with_configfile(campaign: str, arguments: list[str]) -> list[str]:
 
 def run_snakemake(arguments: list[str]) -> int:
     """Run Snakemake and return its exit status. Signals to this process are forwarded, including its death."""
-    scripts, this = str(Path(__file__).resolve().parent), os.getpid()
+    scripts, end_with_driver = str(Path(__file__).resolve().parent), end_with(os.getpid())
     # sigwait misses none of them. With handlers, one that arrives just before waitpid would wait for Snakemake to end.
     awaited = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
 
-    def end_with_this_process() -> None:  # between fork and exec; this process has one thread, so that is safe
+    def end_with_this_process() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != this:
-            os._exit(1)
+        end_with_driver()
 
     line = [sys.executable, "-c", SNAKEMAKE, scripts, *arguments]
     snakemake = subprocess.Popen(line, preexec_fn=end_with_this_process)

@@ -134,6 +134,13 @@ def script_parser(text: str, *, has_log: bool = False) -> argparse.ArgumentParse
     return parser
 
 
+def positive(text: str) -> int:
+    """Return the value of an option that is an integer above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least 1")
+    return int(text)
+
+
 def add_parent_option(parser: argparse.ArgumentParser) -> None:
     """Add `--parent PID`, for a script that stops when its parent exits."""
     text = "PID of the parent process; stop when it exits (default: the current parent)"

@@ -253,7 +253,7 @@ def start(argv: list[str], environment: dict[str, str], log: Path) -> subprocess
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_end_with(os.getpid()),
+            preexec_fn=end_with(os.getpid()),
         )
 
 
@@ -280,8 +280,8 @@ def descendants(process: subprocess.Popen) -> list[psutil.Process]:
         return []
 
 
-def _end_with(driver: int) -> Callable[[], None]:
-    """Return what a new launch runs between fork and exec, which is safe because the driver has one thread."""
+def end_with(driver: int) -> Callable[[], None]:
+    """Return what a new process runs between fork and exec, which is safe because the driver has one thread."""
 
     def end_with_driver() -> None:
         end_with_parent(signal.SIGTERM)
