@@ -7,7 +7,6 @@ The latest valid record of a cell and repeat counts (regatta.store.history). A s
 `not_measured`. Times are those of the slowest rank in each iteration.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, make_
 from regatta.store.frozen_files import mismatch
 from regatta.store.history import Slot, generation_of, is_after_now, record_order, size_problem
 from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
-from regatta.store.launch_files import launch_paths, read_file, write_text
+from regatta.store.launch_files import launch_paths, read_json, write_text
 from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.nodes import blame_text, blamed_nodes
 from regatta.store.records import one_line
@@ -213,10 +212,7 @@ def _changed_size(entry: dict, paths: dict[str, Path]) -> str | None:
 
 def _part(path: Path, key: str, otherwise: object) -> object:
     """Return one part of a batch's file, or `otherwise` if the file is unreadable or the part breaks its schema."""
-    try:
-        content = json.loads(read_file(path))
-    except (OSError, ValueError, RecursionError):
-        return otherwise
+    content = read_json(path)
     return otherwise if mismatch(content, path.stem, key) else content[key]
 
 

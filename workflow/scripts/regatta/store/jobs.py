@@ -1,11 +1,10 @@
 """The jobs that worked on a batch, and how each ended before the batch was finished: its jobs.jsonl."""
 
 import contextlib
-import json
 import time
 from pathlib import Path
 
-from regatta.store.launch_files import append_line, duration, read_file, utc_now
+from regatta.store.launch_files import append_line, duration, read_json_lines, utc_now
 
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
 END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
@@ -63,14 +62,9 @@ def last_noted_utc(folder: Path) -> str:
 
 def noted_jobs(folder: Path) -> list[dict]:
     """Return the readable events of a batch's jobs, oldest first: their starts and ends."""
-    try:
-        lines = read_file(folder / "jobs.jsonl").decode(errors="replace").splitlines()
-    except OSError:
-        return []
     found = []
-    for line in lines:
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            entry = json.loads(line)
+    for entry in read_json_lines(folder / "jobs.jsonl"):
+        with contextlib.suppress(AttributeError, KeyError, TypeError):
             hosts = [host for host in entry["hosts"] if isinstance(host, str)]
             job, time_utc = (entry[key] if isinstance(entry.get(key), str) else None for key in ("job", "time_utc"))
             job_event = {"kind": entry["kind"], "cause": str(entry["cause"]), "hosts": hosts}

@@ -97,6 +97,22 @@ def read_file(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def read_json(path: Path) -> object:
+    """Return the content of a JSON file; None if it cannot be read."""
+    try:
+        return load_json(read_file(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def read_json_lines(path: Path) -> Iterator[object]:
+    """Yield the content of each line of a file that is JSON; nothing if the file cannot be read."""
+    with contextlib.suppress(OSError):
+        for line in read_file(path).decode(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                yield json.loads(line)
+
+
 def read_launch_file(path: Path) -> LaunchFile:
     """Read a launch file, also one that is still being written or was truncated. Never raises on its content."""
     content, problem = read_launch_bytes(path)
@@ -253,10 +269,8 @@ def launch_paths(launches: Path) -> list[Path]:
 def _evidence_of_launches(results: Path) -> Path | None:
     """Return a manifest with launches, or the request of a launch, or None if nothing ran yet."""
     for path in sorted((results / "batches").glob("*/manifest.json")):
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            manifest = load_json(read_file(path))
-            if isinstance(manifest, dict) and manifest.get("launches"):
-                return path
+        if isinstance(manifest := read_json(path), dict) and manifest.get("launches"):
+            return path
     return min((results / "batches").glob("*/launches/*.json"), default=None)
 
 

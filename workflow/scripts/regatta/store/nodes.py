@@ -1,12 +1,11 @@
 """Record nodes that failed jobs, for all batches and runs until a user clears them: results/<campaign>/nodes.jsonl."""
 
 import contextlib
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from regatta.core.text import one_line, plural
-from regatta.store.launch_files import append_line, read_file, utc_now
+from regatta.store.launch_files import append_line, read_json_lines, utc_now
 
 FILE = "nodes.jsonl"
 TEXTS = ("source", "cause", "time_utc")
@@ -26,14 +25,9 @@ def clear_nodes(results: Path, hosts: Iterable[str]) -> None:
 
 def blamed_nodes(results: Path) -> dict[str, list[dict]]:
     """Return the evidence against each node since it was last cleared, oldest first."""
-    try:
-        lines = read_file(results / FILE).decode(errors="replace").splitlines()
-    except OSError:
-        return {}
     found: dict[str, list[dict]] = {}
-    for line in lines:
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            entry = json.loads(line)
+    for entry in read_json_lines(results / FILE):
+        with contextlib.suppress(AttributeError, KeyError, TypeError):
             if not isinstance(host := entry["host"], str):
                 continue
             if entry["kind"] == "cleared":
