@@ -368,3 +368,11 @@ def test_the_line_counts_in_thousands(folder, wording):
     large = SimpleNamespace(**vars(state) | {"num_planned": 1212, "counts": {"ok": 1180, "failed": 2}})
     large.num_recorded, large.is_complete = 1182, False
     wording(state_text(large))
+
+
+def test_a_record_with_fields_of_wrong_types_is_counted(folder):
+    folder.batch(A, launches(0, 1, 2))
+    folder.launch(f"{A}-l000-a00", 0)
+    folder.append(f"{A}-l000-a00", record(IDS[0], "failed", cause=[1]) | {"time_utc": 3})
+    state = folder.state()
+    assert (state.counts, state.failures[0].cause, state.last_records[0].time_utc) == ({"failed": 1}, "[1]", utc(1000))

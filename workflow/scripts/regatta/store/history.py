@@ -21,6 +21,7 @@ from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import (
     LaunchFile,
     duration,
+    is_time,
     launch_paths,
     load_json,
     parse_launch_file,
@@ -95,12 +96,14 @@ class RecordSummary:
     def of(cls, launch: str, header: dict, number: int, record: dict, elapsed_s: float | None) -> "RecordSummary":
         """Return a record, as its launch file or a manifest has it. header: the first line of the launch, or its entry.
 
-        number: of its line, or in the manifest.
+        number: of its line, or in the manifest. Lines of a launch that still runs are not validated.
         """
         generation, slot = generation_of(header), (record["cell"], header["repeat"])
         order = record_order(launch, generation, header["time_utc"], number)
-        fields = (record["status"], record.get("cause"), launch, elapsed_s, generation, record.get("modules"))
-        return cls(slot, *fields, record.get("time_utc") or header["time_utc"], order)
+        cause, time_utc = (record.get(key) for key in ("cause", "time_utc"))
+        cause = None if cause is None else str(cause)
+        fields = (record["status"], cause, launch, elapsed_s, generation, record.get("modules"))
+        return cls(slot, *fields, time_utc if is_time(time_utc) else header["time_utc"], order)
 
 
 def listed_records(entry: dict) -> list[RecordSummary]:

@@ -311,9 +311,13 @@ def utc_now() -> str:
     return utc_text(time.time())
 
 
+def is_time(time_utc: object) -> bool:
+    return isinstance(time_utc, str) and bool(TIME_UTC.fullmatch(time_utc))
+
+
 def utc_seconds(time_utc: object) -> int | None:
     """Return a recorded time as seconds since 1970, or None if it is absent or malformed."""
-    if not isinstance(time_utc, str) or not TIME_UTC.fullmatch(time_utc):
+    if not is_time(time_utc):
         return None
     try:
         return calendar.timegm(time.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ"))
