@@ -13,11 +13,11 @@ from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
 
 from regatta.campaign.load import load_campaign
+from regatta.model.frozen import names_by_id
 from regatta.plan import plan_page as page_module
 from regatta.plan.plan import CellPlan, make_plan
 from regatta.plan.plan_page import (
     STATES,
-    names_of,
     reason_groups,
     render,
     shape_bars,
@@ -94,14 +94,14 @@ def test_many_rows_are_folded_by_subject_with_their_states(tmp_path):
     data["benchmarks"][0]["parameters"] |= {"batch_size": list(range(1, MOST_ROWS_OPEN + 1))}
     made = plan(tmp_path, data)
     cells = made.cells + made.skipped
-    matrix = state_matrix(cells, names_of(cells), "cpu")
+    matrix = state_matrix(cells, names_by_id(planned.cell for planned in cells), "cpu")
     assert matrix.is_folded
     # Of each batch size: none on 1 rank and skipped on 2, ddp with two buckets on both.
     assert matrix.groups[0].summary.startswith(f"○ {5 * MOST_ROWS_OPEN} to do, – {MOST_ROWS_OPEN} skipped, ")
 
 
 def groups_of(cells):
-    return reason_groups(cells, names_of(cells))
+    return reason_groups(cells, names_by_id(planned.cell for planned in cells))
 
 
 def test_a_group_lists_a_limited_number_of_cells(partial, monkeypatch):

@@ -120,7 +120,7 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
 
 def _cells(plan: Plan, max_cells: int | None) -> str:
     cells = plan.cells + plan.skipped
-    names = names_of(cells)
+    names = names_by_id(planned.cell for planned in cells)
     rows = [
         [c.status, names[c.cell.id].full, len(c.repeats), c.reason, c.cell.id]
         for c in sorted(cells, key=lambda c: c.state != "todo")
@@ -154,10 +154,6 @@ def state_counts(cells: Iterable[CellPlan]) -> list[tuple[str, int]]:
     """Return (state, number of cells) for each state that occurs."""
     numbers = Counter(cell.state for cell in cells)
     return [(state, numbers[state]) for state in STATES if numbers[state]]
-
-
-def names_of(cells: list[CellPlan]) -> dict[str, CellName]:
-    return names_by_id(planned.cell for planned in cells)
 
 
 def workload_hours(cells: list[CellPlan], names: dict[str, CellName]) -> list[dict]:
@@ -299,7 +295,7 @@ def render(plan: Plan) -> str:
 
 def _context(plan: Plan) -> dict:
     cells, saved = plan.cells + plan.skipped, plan_json(plan)
-    names = names_of(cells)
+    names = names_by_id(planned.cell for planned in cells)
     return {
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
         "plan": saved,
