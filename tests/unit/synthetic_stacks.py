@@ -8,8 +8,8 @@ from campaign_files import stack
 from synthetic import CLUSTER, cells_s, cluster_campaign, write_results
 from synthetic_timeline import START, write_job
 
+from regatta.core.text import utc_seconds
 from regatta.launchers import command_by_hand
-from regatta.store.launch_times import utc_seconds
 
 IMAGE = {"image": "/shared/images/pytorch.sif", "image_id": "1", "env": {"OMP_NUM_THREADS": "1"}}
 KINDS = {

@@ -10,9 +10,9 @@ import pytest
 from synthetic import LAPTOP, analyse, make_campaign, make_report, report_data, train_cell, write_lines, write_results
 from synthetic_timeline import WEEK, timed_cells, utc, write_job, write_launch, write_nights
 
+from regatta.core.text import utc_seconds
 from regatta.kit.kinds import LOW
 from regatta.store.csv_files import JOBS, LAUNCHES, MEASUREMENTS, make_table
-from regatta.store.launch_times import utc_seconds
 from regatta.topics import gantt
 from regatta.topics.gantt import bars_of, elapsed_text, runs_of, shown_rows, ticks_of
 from regatta.topics.timeline import (

@@ -17,7 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "workflow" / "scripts" / "regatta" / "core"))
 
-from errors import run_script, script_parser  # noqa: E402 - as a plain module: the package regatta needs libraries that may be missing
+# As a plain module: the package regatta needs libraries that may be missing.
+from errors import run_script, script_parser  # noqa: E402
 
 LINE = re.compile(r"^([A-Za-z0-9._-]+)(?:.*?>=\s*([0-9.]+))?")
 

@@ -1,6 +1,8 @@
 """Numbers and names as text: three significant figures, with their unit, n/a if unknown."""
 
+import calendar
 import re
+import time
 from collections.abc import Callable, Iterable
 
 SECOND_UNITS = ((1e6, "\N{MICRO SIGN}s"), (1e3, "ms"))
@@ -192,3 +194,25 @@ def span_text(low_s: float, high_s: float) -> str:
     )
     low, high = (three(max(1.0, seconds) / (factor or 1), 2) for seconds in (low_s, high_s))
     return f"about {high} {unit}" if low == high else f"{low}\N{EN DASH}{high} {unit}"
+
+
+TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")  # so that times sort as text
+
+
+def utc_text(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as it is recorded."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def is_time(time_utc: object) -> bool:
+    return isinstance(time_utc, str) and bool(TIME_UTC.fullmatch(time_utc))
+
+
+def utc_seconds(time_utc: object) -> int | None:
+    """Return a recorded time as seconds since 1970, or None if it is absent or malformed."""
+    if not is_time(time_utc):
+        return None
+    try:
+        return calendar.timegm(time.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ"))
+    except ValueError:
+        return None

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from regatta.core.errors import UserError
 from regatta.core.files import is_held
+from regatta.core.text import utc_seconds
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.frozen_files import mismatch, read_frozen_campaign
 from regatta.store.history import RecordSummary, Slot, generation_of, latest_records, listed_records, read_manifest
 from regatta.store.jobs import noted_jobs
-from regatta.store.launch_files import Tail, launch_paths, read_file, utc_seconds
+from regatta.store.launch_files import Tail, launch_paths, read_file
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

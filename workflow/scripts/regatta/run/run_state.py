@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regatta.core.files import is_held
-from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text
+from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text, utc_seconds, utc_text
 from regatta.launchers import launcher_of
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, RunFiles
 from regatta.store.history import ALWAYS_RETRIED, RecordSummary, Slot
 from regatta.store.jobs import END_NOT_RECORDED
-from regatta.store.launch_files import utc_seconds, utc_text
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes

@@ -15,21 +15,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.core.text import plural
+from regatta.core.text import is_time, plural, utc_seconds, utc_text
 from regatta.store.checksums import is_intact
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import (
     LaunchFile,
     duration,
-    is_time,
     launch_paths,
     load_json,
     parse_launch_file,
     read_file,
     read_launch_bytes,
     read_launch_file,
-    utc_seconds,
-    utc_text,
 )
 
 MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml

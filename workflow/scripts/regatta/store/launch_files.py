@@ -5,13 +5,11 @@ line is `complete` or `stopped`. A truncated or damaged line is reported and ski
 See docs/contracts.md.
 """
 
-import calendar
 import contextlib
 import errno
 import itertools
 import json
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +19,7 @@ from pathlib import Path
 import orjson
 
 from regatta.core.errors import UserError
-from regatta.core.text import plural
+from regatta.core.text import plural, utc_text
 from regatta.store.checksums import has_checksums, is_intact, line_problem, sealed
 
 # Keys that every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
@@ -299,30 +297,8 @@ def records(launch_files: Iterable[LaunchFile]) -> Iterator[tuple[LaunchFile, in
                 yield launch_file, number, line
 
 
-TIME_UTC = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z")  # so that times sort as text
-
-
-def utc_text(seconds: float) -> str:
-    """Return a time, in seconds since 1970, as it is recorded."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
 def utc_now() -> str:
     return utc_text(time.time())
-
-
-def is_time(time_utc: object) -> bool:
-    return isinstance(time_utc, str) and bool(TIME_UTC.fullmatch(time_utc))
-
-
-def utc_seconds(time_utc: object) -> int | None:
-    """Return a recorded time as seconds since 1970, or None if it is absent or malformed."""
-    if not is_time(time_utc):
-        return None
-    try:
-        return calendar.timegm(time.strptime(time_utc, "%Y-%m-%dT%H:%M:%SZ"))
-    except ValueError:
-        return None
 
 
 def append_line(path: Path, line: dict) -> None:

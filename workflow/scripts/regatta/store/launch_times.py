@@ -8,8 +8,9 @@ import contextlib
 import json
 from pathlib import Path
 
+from regatta.core.text import utc_seconds, utc_text
 from regatta.store.jobs import END_NOT_RECORDED, noted_jobs
-from regatta.store.launch_files import duration, read_file, utc_seconds, utc_text
+from regatta.store.launch_files import duration, read_file
 from regatta.store.records import one_line
 
 

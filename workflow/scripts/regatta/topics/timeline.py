@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time
+from regatta.core.text import UNKNOWN, is_unknown, natural, plural, rank_time, utc_seconds
 from regatta.kit.columns import REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import LOW, NOTE, RESULT, Kind
 from regatta.report.findings import Finding, of_rows, percent_number
 from regatta.report.panels import Figure, Section, Table
 from regatta.store.csv_files import JOBS, LAUNCHES, make_table
-from regatta.store.launch_times import utc_seconds
 from regatta.topics import gantt
 from regatta.topics.base import ReportData, TableSpec, Topic, plain_rows
 from regatta.topics.gantt import elapsed_text, hosts_of
