@@ -33,6 +33,7 @@ MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
 BUILT_ON = "*.json *.csv tables/*.csv launches/*.jsonl batches/*/*.json preflight/*.json preflight/*/*.json".split()
 ATTEMPT = re.compile(r"-a([0-9]+)$")
+DIFFERS = "differs from what its batch recorded; the file counts"
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 
@@ -255,13 +256,18 @@ def _difference(entry: dict, path: Path | None, is_sealed: bool) -> str | None:
     if is_sealed and is_intact(path.stem, content):
         return None
     launch_file = parse_launch_file(path, content)  # damaged, edited, or of an earlier version
-    found = summarize(launch_file)
-    is_same = found and _statuses(found) == _statuses(entry) and not launch_file.problems
-    return None if is_same else "differs from what its batch recorded; the file counts"
+    is_damaged = launch_file.problems and (launch_file.is_checked or b"\0" in content)
+    return None if not is_damaged and _agree(launch_file, entry) else DIFFERS
 
 
-def _statuses(entry: dict) -> tuple:
-    return entry["repeat"], [(record["cell"], record["status"]) for record in entry["records"]]
+def _agree(launch_file: LaunchFile, entry: dict) -> bool:
+    """Return whether a launch file has the listed records. One that the analysis rejects is listed as invalid."""
+    header, listed = launch_file.header, entry["records"]
+    found = [line for _, line in launch_file.lines if line["kind"] == "record"]
+    if header is None or header["repeat"] != entry["repeat"] or len(found) != len(listed):
+        return False
+    pairs = zip(found, listed, strict=True)
+    return all(line["cell"] == of["cell"] and of["status"] in (line["status"], "invalid") for line, of in pairs)
 
 
 def size_problem(entry: dict, path: Path | None) -> str | None:
