@@ -33,9 +33,8 @@ def simulated(random: np.random.Generator, shape: tuple[int, ...], of_settings: 
 
 def judged(logs: np.ndarray) -> list[BestSettings]:
     """Return the settings of campaigns, in parts."""
-    groups = np.full(logs.shape[1], "train_step")
     parts = [logs[begin : begin + coverage.CHUNK] for begin in range(0, len(logs), coverage.CHUNK)]
-    return [best_settings(part, groups) for part in parts]
+    return [best_settings(part) for part in parts]
 
 
 def excluded(found: list[BestSettings]) -> np.ndarray:

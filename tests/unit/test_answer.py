@@ -37,7 +37,7 @@ from regatta.topics import buckets
 from regatta.topics.base import Topic, unreliable_cells
 from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import scaling_findings as scaling
-from regatta.topics.scaling.scaling_findings import loss_rows
+from regatta.topics.scaling.scaling_findings import loss_bars
 from regatta.topics.scaling.scaling_section import losses_figures
 from regatta.topics.summary import Line, answer_json, confidence, subject, summary
 
@@ -105,11 +105,9 @@ def test_the_ends_of_the_efficiency_its_losses_and_the_best_bucket_are_named_by_
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
     assert line.text == "losses: intra-node 10, inter-node 8.0 to 40 points"
     assert line.values["without_result"] == {}
-    rows = {row["name"].partition(" ")[0]: row for row in reversed(loss_rows(data))}  # of the largest shape
-    for name, kept in (("ResNet-18", 0.5), ("ResNet-50", 0.82)):  # DDP on one rank costs nothing here
-        parts = {"ddp_ratio": 0, "intra_node_ratio": 0.1, "inter_node_ratio": 0.9 - kept}
-        assert rows[name]["kept"] == pytest.approx(kept)
-        assert dict(rows[name]["losses"]) == pytest.approx(parts)
+    bars = {bar.group.partition(" ")[0]: bar for bar in reversed(loss_bars(data))}  # of the largest shape
+    for name, kept in (("ResNet-18", 50), ("ResNet-50", 82)):  # DDP on one rank costs nothing here
+        assert bars[name].parts == pytest.approx((kept, 0, 10, 90 - kept))
     assert (bucket["bucket_cap_mb"], bucket["num_best"], bucket["num"]) == ([25.0], 2, 2)
     assert (bucket["worst_bucket_cap_mb"], bucket["worst_cost_ratio"]) == (1, pytest.approx(0.1))
 
@@ -250,7 +248,7 @@ def test_an_efficiency_above_110_percent_is_a_warning_on_its_baseline(two_models
     assert [data.cell_names[cell].parts["subject"] for cell in finding.cells] == ["ResNet-18"] * 2
     values = lines_of(two_models)["scaling"].values
     assert values["lowest_ratio"] == values["highest_ratio"] == pytest.approx(1 / 1.1)
-    assert {row["name"].partition(" ")[0] for row in loss_rows(data)} == {"ResNet-50"}
+    assert {bar.group.partition(" ")[0] for bar in loss_bars(data)} == {"ResNet-50"}
     assert finding.cells[0] in warnings_by_cell(warnings(data))
 
 
@@ -277,13 +275,13 @@ def test_no_part_is_the_largest_loss_where_a_part_is_unknown(two_models):
 
 def test_each_row_of_losses_has_its_shape_and_the_largest_come_first(two_models):
     without(two_models, lambda spec: spec["nodes"] == 2 and spec["parameters"]["model"] == "resnet18")
-    rows = [(row["name"].partition(" ")[0], row["shape"]) for row in loss_rows(analyse(two_models))]
+    rows = [(bar.group.partition(" ")[0], bar.label) for bar in loss_bars(analyse(two_models))]
     assert rows == [("ResNet-50", "2×2"), ("ResNet-50", "1×2"), ("ResNet-18", "1×2")]
 
 
 def test_the_breakdown_has_a_bar_for_each_shape_whose_parts_sum_to_the_ideal(two_models):
     data = analyse(two_models)
-    [figure] = losses_figures(loss_rows(data), data)
+    [figure] = losses_figures(data)
     rows = [(name.partition(" ")[0], shape, sum(filter(None, parts))) for _, name, shape, *parts in figure.marks().rows]
     assert [row[:2] for row in rows] == [(name, of) for name in ("ResNet-18", "ResNet-50") for of in ("2×2", "1×2")]
     assert [total for _, _, total in rows] == pytest.approx([100] * 4)
@@ -293,9 +291,10 @@ def test_the_breakdown_has_a_bar_for_each_shape_whose_parts_sum_to_the_ideal(two
 def test_a_shape_without_a_part_has_no_loss_there(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), *(train_cell("resnet18", 1, gpus) for gpus in (1, 2))]
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP)
-    [row] = loss_rows(analyse(folder))
-    assert dict(row["losses"])["inter_node_ratio"] is None
-    assert dict(row["losses"])["intra_node_ratio"] > 0
+    [bar] = loss_bars(analyse(folder))
+    _, _, intra_node, inter_node = bar.parts
+    assert inter_node is None
+    assert intra_node > 0
 
 
 def test_throughputs_of_different_workloads_are_not_compared(two_models):

@@ -69,7 +69,7 @@ def test_layers_are_in_a_table_by_implementation(tmp_path):
     tables, _, _ = results_of(tmp_path, [(OWN, [370, 390]), (TORCH, [500, 530])])
     [table] = section(SimpleNamespace(tables=tables, device="cuda")).tables
     row = dict(zip(table.columns, table.rows[0], strict=True))
-    assert (row["Layer"], row["Features"], row["n"]) == ("1×2 · custom", "128", "2/3")
+    assert (row["Cell"], row["Features"], row["n"]) == ("1×2 · custom", "128", "2/3")
     assert (row["Forward and backward (µs)"], row["range of forward and backward"]) == ("380", "(370 to 390)")
     assert (row["Forward pass (µs)"], row["Backward pass (µs)"]) == ("95", "285")
     assert (row["Peak allocated (KiB)"], row["Weights (KiB)"]) == ("48.5", "1.00")

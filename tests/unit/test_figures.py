@@ -28,7 +28,8 @@ from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
 from regatta.topics.communication import COLLECTIVES, collective_figures, lead_text
 from regatta.topics.scaling import scaling_section
-from regatta.topics.scaling.figures import fastest, scaling_figures
+from regatta.topics.scaling.scaling_findings import fastest
+from regatta.topics.scaling.scaling_section import scaling_figures
 from regatta.topics.scaling.scaling_tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING
 
 
@@ -61,7 +62,14 @@ def test_the_same_panel_gives_the_same_bytes(drawing):
 
 
 def figures_of(*tables, kinds=("throughput", "efficiency")):
-    return [figure for figure in scaling_figures(*tables) if figure.id.startswith(kinds)]
+    scaling, *others = tables
+    efficiency, throughput = scaling_figures(name_rows(scaling, "train_step"), *others)
+    return [figure for figure in (*throughput, *efficiency) if figure.id.startswith(kinds)]
+
+
+def collective_figures_of(collectives, medians):
+    figures = collective_figures(name_rows(collectives, "collective", without=("message_bytes",)), medians)
+    return [*figures[0], *figures[1]]
 
 
 def svg_of(*series, **options):
@@ -93,7 +101,7 @@ def test_a_line_has_the_cells_that_it_connects_and_its_label_all_of_the_series(d
         "cell-0 cell-1",
         "cell-0 cell-1 cell-2",
     ]
-    bars = svg_of(Series("ddp", points, has_line=False))
+    bars = Panel(PlotAxis.of_categories("x", "abc"), PlotAxis("y"), (Series("ddp", points),)).draw("figure", "bars")
     assert re.findall(r'data-cell="([^"]*)"', bars)[:2] == ["cell-0", "cell-1"]
     assert "data-line" not in svg_of(series())
 
@@ -251,7 +259,7 @@ def test_the_best_bucket_of_the_largest_shape_stands_out(tmp_path):
 
 def test_one_rank_has_latency_and_no_bandwidth_figure(tmp_path):
     _, _, collectives, medians = results(tmp_path, [collective_cell(4096 * 4**i, 1, 1) for i in range(3)])
-    (figure,) = collective_figures(collectives, medians)
+    (figure,) = collective_figures_of(collectives, medians)
     assert figure.id == "latency-1"
     assert sum("(µs)" in column for column in figure.table.columns) == 2
 
@@ -261,15 +269,15 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path):
     cells = [collective_cell(4096 * 4**i, 1, g, algorithm=a) for i in range(3) for g in (2, 4) for a in algorithms]
     cells += [collective_cell(4096, 1, 2, "all_gather")]
     _, _, collectives, medians = results(tmp_path, cells)
-    figures = collective_figures(collectives.assign(max_rel_error=1.23e-7), medians)
+    figures = collective_figures_of(collectives.assign(max_rel_error=1.23e-7), medians)
     titles = ["all-reduce · fp32 · 1×2", "all-reduce · fp32 · 1×4", "all-gather · fp32"]
     assert [f.title for f in figures] == [
-        f"{what}: {title}" for title in titles for what in ("Bus bandwidth", "Latency")
+        f"{what}: {title}" for what in ("Bus bandwidth", "Latency") for title in titles
     ]
     assert [s.label for s in figures[0].chart.series] == ["butterfly", "halving_doubling", "ring", "torch"]
-    assert [s.label for s in figures[4].chart.series] == ["1×2"]
-    assert figures[1].table.columns[-1] == "Largest relative error"
-    assert (figures[1].table.rows[3][1], figures[1].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
+    assert [s.label for s in figures[2].chart.series] == ["1×2"]
+    assert figures[3].table.columns[-1] == "Largest relative error"
+    assert (figures[3].table.rows[3][1], figures[3].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
 
 
 def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
@@ -278,7 +286,7 @@ def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
         for i in range(2) for a in ("torch", "ring") for b in ("gloo", "nccl")
     ]  # fmt: skip
     _, _, collectives, medians = results(tmp_path, cells)
-    figures = collective_figures(collectives, medians)
+    figures = collective_figures_of(collectives, medians)
     assert [s.label for s in figures[0].chart.series] == ["ring\ngloo", "torch\ngloo", "ring\nnccl", "torch\nnccl"]
     assert figures[0].table.rows[0][1] == "1×2 · ring · gloo"
 
@@ -286,7 +294,7 @@ def test_backends_are_lines_of_one_panel_and_algorithms_too(tmp_path):
 def test_a_barrier_is_drawn_over_the_ranks(tmp_path):
     cells = [collective_cell(None, nodes, 4, "barrier", backend=b) for nodes in (1, 2) for b in ("gloo", "nccl")]
     _, _, collectives, medians = results(tmp_path, cells)
-    (figure,) = collective_figures(collectives, medians)
+    (figure,) = collective_figures_of(collectives, medians)
     assert figure.title == "Latency: barrier"
     assert [[p.x for p in s.points] for s in figure.chart.series] == [[4, 8], [4, 8]]
     assert [s.label for s in figure.chart.series] == ["barrier\ngloo", "barrier\nnccl"]
@@ -298,7 +306,7 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path):
     cells = [collective_cell(2**i, 1, 4, name) for name in (*names, "send_recv_ring") for i in (6, 20, 30)]
     cells += [collective_cell(None, 1, 4, "barrier")]
     _, _, collectives, medians = results(tmp_path, cells)
-    figures = collective_figures(collectives, medians)
+    figures = collective_figures_of(collectives, medians)
     assert len(figures) == 17
     for first_y, kind in (("Bus bandwidth (GB/s)", "bandwidth"), ("Latency (µs)", "latency")):
         own = [figure.chart for figure in figures if figure.id.startswith(kind)]
@@ -310,7 +318,7 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path):
 def test_an_empty_table_makes_no_figure(tmp_path):
     scaling, steps, collectives, medians = results(tmp_path, [])
     assert figures_of(scaling, steps, "cuda") == []
-    assert collective_figures(collectives, medians) == []
+    assert collective_figures_of(collectives, medians) == []
 
 
 @pytest.mark.parametrize(
@@ -392,7 +400,7 @@ def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
     cell = collective_cell(10**6, 1, 2)
     rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
     table = collectives_table(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
-    figures = collective_figures(table, {cell["id"]: [0.001, 0.003]})
+    figures = collective_figures_of(table, {cell["id"]: [0.001, 0.003]})
     reported = [figure.chart.series[0].points[0].reported for figure in figures]
     assert reported == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
 
@@ -400,7 +408,7 @@ def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
 def test_what_varies_is_in_the_names_of_the_cells():
     cells = [(train_cell("resnet18", 1, 1, "none", batch_size=b), [0.1]) for b in (8, 16)]
     cells += [(train_cell("resnet18", 1, 2, batch_size=b), [0.1]) for b in (8, 16)]
-    throughput, efficiency = figures_of(*scaling_of(cells), "cpu")[:2]
+    throughput, _, efficiency, _ = figures_of(*scaling_of(cells), "cpu")
     assert all(row[0].endswith("batch 8") for row in throughput.table.rows)  # 8 before 16
     assert efficiency.title.endswith("batch 8")
 
@@ -504,8 +512,8 @@ def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alo
     found = dict(panels(name_rows(pd.DataFrame(rows), "train_step"), lambda name: ("shape", *PLACE), most=6))
     assert sorted(found) == ["w · ddp", "w · g"]
     for part in found.values():
-        assert part["label"].tolist() == ["1×1\ngloo", "2×1\ngloo", "1×1\nnccl", "2×1\nnccl"]
-        assert [name.partition(" ")[0] for name in part["name"]][:2] == ["1×1", "2×1"]
+        assert part["label"].tolist() == ["1×1\ngloo", "1×1\nnccl", "2×1\ngloo", "2×1\nnccl"]
+        assert [name.partition(" ")[0] for name in part["name"]][1:3] == ["1×1", "2×1"]
 
 
 @pytest.mark.parametrize(
@@ -533,10 +541,10 @@ def line(label: str, num_points: int = 2, **changes) -> Series:
         ([line(str(n)) for n in range(6)], True),
         ([line(str(n)) for n in range(7)], False),  # too many
         ([line("a"), line("b", num_points=1)], False),  # no line
-        ([line("a", has_line=False)], False),
         ([line("a"), line("b", is_context=True)], False),
         ([], False),
     ],
 )
 def test_a_few_lines_have_labels_at_their_ends(series, is_labelled):
     assert Panel(PlotAxis("x"), PlotAxis("y"), tuple(series)).is_labelled is is_labelled
+    assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_labelled

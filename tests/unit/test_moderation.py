@@ -213,14 +213,14 @@ def test_of_equal_settings_one_is_excluded_in_six_percent_of_rows():
     random = np.random.default_rng(8)
     for num, launches in ((2, 3), (4, 3), (6, 2)):
         logs = random.normal(0, 0.02, (1000, 1, num, launches)) + random.normal(0, 0.1, (1000, 1, 1, launches))
-        excluded = ~best_settings(logs, np.array(["a"])).may_be_best
+        excluded = ~best_settings(logs).may_be_best
         assert excluded.any(-1).mean() < 0.06 + 3 * (0.06 / 1000) ** 0.5
 
 
 def test_two_settings_in_three_launches_have_the_paired_t_interval():
     """The common level of a launch is removed: its 10 % do not matter. Costs 0.05, 0.06 and 0.07."""
     level = np.array([0.0, 0.1, -0.1])
-    found = best_settings(np.array([[level, level + np.array([0.05, 0.06, 0.07])]]), np.array(["a"]))
+    found = best_settings(np.array([[level, level + np.array([0.05, 0.06, 0.07])]]))
     half = 4.302653 * 0.01 / math.sqrt(3)
     assert found.cost[0] == pytest.approx([0, 0.06])
     assert (found.low[0, 1], found.high[0, 1]) == pytest.approx((0.06 - half, 0.06 + half), rel=1e-3)
@@ -229,16 +229,16 @@ def test_two_settings_in_three_launches_have_the_paired_t_interval():
 
 def test_a_setting_with_one_launch_is_undecided_and_excludes_nothing():
     logs = np.array([[[0.0, 0.01, 0.02], [0.5, 0.51, 0.52], [-1.0, np.nan, np.nan]]])
-    found = best_settings(logs, np.array(["a"]))
+    found = best_settings(logs)
     assert found.is_undecided.tolist() == [[False, False, True]]
     assert found.may_be_best.tolist() == [[True, False, True]]
     assert np.isnan(found.cost[0, 2])
-    assert best_settings(logs[..., :1], np.array(["a"])).is_undecided.all()
+    assert best_settings(logs[..., :1]).is_undecided.all()
 
 
 def test_settings_of_separate_launches_are_compared_without_blocks():
     logs = np.array([[[0.0, 0.01, np.nan, np.nan], [np.nan, np.nan, 0.5, 0.51]]])
-    found = best_settings(logs, np.array(["a"]))
+    found = best_settings(logs)
     assert found.cost[0] == pytest.approx([0, 0.5])
     assert found.may_be_best.tolist() == [[True, False]]
 

@@ -39,6 +39,8 @@ def test_without_a_baseline_the_throughput_counts_and_without_samples_the_step(t
     found = by_kind(scripts.findings(without))["scripts"].values
     assert found["step"].estimate == pytest.approx(0.0776, rel=0.01)
     assert "throughput" not in found
+    squares = [row.squares[0].text for group in status_matrix(without).groups for row in group.rows]
+    assert squares == [f"{three(1000 * time)} ms" for time in without.tables["scripts"]["step_s"]]
 
 
 def test_a_baseline_that_was_not_measured_leaves_the_throughput(tmp_path):

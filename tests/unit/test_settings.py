@@ -12,8 +12,6 @@ from regatta.core import best_settings as core
 from regatta.topics import communication
 from regatta.topics.settings import Setting, compare_settings, highest_cost, is_costly
 
-GROUPS = dict.fromkeys("abcdefghij", "train_step")
-
 
 @pytest.fixture
 def plain(monkeypatch):
@@ -34,7 +32,7 @@ def test_three_settings_in_three_launches_by_hand(plain):
     """
     a, b, c = (0.00, 1.02, 1.98), (0.10, 1.08, 2.12), (1.0, 2.0, 3.0)
     times = {"a": launches(*a), "b": launches(*b), "c": launches(*c)}
-    found = compare_settings([["a", "b", "c"]], times, GROUPS)
+    found = compare_settings([["a", "b", "c"]], times)
     constant = scipy.stats.studentized_range.ppf(0.95, 3, 2)
     wide, narrow = (constant * math.sqrt(variance / 2 / 3) for variance in (0.0016, 0.0008))
     assert [found[cell].cost for cell in "abc"] == pytest.approx([0, math.expm1(0.1), math.e - 1], rel=1e-9)
@@ -54,21 +52,21 @@ def test_the_level_of_a_launch_is_removed_only_if_launches_are_of_one_batch():
     levels = np.array([0.0, 1.0, 2.0])
     together = {"a": launches(*(levels + noise[0])), "b": launches(*(levels + 0.05 + noise[1]))}
     apart = {"a": together["a"], "b": {repeat: (math.nan, seconds) for repeat, (_, seconds) in together["b"].items()}}
-    assert compare_settings([["a", "b"]], together, GROUPS)["b"].may_be_best is False
-    assert compare_settings([["a", "b"]], apart, GROUPS)["b"].may_be_best is True
+    assert compare_settings([["a", "b"]], together)["b"].may_be_best is False
+    assert compare_settings([["a", "b"]], apart)["b"].may_be_best is True
 
 
 def test_one_launch_is_undecided_and_equal_times_may_all_be_best():
     times = {"a": launches(0.0, 0.1), "b": launches(0.0, 0.1), "c": launches(-1.0)}
-    found = compare_settings([["a", "b", "c"]], times, GROUPS)
+    found = compare_settings([["a", "b", "c"]], times)
     assert (found["c"].may_be_best, found["c"].cost, found["c"].num_settings) == (None, None, 3)
     assert [found[cell].may_be_best for cell in "ab"] == [True, True]
     assert found["a"].cost == found["b"].cost == 0
 
 
 def test_a_single_setting_is_no_row_and_two_with_one_launch_each_are_undecided():
-    assert compare_settings([["a"], []], {"a": launches(0.0, 0.1)}, GROUPS) == {}
-    found = compare_settings([["a", "b"]], {"a": launches(0.0), "b": launches(1.0)}, GROUPS)
+    assert compare_settings([["a"], []], {"a": launches(0.0, 0.1)}) == {}
+    found = compare_settings([["a", "b"]], {"a": launches(0.0), "b": launches(1.0)})
     assert {setting.may_be_best for setting in found.values()} == {None}
 
 
@@ -77,7 +75,7 @@ def test_a_missing_launch_leaves_the_others_in_blocks():
     levels, noise = np.array([0.0, 1.0, 2.0, 3.0]), 0.001 * random.standard_normal((2, 4))
     times = {"a": launches(*(levels + noise[0])), "b": launches(*(levels + 0.05 + noise[1]))}
     del times["b"][3]
-    found = compare_settings([["a", "b"]], times, GROUPS)
+    found = compare_settings([["a", "b"]], times)
     assert found["b"].cost == pytest.approx(math.expm1(np.mean(0.05 + noise[1][:3] - noise[0][:3])), rel=1e-9)
     assert found["b"].may_be_best is False
 
@@ -90,7 +88,7 @@ def test_a_setting_with_2_of_10_launches_leaves_the_others_all_of_theirs(plain):
     noise[1, :2] = noise[0, :2]
     times = {name: launches(*of_cell) for name, of_cell in zip("abc", noise, strict=True)}
     times["c"] = {repeat: times["c"][repeat] for repeat in (0, 1)}
-    found = compare_settings([["a", "b", "c"]], times, GROUPS)
+    found = compare_settings([["a", "b", "c"]], times)
     means = [noise[0].mean(), noise[1].mean(), noise[2, :2].mean()]
     assert found["b"].cost == pytest.approx(math.expm1(means[1] - min(means)), rel=1e-9)
     assert (found["b"].may_be_best, found["c"].may_be_best) == (False, True)
@@ -108,12 +106,11 @@ def test_a_cost_that_one_row_in_twenty_shows_by_chance_is_not_named():
             logs[1] += 0.03
         rows.append(cells)
         times |= {cell: launches(*of_cell) for cell, of_cell in zip(cells, logs, strict=True)}
-    groups = dict.fromkeys(times, "train_step")
-    alone, together = (compare_settings(part, times, groups)["0b"] for part in (rows[:1], rows))
+    alone, together = (compare_settings(part, times)["0b"] for part in (rows[:1], rows))
     assert alone.may_be_best is False
     assert together.may_be_best is False
     assert together.p_adjusted > 0.01 >= alone.p_adjusted
-    assert (is_costly(alone), is_costly(together), is_costly(None)) == (True, False, False)
+    assert (is_costly(alone), is_costly(together)) == (True, False)
 
 
 @pytest.mark.parametrize(("p_adjusted", "is_named"), [(0.01, True), (0.011, False), (0.05, False)])
@@ -126,7 +123,7 @@ def test_equal_settings_in_five_launches_are_named_in_one_percent_of_campaigns(n
     """Of a campaign with one row, whose cells vary differently. At 5 %, the summary was false in 5 %."""
     random = np.random.default_rng(11)
     scatters = 0.02 * np.exp(0.5 * random.standard_normal((1000, 1, num, 1)))
-    p_value = core.best_settings(scatters * random.standard_normal((1000, 1, num, 5)), np.array(["a"])).p_value
+    p_value = core.best_settings(scatters * random.standard_normal((1000, 1, num, 5))).p_value
     named = [is_costly(Setting(num, may_be_best=False, p_adjusted=p)) for p in p_value[:, 0]]
     assert np.mean(named) <= 0.01 + 3 * (0.01 / 1000) ** 0.5
 
@@ -159,5 +156,5 @@ def test_settings_are_equal_only_if_the_highest_end_of_their_intervals_is_small(
     """That no difference was shown does not make them equal."""
     small, large = Setting(2, 0.01, 0.0, 0.0201, True, 1.0), Setting(2, 0.2, 0.0, 0.452, True, 1.0)
     assert highest_cost(["a"], {"a": small, "b": large}) == {"equal": "2.1 %"}  # rounded up
-    assert highest_cost(["a", "b", "c"], {"a": small, "b": large}) == {"upper": "46 %"}
+    assert highest_cost(["a", "b"], {"a": small, "b": large}) == {"upper": "46 %"}
     assert highest_cost(["a"], {"a": Setting(2)}) == {}

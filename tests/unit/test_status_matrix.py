@@ -20,7 +20,7 @@ from regatta.core.text import three
 from regatta.report.matrix import MOST_ROWS_OPEN, Group, Matrix, MatrixRow, Square
 from regatta.report.page import load_template
 from regatta.topics import communication
-from regatta.topics.scaling.scaling_findings import loss_rows
+from regatta.topics.scaling.scaling_findings import loss_bars
 from regatta.topics.status_matrix import status_matrix
 
 
@@ -102,7 +102,7 @@ def test_an_uncertain_efficiency_has_a_question_mark_and_no_color(tmp_path):
     assert row["efficiency_high_ratio"] - row["efficiency_low_ratio"] > 0.2 * row["efficiency_ratio"]
     square = squares["ResNet-18", "ddp", "1×2"]
     assert (square.text, square.level) == (f"{100 * row['efficiency_ratio']:.0f}?", None)
-    assert loss_rows(data) == []
+    assert loss_bars(data) == []
 
 
 def test_failures_are_marked_and_what_never_ran_is_told_from_what_failed(laptop):

@@ -6,6 +6,7 @@ import pytest
 from synthetic import collective_cell, make_campaign, report_data, train_cell
 from typed import cell_row, memory_table, strategies_table
 
+from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.gradient_communication import findings, strategy_figures
 from regatta.topics.memory import section
@@ -88,11 +89,11 @@ def test_the_table_of_a_figure_has_exposed_time_and_its_range(wording):
     two = LAUNCHES[:2], slow[:2]
     cells = [(train_cell("resnet18", 1, 2, bucket=bucket), of) for bucket, of in zip((1, 25), two, strict=True)]
     strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(strategies, measurements)
+    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
     wording(re.findall('aria-label="([^"]*)"', figure.svg)[0])
     heads = ("Exposed communication (ms)", "range", "Exposed share of the step (%)", "Hidden communication (%)")
     assert shown(figure, *heads)[0] == ("15", "(10 to 20)", "15.0", "62.5")
-    assert strategy_figures(strategies[:0], measurements) == []
+    assert strategy_figures(name_rows(strategies[:0], "train_step"), measurements) == []
 
 
 def shown(figure, *heads):
@@ -102,7 +103,7 @@ def shown(figure, *heads):
 def figure_of(first, second):
     cells = ((train_cell("resnet18", 1, 2, bucket=1), first), (train_cell("resnet18", 1, 2, bucket=25), second))
     strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(strategies, measurements)
+    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
     return figure
 
 
@@ -118,20 +119,20 @@ def test_n_counts_the_launches_that_have_both_the_step_and_its_ablation():
 def test_a_strategy_without_a_step_to_compare_with_has_no_marks():
     cells = ((train_cell("resnet18", 1, 2), LAUNCHES), (train_cell("resnet18", 1, 2, strategy="fsdp"), [{}, {}]))
     strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(strategies, measurements)
+    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
     first, second = figure.table.rows
     assert (first[0].split(" · ")[-1], second[0].split(" · ")[-1]) == ("ddp", "fsdp")
     assert {row[1] for row in figure.marks().rows} == {"host"}
     assert second[1:3] == ("0/3", "100")
     assert set(second[3:]) == {"n/a"}
     only_fsdp, _, measurements = tables(cells[1])
-    assert strategy_figures(only_fsdp, measurements) == []
+    assert strategy_figures(name_rows(only_fsdp, "train_step"), measurements) == []
 
 
 def test_one_figure_has_the_share_of_each_launch_by_shape_and_a_series_for_each_stack():
     cells = [(train_cell("resnet18", *place, stack=stack), LAUNCHES) for place in ((1, 2), (2, 2)) for stack in "ab"]
     strategies, _, measurements = tables(*cells)
-    [figure] = strategy_figures(strategies, measurements)
+    [figure] = strategy_figures(name_rows(strategies, "train_step"), measurements)
     marks = figure.marks()
     assert marks.columns == (
         "cell",

@@ -13,7 +13,7 @@ CUSTOM = "custom all-reduce"
 def figures_of(folder, cells, repeats=2, **values):
     records = [run_record(cell, repeat, T, **values) for cell in cells for repeat in range(repeats)]
     tables, collected, _ = tables_of(folder, cells, records, repeats)
-    return training_run_figures(tables["training_runs"], collected["epochs"]), tables
+    return training_run_figures(name_rows(tables["training_runs"], "train_run"), collected["epochs"]), tables
 
 
 def rows_of(table):
@@ -30,7 +30,7 @@ def test_figures_and_tables_have_where_trainings_ended(tmp_path):
         [(run, "2/2", end) for run, end in zip(runs, ends, strict=True)]
         for ends in (("10.0", "10.0"), ("4.200", "4.200"), ("3.00", "3.02"))
     ]
-    outcome, memory = training_tables(tables["training_runs"])
+    outcome, memory = training_tables(name_rows(tables["training_runs"], "train_run"))
     row = rows_of(outcome)[1]
     assert row["Cell"].startswith(SUBJECT)
     assert (row["n"], row["Total time (s)"], row["Throughput (samples/s)"]) == ("2/2", "3.02", "1,600")
@@ -62,7 +62,7 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     assert [(text, sorted(part["label"])) for text, part in found] == [
         (f"{SUBJECT} · {shape}", words) for shape in ("1×1", "1×2")
     ]
-    few = name_rows(tables["training_runs"][rows["norm"] == "batch"], "train_run")
+    few = name_rows(tables["training_runs"].query("norm == 'batch'"), "train_run")
     [(text, part)] = panels(few, lambda name: (*name.series, "shape"), splits=("shape",))
     assert (text, sorted(part["label"])) == (SUBJECT, [f"{CUSTOM}\n1×1", f"{CUSTOM}\n1×2", "ddp\n1×1", "ddp\n1×2"])
     many = list(panels(rows, lambda name: (*name.series, "shape"), splits=(), most=6))

@@ -9,6 +9,7 @@ from synthetic import analyse, make_campaign, make_header, report_data, write_li
 from synthetic_training import run_cell, run_record
 from typed import cell_row, collect, make_tables
 
+from regatta.report.panels import name_rows
 from regatta.store.collect import read_collected, write_collected
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.records import number, problem_of, training_of
@@ -189,7 +190,7 @@ def test_unknown_stays_unknown(tmp_path):
     assert row["total_s"] == 2.0
     assert row[["train_loss", "epoch_train_s", "throughput_samples_per_s", "peak_rss_bytes"]].isna().all()
     assert collected["ranks"][["total_s", "peak_allocated_bytes"]].isna().all(axis=None)
-    figures = training_run_figures(tables["training_runs"], collected["epochs"])
+    figures = training_run_figures(name_rows(tables["training_runs"], "train_run"), collected["epochs"])
     assert [figure.id for figure in figures] == ["accuracy-1", "test-loss-1", "epoch-time-1"]
 
 

@@ -64,7 +64,7 @@ def test_the_benchmark_runs_to_the_report(benchmark):
         assert throughput == pytest.approx(2 * 2 * 3 / float(row["p50_s"]), rel=1e-6)
         assert 0 < float(row["first_batch_s"]) < float(row["max_s"])
     text = section_of((results / "report.html").read_text(), "data-loading")
-    assert "0 workers" in text
+    assert "Workers" in text
     assert "1/1" in text
 
 

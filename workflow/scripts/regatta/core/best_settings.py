@@ -39,12 +39,12 @@ class BestSettings:
     p_value: Array
 
 
-def best_settings(logs: Array, groups: Array) -> BestSettings:
+def best_settings(logs: Array) -> BestSettings:
     """Return which settings may be the best. logs: log times of (..., rows, settings, launches), NaN where missing.
 
     A column is one launch that measured all settings, so that its common level can be removed. Columns in which a
     setting is missing are left out if two or more remain, more than half: else launches count as independent, since
-    the other settings would lose theirs. groups: as for the prior of `moderate`, whose cells are the rows here.
+    the other settings would lose theirs. All rows are of one benchmark, and share a prior.
     """
     is_measured = np.isfinite(logs)
     is_used = is_measured.sum(-1) >= MIN_LAUNCHES_SETTING
@@ -58,7 +58,7 @@ def best_settings(logs: Array, groups: Array) -> BestSettings:
     common = np.nansum(residuals, -2, keepdims=True) / np.maximum(num_settings, 1)[..., None, None]
     freedom = np.where(is_blocked, (is_complete.sum(-1) - 1) * (num_settings - 1), np.maximum(num - 1, 0).sum(-1))
     squares = np.nansum((residuals - np.where(is_blocked[..., None, None], common, 0)) ** 2, (-1, -2))
-    level = np.nansum(mean, -1) / np.maximum(num_settings, 1)
+    level, groups = np.nansum(mean, -1) / np.maximum(num_settings, 1), np.zeros(logs.shape[-3])
     of_rows = moderate(2 * squares / np.maximum(freedom, 1), freedom, level, groups, independent=freedom / CAUTION)
     i, j = np.triu_indices(logs.shape[-2], 1)
     of_pairs = np.nansum((residuals[..., i, :] - residuals[..., j, :]) ** 2, -1) / np.maximum(num[..., i] - 1, 1)

@@ -53,6 +53,11 @@ class Estimate:
         ends = (None if end is None else factor * end for end in (self.mean, self.low, self.high))
         return Estimate(self.num, *ends, self.kind)
 
+    def rate(self, work: float) -> "Estimate":
+        """Return work per time. The low end is from the high end of the time."""
+        ends = (end and work / end for end in (self.mean, self.high, self.low))
+        return Estimate(self.num, *ends, self.kind)
+
 
 def interval_values(name: str, unit: str, found: Estimate) -> dict[str, float | None]:
     """Return the values of the columns of an estimate: step_s, step_low_s, step_high_s."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -10,14 +10,12 @@ import pandas as pd
 from regatta.core.benchmarks import all_axes
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names, value_text
 from regatta.core.text import (
-    UNKNOWN,
     interval_heading,
     is_unknown,
     natural,
     plural,
     ranks_word,
     shape,
-    size,
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.charts import Chart, LegendEntry, Marks
@@ -67,7 +65,8 @@ class Table:
         return cls(caption, tuple(shown), texts, sources=sources, cells=cells)
 
 
-CELL_NAME = Column("full_name", "cell", TEXT)
+CELL_NAME = Column("full_name", "cell", TEXT)  # below a title with the subject
+FULL_NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.full)
 LAUNCHES = Column("num_launches", "n", WHOLE, text=lambda row: launches(row))
 
 
@@ -159,16 +158,16 @@ def drawn_and_listed(figures: Sequence[Figure], most: int) -> tuple[list[Figure]
 
 
 def name_rows(rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Add the names of cells, `cell_name`, and their texts: `workload`, `series` (label of a line), `name` (within the
-    workload) and `full_name` (within the subject). Rows that have names keep them. without: fields named elsewhere."""
-    if "cell_name" in rows and not without:
-        return rows
+    """Return rows in the order of figures and tables, with the names of cells, `cell_name`, and their texts:
+
+    `workload`, `name` (within the workload) and `full_name` (within the subject). without: fields named elsewhere.
+    """
     known = {*cell_columns(), "version"}
     fields = [name for name in rows if name in known and rows[name].notna().any()]
     values = zip(*(rows[name].to_numpy(dtype=object) for name in fields), strict=True)
     cells = [dict(zip(fields, of_cell, strict=True)) for of_cell in values]
     names = [name.without(*without) for name in cell_names(cells, benchmark)]
-    return _with_texts(rows, names)
+    return in_order(_with_texts(rows, names))
 
 
 def full_names(rows: pd.DataFrame, benchmark: str = "") -> list[str]:
@@ -180,7 +179,6 @@ def _with_texts(rows: pd.DataFrame, names: list[CellName]) -> pd.DataFrame:
     return rows.assign(
         cell_name=names,
         workload=[name.workload for name in names],
-        series=[name.label(*series_fields(name)) for name in names],
         name=[name.within for name in names],
         full_name=[name.within_subject for name in names],
         hue=rows["hue"] if "hue" in rows else hues(rows),
@@ -268,33 +266,54 @@ ORDER = (
 
 
 def in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    if "settings" in rows:
+        rows = rows.sort_values("settings", key=lambda texts: texts.fillna("").map(natural), kind="stable")
     columns = [column for column in ORDER if column in rows]
     columns = ["stack_place" if name == "stack" and "stack_place" in rows else name for name in columns]
     return rows.sort_values(columns, kind="stable", na_position="first")
 
 
-def make_series(rows: pd.DataFrame, label: str, x: str, values: Callable, reported: Callable) -> tuple[Series, ...]:
-    """Return a series for each label. values: row -> one value per launch, in the unit of the axis.
+Launches = Callable[[object], Iterable[float]]  # row -> the value of its column in each launch, as in the file
 
-    reported: row -> the value of the table, in the same unit; of rates it is not the median of `values`.
-    Where several shapes have the same x, the line goes through the one with the fewest nodes; the others are hollow.
+
+def make_series(rows: pd.DataFrame, over: str, column: Column, values: Launches) -> tuple[Series, ...]:
+    """Return a series for each `label` of a column over another one. Rows with `is_context` are context.
+
+    Where several shapes have the same place, the line goes through the one with the fewest nodes; the others are
+    hollow.
     """
-    rows_of: dict[str, list] = {name: [] for name in in_order(rows)[label]}
-    for row in table_rows(rows.sort_values([x, "nodes"], kind="stable")):
-        rows_of[getattr(row, label)].append(row)
-    hues = dict(zip(rows[label][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
+    rows_of: dict[str, list] = {name: [] for name in in_order(rows)["label"]}
+    for row in table_rows(rows.sort_values([over, "nodes"], kind="stable")):
+        rows_of[row.label].append(row)
+    hues = dict(zip(rows["label"][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
+    context = set(rows.loc[rows["is_context"], "label"]) if "is_context" in rows else ()
     series = []
     for name, of_label in rows_of.items():
-        points, places = [], set()
+        points, nodes = [], {}
         for row in of_label:
-            launches = tuple(float(value) for value in values(row))
+            launches = tuple(map(column.shown, values(row)))
             if launches:
-                place = float(getattr(row, x))
-                points.append(Point(place, launches, float(reported(row)), place not in places, row.cell))
-                places.add(place)
+                place = float(getattr(row, over))
+                is_on_line = nodes.setdefault(place, row.nodes) == row.nodes
+                points.append(Point(place, launches, column.of(row)[0], is_on_line, row.cell))
         if points:
-            series.append(Series(name, tuple(points), hue=int(hues[name])))
+            series.append(Series(name, tuple(points), int(hues[name]), name in context))
     return tuple(series)
+
+
+def by_cell(values: Mapping[str, Iterable[float]]) -> Launches:
+    """Return the launches of a column whose values are known by cell."""
+    return lambda row: values.get(row.cell, ())
+
+
+def rates(column: Column, times: Mapping[str, Iterable[float]], time: str) -> Launches:
+    """Return the launches of a rate: its value, of the mean time, scaled to the time of each. time: its column."""
+
+    def of_launches(row: object) -> list[float]:
+        value = getattr(row, column.name)
+        return [] if is_unknown(value) else [value * getattr(row, time) / one for one in times.get(row.cell, ())]
+
+    return of_launches
 
 
 def launches(row) -> str:
@@ -311,19 +330,25 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
 
-def make_figure(figure_id: str, title: str, panel: Panel, table: Table, source: str, column: Column) -> Figure:
-    """Return a figure of a panel with its numbers. column: what its vertical axis shows."""
+def figure_of_cells(
+    figure_id: str,
+    title: str,
+    rows: pd.DataFrame,
+    over: str,
+    column: Column,
+    values: Launches,
+    axes: tuple[PlotAxis, PlotAxis],
+    columns: Iterable[Column],
+    source: str,
+    **of_panel: object,
+) -> Figure:
+    """Return a figure of a column of cells over another one, with a table of these columns. rows: as in `make_series`.
+
+    source: the table of the rows.
+    """
+    panel = Panel(*axes, make_series(rows, over, column, values), **of_panel)
+    table = Table.of_columns(title, columns, rows, rows["device"].iloc[0])
     return Figure(figure_id, title, panel, table, source, column.block_key)
-
-
-def divided(figures: Sequence[Figure], kind: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
-    """Return the figures whose id begins with a kind, and the others."""
-    found = tuple(figure for figure in figures if figure.id.startswith(kind))
-    return found, tuple(figure for figure in figures if figure not in found)
-
-
-def size_text(num_bytes: float | None) -> str:
-    return UNKNOWN if is_unknown(num_bytes) else size(int(num_bytes))
 
 
 def ranks_axis(rows: pd.DataFrame) -> PlotAxis:

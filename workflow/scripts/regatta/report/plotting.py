@@ -51,14 +51,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. has_line: False on a categorical axis; bars then mark the reported values. hue: index of its color.
+    """One line. hue: index of its color.
 
     is_context: drawn in gray behind the others, with one entry for all of them in the legend.
     """
 
     label: str
     points: tuple[Point, ...]
-    has_line: bool = True
     hue: int = 0
     is_context: bool = False
 
@@ -69,7 +68,10 @@ class Series:
 
 @dataclass(frozen=True)
 class PlotAxis:
-    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick."""
+    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
+
+    is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
+    """
 
     label: str
     is_log: bool = False
@@ -77,6 +79,12 @@ class PlotAxis:
     high: float | None = None
     ticks: tuple[tuple[float, str], ...] = ()
     show: Callable[[float], str] = "{:g}".format
+    is_categorical: bool = False
+
+    @classmethod
+    def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
+        """Return an axis with places 0, 1, ... for these texts."""
+        return cls(label, low=-0.5, high=len(texts) - 0.5, ticks=tuple(enumerate(texts)), is_categorical=True)
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ class Panel(Chart):
     def is_labelled(self) -> bool:
         """Return whether to label lines at their ends instead of in a legend: few lines over several places."""
         lines = [one for one in self.series if not one.is_context]
-        is_line = all(one.has_line and len(one.points) > 1 for one in lines)
+        is_line = not self.x.is_categorical and all(len(one.points) > 1 for one in lines)
         return bool(lines) and len(lines) <= MOST_LABELS and is_line and len(lines) == len(self.series)
 
     @property
@@ -236,7 +244,7 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry)
 
     on_line = [point for point in series.points if point.is_on_line]
     others = [point for point in series.points if not point.is_on_line]
-    if series.has_line:
+    if not panel.x.is_categorical:
         places, dashes = [(p.x, p.reported) for p in on_line], style.dashes or (None, None)
         line(on_line, places, dashes=dashes, linewidth=width)
     else:

@@ -245,23 +245,25 @@ STEP_COLUMNS = tuple(
 )
 
 
+OF_LAUNCHES = {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}  # in a table of cells
+
+
 def described(parameters: Iterable[str], **helps: str) -> tuple[Column, ...]:
     """Return the first columns of a table of cells: id, parameters, shape, and the launches of its intervals.
 
     helps: definition by name.
     """
-    kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)}
-    kinds |= {"num_planned": WHOLE, "num_launches": WHOLE, "interval": TEXT}
+    kinds = {name: CELL[name] for name in (*parameters, *SHAPE_COLUMNS)} | OF_LAUNCHES
     return CELL_ID, *(Column(name, type=kind, help=helps.get(name, "")) for name, kind in kinds.items())
 
 
 def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
     """Return rows as a table with exactly `columns`; a missing value is unknown.
 
-    Rows may have other fields of a cell too (store/collect.py, cell_row). Raises ValueError for any other field.
+    Rows may have other fields of a cell and its launches too. Raises ValueError for any other field.
     """
     names = set().union(*rows)
-    if undeclared := names - columns.keys() - MEASUREMENTS.keys():
+    if undeclared := names - columns.keys() - MEASUREMENTS.keys() - OF_LAUNCHES.keys():
         raise ValueError(f"{', '.join(sorted(undeclared))} is not a column of its table ({', '.join(columns)})")
     return pd.DataFrame(rows, columns=list(columns), dtype=object).astype(dict(columns))
 

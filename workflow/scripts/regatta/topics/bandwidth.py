@@ -2,11 +2,11 @@
 
 import pandas as pd
 
-from regatta.core.statistics import Estimate
+from regatta.core.statistics import Estimate, interval_values
 from regatta.kit.columns import MICROSECONDS, PIPELINED, SYNCHRONIZED, Column, Columns
 from regatta.model.frozen import FrozenCampaign
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import MAIN, largest_values, launch_means, rows_of_cells, with_primary
+from regatta.topics.base import MAIN, largest_values, launch_means, primary_means, rows_of_cells
 
 BYTES_PER_GB = 10**9
 
@@ -57,6 +57,12 @@ ERROR_HELP = (
     "largest absolute and relative difference of an all_reduce from the float64 sum. Maximum over ranks, launches and"
     " at most 262,144 evenly spaced elements. Inputs are in (0, 1], rounded to the dtype, so there is no cancellation"
 )
+WINDOW = Column(
+    "pipelined_s",
+    interval="interval",
+    help="time per call of many calls issued back to back, with one wait at the end: mean over launches of"
+    " `window_step_s`",
+)
 COLLECTIVES = Columns(
     *described(
         ("operation", "algorithm", "message_bytes", "dtype"),
@@ -66,12 +72,7 @@ COLLECTIVES = Columns(
         " it is the total over ranks; one rank's part is S/n. Empty for a barrier",
     ),
     *(LATENCY, CALL, ALGBW, BUSBW, PEAK_SHARE, PEAK),
-    Column(
-        "pipelined_s",
-        interval="interval",
-        help="time per call of many calls issued back to back, with one wait at the end: mean over launches of"
-        " `window_step_s`",
-    ),
+    WINDOW,
     *(Column(f"pipelined_{rate.name}", help="the same with `pipelined_s` as t") for rate in (ALGBW, BUSBW)),
     result_column(
         *("algorithm_bytes", "memory"),
@@ -82,7 +83,6 @@ COLLECTIVES = Columns(
     result_column("max_abs_error", help=ERROR_HELP),
     result_column("max_rel_error", table="latency", help=ERROR_HELP),
 )
-CALLS = {"latency": "p50_s", "pipelined": "window_step_s"}
 COSTS = ("algorithm_bytes", "max_abs_error", "max_rel_error")
 
 
@@ -147,25 +147,26 @@ def links_of(campaign: FrozenCampaign) -> list[dict]:
 
 def collectives_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each collective cell of the campaign, measured or not."""
-    means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
+    means = {CALL: primary_means(measurements)}
     calls = measurements[(measurements["benchmark"] == "collective") & (measurements["status"] == "ok")]
-    means |= {(name, "s"): launch_means(calls, column) for name, column in CALLS.items()}
+    means |= {column: launch_means(calls, name) for column, name in ((LATENCY, "p50_s"), (WINDOW, "window_step_s"))}
     rows = rows_of_cells(campaign, "collective", means, largest_values(measurements, COSTS))
     peaks = peaks_by_cell(campaign, measurements)
     for row in rows:
-        row |= _bandwidths(row, means["time", "s"][row["cell"]]) | {"peak_gb_per_s": peaks.get(row["cell"])}
+        row |= _bandwidths(row, means[CALL][row["cell"]]) | {"peak_gb_per_s": peaks.get(row["cell"])}
         if row.get("busbw_gb_per_s") and row["peak_gb_per_s"]:
             row["peak_ratio"] = row["busbw_gb_per_s"] / row["peak_gb_per_s"]
-        pipelined = _bandwidths(row, means["pipelined", "s"][row["cell"]])
+        pipelined = _bandwidths(row, means[WINDOW][row["cell"]])
         row |= {f"pipelined_{name}": pipelined.get(name) for name in (ALGBW.name, BUSBW.name)}
     return make_table(rows, COLLECTIVES)
 
 
 def _bandwidths(row: dict, time: Estimate) -> dict:
-    """Return both bandwidths of a call. The low end is from the high end of the time."""
+    """Return both bandwidths of a call."""
     num_bytes = row["message_bytes"]
     if time.mean is None or num_bytes is None:
         return {}
-    times = zip(BUSBW.names, (time.mean, time.high, time.low), strict=True)
-    found = {name: t and bus_bandwidth(row["operation"], num_bytes, t, row["world_size"]) for name, t in times}
-    return found | {"algbw_gb_per_s": algorithm_bandwidth(num_bytes, time.mean)}
+    found, of_second = {ALGBW.name: algorithm_bandwidth(num_bytes, time.mean)}, (row["operation"], num_bytes, 1)
+    if (work := bus_bandwidth(*of_second, row["world_size"])) is not None:
+        found |= interval_values(BUSBW.stem, BUSBW.unit, time.rate(work))
+    return found

@@ -17,11 +17,11 @@ import pandas as pd
 from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
 from regatta.core.names import CellName
 from regatta.core.statistics import Estimate, interval_values, over_launches
-from regatta.kit.columns import Columns
+from regatta.kit.columns import Column, Columns
 from regatta.kit.kinds import FAIR, LOW, Kind
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding
-from regatta.report.panels import Section
+from regatta.report.panels import Section, name_rows
 from regatta.store.collect import cell_row
 
 Tables = Mapping[str, pd.DataFrame]
@@ -102,26 +102,30 @@ def largest_values(measurements: pd.DataFrame, columns: Iterable[str]) -> pd.Dat
     return measurements[measurements["status"] == "ok"].groupby("cell")[list(columns)].max()
 
 
-def columns_by_cell(found: pd.DataFrame) -> dict[str, dict]:
-    """Return the columns of each cell. found: with cells as index; what is unknown is None."""
-    return {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
+def primary_means(measurements: pd.DataFrame) -> dict[str, Estimate]:
+    """Return the mean over launches of the primary time of each cell. All cells of a table share a prior."""
+    return launch_means(with_primary(measurements), "primary_s")
 
 
 def rows_of_cells(
-    campaign: FrozenCampaign, benchmark: str, means: dict[tuple[str, str], dict[str, Estimate]], found: pd.DataFrame
+    campaign: FrozenCampaign,
+    benchmark: str,
+    means: Mapping[Column, Mapping[str, Estimate]],
+    found: pd.DataFrame | None = None,
 ) -> list[dict]:
     """Return a row for each cell of a benchmark, measured or not.
 
-    means: by name and unit of their column, and by cell; the first one's launches and kind of interval are the row's.
-    found: other columns, by cell.
+    means: of columns with an interval, by cell; the first one's launches and kind of interval are the row's. found:
+    other columns, with cells as index; what is unknown is None.
     """
-    known, first, rows = columns_by_cell(found), next(iter(means.values())), []
+    others = {} if found is None else {row["cell"]: row for row in plain_rows(found.reset_index(), ("cell", *found))}
+    rows = []
     for cell in campaign.cells_of(benchmark):
-        mean = first[cell.id]
-        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": mean.num, "interval": mean.kind}
-        for (name, unit), of_cells in means.items():
-            row |= interval_values(name, unit, of_cells[cell.id])
-        rows.append(row | known.get(cell.id, {}))
+        first = next((of_cells[cell.id] for of_cells in means.values()), Estimate(0))
+        row = cell_row(cell) | {"num_planned": campaign.repeats, "num_launches": first.num, "interval": first.kind}
+        for column, of_cells in means.items():
+            row |= interval_values(column.stem, column.unit, of_cells[cell.id])
+        rows.append(row | others.get(cell.id, {}))
     return rows
 
 
@@ -228,10 +232,10 @@ class ReportData:
         """Return the findings of one topic, which are computed once, each with its kind."""
         return [topic.stated(finding) for finding in once_per_report(topic.findings)(self)]
 
-    def with_stack_places(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Add `stack_place`, the place of each row's stack in the campaign: the order of colors and legends."""
+    def named(self, rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
+        """Return rows of cells with names (`name_rows`). Stacks have the same order and colors in all figures."""
         places = {name: place for place, name in enumerate(self.campaign.stack_names)}
-        return table.assign(stack_place=table["stack"].map(places))
+        return name_rows(rows.assign(stack_place=rows["stack"].map(places)), benchmark, without)
 
 
 def once_per_report(function: Callable[[ReportData], Computed]) -> Callable[[ReportData], Computed]:
@@ -265,10 +269,35 @@ def invalid_cells(data: ReportData) -> set[str]:
     return {cell for finding in warned for cell in finding.cells}
 
 
-def headline_rows(data: ReportData, rows: Iterable[AnyRow], cells: Callable[[AnyRow], Iterable[str]]) -> list[AnyRow]:
+def _cell(row: AnyRow) -> tuple[str]:
+    return (row.cell,)
+
+
+def headline_rows(
+    data: ReportData, rows: Iterable[AnyRow], cells: Callable[[AnyRow], Iterable[str]] = _cell
+) -> list[AnyRow]:
     """Return the rows of which no cell is invalid; if none is left, all of them. cells: those of a row."""
     rows, invalid = list(rows), invalid_cells(data)
     return [row for row in rows if invalid.isdisjoint(cells(row))] or rows
+
+
+def on_most_ranks(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """Return the rows with the largest world size."""
+    largest = max((row.world_size for row in rows), default=0)
+    return [row for row in rows if row.world_size == largest]
+
+
+def complete_rows(rows: list[AnyRow]) -> list[AnyRow]:
+    """Return the rows of cells with all their launches; if there is none, all of them.
+
+    The mean of fewer launches is more prone to selection bias.
+    """
+    return [row for row in rows if row.num_launches >= row.num_planned] or rows
+
+
+def best_row(rows: Iterable[AnyRow], column: Column) -> AnyRow:
+    """Return the row with the best value of a column, the first of equal ones."""
+    return (max if column.better == "larger" else min)(rows, key=lambda row: getattr(row, column.name))
 
 
 def nothing(_: object) -> list:

@@ -1,7 +1,7 @@
 """Best bucket size, measured and predicted: tables/buckets.csv. Definitions and derivation: docs/metrics.md."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from types import SimpleNamespace
 
@@ -36,7 +36,6 @@ from regatta.topics.settings import (
 from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 
 MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
-UNDECIDED = Setting(1)
 MIN_BUCKETS = 3  # minimum for fitting a line
 MAX_RESIDUAL = 0.25
 WORST_TINT = 0.5  # slowdown with the full color
@@ -105,9 +104,9 @@ def _best(cells: list[dict], settings: dict[str, Setting]) -> dict:
         return row
     best, *others = sorted(measured, key=lambda cell: cell["step_s"])
     row |= {"best_bucket_cap_mb": best["bucket_cap_mb"], "best_step_s": best["step_s"]}
-    if settings.get(best["cell"], UNDECIDED).may_be_best is None:
+    if settings[best["cell"]].may_be_best is None:
         return row
-    near = {cell["bucket_cap_mb"] for cell in others if settings.get(cell["cell"], UNDECIDED).may_be_best}
+    near = {cell["bucket_cap_mb"] for cell in others if settings[cell["cell"]].may_be_best}
     return row | {"indistinguishable_mb": ", ".join(f"{bucket:g}" for bucket in sorted(near)) or "none"}
 
 
@@ -212,7 +211,7 @@ def _square(
         return square_without_value(note, ids, counts)
     cell = min(measured, key=lambda cell: cell["step_s"])
     ratio = cell["step_s"] / best.get("best_step_s", cell["step_s"]) - 1
-    setting, row = settings.get(cell["cell"], UNDECIDED), SimpleNamespace(**cell)
+    setting, row = settings[cell["cell"]], SimpleNamespace(**cell)
     is_best, is_near = size == best["best_bucket_cap_mb"], setting.may_be_best is True
     note += f": {STEP.label} {STEP.cell(row)} ms, {interval_heading([cell['interval']])} {STEP.ends(row)},"
     note += f" n = {cell['num_launches']}/{cell['num_planned']}"
@@ -274,7 +273,7 @@ KINDS = (
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the bucket sizes that may be best at the largest shape, and the highest cost if another shape has it."""
-    settings = defaultdict(lambda: UNDECIDED, settings_of(data.tables["settings"], "bucket_cap_mb"))
+    settings = settings_of(data.tables["settings"], "bucket_cap_mb")
     rows = plain_rows(data.tables["scaling"].dropna(subset=["bucket_cap_mb", "step_s"]), CELLS)
     groups = [sorted(cells, key=lambda cell: cell["step_s"]) for cells in grouped(rows, GROUP).values()]
     groups = [cells for cells in groups if len(cells) > 1]

@@ -1,8 +1,5 @@
 """Latency and bandwidth of collectives: tables/collectives.csv. Definitions: docs/metrics.md."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pandas as pd
 
 from regatta.core.names import PLACE
@@ -11,8 +8,8 @@ from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Panel, PlotAxis, Series, size_ticks
+from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section
+from regatta.report.plotting import PlotAxis, size_ticks
 from regatta.report.rows import table_rows
 from regatta.topics import base
 from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
@@ -25,68 +22,58 @@ MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
-Launches = Callable[[object], list[float]]  # row -> its value in each launch, in the unit of the axis
-
-
 Values = dict[str, list[float]]  # by cell, one for each launch
 
 
-def collective_figures(collectives: pd.DataFrame, medians: Values, times: Values | None = None) -> list[Figure]:
-    """Return bus bandwidth and latency in turn, for each operation, all with the same axes.
+def collective_figures(
+    collectives: pd.DataFrame, medians: Values, times: Values | None = None
+) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+    """Return the figures of bus bandwidth and those of latency, of each operation, all with the same axes.
 
-    medians: seconds of a blocking call of each launch, by cell. times: the primary times of bandwidths, if they are
-    others.
+    collectives: rows with names, without the message size. medians: seconds of a blocking call of each launch, by cell.
+    times: the primary times of bandwidths, if they are others.
     """
     measured = collectives[collectives["latency_s"].notna()]
     if measured.empty:
-        return []
-
-    def rates(row) -> list[float]:
-        return [row.busbw_gb_per_s * row.time_s / seconds for seconds in (times or medians).get(row.cell, [])]
-
-    def latencies(row) -> list[float]:
-        return [LATENCY.shown(seconds) for seconds in medians.get(row.cell, [])]
-
+        return (), ()
+    calls = {BUSBW: panels.rates(BUSBW, times or medians, CALL.name), LATENCY: panels.by_cell(medians)}
     sizes = sorted(set(measured["message_bytes"].dropna()))
     x = PlotAxis("message size", True, sizes[0], sizes[-1], size_ticks(sizes, size, MOST_SIZE_TICKS)) if sizes else None
     peaks = [LABEL_SPACE * peak for peak in collectives["peak_gb_per_s"].dropna()]
-    rate_axis, figures = _axis(BUSBW, measured[measured["busbw_gb_per_s"].notna()], rates, peaks), []
-    time_axis = replace(_axis(LATENCY, measured, latencies), show=thousands)
+    axes = {column: _axis(column, measured, calls[column], more) for column, more in ((BUSBW, peaks), (LATENCY, []))}
+
+    def figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, **of_panel: object) -> Figure:
+        is_of_sizes = rows["message_bytes"].notna().any()
+        return panels.figure_of_cells(
+            *(f"{table}-{number}", f"{column.label.capitalize()}: {title}", rows),
+            *("message_bytes" if is_of_sizes else "world_size", column, calls[column]),
+            (x if is_of_sizes else panels.ranks_axis(rows[rows["latency_s"].notna()]), axes[column]),
+            (MESSAGE, CELL_NAME, LAUNCHES, *COLLECTIVES.of_table(table)),
+            "collectives",
+            **of_panel,
+        )
+
+    bandwidths, latencies = [], []
     for number, (title, rows) in enumerate(_measured_panels(collectives), start=1):
         if rows["busbw_gb_per_s"].notna().any():
             several = rows[rows["world_size"] > 1]
-            panel = Panel(x, rate_axis, _series(BUSBW, several, rates), limits=_peak_lines(several))
-            figures.append(_figure("bandwidth", number, BUSBW, title, several, panel))
-        of_sizes = x if rows["message_bytes"].notna().any() else panels.ranks_axis(rows[rows["latency_s"].notna()])
-        panel = Panel(of_sizes, time_axis, _series(LATENCY, rows, latencies))
-        figures.append(_figure("latency", number, LATENCY, title, rows, panel))
-    return figures
+            bandwidths.append(figure("bandwidth", number, BUSBW, title, several, limits=_peak_lines(several)))
+        latencies.append(figure("latency", number, LATENCY, title, rows))
+    return tuple(bandwidths), tuple(latencies)
 
 
-def _axis(column: Column, rows: pd.DataFrame, launches: Launches, more: list[float] | None = None) -> PlotAxis:
+def _axis(column: Column, rows: pd.DataFrame, launches: panels.Launches, more: list[float]) -> PlotAxis:
     """Return the axis of all launches. more: other values on it."""
-    values = [value for row in table_rows(rows) for value in launches(row)]
+    values = [column.shown(value) for row in table_rows(rows) for value in launches(row)]
     heading = column.heading(rows["device"].iloc[0]) if values else ""
-    return PlotAxis(heading, True, min(values, default=None), max([*values, *(more or [])], default=None))
+    return PlotAxis(heading, True, min(values, default=None), max([*values, *more], default=None), show=thousands)
 
 
-def _series(column: Column, rows: pd.DataFrame, launches: Launches) -> tuple[Series, ...]:
-    over = "message_bytes" if rows["message_bytes"].notna().any() else "world_size"
-    return panels.make_series(rows, "label", over, launches, lambda row: column.shown(getattr(row, column.name)))
-
-
-def _figure(table: str, number: int, column: Column, title: str, rows: pd.DataFrame, panel: Panel) -> Figure:
-    columns, label = (MESSAGE, CELL_NAME, LAUNCHES, *COLLECTIVES.of_table(table)), column.label.capitalize()
-    numbers = Table.of_columns(f"{label} of {title}", columns, rows, rows["device"].iloc[0])
-    return panels.make_figure(f"{table}-{number}", f"{label}: {title}", panel, numbers, "collectives", column)
-
-
-def _measured_panels(collectives: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+def _measured_panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Return the panels with a time, all-reduce first. A line is a shape, or an algorithm if an operation has several.
 
     A barrier has no message; its lines are its stacks and backends. Barriers come last.
     """
-    rows = panels.in_order(panels.name_rows(collectives, "collective", without=("message_bytes",)))
     is_algorithm = rows.groupby("operation")["algorithm"].transform("nunique") > 1
     is_barrier, found = rows["message_bytes"].isna() & ~is_algorithm, []
     for part, line, title in (
@@ -121,9 +108,8 @@ MESSAGE = Column(
 def section(data: ReportData) -> Section:
     is_imported = bool(data.campaign.imported)
     medians = base.values_by_cell(data.measurements, "p50_s")
-    collectives = data.with_stack_places(data.tables["collectives"])
-    figures = collective_figures(collectives, medians, base.steps_by_cell(data.measurements))
-    bandwidth, latency = panels.divided(figures, "bandwidth")
+    collectives = data.named(data.tables["collectives"], "collective", without=("message_bytes",))
+    bandwidth, latency = collective_figures(collectives, medians, base.steps_by_cell(data.measurements))
     title = "Latency" if is_imported else "Latency of one blocking call"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
     has_peak = collectives["peak_gb_per_s"].notna().any()
@@ -192,36 +178,32 @@ def findings(data: ReportData) -> list[Finding]:
     Without any bandwidth, the lowest time per call. Operations are not compared; of cells that differ in their
     algorithm alone, `near` has those that may be as fast. Those with all their launches precede others.
     """
-    rows = data.tables["collectives"]
-    rows = rows[rows["time_s"].notna()]
-    known = rows[rows["busbw_gb_per_s"].notna()]
+    rows = data.tables["collectives"].dropna(subset=CALL.name)
+    column = BUSBW if rows[BUSBW.name].notna().any() else CALL
     settings, found = settings_of(data.tables["settings"], "algorithm"), []
-    for _, group in (known if len(known) else rows).groupby("operation", sort=True):
-        largest = group[group["world_size"] == group["world_size"].max()]
-        compared = table_rows(largest)
-        compared = [row for row in compared if row.num_launches >= row.num_planned] or compared
-        compared = base.headline_rows(data, compared, lambda row: (row.cell,))
-        best = min(compared, key=lambda row: (-row.busbw_gb_per_s if len(known) else row.time_s, row.cell))
-        numbers = (BUSBW, PEAK_SHARE)
-        values = {one.name: Value.of(best, one) for one in numbers if not is_unknown(getattr(best, one.name))}
+
+    def place(cell: str) -> str:
+        return data.cell_names[cell].without("algorithm").full
+
+    for operation, group in rows.dropna(subset=column.name).groupby("operation", sort=True):
+        largest = base.on_most_ranks(table_rows(group))
+        compared = base.headline_rows(data, base.complete_rows(largest))
+        best = base.best_row(compared, column)
+        values = {
+            one.name: Value.of(best, one) for one in (BUSBW, PEAK_SHARE) if not is_unknown(getattr(best, one.name))
+        }
         values |= {"time": Value.of(best, CALL), "num_candidates": len(compared)}
-        values |= {"operation": best.operation, "stack": best.stack, "world_size": int(best.world_size)}
-        name = data.cell_names[best.cell]
-        same = [
-            cell for cell in largest["cell"] if _without_algorithm(data, cell) == _without_algorithm(data, best.cell)
-        ]
-        near = [cell for cell in same if cell != best.cell and not is_costly(settings.get(cell))]
+        values |= {"operation": operation, "stack": best.stack, "world_size": int(best.world_size)}
+        name, others = data.cell_names[best.cell], [row.cell for row in largest if row.cell != best.cell]
+        near = [cell for cell in others if place(cell) == place(best.cell) and not is_costly(settings[cell])]
         values["near"] = tuple(data.cell_names[cell].unlike(name) for cell in near)
-        words = {"name": name.full, "rank": "highest" if len(known) else "lowest", "message": MESSAGE.text(best)}
+        rank = "highest" if column is BUSBW else "lowest"
+        words = {"name": name.full, "rank": rank, "message": MESSAGE.text(best)}
         words["compared"] = len(compared) if len(compared) > 1 else None
         found.append(Finding("bandwidth", values, (of_cells("collectives", [best.cell]),), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
     valid = base.headline_rows(data, found, lambda one: one.cells)
     return [*(_summary(data, one) for one in valid[:1]), *found[:MOST_FINDINGS], *_above_peak(data)]
-
-
-def _without_algorithm(data: ReportData, cell: str) -> str:
-    return data.cell_names[cell].without("algorithm").full
 
 
 def _summary(data: ReportData, best: Finding) -> Finding:

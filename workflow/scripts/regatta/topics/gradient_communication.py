@@ -4,13 +4,13 @@ import pandas as pd
 
 from regatta.core.statistics import Estimate
 from regatta.core.text import ranks_word, shape
-from regatta.kit.columns import SYNCHRONIZED, TEXT, Column, Columns
+from regatta.kit.columns import SYNCHRONIZED, Column, Columns
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Panel, PlotAxis, Point, Series
+from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
+from regatta.report.plotting import Panel, PlotAxis
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
@@ -63,7 +63,7 @@ def strategies_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd
     launches = ok.assign(**shares).groupby("cell")
     found = launches[list(MEDIANS)].median().rename(columns=MEDIANS).assign(num_launches=launches.size())
     found = found.join([launches[SHARES].mean(), launches[LARGEST].max()])
-    rows = rows_of_cells(campaign, "train_step", {("exposed", "s"): _exposed(ok)}, found)
+    rows = rows_of_cells(campaign, "train_step", {EXPOSED: _exposed(ok)}, found)
     return make_table([row for row in rows if row["world_size"] > 1], STRATEGIES)
 
 
@@ -79,7 +79,6 @@ def _exposed(ok: pd.DataFrame) -> dict[str, Estimate]:
     return found | {cell: mean.times(step_s[cell]) for cell, mean in found.items()}
 
 
-NAME = Column("full", "cell", TEXT, text=lambda row: row.cell_name.full)
 DODGE = 0.24  # between two series at a shape: places on this axis have no values
 
 
@@ -88,8 +87,7 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
 
     With one stack, a series is a strategy. A strategy without a step to compare with, such as fsdp, has no marks.
     """
-    rows = panels.in_order(panels.name_rows(strategies, "train_step"))
-    rows = rows[rows["step_p50_s"].notna()].sort_values("world_size", kind="stable")
+    rows = strategies[strategies["step_p50_s"].notna()].sort_values("world_size", kind="stable")
     exposed = measurements["whole_step_s"] - measurements["no_sync_s"]
     values = values_by_cell(measurements.assign(share=exposed / measurements["whole_step_s"]), "share")
     rows = rows.assign(num_launches=[len(values.get(cell, ())) for cell in rows["cell"]])  # launches with both steps
@@ -97,27 +95,22 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
     if known.empty:
         return []
     axis = next((axis for axis in panels.HUE_AXES if axis in known and known[axis].nunique() > 1), "stack")
-    shapes = list(dict.fromkeys(map(shape, known["nodes"], known["gpus_per_node"])))
-    groups, series = [known[known["hue"] == hue] for hue in sorted(known["hue"].unique())], []
-    for number, of_series in enumerate(groups):
-        aside, points = DODGE * (number - (len(groups) - 1) / 2), []
-        for row in table_rows(of_series):
-            launches = tuple(map(EXPOSED_SHARE.shown, values[row.cell]))
-            place = shapes.index(shape(row.nodes, row.gpus_per_node)) + aside
-            points.append(Point(place, launches, EXPOSED_SHARE.of(row)[0], cell=row.cell))
-        series.append(Series(of_series[axis].iloc[0], tuple(points), has_line=False, hue=int(of_series["hue"].iloc[0])))
-    device = rows["device"].iloc[0]
-    ranks, lowest = ranks_word(device), min(value for one in series for point in one.points for value in point.values)
-    x = PlotAxis(f"nodes × {ranks} per node", low=-0.5, high=len(shapes) - 0.5, ticks=tuple(enumerate(shapes)))
-    panel = Panel(x, PlotAxis(EXPOSED_SHARE.heading(device), low=0 if lowest >= 0 else None), tuple(series))
-    table = Table.of_columns("Step and communication", (NAME, LAUNCHES, *STRATEGIES.of_table("steps")), rows, device)
-    return [
-        panels.make_figure("strategies-1", "Gradient communication by shape", panel, table, "strategies", EXPOSED_SHARE)
-    ]
+    shapes, hues = list(dict.fromkeys(map(shape, known["nodes"], known["gpus_per_node"]))), sorted(set(known["hue"]))
+    aside = {hue: DODGE * (number - (len(hues) - 1) / 2) for number, hue in enumerate(hues)}
+    places = [shapes.index(shape(row.nodes, row.gpus_per_node)) + aside[row.hue] for row in table_rows(known)]
+    device, lowest = rows["device"].iloc[0], min(min(values[cell]) for cell in known["cell"])
+    below = PlotAxis.of_categories(f"nodes × {ranks_word(device)} per node", shapes)
+    beside = PlotAxis(EXPOSED_SHARE.heading(device), low=0 if lowest >= 0 else None)
+    known = known.assign(place=places, label=known[axis])
+    series = panels.make_series(known, "place", EXPOSED_SHARE, panels.by_cell(values))
+    title, columns = "Gradient communication by shape", (FULL_NAME, LAUNCHES, *STRATEGIES.of_table("steps"))
+    table = Table.of_columns(title, columns, rows, device)
+    panel = Panel(below, beside, series)
+    return [Figure("strategies-1", title, panel, table, "strategies", EXPOSED_SHARE.block_key)]
 
 
 def section(data: ReportData) -> Section:
-    rows = data.with_stack_places(data.tables["strategies"])
+    rows = data.named(data.tables["strategies"], "train_step")
     figures = strategy_figures(rows, data.measurements)
     empty = "No step was measured both with and without gradient synchronization."
     lead = (

@@ -2,13 +2,12 @@
 
 import pandas as pd
 
-from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import CELL_ID, WHOLE, Column, Columns
 from regatta.model.frozen import FrozenCampaign
-from regatta.report.panels import Section, Table, in_order, name_rows
-from regatta.store.collect import cell_row
+from regatta.report.panels import FULL_NAME, Section, Table, name_rows
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, make_table, result_column
 from regatta.store.records import MEMORY_BYTES
-from regatta.topics.base import ReportData, TableSpec, Topic, columns_by_cell, largest_values
+from regatta.topics.base import ReportData, TableSpec, Topic, largest_values, rows_of_cells
 
 MEMORY_PARTS = tuple(result_column(name, "memory", help="largest over launches, of one rank") for name in MEMORY_BYTES)
 PARTS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "saved_bytes", "algorithm_bytes")
@@ -27,7 +26,6 @@ MEMORY = Columns(
     *MEMORY_PARTS,
     ALL_PARTS,
 )
-NAME = Column("name", "cell", TEXT, text=lambda row: row.cell_name.full)
 
 
 def memory_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
@@ -35,9 +33,8 @@ def memory_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.Dat
     found = largest_values(measurements, MEMORY_BYTES)
     parts = found[list(PARTS)].sum(axis=1).where(found["saved_bytes"].notna())
     num_launches = measurements[measurements["status"] == "ok"].groupby("cell").size()
-    known, none = columns_by_cell(found.assign(part_bytes=parts, num_launches=num_launches)), {"num_launches": 0}
-    cells = campaign.cells_of("train_step")
-    return make_table([cell_row(cell) | known.get(cell.id, none) for cell in cells], MEMORY)
+    found = found.assign(part_bytes=parts, num_launches=num_launches)
+    return make_table(rows_of_cells(campaign, "train_step", {}, found), MEMORY)
 
 
 def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:
@@ -46,14 +43,13 @@ def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:
     rows: of `name_rows`. source: the table that has the rows.
     """
     title = "Memory per rank by purpose (maximum over ranks and launches)"
-    table = Table.of_columns(title, (NAME, *MEMORY.of_table("memory")), rows, device, (source,))
+    table = Table.of_columns(title, (FULL_NAME, *MEMORY.of_table("memory")), rows, device, (source,))
     return table if len(table.columns) > 1 else None
 
 
 def section(data: ReportData) -> Section:
-    rows = name_rows(data.tables["memory"], "train_step")
-    rows = in_order(rows[rows["num_launches"] > 0]).sort_values("workload", kind="stable")
-    table = parts_table(rows, "memory", data.device)
+    rows = name_rows(data.tables["memory"], "train_step").sort_values("workload", kind="stable")
+    table = parts_table(rows[rows["num_launches"] > 0], "memory", data.device)
     return Section("memory", "Memory", tables=(table,) if table else ())
 
 

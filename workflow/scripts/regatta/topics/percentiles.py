@@ -9,9 +9,8 @@ from regatta.core.statistics import CONFIDENCE, PERCENTILES, min_samples
 from regatta.kit.columns import CELL_ID, SYNCHRONIZED, TEXT, Column, Columns, in_file
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.panels import LAUNCHES, Section, Table, name_rows
-from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, STEP_COLUMNS, WHOLE, make_table
-from regatta.topics.base import ReportData, TableSpec, Topic, columns_by_cell
+from regatta.topics.base import ReportData, TableSpec, Topic, rows_of_cells
 
 TIMES = ("p50_s", *PERCENTILES)  # columns of measurements.csv
 WORKLOAD_AND_SHAPE = (*STEP_COLUMNS, *SHAPE_COLUMNS)
@@ -59,9 +58,7 @@ def percentiles_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> p
     rates = medians.rdiv(launches["batch_size"].first(), axis=0)
     found = medians.join(rates.rename(columns={time: column.name for time, column in RATE_COLUMNS.items()}))
     found = found.assign(num_launches=num_launches, num_samples=launches["num_iterations"].min())
-    known, none = columns_by_cell(found), {"num_launches": 0}
-    planned, cells = {"num_planned": campaign.repeats}, campaign.cells_of("train_step")
-    return make_table([cell_row(cell) | planned | known.get(cell.id, none) for cell in cells], PERCENTILE_COLUMNS)
+    return make_table(rows_of_cells(campaign, "train_step", {}, found), PERCENTILE_COLUMNS)
 
 
 def percentile_tables(percentiles: pd.DataFrame, device: str) -> tuple[Table, ...]:

@@ -4,6 +4,7 @@ Method: regatta.core.best_settings, docs/metrics.md.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,12 +13,12 @@ import pandas as pd
 
 from regatta.core.best_settings import best_settings
 from regatta.core.moderation import FALSE_DISCOVERIES, adjust_for_number
-from regatta.core.names import CellName
 from regatta.core.text import is_unknown
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import Value
+from regatta.report.rows import Row
 from regatta.store.csv_files import SHAPE_COLUMNS, make_table
-from regatta.topics.base import grouped, plain_rows
+from regatta.topics.base import ReportData, best_row, grouped, plain_rows
 from regatta.topics.comparison.comparison_tables import Times, times_by_cell
 from regatta.topics.fits.scaling import CURVE
 
@@ -64,23 +65,25 @@ class Setting:
     p_adjusted: float | None = None
 
 
-def compare_settings(rows: Iterable[list[str]], times: dict[str, Times], groups: dict[str, str]) -> dict[str, Setting]:
-    """Return the settings of rows of cells; no cell is in two rows. groups: benchmark of each cell.
+UNDECIDED = Setting(1)
+
+
+def compare_settings(rows: Iterable[list[str]], times: dict[str, Times]) -> dict[str, Setting]:
+    """Return the settings of rows of cells of one benchmark; no cell is in two rows. Other cells are undecided.
 
     Cells with the same batch and repeat were measured in one launch, or next to each other: a block.
     """
-    rows = [row for row in rows if len(row) > 1]
+    rows, found = [row for row in rows if len(row) > 1], defaultdict(lambda: UNDECIDED)
     if not rows:
-        return {}
+        return found
     blocks = [sorted({_block(cell, *item) for cell in row for item in times[cell].items()}) for row in rows]
     logs = np.full((len(rows), max(map(len, rows)), max(map(len, blocks)) or 1), np.nan)
     for place, (row, columns) in enumerate(zip(rows, blocks, strict=True)):
         for setting, cell in enumerate(row):
             for repeat, (batch, seconds) in times[cell].items():
                 logs[place, setting, columns.index(_block(cell, repeat, (batch, seconds)))] = math.log(seconds)
-    best = best_settings(logs, np.array([groups[row[0]] for row in rows]))
+    best = best_settings(logs)
     adjusted = adjust_for_number(best.p_value)
-    found = {}
     for place, row in enumerate(rows):
         for setting, cell in enumerate(row):
             at = place, setting
@@ -100,48 +103,55 @@ def _block(cell: str, repeat: int, launch: tuple[str | float, float]) -> tuple[s
 def settings_table(scaling: pd.DataFrame, collectives: pd.DataFrame, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell that differs from others only in bucket size, or only in algorithm."""
     times, found = times_by_cell(measurements), []
-    groups = dict(zip(measurements["cell"], measurements["benchmark"], strict=True))
     sized = scaling.dropna(subset=["bucket_cap_mb"])
     for axis, table, key in (("bucket_cap_mb", sized, GROUP), ("algorithm", collectives, ALGORITHM)):
         measured = [row for row in plain_rows(table, (*key, axis, "cell")) if row["cell"] in times]
         rows = [[cell["cell"] for cell in cells] for cells in grouped(measured, key).values()]
-        for cell, setting in compare_settings(rows, times, groups).items():
+        for cell, setting in compare_settings(rows, times).items():
             values = (cell, axis, setting.num_settings, setting.cost, setting.low, setting.high)
             found.append(dict(zip(SETTINGS, (*values, setting.may_be_best, setting.p_adjusted), strict=True)))
     return make_table(found, SETTINGS)
 
 
 def settings_of(table: pd.DataFrame, axis: str) -> dict[str, Setting]:
-    """Return the settings of an axis by cell. table: of `settings_table`."""
+    """Return the settings of an axis by cell. Other cells are undecided. table: of `settings_table`."""
     rows = plain_rows(table[table["axis"] == axis], tuple(SETTINGS))
-    return {row["cell"]: Setting(*(row[name] for name in list(SETTINGS)[2:])) for row in rows}
+    found = {row["cell"]: Setting(*(row[name] for name in list(SETTINGS)[2:])) for row in rows}
+    return defaultdict(lambda: UNDECIDED, found)
 
 
-def is_costly(setting: Setting | None) -> bool:
+def is_costly(setting: Setting) -> bool:
     """Return whether a sentence about several rows may state the cost of a setting, at the rate of comparisons."""
-    return setting is not None and setting.may_be_best is False and setting.p_adjusted <= FALSE_DISCOVERIES
+    return setting.may_be_best is False and setting.p_adjusted <= FALSE_DISCOVERIES
 
 
-def fastest_values(best: str, cells: list[str], settings: dict[str, Setting], names: dict[str, CellName]) -> dict:
-    """Return the values of FASTEST; compared is unknown for a single cell. cells: compared, with the best.
+def fastest_of_groups(data: ReportData, groups: list[list[Row]], column: Column) -> list[tuple[Row, dict]]:
+    """Return the best row of each group by a column, with the values of FASTEST; compared is unknown for a single cell.
 
-    near: those that may be the fastest, also in the light of all rows together. Undecided ones are counted.
+    groups: of one benchmark. near: those that may be the fastest, also in the light of all groups together. Undecided
+    ones are counted.
     """
-    others = {cell: settings[cell] for cell in cells if cell != best}
-    is_near = {cell: one.may_be_best is not None and not is_costly(one) for cell, one in others.items()}
-    return {
-        "fastest": names[best].say(*names[best].series),
-        "num_candidates": len(cells),
-        "compared": len(cells) if others else None,
-        "near": tuple(names[cell].unlike(names[best]) for cell in others if is_near[cell]),
-        "num_undecided": sum(one.may_be_best is None for one in others.values()),
-    }
+    settings = compare_settings([[row.cell for row in rows] for rows in groups], times_by_cell(data.measurements))
+    names, found = data.cell_names, []
+    for rows in groups:
+        best = best_row(rows, column)
+        others = {row.cell: settings[row.cell] for row in rows if row.cell != best.cell}
+        is_near = {cell: one.may_be_best is not None and not is_costly(one) for cell, one in others.items()}
+        values = {
+            "fastest": names[best.cell].say(*names[best.cell].series),
+            "num_candidates": len(rows),
+            "compared": len(rows) if others else None,
+            "near": tuple(names[cell].unlike(names[best.cell]) for cell in others if is_near[cell]),
+            "num_undecided": sum(one.may_be_best is None for one in others.values()),
+        }
+        found.append((best, values))
+    return found
 
 
 def highest_cost(cells: Iterable[str], settings: dict[str, Setting]) -> dict[str, float | str]:
     """Return the highest end of the intervals of all costs, rounded up, as `equal` if settings are equal within
     EQUAL_RATIO, else as `upper`; neither without an interval. That no difference was shown does not make them equal."""
-    ends = [settings[cell].high for cell in cells if cell in settings and settings[cell].high is not None]
+    ends = [settings[cell].high for cell in cells if settings[cell].high is not None]
     if not ends:
         return {}
     digits = 0 if max(ends) >= 0.0995 else 1

@@ -19,9 +19,10 @@ from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import BUSBW, CALL
-from regatta.topics.base import ReportData, Topic
+from regatta.topics.base import ReportData, Topic, best_row, complete_rows
 from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.scaling_tables import EFFICIENCY, THROUGHPUT, is_wide
+from regatta.topics.scripts import STEP_TIME
 
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
 MOST_ROWS_DENSE = 200  # of more rows, each subject is folded
@@ -144,14 +145,14 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
 
     Findings on scaling and communication select alike.
     """
-    rows = [row for row in rows if row.num_launches >= row.num_planned] or rows
+    rows = complete_rows(rows)
     column = next(one for one in columns if any(not is_unknown(getattr(row, one.name)) for row in rows))
     rows = [row for row in rows if not is_unknown(getattr(row, column.name))]
     if column is EFFICIENCY:
         rows = [row for row in rows if row.cell != row.baseline] or rows
     column = in_unit(rows[0]) if column is VALUE else column
     is_rate = column.better == "larger"
-    best = (max if is_rate else min)(rows, key=lambda row: getattr(row, column.name))
+    best = best_row(rows, column)
     of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
     note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
     if column is not EFFICIENCY:
@@ -166,7 +167,7 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
 # By benchmark: table, its time, and the numbers of which the first known one counts.
 VALUES = {
     "train_step": ("scaling", "step_s", (EFFICIENCY, THROUGHPUT)),
-    "script": ("scripts", "step_s", (EFFICIENCY, THROUGHPUT)),
+    "script": ("scripts", "step_s", (EFFICIENCY, THROUGHPUT, STEP_TIME)),
     "collective": ("collectives", "time_s", (BUSBW, CALL)),
     "program": ("programs", "reported", (VALUE,)),
 }

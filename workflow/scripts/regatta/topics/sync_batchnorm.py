@@ -4,24 +4,15 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.names import PLACE
 from regatta.core.text import ratio_text
-from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, TEXT, WHOLE, Column, Columns
+from regatta.kit.columns import MICROSECONDS, SYNCHRONIZED, WHOLE, Column, Columns
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import LAUNCHES, Section, Table, name_rows
+from regatta.report.panels import CELL_NAME, LAUNCHES, Section, Table, name_rows
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import (
-    MAIN,
-    ReportData,
-    TableSpec,
-    Topic,
-    largest_values,
-    launch_means,
-    rows_of_cells,
-    with_primary,
-)
+from regatta.topics import base
+from regatta.topics.base import MAIN, ReportData, TableSpec, Topic, launch_means, rows_of_cells
 
 TIME = {"shown_as": MICROSECONDS, "table": "layers", "interval": "interval", "note": SYNCHRONIZED}
 PASSES_HELP = "forward and backward: mean over launches of `p50_s`, slowest rank"
@@ -44,16 +35,13 @@ BATCH_NORMS = Columns(*described(axes_of("sync_batchnorm")), BOTH_PASSES, *PASSE
 def batch_norms_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each sync_batchnorm cell, measured or not."""
     ok = measurements[(measurements["status"] == "ok") & (measurements["benchmark"] == "sync_batchnorm")]
-    means = {("time", "s"): launch_means(with_primary(measurements), "primary_s")}  # of all cells: they share a prior
-    means |= {(column.stem, "s"): launch_means(ok, column.name) for column in PASSES}
-    largest = largest_values(measurements, [column.name for column in LARGEST])
+    means = {BOTH_PASSES: base.primary_means(measurements)} | {
+        column: launch_means(ok, column.name) for column in PASSES
+    }
+    largest = base.largest_values(measurements, [column.name for column in LARGEST])
     return make_table(rows_of_cells(campaign, "sync_batchnorm", means, largest), BATCH_NORMS)
 
 
-LAYER = Column(
-    *("layer", "layer", TEXT),
-    text=lambda row: row.cell_name.say("shape", *row.cell_name.series, *row.cell_name.settings, *PLACE),
-)
 FEATURES = Column("hidden", "features", WHOLE)
 
 
@@ -62,9 +50,9 @@ def section(data: ReportData) -> Section:
     rows, title = data.tables["batch_norms"], "Synchronized batch norm"
     if rows["time_s"].isna().all():
         return Section("batch-norms", title)
-    rows = rows.sort_values(["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"], kind="stable")
-    columns = (LAYER, FEATURES, LAUNCHES, *BATCH_NORMS.of_table("layers"))
-    named = name_rows(rows, "sync_batchnorm", without=("hidden",))
+    order = ["nodes", "gpus_per_node", "implementation", "batch_size", "hidden"]
+    named = name_rows(rows, "sync_batchnorm", without=("hidden",)).sort_values(order, kind="stable")
+    columns = (CELL_NAME, FEATURES, LAUNCHES, *BATCH_NORMS.of_table("layers"))
     table = Table.of_columns("Time, memory and errors of a layer", columns, named, data.device, ("batch_norms",))
     return Section("batch-norms", title, lead=ITERATION, tables=(table,))
 

@@ -9,24 +9,23 @@ import pandas as pd
 
 from regatta.core.benchmarks import axes_of
 from regatta.core.names import PLACE, cell_names
-from regatta.core.statistics import Estimate, fast_median, interval_values
+from regatta.core.statistics import Estimate, interval_values
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.panels import LAUNCHES, Figure, Section, Table
+from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
 from regatta.report.plotting import DOT, Panel, PlotAxis, size_ticks
+from regatta.report.rows import table_rows
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics import base
 from regatta.topics.base import MAIN, ReportData, TableSpec, Topic, launch_means
-from regatta.topics.comparison.comparison_tables import times_by_cell
-from regatta.topics.memory import MEMORY_PARTS, NAME, parts_table
-from regatta.topics.settings import FASTEST, compare_settings, fastest_values
+from regatta.topics.memory import MEMORY_PARTS, parts_table
+from regatta.topics.settings import FASTEST, fastest_of_groups
 
 ANCHOR = "training-runs"
-OUTCOMES = (("total", "s"), ("train", "loss"), ("test", "loss"), ("accuracy", "ratio"))
 SHOWN = {"table": "outcome"}
 TOTAL_HELP = "sum over epochs of `epoch_s`, then the mean over launches. Excludes setup and reading the data"
 TIME = SHOWN | MAIN | {"better": "smaller", "interval": "interval"}
@@ -68,12 +67,12 @@ def training_runs_table(campaign: FrozenCampaign, measurements: pd.DataFrame, ep
     return make_table(base.rows_of_cells(campaign, BENCHMARK, _means(epochs), found), TRAINING_RUNS)
 
 
-def _means(epochs: pd.DataFrame) -> dict[tuple[str, str], dict[str, Estimate]]:
+def _means(epochs: pd.DataFrame) -> dict[Column, dict[str, Estimate]]:
     """Return total time, losses and accuracy by column and cell; losses and accuracy are those of the last epoch."""
     launches = epochs.groupby(["cell", "repeat"], sort=False)
     last = launches.tail(1).merge(launches["epoch_s"].sum().rename("total_s").reset_index())
     last = last.assign(benchmark=BENCHMARK)
-    return {(name, unit): launch_means(last, f"{name}_{unit}", name == "total") for name, unit in OUTCOMES}
+    return {one: launch_means(last, one.name, one is TOTAL) for one in (TOTAL, TRAIN_LOSS, TEST_LOSS, ACCURACY)}
 
 
 def training_ranks_table(campaign: FrozenCampaign, ranks: pd.DataFrame) -> pd.DataFrame:
@@ -121,20 +120,20 @@ def common_of_runs(runs: pd.DataFrame) -> str:
     return " ".join(filter(None, sentences))
 
 
-def training_tables(runs: pd.DataFrame) -> list[Table]:
-    """Return time and result of the runs, and their memory by purpose; none unmeasured."""
-    rows = panels.name_rows(runs, BENCHMARK).sort_values(ORDER, kind="stable")
+def training_tables(rows: pd.DataFrame) -> list[Table]:
+    """Return time and result of the runs, and their memory by purpose; none unmeasured. rows: with names."""
+    rows = rows.sort_values(ORDER, kind="stable")
     measured = rows[rows["num_launches"] > 0]
     if measured.empty:
         return []
-    device, columns = rows["device"].iloc[0], (NAME, LAUNCHES, *TRAINING_RUNS.of_table("outcome"))
+    device, columns = rows["device"].iloc[0], (FULL_NAME, LAUNCHES, *TRAINING_RUNS.of_table("outcome"))
     outcome = Table.of_columns("Total time and final results", columns, rows, device, ("training_runs",))
     return [*filter(None, (outcome, parts_table(measured, "training_runs", device)))]
 
 
-def training_run_figures(runs: pd.DataFrame, epochs: pd.DataFrame) -> list[Figure]:
-    """Return accuracy, loss and time by epoch in turn, for each workload."""
-    rows = panels.name_rows(runs[runs["num_launches"] > 0], BENCHMARK).sort_values(ORDER, kind="stable")
+def training_run_figures(rows: pd.DataFrame, epochs: pd.DataFrame) -> list[Figure]:
+    """Return accuracy, loss and time by epoch in turn, for each workload. rows: with names."""
+    rows = rows[rows["num_launches"] > 0].sort_values(ORDER, kind="stable")
     found = panels.panels(
         rows,
         lambda name: (*name.series, "shape", *PLACE),
@@ -151,12 +150,10 @@ def training_run_figures(runs: pd.DataFrame, epochs: pd.DataFrame) -> list[Figur
 
 def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: pd.DataFrame) -> Figure:
     known = epochs[epochs["cell"].isin(rows["cell"]) & epochs[curve.name].notna()]
-    values = known.groupby(["cell", "epoch"])[curve.name].agg(list).rename("in_launches").reset_index()
+    values = known.groupby(["cell", "epoch"])[curve.name].agg(in_launches=list, median="median").reset_index()
+    points = rows.merge(values, on="cell")
     series = panels.make_series(
-        rows.merge(values, on="cell"),
-        *("label", "epoch"),
-        lambda row: map(curve.shown, row.in_launches),
-        lambda row: curve.shown(fast_median(row.in_launches)),
+        points.assign(**{curve.name: points["median"]}), "epoch", curve, lambda row: row.in_launches
     )
     ticks = size_ticks(sorted(set(values["epoch"])), "{:g}".format)
     dot = DOT if len(ticks) <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
@@ -165,14 +162,15 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
     table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)
-    return panels.make_figure(figure_id, title, panel, table, "epochs", curve)
+    return Figure(figure_id, title, panel, table, "epochs", curve.block_key)
 
 
 def section(data: ReportData) -> Section:
     runs = data.tables["training_runs"]
-    figures = tuple(training_run_figures(runs, data.tables["epochs"]))
+    rows = data.named(runs, BENCHMARK)
+    figures = tuple(training_run_figures(rows, data.tables["epochs"]))
     lead = f"{common_of_runs(runs)} {panels.how_to_read(runs, 'total_s')}" if figures else ""
-    tables, empty = tuple(training_tables(runs)), "No training run was measured."
+    tables, empty = tuple(training_tables(rows)), "No training run was measured."
     return Section(ANCHOR, "Training runs", empty, lead, figures, tables)
 
 
@@ -210,20 +208,13 @@ def findings(data: ReportData) -> list[Finding]:
 
     The line of the summary is on the first workload: workloads are not compared.
     """
-    runs, groups, found = data.tables["training_runs"], [], []
-    for _, group in runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True):
-        complete = group[group["num_launches"] >= group["num_planned"]]
-        group = complete if len(complete) else group
-        valid = base.headline_rows(data, group["cell"], lambda cell: (cell,))
-        groups.append(group[group["cell"].isin(valid)])
-    cells = [group["cell"].tolist() for group in groups]
-    settings = compare_settings(cells, times_by_cell(data.measurements), dict.fromkeys(runs["cell"], BENCHMARK))
-    for group, compared in zip(groups, cells, strict=True):
-        fastest = min(group.itertuples(), key=lambda row: row.total_s)
-        values = {"name": data.names[fastest.cell], "epochs": int(fastest.epochs)}
+    runs, found = data.tables["training_runs"], []
+    workloads = runs[runs["total_s"].notna()].groupby(WORKLOAD, dropna=False, sort=True)
+    groups = [base.headline_rows(data, base.complete_rows(table_rows(group))) for _, group in workloads]
+    for (fastest, values), group in zip(fastest_of_groups(data, groups, TOTAL), groups, strict=True):
+        values |= {"name": data.names[fastest.cell], "epochs": int(fastest.epochs)}
         values |= {"total": Value.of(fastest, TOTAL), "accuracy": Value.of(fastest, ACCURACY)}
-        values |= fastest_values(fastest.cell, compared, settings, data.cell_names)
-        source = of_cells("training_runs", [fastest.cell, *compared])
+        source = of_cells("training_runs", [fastest.cell, *(row.cell for row in group)])
         found.append(Finding("training", values, (source,), (fastest.cell,), ANCHOR))
     summary = []
     for first in base.headline_rows(data, found, lambda one: one.cells)[:1]:

@@ -8,11 +8,11 @@ from collections import Counter
 import pandas as pd
 
 from regatta.core.names import PLACE, SEPARATOR, CellName, cell_names
-from regatta.core.text import duration, is_unknown, ranks_word
+from regatta.core.text import duration, is_unknown, ranks_word, size
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
-from regatta.report.panels import Section, Table, full_names, size_text
+from regatta.report.panels import Section, Table, full_names
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.fits import collectives, scaling
@@ -133,7 +133,7 @@ def _crossover(rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> F
     values |= {"low_s": float(rows["latency_a_low_s"].min()), "high_s": float(rows["latency_a_high_s"].max())}
     parts = (name.parts["subject"], f"{name.parts['shape']} {name.ranks}", name.say(*fields))
     words = {"name": SEPARATOR.join(filter(None, parts))}
-    words |= {"size": _range(size_text(values["low_bytes"]), size_text(values["high_bytes"]))}
+    words |= {"size": _range(size(int(values["low_bytes"])), size(int(values["high_bytes"])))}
     words |= {"latency": _range(duration(values["low_s"]), duration(values["high_s"]))}
     return Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models", words=words)
 

@@ -1,5 +1,6 @@
 """Findings on scaling: the efficiency of each workload and stack at its largest shape, and where the loss goes."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from regatta.core.benchmarks import axes_of
@@ -8,13 +9,13 @@ from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape
 from regatta.core.verdicts import Verdict
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
+from regatta.report.bars import Bar
 from regatta.report.findings import Finding, Source, of_cells, percent_number
 from regatta.report.page import threads_by_shape
 from regatta.report.rows import Row, table_rows
 from regatta.topics import base
-from regatta.topics.base import ReportData, once_per_report
+from regatta.topics.base import ReportData, best_row, complete_rows, on_most_ranks, once_per_report
 from regatta.topics.comparison.comparison_tables import times_by_cell
-from regatta.topics.scaling.figures import candidates, fastest
 from regatta.topics.scaling.scaling_tables import (
     EFFICIENCY,
     PARTS,
@@ -25,7 +26,7 @@ from regatta.topics.scaling.scaling_tables import (
     is_baseline,
     is_wide,
 )
-from regatta.topics.settings import FASTEST, compare_settings, fastest_values
+from regatta.topics.settings import FASTEST, fastest_of_groups
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
@@ -94,6 +95,16 @@ def findings(data: ReportData) -> list[Finding]:
     return [_summary(data), *shown, *(finding for finding in found if finding.kind == "baseline_suspect")]
 
 
+def candidates(rows: Sequence[Row]) -> list[Row]:
+    """Return the measured cells of the largest world size; if any have all their launches, those alone."""
+    return complete_rows(on_most_ranks([row for row in rows if not is_unknown(row.step_s)]))
+
+
+def fastest(rows: Sequence[Row]) -> Row:
+    """Return the fastest of the candidates, the first of equal ones."""
+    return best_row(candidates(rows), THROUGHPUT)
+
+
 @once_per_report
 def workloads(data: ReportData) -> list[list[Row]]:
     """Return the rows of scaling.csv of each workload and stack."""
@@ -109,14 +120,13 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
     parts of the loss whose factor may be 1.
     """
     known = [[row for row in rows if _has_efficiency(row)] for rows in workloads(data)]
-    known = [candidates(rows) for rows in known if rows]
-    cells, best = [[row.cell for row in rows] for rows in known], [fastest(rows) for rows in known]
+    groups = [candidates(rows) for rows in known if rows]
     times, lookup = times_by_cell(data.measurements), BaselineLookup(data.campaign.cells_of("train_step"))
-    settings = compare_settings(cells, times, {cell: "train_step" for of in cells for cell in of})
-    parts = [lookup.parts(lookup.cells[row.cell]) for row in best]
+    best = fastest_of_groups(data, groups, THROUGHPUT)
+    parts = [lookup.parts(lookup.cells[row.cell]) for row, _ in best]
     factors = compare_steps([pair for of in parts for pair in of.values()], times, margin=0.0)
     found = []
-    for row, compared, pairs in zip(best, cells, parts, strict=True):
+    for (row, compared), rows, pairs in zip(best, groups, parts, strict=True):
         name, value, losses = data.cell_names[row.cell], Value.of(row, EFFICIENCY), losses_of(row)
         noise = [part for part, pair in pairs.items() if pair in factors and _may_be_noise(factors[pair])]
         values = {
@@ -125,14 +135,14 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
             "baseline": data.names[row.baseline],
             "losses_ratio": losses,
             "noise": noise,
-            **fastest_values(row.cell, compared, settings, data.cell_names),
+            **compared,
             "world_size": int(row.world_size),
         }
         kind, is_suspect = "efficiency", (value.low if is_wide(row) else value.estimate) > SUSPECT_RATIO
         if is_suspect or is_wide(row):
             kind = "baseline_suspect" if is_suspect else "efficiency_uncertain"
         words = {"losses": _ranges_of_losses([{part: losses[part] for part in losses if part not in noise}])}
-        sources = (of_cells("scaling", [row.cell, row.baseline, *compared]),)
+        sources = (of_cells("scaling", [row.cell, row.baseline, *(one.cell for one in rows)]),)
         anchor = "warnings" if is_suspect else ""
         found.append(Finding(kind, values, sources, (row.cell, row.baseline), anchor, words))
     return found
@@ -184,10 +194,10 @@ def losses_of(row: Row) -> dict[str, float]:
 
 
 @once_per_report
-def loss_rows(data: ReportData) -> list[dict]:
+def loss_bars(data: ReportData) -> list[Bar]:
     """Return where throughput is lost at each shape of each workload and stack, those with the largest shape first.
 
-    A row is of the fastest cell of its shape. Losses and efficiency sum to 1, so a row is left out if its baseline is
+    A bar is of the fastest cell of its shape. Losses and efficiency sum to 1, so a bar is left out if its baseline is
     not one rank without DDP, and if the efficiency is uncertain or its baseline suspect. A gain is negative.
     """
     groups = []
@@ -196,17 +206,18 @@ def loss_rows(data: ReportData) -> list[dict]:
         for row in rows:
             if row.world_size > 1 and _has_efficiency(row):
                 by_shape.setdefault((row.world_size, row.nodes), []).append(row)
-        for (num_ranks, _), of_shape in sorted(by_shape.items(), reverse=True):
+        for _, of_shape in sorted(by_shape.items(), reverse=True):
             row = fastest(of_shape)
             losses, value = losses_of(row), Value.of(row, EFFICIENCY)
             left, name = 1 - sum(losses.values()), data.cell_names[row.cell]
             if not (is_wide(row) or value.estimate > SUSPECT_RATIO) and abs(left - value.estimate) < ROUNDING:
-                parts = [(part.name, losses.get(part.name)) for part in PARTS]
-                of = {"name": name.without("shape", "bucket_cap_mb").full, "num_ranks": num_ranks, "losses": parts}
-                found.append(of | {"cell": row.cell, "shape": name.parts["shape"], "kept": left})
+                shares = (left, *(losses.get(part.name) for part in PARTS))
+                percents = tuple(None if share is None else 100 * share for share in shares)
+                bar = Bar(name.without("shape", "bucket_cap_mb").full, name.parts["shape"], row.cell, percents)
+                found.append((-row.world_size, natural(bar.group), bar))
         groups += [found] if found else []
-    groups.sort(key=lambda found: (-found[0]["num_ranks"], natural(found[0]["name"])))
-    return [row for found in groups for row in found]
+    groups.sort(key=lambda found: found[0][:2])
+    return [bar for found in groups for *_, bar in found]
 
 
 def _summary(data: ReportData) -> Finding:
@@ -221,7 +232,7 @@ def _summary(data: ReportData) -> Finding:
     found.sort(key=lambda finding: finding.values["efficiency"].estimate)
     names = {finding.cells[0]: _workload(data.cell_names[finding.cells[0]]) for finding in found}
     groups = {name: [one for one in found if _certainty(one) == name] for name in map(_certainty, found)}
-    ends, summed, known = groups.get("certain", []), {row["cell"] for row in loss_rows(data)}, {}
+    ends, summed, known = groups.get("certain", []), {bar.cell for bar in loss_bars(data)}, {}
     for end in (one for one in ends if one.cells[0] in summed):
         losses, noise = end.values["losses_ratio"], end.values["noise"]
         known[end.cells[0]] = {part: loss for part, loss in losses.items() if part not in noise}

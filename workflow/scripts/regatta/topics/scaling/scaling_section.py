@@ -1,22 +1,38 @@
 """The topic of scaling: throughput and efficiency of training steps, and where the loss goes. docs/metrics.md."""
 
+import math
+from collections import defaultdict
+
 import pandas as pd
 
-from regatta.core.text import NOT_PLANNED, rank_word
+from regatta.core.names import PLACE
+from regatta.core.text import NOT_PLANNED, is_unknown, rank_word, thousands
+from regatta.kit.columns import TEXT, Column
 from regatta.model.frozen import FrozenCampaign
+from regatta.report import panels
 from regatta.report.bars import Bar, Bars
 from regatta.report.page import is_large
-from regatta.report.panels import Figure, Section, Table, common_words, divided, how_to_read, name_rows
-from regatta.topics.base import ReportData, TableSpec, Topic, grouped, steps_by_cell
-from regatta.topics.memory import NAME
-from regatta.topics.scaling.figures import headline, scaling_figures
-from regatta.topics.scaling.scaling_findings import KINDS, efficiency_findings, findings, loss_rows, threads_text
+from regatta.report.panels import CELL_NAME, FULL_NAME, LAUNCHES, MOST_FIGURES, Figure, Section, Table
+from regatta.report.plotting import PlotAxis
+from regatta.report.rows import table_rows
+from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
+from regatta.topics.scaling.scaling_findings import (
+    KINDS,
+    efficiency_findings,
+    fastest,
+    findings,
+    loss_bars,
+    threads_text,
+)
 from regatta.topics.scaling.scaling_tables import (
     EFFICIENCIES,
     EFFICIENCY,
     PARTS,
+    PER_RANK,
     SCALING,
+    STEP,
     STRONG,
+    THROUGHPUT,
     efficiencies_table,
     scaling_table,
 )
@@ -26,52 +42,46 @@ MOST_ROWS = 40  # rows shown in the table of baselines; the CSV has all
 
 def section(data: ReportData) -> Section | None:
     scaling = data.tables["scaling"]
-    placed = name_rows(data.with_stack_places(scaling), "train_step")
-    figures = scaling_figures(placed, steps_by_cell(data.measurements), data.device)
+    placed = data.named(scaling, "train_step")
+    efficiency, throughput = scaling_figures(placed, steps_by_cell(data.measurements), data.device)
     tables = baseline_tables(data.tables["efficiencies"], placed, data.device)
-    if not figures and not tables:
+    if not throughput and not tables:
         return None
-    common = common_words(scaling) if len(scaling) else ""
+    common = panels.common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
-    drawn = how_to_read(scaling, "step_s") if figures else ""
+    drawn = panels.how_to_read(scaling, "step_s") if throughput else ""
     if is_large(data.campaign):  # charts of so many workloads are alike
-        figures, drawn = [], "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
-    texts = (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))
-    efficiency, throughput = divided(figures, "efficiency")
-    losses = losses_figures(loss_rows(data), data)
-    shown = {"figures": efficiency, "folded": ("Throughput", throughput)} if efficiency else {"figures": throughput}
-    lead = " ".join(filter(None, texts))
-    shown["figures"] += losses
-    return Section("scaling", "Scaling", lead=lead, tables=tables, headline=headline(data, placed), **shown)
+        efficiency, throughput = (), ()
+        drawn = "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
+    lead = " ".join(filter(None, (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))))
+    figures = (efficiency or throughput) + losses_figures(data)
+    folded = ("Throughput", throughput) if efficiency else ("", ())
+    return Section("scaling", "Scaling", "", lead, figures, tables, folded=folded, headline=headline(data, placed))
 
 
 MOST_BARS = 24  # of the breakdown; its table has all
 
 
-def losses_figures(rows: list[dict], data: ReportData) -> tuple[Figure, ...]:
-    """Return the throughput breakdown, a stacked bar for each shape; none without rows.
+def losses_figures(data: ReportData) -> tuple[Figure, ...]:
+    """Return the throughput breakdown, a stacked bar for each shape; none without bars.
 
-    Of more than MOST_BARS rows, the largest shapes of each workload and stack. rows: of `loss_rows`.
+    Of more than MOST_BARS, the largest shapes of each workload and stack.
     """
-    groups = grouped(rows, ("name",))
+    groups: dict[str, list[Bar]] = {}
+    for bar in (bars := loss_bars(data)):
+        groups.setdefault(bar.group, []).append(bar)
     shapes = max(1, MOST_BARS // max(len(groups), 1))
-    shown = [row for of in groups.values() for row in of[:shapes]][:MOST_BARS]
+    shown = [bar for of in groups.values() for bar in of[:shapes]][:MOST_BARS]
     if not shown:
         return ()
-    bars = [Bar(row["name"], row["shape"], row["cell"], _percents(row)) for row in shown]
     heads = ("efficiency", *(part.label for part in PARTS))
     title = "Throughput breakdown, largest shapes first"
-    title += f": {len(shown)} of {len(rows)} bars" if len(shown) < len(rows) else ""
+    title += f": {len(shown)} of {len(bars)} bars" if len(shown) < len(bars) else ""
     columns = ("cell", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
-    texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in _percents(row)] for row in rows)
-    lines = tuple((data.names[row["cell"]], *text) for row, text in zip(rows, texts, strict=True))
-    table = Table("Throughput breakdown", columns, lines, cells=tuple(row["cell"] for row in rows))
-    return (Figure("losses", title, Bars(bars, heads), table, "scaling", EFFICIENCY.block_key),)
-
-
-def _percents(row: dict) -> tuple[float | None, ...]:
-    """Return what is left and what each part loses, in percent."""
-    return tuple(None if part is None else 100 * part for part in (row["kept"], *(loss for _, loss in row["losses"])))
+    texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)
+    lines = tuple((data.names[bar.cell], *text) for bar, text in zip(bars, texts, strict=True))
+    table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
+    return (Figure("losses", title, Bars(shown, heads), table, "scaling", EFFICIENCY.block_key),)
 
 
 def reference_text(data: ReportData) -> str:
@@ -97,7 +107,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: s
     shown = rows.sort_values("world_size", ascending=False, kind="stable").head(MOST_ROWS)
     title = "Efficiency by baseline, largest shapes first"
     title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
-    columns = (NAME, *EFFICIENCIES.of_table("baselines"))
+    columns = (FULL_NAME, *EFFICIENCIES.of_table("baselines"))
     return (Table.of_columns(title, columns, shown, device, sources=("efficiencies",)),)
 
 
@@ -110,6 +120,110 @@ def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame) -> str:
         if (peak["dtype"], float(peak["tflop_per_s"])) in used
     ]
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
+
+
+# Throughput and efficiency over the number of ranks.
+
+Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
+HEADLINE_IN = 3.2  # height of its plot
+LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
+BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
+MOST_LINES = 6  # of the headline, whose labels stand at their ends
+OTHER_BUCKETS = "other bucket sizes"
+
+
+def scaling_figures(scaling: pd.DataFrame, steps: Steps, device: str) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+    """Return the figures of efficiency and those of throughput, of each workload. scaling: rows with names."""
+    split = panels.panels(scaling, context="bucket_cap_mb")
+    shown = [(title, with_context(rows)) for title, rows in split if rows["step_s"].notna().any()]
+    if not shown:
+        return (), ()
+    if len(shown) > MOST_FIGURES:
+        shown.sort(key=lambda panel: _lowest_efficiency(panel[1]))
+    rates = PlotAxis(THROUGHPUT.heading(device), is_log=True, show=thousands)
+    ratios = efficiency_axis(pd.concat([rows for _, rows in shown]), device)
+    efficiencies, throughputs = [], []
+    for number, (title, rows) in enumerate(shown, start=1):
+        others = rows[(rows["cell"] != rows["baseline"]).fillna(True)]
+        sizes = sorted({1, *rows.loc[rows["step_s"].notna(), "world_size"]})
+        of_rank = (others[PER_RANK.name] / others[EFFICIENCY.name]).max()
+        ideal = () if is_unknown(of_rank) else (("ideal", tuple((n, float(of_rank) * n) for n in sizes)),)
+        throughputs.append(_figure(number, title, rows, steps, THROUGHPUT, rates, ideal))
+        if ideal:
+            efficiencies.append(_figure(number, title, others, steps, EFFICIENCY, ratios, full_line(others)))
+    return tuple(efficiencies), tuple(throughputs)
+
+
+def _figure(
+    number: int, title: str, rows: pd.DataFrame, steps: Steps, column: Column, axis: PlotAxis, guides: tuple
+) -> Figure:
+    """Return the figure of a rate over the ranks. A launch has the column's value for its time per step."""
+    return panels.figure_of_cells(
+        *(f"{column.label}-{number}", f"{column.label.capitalize()}: {title}", rows, "world_size", column),
+        panels.rates(column, steps, STEP.name),
+        (panels.ranks_axis(rows[rows["step_s"].notna()]), axis),
+        (CELL_NAME, LAUNCHES, *SCALING.of_table(column.label)),
+        "scaling",
+        guides=guides,
+        context=OTHER_BUCKETS,
+    )
+
+
+def full_line(rows: pd.DataFrame) -> tuple:
+    """Return the guide at 100 %."""
+    return (("100 %", tuple((end, 100) for end in (min(rows["world_size"]), max(rows["world_size"])))),)
+
+
+def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
+    """Return the efficiency of the fastest cell of each size, a line for each workload and stack.
+
+    None without two sizes. Of more than MOST_LINES lines, those with the lowest efficiency. rows: with names.
+    """
+    known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
+    lines = []
+    for _, of_line in known.groupby(["workload", "stack", "backend"], sort=True):
+        best = [fastest(table_rows(of_size)) for _, of_size in of_line.groupby("world_size", sort=True)]
+        lines += [best] if len(best) > 1 else []
+    if not lines:
+        return None
+    lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
+    shown = known[known["cell"].isin({row.cell for line in lines[:MOST_LINES] for row in line})]
+    shown = shown.sort_values("workload", kind="stable")
+    label = [name.say("subject", *name.settings, *PLACE, always=("subject",)) for name in shown["cell_name"]]
+    title = "Scaling efficiency of the fastest cells"
+    title += f": lowest {MOST_LINES} of {len(lines)}" if len(lines) > MOST_LINES else ""
+    return panels.figure_of_cells(
+        *("headline", title, shown.assign(label=label), "world_size", EFFICIENCY),
+        panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
+        (panels.ranks_axis(shown), efficiency_axis(shown, data.device)),
+        (BRIEF_NAME, LAUNCHES, EFFICIENCY),
+        "scaling",
+        guides=full_line(shown),
+        plot_in=HEADLINE_IN,
+    )
+
+
+def efficiency_axis(rows: pd.DataFrame, device: str) -> PlotAxis:
+    """Return the axis of efficiencies; it begins above 0, and says so, if their intervals are above LEAST_ZOOMED."""
+    lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
+    low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
+    heading = EFFICIENCY.heading(device)
+    return PlotAxis(f"{heading}, axis from {low}" if low else heading, low=low)
+
+
+def _lowest_efficiency(rows: pd.DataFrame) -> float:
+    """Return the efficiency of the fastest cell at the largest shape with one; infinity without any."""
+    known = table_rows(rows[rows["efficiency_ratio"].notna()])
+    return float(fastest(known).efficiency_ratio) if known else math.inf
+
+
+def with_context(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with `is_context`: whether their bucket size is not the fastest at the largest shape of its kind."""
+    kinds = defaultdict(list)
+    for row in table_rows(rows[rows["step_s"].notna()]):
+        kinds[row.cell_name.without("shape", "bucket_cap_mb").full].append(row)
+    best = {fastest(rows).label for rows in kinds.values()}
+    return rows.assign(is_context=~rows["label"].isin(best))
 
 
 TABLES = {

@@ -15,7 +15,7 @@ from regatta.kit.columns import PIPELINED, TEXT, WHOLE, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table
-from regatta.topics.base import MAIN, launch_means, values_of_cells, with_primary
+from regatta.topics.base import MAIN, primary_means, rows_of_cells, values_of_cells
 from regatta.topics.comparison.comparison_tables import Times, sides_of, times_by_cell
 from regatta.topics.scaling.utilization import UTILIZATION_COLUMNS, utilization
 
@@ -148,34 +148,26 @@ class BaselineLookup:
 
 def scaling_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each train_step cell of the campaign, measured or not."""
-    cells, rows = campaign.cells_of("train_step"), []
-    means, times = step_means(measurements), times_by_cell(measurements)
-    lookup = BaselineLookup(cells)
-    pairs = [(cell.id, lookup.find(cell, campaign.baseline)) for cell in cells]
+    means, times = primary_means(measurements), times_by_cell(measurements)
+    lookup = BaselineLookup(campaign.cells_of("train_step"))
+    pairs = [(name, lookup.find(cell, campaign.baseline)) for name, cell in lookup.cells.items()]
     ok = measurements.loc[measurements["status"] == "ok", ["cell", *UTILIZATION_COLUMNS]]
     launches = {name: values_of_cells(ok, name) for name in UTILIZATION_COLUMNS}
-    for cell, (name, baseline), ratio in zip(cells, pairs, efficiencies(pairs, lookup, times), strict=True):
-        step = means[name]
-        row = {"num_planned": campaign.repeats} | cell_row(cell) | _rates(cell, step)
-        row["step_median_s"] = fast_median([s for _, s in times[name].values()]) if step.num else None
-        row["baseline"] = baseline
+    rows = rows_of_cells(campaign, "train_step", {STEP: means})
+    for row, efficiency in zip(rows, efficiency_values(pairs, lookup, times), strict=True):
+        name, cell, baseline = row["cell"], lookup.cells[row["cell"]], efficiency["baseline"]
+        row |= _rates(cell, means[name]) | efficiency
+        row["step_median_s"] = fast_median([s for _, s in times[name].values()]) if row["num_launches"] else None
         if baseline is not None:
-            row["baseline_samples_per_s"] = _rate(_samples(lookup.cells[baseline]), means[baseline]).mean
-            row |= interval_values("efficiency", "ratio", ratio) | {"efficiency_interval": ratio.kind}
-            row["grade"] = None if ratio.mean is None else grade(ratio.mean, ratio.low, ratio.high)
-        if baseline == name:  # without range and grade
-            row |= {"efficiency_ratio": None if step.mean is None else 1.0, "efficiency_interval": None}
+            row["baseline_samples_per_s"] = throughput_of(lookup.cells[baseline], means[baseline]).mean
+        if row[EFFICIENCY.name] is not None:
+            row["grade"] = grade(*(row[end] for end in EFFICIENCY.names))
         for part, pair in lookup.parts(cell).items():
             slow, fast = (None if of is None else means[of].mean for of in pair)
             row[part] = None if slow is None or fast is None else fast / slow
         of_cell = {column: values.get(name, []) for column, values in launches.items()}
-        rows.append(row | utilization(campaign, cell, of_cell, step.mean))
+        row |= utilization(campaign, cell, of_cell, row[STEP.name])
     return make_table(rows, SCALING)
-
-
-def step_means(measurements: pd.DataFrame) -> dict[str, Estimate]:
-    """Return the mean over launches of the primary time of each cell."""
-    return launch_means(with_primary(measurements), "primary_s")
 
 
 def is_too_wide(efficiency_ratio: float, low: float | None, high: float | None) -> bool:
@@ -196,24 +188,22 @@ def grade(efficiency_ratio: float, low: float | None = None, high: float | None 
     return "excellent" if efficiency_ratio > EXCELLENT else "good" if efficiency_ratio > GOOD else "poor"
 
 
-def _samples(cell: Cell) -> int:
-    """Return the samples of one step on all ranks."""
-    return cell.world_size * cell.parameters["batch_size"]
+def samples_of(cell: Cell) -> int | None:
+    """Return the samples of one step on one rank; None if they are unknown, as of some scripts."""
+    return cell.parameters.get("batch_size", cell.parameters.get("samples_per_step"))
 
 
-def _rate(work: float, step: Estimate) -> Estimate:
-    """Return work per second: its low end is from the high end of the time."""
-    ends = (end and work / end for end in (step.mean, step.high, step.low))
-    return Estimate(step.num, *ends, step.kind)
+def throughput_of(cell: Cell, step: Estimate) -> Estimate:
+    samples = samples_of(cell)
+    return step.rate(cell.world_size * samples) if samples else Estimate(0)
 
 
 def _rates(cell: Cell, step: Estimate) -> dict:
-    """Return step time, throughput, and ranks × hours per million samples, or tokens of a language model."""
+    """Return throughput, and ranks × hours per million samples, or tokens of a language model."""
     batch, context_length = cell.parameters["batch_size"], cell.parameters.get("context_length")
     hours = step.times(10**6 / 3600 / batch)
-    row = {"num_launches": step.num, "interval": step.kind} | interval_values("step", "s", step)
-    row |= interval_values("throughput", "samples_per_s", _rate(_samples(cell), step))
-    row |= {PER_RANK.name: _rate(batch, step).mean} | interval_values("cost", "hours_per_million_samples", hours)
+    row = interval_values("throughput", "samples_per_s", throughput_of(cell, step))
+    row |= {PER_RANK.name: step.rate(batch).mean} | interval_values("cost", "hours_per_million_samples", hours)
     if context_length is None:
         return row
     return row | interval_values("cost", "hours_per_million_tokens", hours.times(1 / context_length))
@@ -233,13 +223,32 @@ def efficiencies(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Tim
     """Return throughput per GPU relative to the baseline's, (b/T) / (b0/T0), of all pairs of one table.
 
     pairs: cell and baseline. With weak scaling b = b0: T0/T. With strong scaling b = b0/n on n ranks: T(1) / (n T(n)).
+    If samples are unknown, steps have equal work.
     """
     found = compare_steps(pairs, times)
-    batch = {name: cell.parameters["batch_size"] for name, cell in lookup.cells.items()}
-    return [
-        found[cell, base].ratio.times(batch[cell] / batch[base]) if (cell, base) in found else Estimate(0)
-        for cell, base in pairs
-    ]
+
+    def efficiency(pair: Pair) -> Estimate:
+        if pair not in found:
+            return Estimate(0)
+        samples, base = (samples_of(lookup.cells[name]) for name in pair)
+        return found[pair].ratio.times(samples / base if samples and base else 1)
+
+    return [efficiency(pair) for pair in pairs]
+
+
+def efficiency_values(pairs: list[Pair], lookup: BaselineLookup, times: dict[str, Times]) -> list[dict]:
+    """Return the columns on the efficiency of each pair; that of the baseline is 1 by definition, without an interval.
+
+    Parameters: as of `efficiencies`.
+    """
+    rows = []
+    for (name, baseline), ratio in zip(pairs, efficiencies(pairs, lookup, times), strict=True):
+        if name == baseline:
+            ratio = Estimate(0, 1.0 if times.get(name) else None)
+        values = interval_values("efficiency", "ratio", ratio) | {"baseline": baseline}
+        has_kind = baseline not in (None, name)
+        rows.append(values | {"efficiency_interval": ratio.kind if has_kind else None})
+    return rows
 
 
 WEAK, STRONG = "weak", "strong"
@@ -263,7 +272,7 @@ EFFICIENCIES = Columns(
 def efficiencies_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each train_step cell of several ranks and each baseline of it that the campaign has."""
     cells, rows, pairs = campaign.cells_of("train_step"), [], []
-    means, lookup = step_means(measurements), BaselineLookup(cells)
+    means, lookup = primary_means(measurements), BaselineLookup(cells)
     for cell in cells:
         for scaling, against, changes in baselines_of(cell):
             if (baseline := lookup.find(cell, changes)) is None:

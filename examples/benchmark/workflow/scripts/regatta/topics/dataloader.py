@@ -2,24 +2,14 @@
 
 import pandas as pd
 
-from regatta.core.statistics import Estimate
-from regatta.kit.columns import TEXT, Column, Columns
+from regatta.core.statistics import Estimate, interval_values
+from regatta.kit.columns import WHOLE, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign
-from regatta.report.panels import (
-    LAUNCHES,
-    Figure,
-    Section,
-    Table,
-    make_figure,
-    make_series,
-    name_rows,
-    on_one_shape,
-    panels,
-)
-from regatta.report.plotting import Panel, PlotAxis
+from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, by_cell, figure_of_cells, on_one_shape, panels
+from regatta.report.plotting import PlotAxis
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
-from regatta.topics.base import ReportData, TableSpec, Topic, launch_means
+from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, values_by_cell
 
 PARAMETERS = ("num_workers", "batch_size", "sample_bytes", "num_batches")
 THROUGHPUT = Column(
@@ -50,46 +40,38 @@ def data_loading_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> 
 def _columns(cell: Cell, measured: pd.DataFrame, time: Estimate) -> dict:
     """Return the throughput of all ranks: samples of an epoch / mean over launches of the slowest rank's time."""
     row = {"num_launches": len(measured), "interval": time.kind}
+    samples = cell.world_size * cell.parameters["batch_size"] * cell.parameters["num_batches"]
+    row |= interval_values("throughput", "samples_per_s", time.rate(samples))
     if time.mean is None:
         return row
-    samples = cell.world_size * cell.parameters["batch_size"] * cell.parameters["num_batches"]
-    return row | {
-        "throughput_samples_per_s": samples / time.mean,
-        "throughput_low_samples_per_s": time.high and samples / time.high,
-        "throughput_high_samples_per_s": time.low and samples / time.low,
-        "bandwidth_gb_per_s": samples * cell.parameters["sample_bytes"] / time.mean / 1e9,
-        "first_batch_s": measured["first_batch_s"].median(),
-    }
+    bandwidth = samples * cell.parameters["sample_bytes"] / time.mean / 1e9
+    return row | {"bandwidth_gb_per_s": bandwidth, "first_batch_s": measured["first_batch_s"].median()}
+
+
+LOADER = Column("num_workers", "workers", WHOLE)
 
 
 def section(data: ReportData) -> Section:
     rows = data.tables["data_loading"]
     measured = rows[rows["throughput_samples_per_s"].notna()]
-    named = name_rows(measured, "dataloader", without=("num_workers",))
-    found = panels(named, title=on_one_shape)
+    named = data.named(measured, "dataloader", without=("num_workers",)).sort_values("num_workers", kind="stable")
     figures = tuple(
-        _figure(f"data-loading-{i}", *panel, data.ok, data.device) for i, panel in enumerate(found, start=1)
+        _figure(f"data-loading-{number}", title, part, data)
+        for number, (title, part) in enumerate(panels(named, title=on_one_shape), start=1)
     )
     return Section("data-loading", "Data loading", "No data loading was measured.", figures=figures)
 
 
-def _figure(figure_id: str, title: str, rows: pd.DataFrame, ok: pd.DataFrame, device: str) -> Figure:
-    def throughputs(row) -> list[float]:
-        samples = row.world_size * row.batch_size * row.num_batches
-        return [samples / seconds for seconds in ok.loc[ok["cell"] == row.cell, "p50_s"].dropna()]
-
-    series = make_series(rows, "label", "num_workers", throughputs, lambda row: row.throughput_samples_per_s)
+def _figure(figure_id: str, title: str, rows: pd.DataFrame, data: ReportData) -> Figure:
     workers = sorted(set(rows["num_workers"]))
     x = PlotAxis("workers per rank", ticks=tuple((float(num), str(num)) for num in workers))
-    panel = Panel(x, PlotAxis(THROUGHPUT.heading(device), low=0), series)
-    table = _table(title, rows, device)
-    return make_figure(figure_id, f"Data loading: {title}", panel, table, "data_loading", THROUGHPUT)
-
-
-def _table(title: str, rows: pd.DataFrame, device: str) -> Table:
-    loaders = [f"{row.num_workers} workers, {row.label}".replace("\n", " ") for row in rows.itertuples()]
-    columns = (Column("loader", "loader", TEXT), LAUNCHES, *DATA_LOADING.of_table("throughput"))
-    return Table.of_columns(f"Throughput of all ranks: {title}", columns, rows.assign(loader=loaders), device)
+    y = PlotAxis(THROUGHPUT.heading(data.device), low=0)
+    times = values_by_cell(data.measurements, "p50_s")
+    samples = dict(zip(rows["cell"], rows["world_size"] * rows["batch_size"] * rows["num_batches"], strict=True))
+    throughputs = by_cell({cell: [samples[cell] / time for time in times[cell]] for cell in samples})
+    columns = (CELL_NAME, LOADER, LAUNCHES, *DATA_LOADING.of_table("throughput"))
+    shown = (f"Data loading: {title}", rows, "num_workers", THROUGHPUT, throughputs)
+    return figure_of_cells(figure_id, *shown, (x, y), columns, "data_loading")
 
 
 TERM = (
