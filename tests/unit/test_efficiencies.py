@@ -4,9 +4,12 @@ import pytest
 from synthetic import make_campaign, train_cell
 from typed import baselines_of, cell_row, efficiencies_table, scaling_table
 
+from regatta.kit.kinds import Value
 from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
+from regatta.topics.scaling.scaling_findings import launches_needed
 from regatta.topics.scaling.scaling_section import baseline_tables
+from regatta.topics.scaling.scaling_tables import EFFICIENCY
 
 
 def table_of(times):
@@ -69,3 +72,18 @@ def test_a_table_that_is_too_long_has_its_first_rows_and_says_how_many_there_are
     # two strong ones of batch 4.
     assert "40 of 79" in table.caption
     assert len(table.rows) == 40
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "num", "repeats", "needed"),
+    [
+        (0.40, 0.60, 5, 5, 20),  # twice as wide as 20 % of 0.5
+        (0.44, 0.545, 5, 5, 6),  # 1.05 times: 5.5
+        (0.44, 0.545, 2, 2, 3),  # the least for an interval
+        (0.44, 0.545, 3, 8, 9),  # more than those planned, some of which failed
+        (0.25, 0.75, 4, 4, 100),
+        (0.24, 0.75, 4, 4, None),
+    ],
+)
+def test_an_uncertain_efficiency_needs_launches_by_the_square_of_its_width(low, high, num, repeats, needed):
+    assert launches_needed(Value(EFFICIENCY, 0.5, low, high, "interval", num), repeats) == needed

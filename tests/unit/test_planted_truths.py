@@ -237,6 +237,9 @@ def test_a_disturbed_launch_leaves_low_confidence_and_wide_intervals(disturbed):
     assert "loaded_measurements" not in confidence
     found = [one for one in scaling.TOPIC.findings(disturbed.data) if "efficiency" in one.values]
     assert [one.kind for one in found] == ["efficiency_uncertain"] * 2
+    needed = [one.values["launches_needed"] for one in found]
+    assert all(num > 5 for num in needed)
+    assert f"`repeats: {max(needed)}`" in disturbed.lines["next"]["steps"][-1]
     assert all(one.values["efficiency"].low < EFFICIENCY < one.values["efficiency"].high for one in found)
     assert bucket["bucket_cap_mb"] == [25]  # the launch is as slow with both sizes
     assert contains(bucket, "worst_cost", "ratio", COST)

@@ -1,10 +1,11 @@
 """Findings on scaling: the efficiency of each workload and stack at its largest shape, and where the loss goes."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.moderation import CONFIDENCE
+from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
 from regatta.core.names import PLACE, SEPARATOR, CellName
 from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape
 from regatta.core.verdicts import Verdict
@@ -30,6 +31,7 @@ from regatta.topics.settings import FASTEST, fastest_of_groups
 
 WORKLOAD = [name for name, axis in axes_of("train_step").items() if not axis.is_series]
 MOST_EFFICIENCIES, MOST_THROUGHPUTS = 4, 3  # among the findings
+MOST_LAUNCHES = 100  # that are advised
 ROUNDING = 1e-3  # the product of the factors may differ from the efficiency by the rounding of the tables
 SUSPECT_RATIO = 1.1  # an efficiency above says that the baseline was slow
 KINDS = (
@@ -67,7 +69,8 @@ KINDS = (
     Kind(
         *("efficiency_uncertain", RESULT),
         lead="{name}: efficiency uncertain, {efficiency}.",
-        parts=("More launches are needed.",),
+        parts=(("About {launches_needed:launch/launches} would suffice.", f"More than {MOST_LAUNCHES} are needed."),),
+        next_step="narrow uncertain efficiencies: `repeats: {repeats}`",
     ),
     Kind(
         *("baseline_suspect", FAIR),
@@ -141,11 +144,23 @@ def efficiency_findings(data: ReportData) -> list[Finding]:
         kind, is_suspect = "efficiency", (value.low if is_wide(row) else value.estimate) > SUSPECT_RATIO
         if is_suspect or is_wide(row):
             kind = "baseline_suspect" if is_suspect else "efficiency_uncertain"
+            values |= {} if is_suspect else {"launches_needed": launches_needed(value, data.campaign.repeats)}
         words = {"losses": _ranges_of_losses([{part: losses[part] for part in losses if part not in noise}])}
         sources = (of_cells("scaling", [row.cell, row.baseline, *(one.cell for one in rows)]),)
         anchor = "warnings" if is_suspect else ""
         found.append(Finding(kind, values, sources, (row.cell, row.baseline), anchor, words))
-    return found
+    known = [one.values["launches_needed"] for one in found if one.values.get("launches_needed")]
+    return [replace(one, words=one.words | {"repeats": max(known, default=None)}) for one in found]
+
+
+def launches_needed(efficiency: Value, repeats: int) -> int | None:
+    """Return about how many launches make an uncertain efficiency certain; None if more than MOST_LAUNCHES.
+
+    The width of an interval is assumed to fall with the square root of their number. repeats: those planned.
+    """
+    excess = (efficiency.high - efficiency.low) / (WIDE_RATIO * efficiency.estimate)
+    num = max(MIN_LAUNCHES, repeats + 1, math.ceil(efficiency.num_launches * excess**2))
+    return num if num <= MOST_LAUNCHES else None
 
 
 def _has_efficiency(row: Row) -> bool:
