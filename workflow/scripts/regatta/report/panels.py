@@ -51,7 +51,7 @@ class Table:
 
         Sizes have one unit in each column, which fits the largest. words: of headings, besides those of the device.
         """
-        known = [column for column in columns if column.text or rows[column.name].notna().any()]
+        known = [column for column in columns if column.name not in rows or rows[column.name].notna().any()]
         known = [one.fitted(rows[one.name].max()) if one.shown_as == "MiB" else one for one in known]
         has_several = sum(bool(column.interval) for column in known) > 1
         shown: dict[str, Callable[[object], str]] = {}

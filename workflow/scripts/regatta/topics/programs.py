@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -9,7 +10,7 @@ from regatta.campaign.program_entries import quantity_of, shown_value, size_of, 
 from regatta.core.benchmarks import axes_of
 from regatta.core.readers import Quantity
 from regatta.core.statistics import Estimate, fast_median
-from regatta.core.text import size
+from regatta.core.text import UNKNOWN, size
 from regatta.kit.columns import TEXT, WHOLE, Column, Columns
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.findings import Finding
@@ -18,18 +19,29 @@ from regatta.report.rows import Row, table_rows
 from regatta.store.csv_files import described, make_table
 from regatta.topics import base, user_code
 from regatta.topics.bandwidth import BUSBW, BYTES_PER_GB
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import MAIN, ReportData, TableSpec, Topic
 
 BENCHMARK = "program"
 SHOWN = {"table": "programs"}
+
+
+def with_unit(name: str, row: Row) -> str:
+    """Return the text of a column of programs.csv in a row, with the row's unit."""
+    shown = in_unit(row, PROGRAMS.named(name)[0]).cell(row)
+    return shown if shown == UNKNOWN else f"{shown} {row.unit}"
+
+
 VALUE = Column(
     *("reported", "value"),
     interval="interval",
+    text=partial(with_unit, "reported"),
     help="mean over launches of the number that the program prints, in the unit of `unit`; of samples, their median",
     **SHOWN,
+    **MAIN,
 )
 SLOWEST = Column(
     *("slow_reported", "slow 5 %"),
+    text=partial(with_unit, "slow_reported"),
     help="median over launches of each launch's 95th percentile of the time; of a rate, the rate at that time",
     **SHOWN,
 )
@@ -44,7 +56,7 @@ PROGRAMS = Columns(
     VALUE,
     SLOWEST,
     BUS,
-    Column("unit", "unit", TEXT, help="unit of the values", **SHOWN),
+    Column("unit", "unit", TEXT, help="unit of the values"),
     Column("better", type=TEXT, help="`smaller` or `larger`"),
 )
 
@@ -74,9 +86,9 @@ def quantities_of(campaign: FrozenCampaign) -> dict[str, Quantity]:
     return {cell.id: quantity_of(cell.spec)[1] for cell in campaign.cells_of(BENCHMARK)}
 
 
-def in_unit(row: Row) -> Column:
+def in_unit(row: Row, column: Column = VALUE) -> Column:
     """Return the column of values with the unit of a row."""
-    return replace(VALUE, shown_as=row.unit, better=row.better)
+    return replace(column, text=None, shown_as=row.unit, better=row.better)
 
 
 def section(data: ReportData) -> Section:
@@ -108,7 +120,7 @@ def section(data: ReportData) -> Section:
 
 SIZE = Column("message_bytes", "message size", WHOLE, text=lambda row: size(int(row.message_bytes)))
 KINDS = user_code.kinds_of_subjects(
-    *("programs", "other_program", ("{program}: {value}",), "best mean of {num:cell}", "program")
+    *("programs", "other_program", ("{program}: {value}",), "best mean of {num:cell}", "result")
 )
 
 
