@@ -16,14 +16,17 @@ from regatta.core.benchmarks import axes_of, load_benchmark, undeclared
 from regatta.core.errors import UserError
 from regatta.model.frozen import FrozenBatch
 from regatta.plan.plan import write_frozen
+from regatta.report.page import MARKS
 from regatta.report.panels import Table
 from regatta.run.batch import BatchRun
 from regatta.store import csv_files
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, cell_columns, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen_campaign
+from regatta.topics.base import ReportData
 from regatta.topics.catalog import make_tables
 from regatta.topics.custom import CUSTOM
+from regatta.topics.status_matrix import status_matrix
 
 FILE = """\
 import dataclasses
@@ -268,11 +271,14 @@ def test_results_are_means_over_launches_and_unmeasured_cells_have_none(tmp_path
     collected = {name: make_table([], columns) for name, columns in COLLECTED.items()}
     write_csv(make_table(rows, MEASUREMENTS), tmp_path / "m.csv")
     collected["measurements"] = read_csv(tmp_path / "m.csv", MEASUREMENTS)
-    table = make_tables(frozen, collected)["custom"].set_index("cell")
+    tables = make_tables(frozen, collected)
+    table = tables["custom"].set_index("cell")
     row = table.loc[cell.id]
     assert (row["size"], row["time_s"], row["rate_gb_per_s"], row["num_launches"]) == (1, 2.0, 3.0, 3)
     assert row["rate_low_gb_per_s"] < 3 < row["rate_high_gb_per_s"]
     assert table.loc[frozen.cells[1].id][["time_s", "rate_gb_per_s", "depth"]].isna().all()
+    matrix = status_matrix(ReportData(frozen, collected | tables, [], {}, tmp_path))
+    assert [row.squares[0].text for group in matrix.groups for row in group.rows] == ["3.00 GB/s", MARKS["skipped"]]
 
 
 def test_a_result_in_bytes_has_the_unit_that_fits_the_largest(tmp_path, file):

@@ -30,6 +30,12 @@ def columns_of(campaign: FrozenCampaign, benchmark: str) -> list[Column]:
     return [TIME, *(CUSTOM.added[key] for key in campaign.benchmarks[benchmark]["results"])]
 
 
+def judged_columns(campaign: FrozenCampaign, benchmark: str) -> tuple[Column, ...]:
+    """Return the results of a benchmark of which less or more is better, and its time. The first known one counts."""
+    time, *results = columns_of(campaign, benchmark)
+    return *(column for column in results if column.better), time
+
+
 def custom_table(campaign: FrozenCampaign, measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each cell of a benchmark outside Regatta's tree, measured or not."""
     times, ok, rows = base.primary_means(measurements), measurements[measurements["status"] == "ok"], []
@@ -68,9 +74,11 @@ def findings(data: ReportData) -> list[Finding]:
     """Return the best value of each benchmark on the most ranks: of its first result with a direction, or the time."""
     found = []
     for benchmark, part in data.tables["custom"].dropna(subset=TIME.name).groupby("benchmark", sort=True):
-        time, *results = columns_of(data.campaign, benchmark)
-        largest = part[part["world_size"] == part["world_size"].max()]
-        column = next((one for one in results if one.better and largest[one.name].notna().any()), time)
+        largest, columns = (
+            part[part["world_size"] == part["world_size"].max()],
+            judged_columns(data.campaign, benchmark),
+        )
+        column = next(one for one in columns if largest[one.name].notna().any())
         rows, values = table_rows(largest.dropna(subset=column.name)), {"benchmark": benchmark, "label": column.label}
         found.append(user_code.best_value(data, "custom", rows, column, **values))
     return user_code.findings_of_subjects(KINDS, found)

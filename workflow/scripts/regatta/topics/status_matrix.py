@@ -19,7 +19,8 @@ from regatta.report.page import BAD_MARK, MARKS, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import BUSBW, CALL
-from regatta.topics.base import ReportData, Topic, best_row, complete_rows
+from regatta.topics.base import ReportData, Topic, best_row, complete_rows, once_per_report
+from regatta.topics.custom import TIME, judged_columns
 from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.scaling_tables import EFFICIENCY, THROUGHPUT, is_wide
 from regatta.topics.scripts import STEP_TIME
@@ -36,6 +37,7 @@ NUMBERS = {  # by benchmark: what its squares show
     "collective": "of collectives: highest bus bandwidth, or lowest time per call",
     "program": "of programs: best value",
 }
+CUSTOM = "of custom benchmarks: best result, or lowest time"
 OTHERS = "valid / planned measurements"
 
 SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
@@ -48,10 +50,11 @@ def section(data: ReportData) -> Section | None:
     squares = [one for group in matrix.groups for row in group.rows for one in row.squares if one]
     states = {one.state for one in squares} | {"uncertain" for one in squares if one.text.endswith("?")}
     found = {cell.benchmark for cell in data.campaign.all_cells}
-    others = [OTHERS] if found - NUMBERS.keys() else []
+    known = NUMBERS | dict.fromkeys(data.campaign.benchmarks or {}, CUSTOM)
+    others = [OTHERS] if found - known.keys() else []
     numbers = [
         THROUGHPUTS if text == EFFICIENCIES and EFFICIENCY not in _columns(data, benchmark) else text
-        for benchmark, text in NUMBERS.items()
+        for benchmark, text in known.items()
         if benchmark in found
     ]
     numbers = list(dict.fromkeys(numbers + others))
@@ -107,7 +110,7 @@ def _status_counts(statuses: Counter) -> str:
 
 def _columns(data: ReportData, benchmark: str) -> tuple[Column, ...]:
     """Return the numbers of a benchmark, without the efficiency if only baselines have one: 100 % by definition."""
-    table, _, columns = VALUES[benchmark]
+    table, _, columns = _values_of(data)[benchmark]
     if EFFICIENCY not in columns:
         return columns
     rows = data.tables[table].dropna(subset="efficiency_ratio")
@@ -119,7 +122,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
     statuses = statuses_by_cell(data.measurements)
     measured = {
         benchmark: {row.cell: row for row in table_rows(data.tables[table].dropna(subset=time))}
-        for benchmark, (table, time, _) in VALUES.items()
+        for benchmark, (table, time, _) in _values_of(data).items()
     }
 
     def square(benchmark: str, cells: list[str]) -> Square:
@@ -162,6 +165,13 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     if is_wide(best):
         return f"{shown:.0f}?", None, f"uncertain {note}"
     return f"{shown:.0f}", float(best.efficiency_ratio), note
+
+
+@once_per_report
+def _values_of(data: ReportData) -> dict[str, tuple[str, str, tuple[Column, ...]]]:
+    """Return VALUES with the benchmarks outside Regatta's tree."""
+    names = data.campaign.benchmarks or {}
+    return VALUES | {name: ("custom", TIME.name, judged_columns(data.campaign, name)) for name in names}
 
 
 # By benchmark: table, its time, and the numbers of which the first known one counts.
