@@ -6,7 +6,7 @@ from pathlib import Path
 from synthetic import CLUSTER, cluster_campaign, write_results
 
 SKIPPED = "message_bytes x ranks does not fit in 94.99 GiB"
-HELD_BACK = "the preflight failed stack bound: NCCL uses Socket; required_network is AWS Libfabric"
+HELD_BACK = "stack bound failed the preflight: NCCL uses Socket; required_network is AWS Libfabric"
 # (status, phase, cause) of one repeat of one cell each; words of run/causes.py and of the ranks' programs.
 CAUSES = (
     ("failed", "launch", "the launch ended with exit code 127; last line of the log: srun: error: n7: task 12: Exited with exit code 127"),

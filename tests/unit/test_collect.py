@@ -363,7 +363,7 @@ def test_a_job_that_began_and_said_no_more_is_told(tmp_path, wording):
 
 def test_cells_of_a_stack_that_the_preflight_failed_say_so(tmp_path, wording):
     write_batch(
-        tmp_path, manifest={"launches": [], "held": {"host": "the preflight failed stack host: NCCL uses Socket"}}
+        tmp_path, manifest={"launches": [], "held": {"host": "stack host failed the preflight: NCCL uses Socket"}}
     )
     row, _ = row_of(tmp_path)
     wording((row["status"], row["cause"]))

@@ -94,14 +94,15 @@ def test_a_cell_with_all_its_launches_precedes_a_faster_one_without(tmp_path):
     assert squares["ResNet-18", "ddp", "1×2"].level == ratio[slower]
 
 
-def test_an_uncertain_efficiency_has_a_question_mark_and_no_color(tmp_path):
+def test_an_uncertain_efficiency_is_marked_and_has_no_color(tmp_path):
     cells = [train_cell("resnet18", 1, 1, "none"), train_cell("resnet18", 1, 2)]
     noisy = dataclasses.replace(LAPTOP, noise=0.3)
     data, _, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=6), noisy)
     row = data.tables["scaling"].set_index("cell").loc[cells[1]["id"]]
     assert row["efficiency_high_ratio"] - row["efficiency_low_ratio"] > 0.2 * row["efficiency_ratio"]
     square = squares["ResNet-18", "ddp", "1×2"]
-    assert (square.text, square.level) == (f"{100 * row['efficiency_ratio']:.0f}?", None)
+    text = f"{100 * row['efficiency_ratio']:.0f}"
+    assert (square.text, square.level, square.classes) == (text, None, "uncertain")
     assert loss_bars(data) == []
 
 

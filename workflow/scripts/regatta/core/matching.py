@@ -87,7 +87,7 @@ def find_matches(
                         del finders[name]
                         break
     except SlowPatternError as slow:
-        remedy = "no nested repetition such as (a+)+, and a literal word at its start"
+        remedy = "begin with a literal word, and avoid nested repetition such as (a+)+"
         raise SlowPatternError(f"line {number}: {slow} in the pattern of {name}. Simplify it: {remedy}") from None
 
 

@@ -97,7 +97,7 @@ def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
         notes.append(f"bucket size not printed; used: the program's default, {DEFAULT_BUCKET_MB} MB")
     bucket = int(facts.get("bucket", DEFAULT_BUCKET_MB))
     open_ratio = max((high - low) / (high + low) for low, high in (row.bounds(50) for row in rows))
-    notes.append(f"rounding leaves up to ±{100 * open_ratio:.2g} % of p50 open")
+    notes.append(f"rounding in the file makes p50 uncertain by up to ±{100 * open_ratio:.2g} %")
     readings = tuple(_row_reading(row, gpus_per_node, bucket, name, notes) for row in rows)
     environment = {"torch": facts.get("torch"), "cuda": facts.get("cuda")}
     backend = facts.get("backend", "nccl")

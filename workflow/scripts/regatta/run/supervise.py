@@ -79,7 +79,7 @@ def supervise(folder: Path, git: dict, parent: int) -> dict:
 def _held_stacks(folder: Path, batch: FrozenBatch) -> dict[str, str]:
     """Return the stacks that failed the batch's preflight, with the cause."""
     failed = failed_stacks(folder.parents[1] / "preflight" / f"{batch.preflight}.json") if batch.preflight else {}
-    return {stack: f"the preflight failed stack {stack}: {cause}" for stack, cause in failed.items()}
+    return {stack: f"stack {stack} failed the preflight: {cause}" for stack, cause in failed.items()}
 
 
 def _turn(launch: LaunchRun) -> tuple:

@@ -124,6 +124,7 @@ MEASURED = Columns(
     *_results("parts_ns"),
 )
 _RECORD = "launch file, and line of the record in it, counted from 1"
+_LOST = "share of CPU time lost to steal, or to throttling by a cgroup, on the host with the most"
 _OTHERS = "CPU share of processes other than the ranks during the cell, on the host with the most, `loaded_host`"
 MEASUREMENTS = Columns(
     *in_file(TEXT, "id of the cell", "cell"),
@@ -139,7 +140,7 @@ MEASUREMENTS = Columns(
     *map(result_column, MEMORY_BYTES, itertools.repeat("memory")),
     *in_file(WHOLE, "ranks of other launches on the cell's hosts. Above 0, times are not comparable", "other_ranks"),
     *in_file(REAL, _OTHERS, "other_processes_ratio"),
-    *in_file(REAL, "the same for CPU steal, and for CPU throttling by a cgroup", "steal_ratio", "throttled_ratio"),
+    *in_file(REAL, _LOST, "steal_ratio", "throttled_ratio"),
     *in_file(TEXT, "host with the largest share of other processes", "loaded_host"),
     *_results("values"),
     *in_file(TEXT, "name shared by all GPUs of the launch; empty on CPUs and if names differ", "gpu"),

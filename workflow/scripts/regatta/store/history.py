@@ -33,7 +33,7 @@ MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
 BUILT_ON = "*.json *.csv tables/*.csv launches/*.jsonl batches/*/*.json preflight/*.json preflight/*/*.json".split()
 ATTEMPT = re.compile(r"-a([0-9]+)$")
-DIFFERS = "differs from what its batch recorded; the file counts"
+DIFFERS = "differs from the manifest of its batch; the launch file is used"
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
 
 

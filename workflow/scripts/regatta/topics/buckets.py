@@ -46,7 +46,7 @@ STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is
 WORKLOAD = tuple(name for name in CURVE if name not in (*STRATEGY, *SHAPE_COLUMNS))
 PREDICTED = ("predicted_bucket_mib", "predicted_low_mib", "predicted_high_mib")
 CELLS = (*GROUP, "cell", "bucket_cap_mb", *STEP.names)
-BEST = "the fastest, and its `step_s`. Empty if fewer than two"
+BEST = "fastest bucket size, and its `step_s`. Empty with fewer than two measured sizes"
 OTHERS = "the others that may be the best, or `none`. Empty if undecided"
 BUCKETS = Columns(
     *(Column(name, type=CELL[name]) for name in GROUP),
@@ -54,8 +54,13 @@ BUCKETS = Columns(
     Column("best_bucket_cap_mb", "fastest bucket", group=OF_CURVE, help=BEST),
     Column("best_step_s", help=BEST),
     Column("indistinguishable_mb", "within noise of it (MiB)", TEXT, group=OF_CURVE, help=OTHERS),
-    Column("gradient_bytes", type=WHOLE, help="s"),
-    *in_file(REAL, "w and o. Empty if neither source exists", "bandwidth_w_gb_per_s", "call_o_s"),
+    Column("gradient_bytes", type=WHOLE, help="s: size of all gradients"),
+    *in_file(
+        REAL,
+        "w: bandwidth of all-reduce; o: overhead of a call. Empty if neither source exists",
+        "bandwidth_w_gb_per_s",
+        "call_o_s",
+    ),
     Column("source", type=TEXT, help="`all_reduce` or `bucketed`: see below"),
     Column(
         PREDICTED[0], "predicted bucket (MiB)", group=OF_CURVE, help="√(s w o) / 2²⁰, limited to s: a single bucket"
@@ -238,13 +243,13 @@ KINDS = (
         *("bucket", SUMMARY),
         lead=(
             "Bucket size: equal within {equal}",
-            "Bucket size: uncertain, up to {upper} slower",
+            "Bucket size: uncertain, may matter by up to {upper}",
             "Bucket size: best is {best}",
             "Bucket size: undecided, one launch per cell",
         ),
         parts=(
             "fastest: {fastest:g} MiB",
-            ("equal within {near_equal}", "uncertain, up to {near_upper} slower"),
+            ("equal within {near_equal}", "uncertain, may matter by up to {near_upper}"),
             "in {num_agreeing} of {num} workloads",
             "undecided in {num_untested} of {num_workloads:workload}",
             "undecided: {undecided_mb:g} MiB",

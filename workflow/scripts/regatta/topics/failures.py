@@ -85,8 +85,8 @@ KINDS = (
         parts=(
             ("{statuses}", "most common: {most} {what}", "{what}"),
             "{missing}",
-            ("{lost} lost to failures, besides {num_lost_unknown} of unknown length", "{lost} lost to failures"),
-            "{idle} idle ({idle_ratio:number} of the allocated time, measuring {measuring_ratio:number})",
+            ("{lost} lost to failures, and {num_lost_unknown:failure} of unknown duration", "{lost} lost to failures"),
+            "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
         ),
         next_step=(
             "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`, `--forcerun measure`",

@@ -29,6 +29,10 @@ TAKEN_RATIO = 0.05  # CPU steal or CPU throttling; less is not listed
 LOADS = {"other_processes_ratio": 0, "steal_ratio": TAKEN_RATIO, "throttled_ratio": TAKEN_RATIO}  # least shown
 SHARE = Column("load_ratio", shown_as="%", figures=2)
 PLACE = ("nodes", "gpus_per_node", "stack")
+_SLOW = (
+    "slower in more than half of the cells and in at least three, with a median ratio that differs significantly from"
+    " the others, or is above 1.35"
+)
 _RATIOS = "time / median of the cell's other launches: median over cells; smallest and largest of the slow cells"
 SLOW_LAUNCHES = Columns(
     *in_file(TEXT, "the launch; empty for a node", "launch"),
@@ -38,7 +42,7 @@ SLOW_LAUNCHES = Columns(
     *in_file(WHOLE, "cells compared, and those in which it was slower by more than 5 %", "num_cells", "num_slow"),
     *in_file(REAL, _RATIOS, "median_ratio", "low_ratio", "high_ratio"),
     *in_file(REAL, "p of its median against those of the other launches, corrected; empty for a node", "p_adjusted"),
-    *in_file(FLAG, "slower in more than half of the cells and in at least three, and unlike the others", "is_slow"),
+    *in_file(FLAG, _SLOW, "is_slow"),
     *in_file(REAL, "medians of these loads over the slow cells, over all if none is slow", *LOADS),
 )
 USED = ("cell", "launch", "repeat", "hosts", *PLACE, "loaded_host", "primary_s")

@@ -75,8 +75,8 @@ KINDS = (
         lead=(f"{VARIES} {{num_varying}} of {{num_cells:cell}}", f"{VARIES} 0 of {{num_cells:cell}}", "no ranges"),
         term="Confidence",
         help="Low: a warning makes comparisons of its cells unreliable. Fair: compare its cells with caution. Good: no"
-        f" such warning. Variation between launches above {LIMIT} is low in more than {LOWEST} of the cells with two"
-        f" valid launches or more, fair in more than {GOOD}; otherwise it is a note.",
+        f" such warning. If more than {LOWEST} of the cells with two or more valid launches vary by more than {LIMIT}"
+        f" between launches, confidence is low; above {GOOD}, fair; otherwise this is a note.",
     ),
     *(
         Kind(name, rank, lead, (WHERE, "Worst: {worst}, {worst_ratio:number}."), NOISY, step)
@@ -107,9 +107,9 @@ KINDS = (
         *("imprecise", NOTE, "Target precision missed: {num:measurement} of {num_known}, in {num_cells:cell}."),
         parts=(
             "Achieved: ±{half_width_ratio:number} (median).",
-            "Their variation between launches: {between_ratio:number} (median).",
+            "Variation of their cells between launches: {between_ratio:number} (median).",
         ),
-        advice="If they vary more between launches, increase repeats; else max_seconds and max_samples (sampling).",
+        advice="If the variation between launches is larger, increase `repeats`; else `max_seconds` and `max_samples`.",
     ),
     Kind(
         *("outlying", NOTE),

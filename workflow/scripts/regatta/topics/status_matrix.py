@@ -40,7 +40,7 @@ NUMBERS = {  # by benchmark: what its squares show
 CUSTOM = "of custom benchmarks: best result, or lowest time"
 OTHERS = "valid / planned measurements"
 
-SquareValue = tuple[str, float | None, str]  # text, level on the color scale, and what the number is
+SquareValue = tuple[str, float | None, str, str]  # text, level on the color scale, what the number is, state
 
 
 def section(data: ReportData) -> Section | None:
@@ -48,7 +48,7 @@ def section(data: ReportData) -> Section | None:
         return None
     matrix = status_matrix(data)
     squares = [one for group in matrix.groups for row in group.rows for one in row.squares if one]
-    states = {one.state for one in squares} | {"uncertain" for one in squares if one.text.endswith("?")}
+    states = {one.state for one in squares}
     found = {cell.benchmark for cell in data.campaign.all_cells}
     known = NUMBERS | dict.fromkeys(data.campaign.benchmarks or {}, CUSTOM)
     others = [OTHERS] if found - known.keys() else []
@@ -132,13 +132,13 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
             return square_without_value(subject, cells, counts)
         bad = Counter({status: num for status, num in counts.items() if status not in ("ok", "skipped")})
         rows = [measured[benchmark][cell] for cell in cells if cell in measured.get(benchmark, ())]
-        text, level, what = f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements"
+        text, level, what, state = f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements", ""
         if rows:
-            text, level, what = _value(rows, _columns(data, benchmark), data.names)
+            text, level, what, state = _value(rows, _columns(data, benchmark), data.names)
         note = f"{subject}: {what}"
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
-        return Square(text, level, "partial" if bad else "", tuple(cells), note)
+        return Square(text, level, "partial" if bad else state, tuple(cells), note)
 
     return square
 
@@ -159,12 +159,12 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
     note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
     if column is not EFFICIENCY:
-        return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note
+        return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note, ""
     if best.cell == best.baseline:  # 100 by definition
-        return f"{shown:.0f}", None, f"baseline: {names[best.cell]}"
+        return f"{shown:.0f}", None, f"baseline: {names[best.cell]}", ""
     if is_wide(best):
-        return f"{shown:.0f}?", None, f"uncertain {note}"
-    return f"{shown:.0f}", float(best.efficiency_ratio), note
+        return f"{shown:.0f}", None, f"uncertain {note}", "uncertain"
+    return f"{shown:.0f}", float(best.efficiency_ratio), note, ""
 
 
 @once_per_report

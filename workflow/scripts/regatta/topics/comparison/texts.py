@@ -27,8 +27,8 @@ COMPARED = "Times: primary time of each benchmark, such as pipelined steps and c
 # What the pairs of two values have in common. If they name a value to use, it is `chosen`.
 OUTCOMES = {
     "slower": (
-        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly, the other way round in"
-        " {opposite})",
+        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly, {opposite} in the other"
+        " direction)",
         "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly)",
     ),
     "equal": "{value} and {reference} are equal within {within} % ({num:cell/cells})",

@@ -67,8 +67,8 @@ KINDS = (
         lead="{name}: latency-bound below {size} (fixed cost {latency} per call), bandwidth-bound above.",
         term="Latency\N{EN DASH}bandwidth model",
         help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
-        " Messages below the size at which algbw is B/2 are latency-bound; stacks whose ranges overlap share one."
-        " Intervals: from launches or from residuals, the wider of the two.",
+        " Messages below the size at which algbw is B/2 are latency-bound; if the ranges of all stacks and data types"
+        " overlap, one size is shown for all. Intervals: from launches or from residuals, the wider of the two.",
     ),
     Kind(
         *("scaling_law", RESULT),

@@ -109,7 +109,7 @@ KINDS = (
         lead=(
             "Failed nodes: {failed}",
             "{num_slower} of {num_nodes:node} slower than the median node",
-            "No slow node found among {num_settled}",
+            "No slow node among {num_settled:node} with a verdict",
             "Slow nodes: uncertain",
         ),
         parts=(
@@ -132,7 +132,7 @@ KINDS = (
     ),
     Kind(
         *("healthy_avoided", NOTE, "Healthy nodes avoided: {hosts}."),
-        advice="They failed jobs of this campaign, so other jobs avoid them. Readmit them with clear_nodes.py.",
+        advice="Jobs of this campaign failed on them, so later jobs avoid them. Readmit them with clear_nodes.py.",
         next_step="readmit: `python workflow/scripts/clear_nodes.py results/{campaign} {hosts}`",
     ),
 )
