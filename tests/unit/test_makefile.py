@@ -32,10 +32,13 @@ if "--make-report" in sys.argv:
     report.write_text("")
 sys.exit(3)
 """
-FAKE_CAMPAIGN = """class load_campaign:
+FAKES = {  # of modules that import libraries
+    "campaign/load.py": """class load_campaign:
     def __init__(self, path, may_lack_files=False):
         self.name = "some name"
-"""
+""",
+    "launchers/base.py": "def end_with(driver):\n    return lambda: None\n",
+}
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -70,8 +73,9 @@ class Checkout:
         (folder / "config").mkdir()
         (folder / "config" / "config.yaml").write_text("name: some name\n")
         library = folder / "workflow" / "scripts" / "regatta"
-        (library / "campaign").mkdir()
-        (library / "campaign" / "load.py").write_text(FAKE_CAMPAIGN)
+        for name, text in FAKES.items():
+            (library / name).parent.mkdir()
+            (library / name).write_text(text)
         lines = write_wheel(folder / "wheels", "snakemake", {"snakemake.py": FAKE_SNAKEMAKE})
         for name in ("driver", "rank", "dev"):
             (folder / "requirements" / f"{name}.in").write_text("snakemake>=1.0\n")

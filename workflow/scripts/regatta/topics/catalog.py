@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.text import plural
@@ -81,10 +82,24 @@ def topics_of(campaign: FrozenCampaign) -> list[Topic]:
     return [topic for topic in TOPICS if topic.is_of_sweeps or not campaign.sweep]
 
 
+def missing_axes(columns: Collection[str]) -> str:
+    """Return the parameters that a table of cells lacks, with their benchmark; empty if it lacks none.
+
+    A table is of a benchmark if it has a parameter that no other benchmark has.
+    """
+    axes = {name: axes_of(name).keys() for name in benchmark_names()}
+    for name, parameters in axes.items():
+        shared = {axis for other in axes if other != name for axis in axes[other]}
+        if "cell" in columns and (parameters - shared) & set(columns) and (missing := parameters - set(columns)):
+            return f"{', '.join(sorted(missing))} of benchmark '{name}'"
+    return ""
+
+
 def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
     """Return the tables of all topics by name.
 
-    Raises ValueError if a name is used twice (also by the store), and if a topic is part of an unknown one.
+    Raises ValueError if a name is used twice (also by the store), if a table of cells lacks a parameter, and if a topic
+    is part of an unknown one.
     """
     tables: dict[str, TableSpec] = {}
     for topic in topics:
@@ -95,6 +110,8 @@ def _tables_of(topics: tuple[Topic, ...]) -> dict[str, TableSpec]:
                 raise ValueError(
                     f"table '{name}' of topic '{topic.id}' is already a table of another topic or the store"
                 )
+            if missing := missing_axes(spec.columns):
+                raise ValueError(f"table '{name}' of topic '{topic.id}' lacks {missing}: cells would be ambiguous")
             tables[name] = spec
     return tables
 
