@@ -156,7 +156,7 @@ def test_stacks_that_the_preflight_failed_are_held_back_without_a_record(tmp_pat
         (results / "preflight" / "preflight-1.json").write_text(json.dumps({"stacks": stacks}))
         (batch / "batch.json").write_text(json.dumps(frozen | {"preflight": "preflight-1"}))
         done = script(tmp_path, "measure.py", "--batch", str(batch))
-        wording.lines(done.stderr, "not started: the")
+        wording.lines(done.stderr, "not started: stack")
         manifest = json.loads((batch / "manifest.json").read_text())
         wording(manifest["held"])
         assert {launch["stack"] for launch in manifest["launches"]} == {"good"}
