@@ -116,6 +116,16 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     assert tables(folder) == before
 
 
+def test_parallel_and_serial_reads_agree(folder, monkeypatch):
+    before = tables(folder)
+    for path in (folder / "cache" / "summaries").iterdir():
+        path.unlink()
+    monkeypatch.setattr(summaries, "MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert tables(folder) == before
+    assert len(kept(folder)) == len(list((folder / "launches").iterdir()))
+
+
 @pytest.mark.parametrize(
     "text",
     [

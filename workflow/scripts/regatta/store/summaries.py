@@ -9,8 +9,11 @@ import contextlib
 import functools
 import hashlib
 import json
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,8 @@ from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launc
 from regatta.store.launch_times import hosts_of, measuring_ns, phase_ns
 from regatta.store.records import device_of, host_load_columns, measured, one_line, training_of, violation
 
+MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
+MOST_PROCESSES = 8  # login nodes are shared
 WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
 
 
@@ -80,32 +85,64 @@ def read_summaries(
     """
     digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
     planned = Planned(specs, digests, waits_of, folder, code_version())
+    num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
     used = set()
-    for path in paths:
-        name, content = _read(path, planned)
-        used.add(name)
-        yield Summary(path, **content)
+    if num_processes < 2 or sum(path.stat().st_size for path in paths if path.is_file()) < MIN_PARALLEL_BYTES:
+        texts = map(functools.partial(summary_text, planned=planned), paths)
+        yield from _parsed(paths, texts, used)
+    else:  # forked, so that the specs need not be sent
+        if folder is None or len(list(folder.glob("*.json"))) < len(paths):
+            import scipy.special  # noqa: F401  # new summaries need it; 0.1 s, once instead of in each process
+
+        pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _init_worker, (planned,))
+        try:
+            yield from _parsed(paths, pool.map(_summary_text_of_planned, paths), used)
+        finally:
+            pool.shutdown(cancel_futures=True)
     for kept in folder.glob("*.json") if folder else ():
         if kept.name not in used:
             _delete(kept)
 
 
-def _read(path: Path, planned: Planned) -> tuple[str, dict]:
-    """Return the name of a launch file's summary in the folder of summaries, and its content."""
+def _parsed(paths: list[Path], texts: Iterator[tuple[str, bytes]], used: set[str]) -> Iterator[Summary]:
+    for path, (name, text) in zip(paths, texts, strict=True):
+        used.add(name)
+        yield Summary(path, **from_json(text))
+
+
+_planned: list[Planned] = []  # of this process, if it is one of the pool
+
+
+def _init_worker(planned: Planned) -> None:
+    ignore_interrupts()
+    _planned[:] = [planned]
+
+
+def ignore_interrupts() -> None:
+    """Begin a process of a pool: Ctrl-C ends the main process, which ends these."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _summary_text_of_planned(path: Path) -> tuple[str, bytes]:
+    return summary_text(path, _planned[0])
+
+
+def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:
+    """Return the summary of a launch file as JSON, and the name of its file in the folder of summaries."""
     content, problem = read_launch_bytes(path)
     if problem is not None:
-        return "", {"header": None, "problems": [problem], "lines": [], "is_checked": True}
+        return "", to_json({"header": None, "problems": [problem], "lines": [], "is_checked": True})
     key = hashlib.sha256(planned.version + path.name.encode() + b"\0" + content).hexdigest()
     kept = planned.folder and planned.folder / f"{key}.json"
-    if kept and (found := _read_cached(kept, planned)):
-        return kept.name, found
-    text = to_json(_summary(parse_launch_file(path, content), planned))
-    if kept:
-        _write_cached(kept, text)
-    return f"{key}.json", from_json(text)
+    text = _read_cached(kept, planned) if kept else None
+    if text is None:
+        text = to_json(_summary(parse_launch_file(path, content), planned))
+        if kept:
+            _write_cached(kept, text)
+    return f"{key}.json", text
 
 
-def _read_cached(path: Path, planned: Planned) -> dict | None:
+def _read_cached(path: Path, planned: Planned) -> bytes | None:
     """Return a cached summary; None if there is none, or it is corrupt or stale."""
     try:
         digest, text = path.read_bytes().split(b"\n", 1)
@@ -113,9 +150,9 @@ def _read_cached(path: Path, planned: Planned) -> dict | None:
         return None
     if digest != hashlib.sha256(text).hexdigest().encode():
         return None
-    found = from_json(text)
-    is_of_plan = all(line["spec"] == planned.digests.get(line["cell"]) for line in found["lines"] if "spec" in line)
-    return found if is_of_plan else None
+    lines = from_json(text)["lines"]
+    is_of_plan = all(line["spec"] == planned.digests.get(line["cell"]) for line in lines if "spec" in line)
+    return text if is_of_plan else None
 
 
 def _write_cached(path: Path, text: bytes) -> None:
