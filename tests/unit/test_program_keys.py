@@ -234,6 +234,8 @@ ERRORS = {
     "an unknown unit": {"read": {"rate": RATE | {"unit": "parsec"}}},
     "a wrong direction": {"read": {"rate": RATE | {"better": "smaller"}}},
     "a quantity that is no time or rate": {"read": {"power": RATE | {"unit": "W"}}},
+    "a quantity without a name": {"read": {"": RATE, "b": RATE}},
+    "a quantity with a line break": {"read": {"a\n": RATE}},
     "a parameter named as the quantities": {
         "command": ["xhpl", "{quantity}"],
         "parameters": {"quantity": [8]},
