@@ -119,8 +119,8 @@ def outcome_text(results: Path) -> str:
         )
     for preflight in latest_preflight(results):
         for stack, cause in failed_stacks(Path(preflight)).items():
-            remedy = "Fix it and run the same command again"
-            lines.append(f"  stack {stack} failed the preflight and is excluded from this run: {cause}. {remedy}")
+            excluded = f"  stack {stack} failed the preflight and is excluded from this run: {cause.rstrip('.')}"
+            lines.append(f"{excluded}. Run the same command again once it is fixed")
     return "\n".join(lines)
 
 
