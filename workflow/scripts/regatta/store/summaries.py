@@ -9,11 +9,8 @@ import contextlib
 import functools
 import hashlib
 import json
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +19,12 @@ import orjson
 
 from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared
 from regatta.core.files import sources
+from regatta.core.forks import NUM_PROCESSES, pool_with, with_data
 from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
 from regatta.store.launch_times import hosts_of, measuring_ns, phase_ns
 from regatta.store.records import device_of, host_load_columns, measured, one_line, training_of, violation
 
 MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
-MOST_PROCESSES = 8  # login nodes are shared
 WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
 
 
@@ -85,18 +82,17 @@ def read_summaries(
     """
     digests = {cell: hashlib.sha256(to_json(spec)).hexdigest()[:16] for cell, spec in specs.items()}
     planned = Planned(specs, digests, waits_of, folder, code_version())
-    num_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
     used = set()
-    if num_processes < 2 or sum(path.stat().st_size for path in paths if path.is_file()) < MIN_PARALLEL_BYTES:
+    if NUM_PROCESSES < 2 or sum(path.stat().st_size for path in paths if path.is_file()) < MIN_PARALLEL_BYTES:
         texts = map(functools.partial(summary_text, planned=planned), paths)
         yield from _parsed(paths, texts, used)
-    else:  # forked, so that the specs need not be sent
+    else:
         if folder is None or len(list(folder.glob("*.json"))) < len(paths):
             import scipy.special  # noqa: F401  # new summaries need it; 0.1 s, once instead of in each process
 
-        pool = ProcessPoolExecutor(num_processes, multiprocessing.get_context("fork"), _init_worker, (planned,))
+        pool = pool_with(planned, NUM_PROCESSES)
         try:
-            yield from _parsed(paths, pool.map(_summary_text_of_planned, paths), used)
+            yield from _parsed(paths, pool.map(functools.partial(with_data, summary_text), paths), used)
         finally:
             pool.shutdown(cancel_futures=True)
     for kept in folder.glob("*.json") if folder else ():
@@ -108,23 +104,6 @@ def _parsed(paths: list[Path], texts: Iterator[tuple[str, bytes]], used: set[str
     for path, (name, text) in zip(paths, texts, strict=True):
         used.add(name)
         yield Summary(path, **from_json(text))
-
-
-_planned: list[Planned] = []  # of this process, if it is one of the pool
-
-
-def _init_worker(planned: Planned) -> None:
-    ignore_interrupts()
-    _planned[:] = [planned]
-
-
-def ignore_interrupts() -> None:
-    """Begin a process of a pool: Ctrl-C ends the main process, which ends these."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _summary_text_of_planned(path: Path) -> tuple[str, bytes]:
-    return summary_text(path, _planned[0])
 
 
 def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pandas as pd
 from regatta.core.benchmarks import axes_of, benchmark_names
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
+from regatta.core.forks import pool_with, with_data
 from regatta.core.text import plural
 from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
@@ -201,9 +201,10 @@ def read_report_data(
 def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
-    with ThreadPoolExecutor(1) as pool:  # compressing takes seconds, during which other threads run
-        downloads = pool.submit(_downloads, data, is_large)
-        return page.load_template("report.html.j2", is_large).render(_content(data, sections(data), downloads))
+    warnings(data)  # first, since both processes need them
+    with pool_with(data, 1) as pool:  # half of the work on a large campaign
+        embedded = pool.submit(with_data, _embedded)
+        return page.load_template("report.html.j2", is_large).render(_content(data, sections(data), *embedded.result()))
 
 
 def drawn_figures(data: ReportData) -> list[Figure]:
@@ -222,19 +223,25 @@ def terms(data: ReportData) -> list[tuple[str, str]]:
     return primary + [term for topic, found in zip(used, of_kinds, strict=True) for term in [*topic.terms, *found]]
 
 
-def _downloads(data: ReportData, is_large: bool) -> list[tuple[str, str, str]]:
+def _embedded(data: ReportData) -> tuple[dict, list[tuple[str, str, str]]]:
+    """Return the data block, and name, file name and URI of each embedded table."""
+    warned = warnings(data)
+    return cells.data_block(data, warnings_by_cell(warned), marks(data, warned)), _downloads(data)
+
+
+def _downloads(data: ReportData) -> list[tuple[str, str, str]]:
     """Return name, file name and URI of each embedded table, those of the store first."""
+    is_large = page.is_large(data.campaign)
     most_bytes, most_digits = page.MAX_PLAIN_BYTES[is_large], page.MOST_DIGITS[is_large]
     tables = sorted(data.tables.items(), key=lambda item: item[0] not in COLLECTED)
     texts = ((name, csv_text(name, table, most_digits)) for name, table in tables)
     return [(name, *page.download(text, f"{name}.csv", most_bytes)) for name, text in texts]
 
 
-def _content(data: ReportData, shown: list[Section], downloads: Future) -> dict:
-    """Return the variables of report.html.j2. shown: sections. downloads: of `_downloads`."""
+def _content(data: ReportData, shown: list[Section], block: dict, downloads: list[tuple[str, str, str]]) -> dict:
+    """Return the variables of report.html.j2. shown: sections. block, downloads: of `_embedded`."""
     campaign, measurements, marked = data.campaign, data.measurements, marks(data, warnings(data))
     num_launches = len(launch_paths(data.launches))
-    block = cells.data_block(data, warnings_by_cell(warnings(data)), marked)
     headline, indices = page.headline(shown), cells.cell_indices(campaign)
     block["figures"] = cells.figure_columns(page.drawn_figures(shown, page.is_large(campaign)), indices)
     return {
@@ -264,7 +271,7 @@ def _content(data: ReportData, shown: list[Section], downloads: Future) -> dict:
         "cell_indices": indices,
         "cell_data": cells.encoded(block),
         "block": block,
-        "downloads": downloads.result(),
+        "downloads": downloads,
     }
 
 
