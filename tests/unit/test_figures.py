@@ -10,8 +10,7 @@ from typed import cell_row, collectives_table, scaling_table
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
-from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
-from regatta.report.plotting import (
+from regatta.report.lines import (
     MAX_POINTS,
     Panel,
     PlotAxis,
@@ -21,6 +20,7 @@ from regatta.report.plotting import (
     size_ticks,
     ticks_between,
 )
+from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _short
 from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv

@@ -9,7 +9,7 @@ from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, w
 from synthetic_waits import write_waits
 from typed import stack_styles
 
-from regatta.report.plotting import Panel, PlotAxis, Point, Series
+from regatta.report.lines import Panel, PlotAxis, Point, Series
 from regatta.store.csv_files import make_table
 from regatta.topics.base import Topic
 from regatta.topics.catalog import _tables_of, sections

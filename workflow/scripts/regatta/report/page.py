@@ -47,7 +47,7 @@ STATUSES = (
 )
 MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
 MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
-CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/plotting.py
+CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/lines.py
 BAD_MARK = "\N{BALLOT X}"
 LIMITS = {  # of templates
     "most_rows_printed": 4,  # longer tables are not printed; on screen, all are collapsed

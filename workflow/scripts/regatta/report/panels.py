@@ -19,7 +19,7 @@ from regatta.core.text import (
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.charts import Chart, LegendEntry, Marks
-from regatta.report.plotting import MAX_SERIES, Panel, PlotAxis, Point, Series, size_ticks
+from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series, size_ticks
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import cell_columns, quoted
 

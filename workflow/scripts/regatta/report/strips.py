@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
-from regatta.report.plotting import LEFT, PLOT_WIDTH, WIDTH_IN, PlotAxis
+from regatta.report.lines import LEFT, PLOT_WIDTH, WIDTH_IN, PlotAxis
 from regatta.report.svg import GREY, GRID, INK, MARKS
 
 if TYPE_CHECKING:

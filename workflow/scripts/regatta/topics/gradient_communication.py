@@ -9,8 +9,8 @@ from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
+from regatta.report.lines import Panel, PlotAxis
 from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import Panel, PlotAxis
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell

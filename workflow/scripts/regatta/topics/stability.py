@@ -22,8 +22,8 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import RANGE
 from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
 from regatta.report.findings import Finding, Source, file_of, of_cells, of_runs
+from regatta.report.lines import DASHES, LEFT, MAX_POINTS, PLOT_WIDTH, WIDTH_IN, PlotAxis
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import DASHES, LEFT, MAX_POINTS, PLOT_WIDTH, WIDTH_IN, PlotAxis
 from regatta.report.strips import Strip
 from regatta.report.svg import CELL, COLORS
 from regatta.store.csv_files import make_table

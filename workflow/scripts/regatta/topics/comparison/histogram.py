@@ -9,8 +9,8 @@ import pandas as pd
 
 from regatta.core.text import is_unknown
 from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
+from regatta.report.lines import BELOW_IN, GUIDE_DASHES, LEFT, PLOT_IN, PLOT_WIDTH, WIDTH_IN
 from regatta.report.panels import Figure, Table
-from regatta.report.plotting import BELOW_IN, GUIDE_DASHES, LEFT, PLOT_IN, PLOT_WIDTH, WIDTH_IN
 from regatta.report.svg import CELL, COLORS, GREY, GRID, GROUND
 from regatta.topics.comparison.texts import difference_text
 

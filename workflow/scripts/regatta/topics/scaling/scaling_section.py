@@ -11,9 +11,9 @@ from regatta.kit.columns import TEXT, Column
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.bars import Bar, Bars
+from regatta.report.lines import PlotAxis
 from regatta.report.page import is_large
 from regatta.report.panels import CELL_NAME, FULL_NAME, LAUNCHES, MOST_FIGURES, Figure, Section, Table
-from regatta.report.plotting import PlotAxis
 from regatta.report.rows import table_rows
 from regatta.topics.base import ReportData, TableSpec, Topic, steps_by_cell
 from regatta.topics.scaling.scaling_findings import (

@@ -21,8 +21,8 @@ from regatta.kit.kinds import FAIR, RESULT, Kind, Value
 from regatta.report.cell_launches import HOST
 from regatta.report.charts import LegendEntry
 from regatta.report.findings import Finding, of_rows
+from regatta.report.lines import PlotAxis
 from regatta.report.panels import Figure, Section, Table
-from regatta.report.plotting import PlotAxis
 from regatta.report.strips import Strip
 from regatta.report.svg import COLORS
 from regatta.store.csv_files import CELL, OUTLIERS, QUANTITY, WAITS, make_table

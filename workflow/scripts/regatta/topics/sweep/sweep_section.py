@@ -10,9 +10,9 @@ from regatta.core.text import is_unknown, natural, plural
 from regatta.kit.kinds import MOST_NAMES, NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.charts import LegendEntry
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
+from regatta.report.lines import PlotAxis
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
-from regatta.report.plotting import PlotAxis
 from regatta.report.rows import table_rows
 from regatta.report.strips import Strip
 from regatta.report.svg import COLORS, GREY
