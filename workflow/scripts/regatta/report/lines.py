@@ -30,7 +30,8 @@ FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
 MOST_LABELS = 6
 LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
-LEFT, PLOT_WIDTH, LABELLED_WIDTH = 0.08, 0.89, 0.58  # of the plot, relative to the figure
+LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
+BESIDE_PT, LETTER_PT = 20, 5  # width of a label: of its sign and gap, and of one character
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 
@@ -159,7 +160,9 @@ class Panel(Chart):
 
     def draw_on(self, canvas) -> None:
         height_in = self.size_in[1]
-        width = LABELLED_WIDTH if self.is_labelled else PLOT_WIDTH
+        longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0))
+        beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
+        width = min(PLOT_WIDTH, 1 - LEFT - beside)
         axes = self.add_plot(canvas, LEFT, self.below_in / height_in, width, self.plot_in / height_in, self.y.label)
         _scale(axes, self)
         for _, line in self.guides:

@@ -28,6 +28,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.charts import MARKERS
 from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
+from regatta.report.lines import Panel
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
@@ -37,6 +38,7 @@ MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: 
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
+HEADLINE_IN = 4.2  # height of its plot: beside six or seven facts
 MAX_PLAIN_BYTES = {False: 2_500, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
 MOST_DIGITS = {False: 12, True: 6}  # significant ones in embedded CSVs, by is_large; the files have more
@@ -146,8 +148,11 @@ def headline(shown: list[Section]) -> Figure | None:
     by_id = {section.id: section for section in shown}
     for section in (by_id[name] for name in HEADLINES if name in by_id):
         if figures := [section.headline] if section.headline else section.figures[:1]:
-            table = replace(figures[0].table, caption=f"Summary: {figures[0].table.caption}")  # landmarks are unique
-            return replace(figures[0], id="headline", table=table)
+            figure = figures[0]
+            table = replace(figure.table, caption=f"Summary: {figure.table.caption}")  # landmarks are unique
+            is_panel = isinstance(figure.chart, Panel)
+            chart = replace(figure.chart, plot_in=HEADLINE_IN) if is_panel else figure.chart
+            return replace(figure, id="headline", table=table, chart=chart)
     return None
 
 

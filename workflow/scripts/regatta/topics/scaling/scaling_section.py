@@ -125,7 +125,6 @@ def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame) -> str:
 # Throughput and efficiency over the number of ranks.
 
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
-HEADLINE_IN = 3.2  # height of its plot
 LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
 BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
 MOST_LINES = 6  # of the headline, whose labels stand at their ends
@@ -199,7 +198,6 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
         (BRIEF_NAME, LAUNCHES, EFFICIENCY),
         "scaling",
         guides=full_line(shown),
-        plot_in=HEADLINE_IN,
     )
 
 
