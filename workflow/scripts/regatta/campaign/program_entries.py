@@ -312,10 +312,10 @@ def sample_ns(value: float, quantity: Quantity) -> int:
     if not value > 0:
         raise ValueError(f"{value:g} is not above 0")
     work = work_of(quantity)
-    nanoseconds = round(NANOSECONDS * (value if work is None else work / value))
-    if not 1 <= nanoseconds < MOST_NS:
+    nanoseconds = NANOSECONDS * (value if work is None else work / value)  # may be infinite, which cannot be rounded
+    if not 0.5 < nanoseconds < MOST_NS:
         raise ValueError(f"{value:g} is outside of what can be recorded; check the unit")
-    return nanoseconds
+    return round(nanoseconds)
 
 
 def shown_value(seconds: float, quantity: Quantity) -> float:
