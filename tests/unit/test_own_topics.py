@@ -136,3 +136,14 @@ def test_a_time_is_better_if_it_is_smaller(tmp_path):
     assert found["value"].estimate == pytest.approx(10_000, rel=0.01)
     (square, _) = [row.squares[0] for group in status_matrix(data).groups for row in group.rows]
     assert square.text == "10,000 ms"
+
+
+def test_quantities_of_a_program_are_named_also_with_braces_and_parentheses(tmp_path):
+    names = ("x (warm)", "x (cold)", "{y} {rank}")
+    reads = [{name: {"match": r"t: (\S+)", "unit": "ms", "better": "smaller"}} for name in names]
+    data = make(tmp_path / "r", [program_cell(n, 1, read=read) for read in reads for n in (5, 6)])
+    titles = [figure.title for figure in programs.section(data).figures]
+    assert titles == ["X (cold): program sum", "X (warm): program sum", "{y} {rank}: program sum"]
+    assert [found.values["quantity"] for found in programs.findings(data)] == sorted(names)
+    (one,) = programs.findings(make(tmp_path / "one", [program_cell(n, 1, read=reads[0]) for n in (5, 6)]))
+    assert one.values["quantity"] is None

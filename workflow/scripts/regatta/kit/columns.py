@@ -123,9 +123,13 @@ class Column:
         """Return the label with its unit, unless `text` says it: Step time (ms). Also for axes."""
         words |= device_words(device)
         unit = "" if self.text or self.shown_as == EACH else self.unit_text.format(**words)
-        text = self.label.format(**words)
-        text = text[:1].upper() + text[1:] if len(text) > 1 else text
+        text = self.title(**words)
         return (f"{text} ({unit})" if text else unit) if unit else text
+
+    def title(self, **words: str) -> str:
+        """Return the label without a unit, with a capital. words: for its names in braces."""
+        text = self.label.format(**words)
+        return text[:1].upper() + text[1:] if len(text) > 1 else text
 
     def helps(self, device: str) -> str:
         return self.help.format(**device_words(device))

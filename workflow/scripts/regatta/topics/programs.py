@@ -86,6 +86,11 @@ def quantities_of(campaign: FrozenCampaign) -> dict[str, Quantity]:
     return {cell.id: quantity_of(cell.spec)[1] for cell in campaign.cells_of(BENCHMARK)}
 
 
+def quantity_name(row: Row) -> str:
+    """Return the name of a row's quantity, without its SI unit."""
+    return row.reported_quantity.rpartition(" (")[0]
+
+
 def in_unit(row: Row, column: Column = VALUE) -> Column:
     """Return the column of values with the unit of a row."""
     return replace(column, text=None, shown_as=row.unit, better=row.better)
@@ -102,7 +107,8 @@ def section(data: ReportData) -> Section:
     groups = known.groupby(["program", "reported_quantity", "unit", "is_of_sizes"], sort=True)
     for number, ((*_, is_of_sizes), part) in enumerate(groups, start=1):
         [first, *_] = table_rows(part)
-        column = replace(in_unit(first), label=first.reported_quantity.partition(" (")[0])
+        label = quantity_name(first).replace("{", "{{").replace("}", "}}")  # no word of the table
+        column = replace(in_unit(first), label=label)
         if is_of_sizes:
             beside = part["settings"].str.replace(r"(, )?size \d+ ?[A-Za-z]*$", "", regex=True)
             part = part.assign(settings=beside.replace("", None))
@@ -120,16 +126,19 @@ def section(data: ReportData) -> Section:
 
 SIZE = Column("message_bytes", "message size", WHOLE, text=lambda row: size(int(row.message_bytes)))
 KINDS = user_code.kinds_of_subjects(
-    *("programs", "other_program", ("{program}: {value}",), "best mean of {num:cell}", "result")
+    *("programs", "other_program", ("{program}, {quantity}: {value}", "{program}: {value}")),
+    *("best mean of {num:cell}", "result"),
 )
 
 
 def findings(data: ReportData) -> list[Finding]:
-    """Return each program's best value on the most ranks."""
+    """Return the best value of each program's quantities on the most ranks."""
     rows, found = data.tables["programs"].dropna(subset=VALUE.name), []
+    num_quantities = data.tables["programs"].groupby("program")["reported_quantity"].nunique()
     for _, part in rows.groupby(["program", "reported_quantity", "unit"], sort=True):
         cells = table_rows(part)
-        values = {"program": cells[0].program, "unit": cells[0].unit}
+        name = quantity_name(cells[0]) if num_quantities[cells[0].program] > 1 else None
+        values = {"program": cells[0].program, "quantity": name, "unit": cells[0].unit}
         found.append(user_code.best_value(data, "programs", cells, in_unit(cells[0]), **values))
     return user_code.findings_of_subjects(KINDS, found)
 

@@ -53,7 +53,7 @@ def figures_of_cells(
         lambda name: (*(("shape",) if over else ()), *name.series, *name.settings, *PLACE),
         lambda name: name.parts["subject"],
     )
-    kind, beside = column.label[:1].upper() + column.label[1:], _axis(column.heading(data.device), known[column.name])
+    kind, beside = column.title(), _axis(column.heading(data.device), known[column.name])
     figures = []
     for title, part in found:
         if len(part) == 1:  # the table is enough
