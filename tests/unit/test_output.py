@@ -98,6 +98,7 @@ def test_what_is_no_number(text):
         ("us", "s", 1e-6), ("ms", "s", 1e-3), ("min", "s", 60), ("KiB", "B", 1024), ("kB", "B", 1000),
         ("GB/s", "B/s", 1e9), ("GiB/s", "B/s", 2**30), ("Gbit/s", "B/s", 1.25e8), ("Gflop/s", "flop/s", 1e9),
         ("tokens/s", "tokens/s", 1), ("%", "", 0.01), ("", "", 1),
+        ("nsec", "s", 1e-9), ("\N{GREEK SMALL LETTER MU}s", "s", 1e-6), ("IOPS", "operations/s", 1),
     ],
 )  # fmt: skip
 def test_units_are_converted(unit, si, factor):

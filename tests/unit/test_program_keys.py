@@ -18,6 +18,7 @@ from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.launchers import PROGRAM, launch_argv
+from regatta.plan.plan import launch_lines
 from regatta.run import program_launches as runs
 from regatta.run.record_lines import FROM_REQUEST
 from regatta.store.launch_files import read_launch_file
@@ -182,6 +183,11 @@ def test_an_image_needs_no_python(folder, monkeypatch):
     assert not [word for word in line[begin:] if "python3" in word]
 
 
+def test_the_plan_shows_the_command_of_a_program(folder):
+    lines = launch_lines(plan(folder, campaign(folder)))
+    assert {stack: line.rpartition(" --no-python ")[2] for stack, line in lines.items()} == {"host": "xhpl -n 2000 2"}
+
+
 @pytest.mark.parametrize(
     ("value", "unit", "nanoseconds"),
     [
@@ -252,6 +258,11 @@ ERRORS = {
     "a size in two ways": {"read": "osu", "sizes": [1024, "1KiB"]},
     "a parameter named as the sizes": {"read": "osu", "command": ["xhpl", "{size}"], "parameters": {"size": [8]}},
     "too many sizes": {"read": "osu", "sizes": [*range(1, 1001)], "parameters": {"n": [*range(101)], "nb": [1]}},
+    "too many quantities": {
+        "read": {f"q{number}": RATE for number in range(11)},
+        "parameters": {"n": [*range(10_000)]},
+        "command": ["xhpl", "{n}"],
+    },
     "an invalid check": {"check": {"match": "*"}},
     "an unknown check": {"check": {"must": "x"}},
     "an unknown number of ranks": {"ranks": "core"},

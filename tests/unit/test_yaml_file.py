@@ -121,6 +121,7 @@ UNUSABLE = [
     "a: 1\n? [x, y]\n: 2\n",
     "a: 1\n\tb: 2\n",
     "a: [1, 2\nb: 3\n",
+    "a: [--n={n}]\n",
     "a: 1\n---\nb: 2\n",
     "a: *nowhere\n",
     "a: 1\nb: \t\n  - 1\n",

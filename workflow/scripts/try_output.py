@@ -47,7 +47,8 @@ def find_entry(config: Path, entries: list[dict], name: str | None) -> dict:
     if not entries:
         raise UserError(f"{config}: no entry with `benchmark: {BENCHMARK}`. docs/benchmarks/program.md has an example.")
     if name is None:
-        raise UserError(f"{config} has {plural(len(entries), 'program')}. Name one: --benchmark {names[0]}")
+        choices = f"--benchmark {names[0]} (make: BENCHMARK={names[0]}). Known: {', '.join(names)}"
+        raise UserError(f"{config} has {plural(len(entries), 'program')}. Name one: {choices}.")
     if found:
         raise UserError(f"{config}: {len(found)} entries are named {name}. Rename all but one.")
     raise UserError(f"{config}: no program is named {name}.{nearest(name, names)} Known: {', '.join(names)}.")

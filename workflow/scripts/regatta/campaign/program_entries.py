@@ -67,7 +67,8 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
         found.append(file.error((*where, "parameters", name), text))
     num_points = math.prod(map(len, parameters.values())) * len(_cells_of_launch(entry))
     if num_points > MAX_POINTS:
-        text = f"{place(where)} has {num_points:,} combinations of parameters and sizes; the limit is {MAX_POINTS:,}."
+        of_launch = "parameters and sizes" if isinstance(entry.get("read"), str) else "parameters and quantities"
+        text = f"{place(where)} has {num_points:,} combinations of {of_launch}; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
     found += _command_errors(file, where, parameters, command)
     for name, path in files.items():

@@ -143,10 +143,10 @@ def _syntax_error(path: Path, error: yaml.YAMLError) -> str:
     rows = mark.buffer.rstrip("\0").splitlines() if mark is not None and mark.buffer is not None else []
     found = f" at `{rows[mark.line].strip()}`" if mark is not None and mark.line < len(rows) else ""
     line = "" if mark is None else f":{mark.line + 1}"
-    return (
-        f"{path}{line}: not valid YAML{found}: {problem or error}. Fix this line or the one above it (indentation, a"
-        " missing colon, bracket or quote; tabs are not allowed)."
-    )
+    remedy = "Fix this line or the one above it (indentation, a missing colon, bracket or quote; tabs are not allowed)."
+    if "got '{'" in problem:
+        remedy = 'Quote a word that contains braces, such as "--size={n}", or add the missing comma.'
+    return f"{path}{line}: not valid YAML{found}: {problem or error}. {remedy}"
 
 
 @dataclass

@@ -119,7 +119,7 @@ def _check_pattern(key: str, pattern: str) -> None:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise UserError(f"{key}: invalid pattern {pattern!r} ({error}). Use the syntax of Python's re.") from None
+        raise UserError(f"{key}: invalid pattern '{pattern}' ({error}). Use the syntax of Python's re.") from None
 
 
 def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
@@ -146,7 +146,7 @@ def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
         else:
             values[name] = numbers[0]
     if reader.match and not found["check.match"]:
-        problems.append(f"check.match: no line matches {reader.match!r}. The program failed, or the pattern is wrong")
+        problems.append(f"check.match: no line matches '{reader.match}'. The program failed, or the pattern is wrong")
     if rejected := found.get("check.reject"):
         line, text, _ = rejected[0]
         problems.append(f"line {line}: check.reject matches {_quoted(text)}. The run is invalid")
@@ -169,7 +169,7 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
         raise ValueError(*problems[:MOST_PROBLEMS])
     if len(numbers) <= quantity.drop:
         few = f"only {len(numbers)} matches, {quantity.drop} of them dropped" if numbers else "no line matches"
-        raise ValueError(f"read.{name}: {few}; pattern {quantity.pattern!r}. Compare it with the output")
+        raise ValueError(f"read.{name}: {few}; pattern '{quantity.pattern}'. Compare it with the output")
     if quantity.match and len(set(numbers)) > 1:
         places = ", ".join(str(line) for line, *_ in matches[:MOST_PROBLEMS])
         differ = f"{len(numbers)} matches with different numbers (lines {places})"

@@ -10,7 +10,9 @@ NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\([^)]*\))?", re.IGNORECA
 PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 BINARY_PREFIXES = {f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)}
 # Spellings of programs, beside the units themselves.
-SPELLINGS = {"usec": "us", "msec": "ms", "sec": "s", "µs": "us", "GBps": "GB/s", "MBps": "MB/s", "Mbps": "Mbit/s"}
+SPELLINGS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "IOPS": "operations/s"}
+SPELLINGS |= {"\N{MICRO SIGN}s": "us", "\N{GREEK SMALL LETTER MU}s": "us"}
+SPELLINGS |= {"GBps": "GB/s", "MBps": "MB/s", "Mbps": "Mbit/s"}
 SPELLINGS |= {"Gbps": "Gbit/s", "GUPS": "Gupdates/s", "GUP/s": "Gupdates/s", "TEPS": "edges/s", "GTEPS": "Gedges/s"}
 COUNTED = ("tokens", "samples", "images", "steps", "iterations", "messages", "operations", "edges", "updates")
 SCALED = ("B", "B/s", "flop/s", *(f"{name}/s" for name in COUNTED))  # units with a prefix, such as Gupdates/s

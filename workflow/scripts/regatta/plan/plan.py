@@ -291,11 +291,17 @@ def nothing_to_retry(plan: Plan) -> str | None:
 
 
 def launch_lines(plan: Plan) -> dict[str, str]:
-    """Return for each stack the line that a launch of its largest shape runs, up to the request's name."""
+    """Return for each stack the line that a launch of its largest shape runs, up to the request's name.
+
+    Of a program, the line to run by hand: bench/program.sh and its arguments would hide the command.
+    """
     by_size = sorted(plan.matrix.cells, key=lambda cell: cell.world_size)
     largest, lines = {cell.stack.name: cell for cell in by_size}, {}
     request = plan.results / "batches" / "BATCH" / "launches" / "LAUNCH.json"
     for stack, cell in largest.items():
+        if "program" in cell.spec:
+            lines[stack] = cell.command
+            continue
         geometry = Geometry(cell.cluster, *cell.shape, cell.device)
         program = [str(RUN_LAUNCH), "--request", str(request)]
         lines[stack] = before_by_hand(cell.stack_entry) + shlex.join(launch_argv(geometry, cell.stack_entry, program))
