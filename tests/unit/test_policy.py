@@ -75,6 +75,22 @@ def test_what_is_known_from_before_a_restart_counts_although_it_has_no_phase():
     assert watch(record("1", phase=None), record("2", phase=None), record("3")).given_up("a") is not None
 
 
+@pytest.mark.parametrize(
+    ("status", "phase", "is_evidence"),
+    [
+        *(("failed", phase, False) for phase in ("setup", "warmup", "measure", "check", None)),
+        *(("failed", phase, True) for phase in ("launch", "placement", "init")),
+        ("timeout", None, True),
+    ],
+)
+def test_errors_of_users_code_say_nothing_of_the_stack(status, phase, is_evidence):
+    """Combinations of parameters for which a user's code raises would else keep the others from being measured."""
+    found = StackWatch()
+    for cell in "123":
+        found.note("a", record(cell, status, phase=phase), cell, is_user_code=True)
+    assert (found.given_up("a") is not None) == is_evidence
+
+
 @pytest.mark.parametrize("status", OF_THE_CELL)
 def test_what_says_nothing_of_the_stack_never_ends_it(status):
     assert watch(*(record(str(i), status) for i in range(9))).given_up("a") is None

@@ -27,6 +27,7 @@ from regatta.store.launch_files import append_launch_line, read_launch_file, utc
 from regatta.store.nodes import blamed_nodes
 
 SCHEMA = 1  # version of a launch request (docs/contracts.md)
+USER_CODE = {"script", "program", "module"}  # keys of the specs of cells that run a user's code
 
 
 class Stopped(Exception):
@@ -257,7 +258,9 @@ class LaunchRun:
 
     def note_failure(self, record: dict) -> None:
         """Note a record, by which failing stacks are known. Cells of a program that runs once fail together."""
-        self.run.stacks.note(self.name, record, min(self.planned.cells) if self.is_program else record["cell"])
+        counted = min(self.planned.cells) if self.is_program else record["cell"]
+        is_user_code = not USER_CODE.isdisjoint(self.run.batch.cells[record["cell"]].spec)
+        self.run.stacks.note(self.name, record, counted, is_user_code)
 
     def record(self, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
         """Record cells that no rank is left to record. Without a line of the ranks, the environment is unknown."""

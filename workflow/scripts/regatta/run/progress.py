@@ -58,6 +58,8 @@ class Watch:
 
 ALIKE = 3  # cells of a stack that fail alike before any is ok: then the remaining ones are not started
 OF_THE_CELL = ("ok", "out_of_memory", "node_failure", "skipped", "invalid")  # no evidence against the stack
+# Phases in which no code of a user runs, except the import of a benchmark's file.
+BEFORE_USER_CODE = ("launch", "placement", "init")
 
 
 @dataclass
@@ -67,11 +69,16 @@ class StackWatch:
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
 
-    def note(self, stack: str, record: dict, cell: str) -> None:
-        """Take a record. cell: the one that counts, since cells of one run of a program fail together."""
+    def note(self, stack: str, record: dict, cell: str, is_user_code: bool = False) -> None:
+        """Take a record. cell: the one that counts, since cells of one run of a program fail together.
+
+        is_user_code: of a script, a program or a user's benchmark. Errors of these depend on the parameters, such as
+        impossible combinations, so they are no evidence against the stack.
+        """
+        is_of_code = is_user_code and record["status"] == "failed" and record.get("phase") not in BEFORE_USER_CODE
         if record["status"] == "ok":
             self.works.add(stack)
-        elif record["status"] not in OF_THE_CELL:
+        elif record["status"] not in OF_THE_CELL and not is_of_code:
             alike = self.failures.setdefault(stack, {}).setdefault(signature(record["status"], record["cause"]), {})
             alike[cell] = record["cause"] or record["status"]
 
