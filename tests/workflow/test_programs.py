@@ -2,11 +2,18 @@
 
 import csv
 import json
+import os
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from campaigns import REAL_REPORT, ROOT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
+
+from regatta.core.errors import UserError
+from regatta.run.supervise import supervise
+from regatta.store.jobs import NO_SPACE_LEFT
 
 PROGRAM = """
 import os, sys, time
@@ -210,3 +217,15 @@ def test_an_output_file_and_one_process(tmp_path, campaign):
     script(tmp_path, "measure.py", "--batch", str(batch))
     (record,) = record_lines(batch.parent.parent)
     assert (record["status"], record["slowest_rank_samples_ns"]) == ("ok", [10**12])  # 1000 GB at 1 GB/s
+
+
+def test_an_output_that_a_full_disk_may_have_cut_is_not_recorded(tmp_path, campaign, monkeypatch):
+    """A shell ignores that its output cannot be written: the launch is repeated."""
+    (batch,) = frozen_batches(tmp_path, campaign(repeats=1))
+    free_bytes, git = iter([10**12, 0]), {"commit": None, "is_dirty": None}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=next(free_bytes)))
+    with pytest.raises(UserError, match=NO_SPACE_LEFT):
+        supervise(batch, git, os.getppid())
+    assert record_lines(batch.parents[1]) == []
+    monkeypatch.undo()
+    assert supervise(batch, git, os.getppid())["counts"] == {"ok": 1}

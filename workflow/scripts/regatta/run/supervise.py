@@ -120,8 +120,7 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
             return
         if (prologue := _prologue(run, stack)) is None:
             return
-        if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
-            raise run.no_space()
+        _raise_if_full(run)
         kept = _kept_output(launch, remaining)
         request = launch.write_request(remaining)
         if reason := run.stacks.given_up(launch.name):
@@ -167,6 +166,11 @@ def _kept_output(launch: LaunchRun, cells: list[str]) -> Path | None:
     run = launch.run
     run.known_programs = run.known_programs or launches_of_programs(run.results)
     return find_kept(run.known_programs, cells, run.batch.cells[cells[0]].spec, launch.planned.repeat)
+
+
+def _raise_if_full(run: BatchRun) -> None:
+    if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
+        raise run.no_space()
 
 
 def _wait_for_scheduler(run: BatchRun) -> None:
@@ -270,6 +274,7 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     if not launch.is_program and (problem := store_write_error(allocation.launcher, text)):
         raise UserError(f"{problem} Completed measurements are kept.")
     if launch.is_program and process.returncode == 0:
+        _raise_if_full(launch.run)  # its output may be cut
         record_output(request, launch.log, elapsed_ns)
         launch.update()
         return None, None
