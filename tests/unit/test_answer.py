@@ -337,6 +337,14 @@ def test_failures_are_counted_and_what_they_share_is_named(tmp_path):
     assert line.values["lost_hours"] == pytest.approx((6 * 1.2 * 32 + 60) / 3600)
 
 
+def test_the_only_host_is_not_named_as_the_failing_one(tmp_path):
+    """On one machine, nothing is left without it."""
+    campaign = laptop_campaign()
+    faults = {(cell["id"], 0): ("failed", "setup", "rank 0 on n1: ValueError: odd") for cell in campaign["cells"][:4]}
+    line = lines_of(write_results(tmp_path / "r", campaign, LAPTOP, faults))["failed"]
+    assert (line.values["num_of_cause"], line.values["host"]) == (4, None)
+
+
 def test_failures_without_a_common_cause_are_counted_by_status(tmp_path):
     campaign = laptop_campaign()
     first, second, third = (cell["id"] for cell in campaign["cells"][:3])

@@ -152,7 +152,8 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         groups = [group for group in groups_of(data) if group["status"] not in NO_RECORD]
         most = max(groups, key=lambda group: len(group["items"]))
         num, hosts = len(most["items"]), most["hosts"]
-        host = hosts[0][0] if len(hosts) == 1 and hosts[0][1] == num else None
+        used = {host for of in data.tables["launches"]["hosts"].dropna() for host in of.split(", ")}
+        host = hosts[0][0] if len(hosts) == 1 < len(used) and hosts[0][1] == num else None  # no other without a choice
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
         pattern = _pattern_of(data, planned, most["items"])
         values["pattern"] = pattern and pattern.values
