@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from regatta.kit.columns import EACH, REAL, TEXT, WHOLE, Column, Columns, in_file, number_text
+from regatta.kit.kinds import Value
 from regatta.report.panels import Table
 
 STEP = Column("step_s", "step time", shown_as="ms", better="smaller", interval="interval", is_shown=True)
@@ -95,6 +96,7 @@ def test_a_table_shows_bytes_in_one_unit_for_each_column():
         (99.96, 99.9, 100.02, "100.0"),  # value and ends have the same decimals, and at most four digits
         (12345.67, 12345.6, 12345.8, "12,350"),  # four digits at most
         (-0.001, -3, 3, "0.0"),
+        (818.0, 6.59, 101494.6, "800"),  # never rounded to 0 if the interval is above 0
         (0, None, None, "0"),
         (None, 1, 2, "n/a"),
         (5.0, 5.0, 5.0, "5.00"),
@@ -120,6 +122,12 @@ def test_a_cell_has_the_text_of_its_value_and_of_its_interval():
     single = row(step_s=0.2)
     assert (STEP.cell(single), STEP.ends(single)) == ("200", "n/a")
     assert (STEP.cell(row(step_s=None)), STEP.ends(row(step_s=None))) == ("n/a", "n/a")
+
+
+def test_no_end_of_a_wide_interval_above_0_is_rounded_to_0():
+    wide = row(step_s=0.818, step_low_s=0.00659, step_high_s=101.4946, interval="interval", num_launches=3)
+    assert (STEP.cell(wide), STEP.ends(wide)) == ("800", "[7, 100,000]")
+    assert f"{Value.of(wide, STEP):ends}" == "95 % CI 7\N{EN DASH}100,000 ms"
 
 
 def test_a_column_may_have_more_figures_without_an_interval():

@@ -178,7 +178,7 @@ class Column:
             return UNKNOWN
         kind = getattr(row, self.interval)
         decimals = decimals_of(value, low, high, kind, self.figures)
-        return texts.bracket(low, high, kind, ratio_text if self.is_ratio else lambda end: fixed(end, decimals))
+        return texts.bracket(low, high, kind, ratio_text if self.is_ratio else lambda end: fixed(end, decimals, low))
 
     @cached_property
     def _in_units(self) -> dict[str, "Column"]:
@@ -199,7 +199,7 @@ def number_text(
     value: float | None, low: float | None = None, high: float | None = None, kind: str = "", figures: int = FIGURES
 ) -> str:
     """Return a number with the digits that its interval supports. figures: significant ones without an interval."""
-    return UNKNOWN if is_unknown(value) else fixed(value, decimals_of(value, low, high, kind, figures))
+    return UNKNOWN if is_unknown(value) else fixed(value, decimals_of(value, low, high, kind, figures), low)
 
 
 def decimals_of(value: float, low: float | None, high: float | None, kind: str, figures: int = FIGURES) -> int:
@@ -217,7 +217,10 @@ def decimals_of(value: float, low: float | None, high: float | None, kind: str, 
     return min(max(decimals, LEAST_FIGURES - 1 - _exponent(largest)), most - 1 - _exponent(largest))
 
 
-def fixed(value: float, decimals: int) -> str:
+def fixed(value: float, decimals: int, low: float | None = None) -> str:
+    """Return a number with some decimals. low: of its interval; above 0, no number of it is rounded to 0."""
+    if not is_unknown(low) and low > 0 and round(value, decimals) == 0:
+        decimals = -_exponent(value)
     if decimals > MOST_DECIMALS:
         return f"{value:.1e}"
     return f"{round(value, decimals) + 0.0:,.{max(decimals, 0)}f}"

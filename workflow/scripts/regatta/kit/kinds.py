@@ -58,10 +58,11 @@ class Value:
         shown = [column.shown(end) for end in (self.estimate, self.low, self.high)]
         decimals = decimals_of(*shown, self.kind, column.figures)
         unit = f" {unit}" if (unit := column.unit_text) else ""
-        number = f"{fixed(shown[0], decimals)}{unit}"
+        number, *ends = (None if end is None else fixed(end, decimals, shown[1]) for end in shown)
+        number += unit
         inside = plural(self.num_launches, "launch", "launches")
         if shown[1] is not None:
-            ends = f"{fixed(shown[1], decimals)}\N{EN DASH}{fixed(shown[2], decimals)}{unit}"
+            ends = f"{ends[0]}\N{EN DASH}{ends[1]}{unit}"
             inside = f"range {ends}, {inside}" if self.kind == "range" else f"95 % CI {ends}"
         return {"number": number, "ends": inside, "": f"{number} ({inside})"}[form]
 
