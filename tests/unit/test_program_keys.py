@@ -331,9 +331,14 @@ def test_a_size_is_a_cell_with_a_name_that_exclude_and_versus_know(folder):
 TWO_RATES = {"read": {"copy": RATE, "triad": RATE | {"match": r"triad: (\S+)"}}, "parameters": {"n": [1]}}
 
 
-def test_a_quantity_is_a_cell_with_a_name_that_exclude_and_versus_know(folder):
+def test_quantities_are_not_compared(folder, wording):
+    for versus in ("quantity", {"axis": "quantity", "reference": "copy"}):
+        wording(message(folder, campaign(folder, TWO_RATES, versus=versus)))
+
+
+def test_a_quantity_is_a_cell_with_a_name_that_exclude_knows(folder):
     exclude = [{"when": {"quantity": "triad"}, "reason": "x"}]
-    found = matrix(folder, campaign(folder, TWO_RATES, exclude=exclude, versus="quantity"))
+    found = matrix(folder, campaign(folder, TWO_RATES, exclude=exclude))
     ((skipped, _),) = found.skipped
     cells = [*found.cells, skipped]
     assert [cell.parameters["settings"] for cell in cells] == ["n 1, copy", "n 1, triad"]

@@ -234,6 +234,12 @@ def own_names(data: dict) -> list[str]:
     return sorted({name for [(_, own)] in points for name in own["parameters"]})
 
 
+def has_quantities(data: dict) -> bool:
+    """Return whether a launch of a program measures a cell for each of several quantities."""
+    entries = [entry for entry in data.get("benchmarks", []) if entry["benchmark"] == BENCHMARK]
+    return any(QUANTITY in program["parameters"] for entry in entries for _, program in entry["points"][:1])
+
+
 def _content(path: Path) -> str:
     return path.read_bytes().decode()
 

@@ -41,9 +41,11 @@ def versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[Fil
     if "versus" not in data or "benchmarks" not in data:
         return []
     versus, names = versus_as_in_cells(data), [*COMMON_AXES, *parameter_names(data)]
-    axis = versus["axis"]
+    axis, where = versus["axis"], ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
+    if axis == programs.QUANTITY and programs.has_quantities(data):
+        text = f"{place(where)} = {show(axis)} compares nothing: a ratio of two quantities has no meaning."
+        return [file.error(where, f"{text} Choose another axis, or remove it.")]
     if axis not in names:
-        where = ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
         text = f"{place(where)} = {show(axis)} is not an axis of this campaign.{nearest(axis, names)}"
         return [file.error(where, f"{text} Choose from: {', '.join(names)}.")]
     values = axis_values({**data, "stacks": stacks}, axis)
