@@ -225,6 +225,7 @@ def test_values_are_passed_as_written(tmp_path, code):
 ERRORS = {
     "no script": {"script": None},
     "a script that is not there": {"script": "CODE/absent.py"},
+    "a script beside the campaign file": {"script": "code/train.py"},
     "a script that is a folder": {"script": "CODE"},
     "a script that is a pipe": {"script": "CODE/pipe"},
     "a syntax error": {"script": "CODE/broken.py"},

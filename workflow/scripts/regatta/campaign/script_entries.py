@@ -135,7 +135,10 @@ def _file_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[tuple[Fi
             if key == ("script",):
                 ast.parse(content, filename=str(path))
         except OSError as error:
-            text = f"{named} cannot be read: {error.strerror}. Correct the path."
+            beside = file.path.absolute().parent / entry["script"]
+            is_beside = key == ("script",) and beside.is_file()
+            remedy = f"Correct the path to {beside}." if is_beside else "Correct the path."
+            text = f"{named} cannot be read: {error.strerror}. {remedy}"
             yield file.error((*where, *key), text), isinstance(error, FileNotFoundError)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
