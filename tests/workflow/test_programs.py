@@ -163,7 +163,7 @@ def test_one_launch_measures_all_sizes_and_a_new_size_is_read_from_its_output(tm
 
 def test_one_launch_measures_all_quantities_and_a_new_one_is_read_from_its_output(tmp_path, campaign):
     last = {"match": r"step 3: (\d+)", "unit": "tokens/s", "better": "larger"}
-    path = write_campaign(tmp_path, campaign({"read": RATE | {"tokens": last}}, versus="quantity"))
+    path = write_campaign(tmp_path, campaign({"read": RATE | {"tokens": last}}))
     assert snakemake(tmp_path, path).returncode == 0
     results = tmp_path / "results" / "small"
     logs = len({path.read_text() for path in results.glob("batches/*/logs/*.log")})
