@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from formats_files import run_script
 from synthetic import CLUSTER, analyse, make_campaign, train_cell, write_results
+from synthetic_own import MACHINE, program_cell
 from test_frozen_tables import CAMPAIGNS
 
 from regatta.report.export import FORMS, export_figures
@@ -106,3 +107,10 @@ def test_a_store_without_tables_is_refused(small, tmp_path):
     done = run_script("export_figures.py", small, "--for", "slides", cwd=tmp_path)
     assert done.returncode == 0
     assert len([*(small / "figures" / "slides").glob("*.pdf")]) == int(done.stdout.split()[-2])
+
+
+def test_a_character_that_the_font_lacks_is_no_warning(tmp_path, recwarn):
+    read = {"rate \N{ROCKET}": {"match": r"rate: (\S+)", "unit": "GB/s", "better": "larger"}}
+    cells = [program_cell(n, 1, read=read) for n in (5, 6)]
+    export(write_results(tmp_path / "r", make_campaign(cells, repeats=2), MACHINE), "paper")
+    assert [str(warning.message) for warning in recwarn if "Glyph" in str(warning.message)] == []

@@ -5,6 +5,7 @@ embedded: as TrueType fonts in a PDF, as outlines in an SVG, which needs no font
 """
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,9 @@ def _draw(figure: Figure, path: Path, form: FigureForm) -> str:
     """Write the drawing of a figure, and return its accessible name."""
 
     def write(canvas: "Canvas", name: str) -> str:
-        _write(canvas, path, form, figure.legend)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # names may have characters that the font lacks
+            _write(canvas, path, form, figure.legend)
         return name
 
     def size_in(_: float, height_in: float) -> tuple[float, float]:
