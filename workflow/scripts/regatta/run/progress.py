@@ -116,7 +116,7 @@ def outcome_text(results: Path) -> str:
     if rows is None:
         return ""
     counts = counts_text(Counter(row["status"] for row in rows)) or "none"
-    lines = [f"{results.name}: {len(rows)} measurements planned: {counts}", *answer_lines(results)]
+    lines = [f"{results.name}: {plural(len(rows), 'measurement')} planned: {counts}", *answer_lines(results)]
     causes = Counter(row["cause"] for row in rows if row["status"] not in ("ok", "not_measured"))
     if causes:
         cause, count = causes.most_common(1)[0]
