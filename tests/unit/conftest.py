@@ -97,5 +97,5 @@ def write_manifest(results, batch, names):
     from regatta.store.history import summarize
     from regatta.store.launch_files import read_launch_file, write_json
 
-    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in names]
+    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")).to_json() for name in names]
     write_json(results / "batches" / batch / "manifest.json", {"schema": 1, "batch": batch, "launches": entries})

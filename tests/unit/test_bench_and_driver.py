@@ -19,7 +19,8 @@ import yaml
 
 from regatta.core.statistics import median_interval
 from regatta.launchers import LAUNCHERS
-from regatta.run import batch, causes, progress, record_lines, supervise
+from regatta.model import launches
+from regatta.run import batch, causes, progress, supervise
 from regatta.store import history
 from regatta.store.checksums import sealed_file
 from regatta.store.launch_files import append_launch_line, read_launch_file
@@ -29,7 +30,8 @@ BENCH = ROOT / "workflow" / "scripts" / "bench"
 CELL = {"id": "c", "spec": {"benchmark": "collective"}, "command": "torchrun ..."}
 REQUEST = {
     "schema": 1, "campaign": "small", "batch": "b", "launch": "b-l000-a00", "generation": 1, "repeat": 0, "stack": "s",
-    "nodes": 1, "gpus_per_node": 1, "device": "cpu", "argv": [], "git": None, "cells": [CELL],
+    "nodes": 1, "gpus_per_node": 1, "device": "cpu", "argv": [], "git": None, "cells": [CELL], "start_timeout_seconds": 1,
+    "store_file": "x.jsonl", "error_dir": "errors",
 }  # fmt: skip
 
 
@@ -59,7 +61,7 @@ def differences(of_bench: dict, of_driver: dict, schema: dict) -> dict[str, set[
 
 def test_a_record_has_the_same_fields_from_a_rank_and_from_the_driver(bench, schemas):
     of_rank = bench("harness.launch_file").build_record(CELL, 0, "failed", None, "x", {})
-    of_driver = batch.record_line(REQUEST, "c", causes.Cause("failed", None, "x"), None)
+    of_driver = launches.LaunchRequest.from_json(REQUEST).record_line("c", causes.Cause("failed", None, "x"), None)
     assert differences(of_rank, of_driver, schemas["record"]) == {}
     assert [name for name in of_rank if of_rank[name] is None] == [
         name for name in of_driver if of_driver[name] is None
@@ -74,7 +76,8 @@ def test_the_first_line_has_the_same_fields_from_a_rank_and_from_the_driver(benc
     of_rank = run_launch.first_line(REQUEST, [], types.SimpleNamespace(rank=0, device=None), 1)
     (tmp_path / "results" / "launches").mkdir(parents=True)
     path = tmp_path / "results" / "launches" / f"{REQUEST['launch']}.jsonl"
-    launch = batch.LaunchRun(None, 0, None, REQUEST | {"store_file": str(path)}, progress.Watch(path, {}, 0))
+    request = launches.LaunchRequest.from_json(REQUEST | {"store_file": str(path)})
+    launch = batch.LaunchRun(None, 0, None, request, progress.Watch(path, {}, 0))
     launch.record([], causes.Cause("failed", None, "x"), None)
     of_driver = json.loads(path.read_text())
     assert [*of_driver][-2:] == ["line", "checksum"]  # a rank's writer adds them
@@ -114,7 +117,7 @@ def test_ranks_and_driver_write_the_same_bytes(bench, tmp_path):
 def test_what_is_measured_again_is_the_same_with_and_without_the_driver(bench):
     frozen_batch, run_batches = bench("harness.frozen_batch"), bench("run_batches")
     assert frozen_batch.ALWAYS_RETRIED == history.ALWAYS_RETRIED
-    assert set(frozen_batch.FROM_REQUEST) == set(record_lines.FROM_REQUEST)
+    assert set(frozen_batch.FROM_REQUEST) == set(launches.FROM_REQUEST)
     assert run_batches.MAX_FRUITLESS_LAUNCHES == supervise.MAX_FRUITLESS_LAUNCHES
 
 
@@ -146,7 +149,7 @@ def test_damage_is_seen_alike_with_and_without_the_driver(bench, tmp_path, conte
     path = tmp_path / "l0.jsonl"
     path.write_bytes(content)
     of_driver = history.summarize(read_launch_file(path))
-    assert len(of_driver["records"] if of_driver else ()) == num
+    assert len(of_driver.records if of_driver else ()) == num
     lines, _ = bench("harness.frozen_batch").read_lines(path)
     assert sum(line["kind"] == "record" and lines[0]["kind"] == "launch" for line in lines) == num
 

@@ -235,7 +235,7 @@ def test_an_image_has_the_folder_of_the_file(folder):
     (batch,) = (made.results / "batches").iterdir()
     content = json.loads((batch / "batch.json").read_text())
     run = BatchRun(batch, FrozenBatch.from_json(content), {})
-    argv = run.launches[0].write_request(content["launches"][0]["cells"])["argv"]
+    argv = run.launches[0].write_request(content["launches"][0]["cells"]).argv
     assert str(folder) in [word for before, word in itertools.pairwise(argv) if before == "--bind"]
 
 

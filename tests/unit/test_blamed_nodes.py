@@ -106,15 +106,15 @@ def test_blame_is_kept_until_it_is_cleared(tmp_path, wording):
     (tmp_path / FILE).open("a").write('{"kind": "blamed", "host": 3}\ntorn')
     append_line(tmp_path / FILE, {"kind": "blamed"})
     found = blamed_nodes(tmp_path)
-    assert {host: [entry["cause"] for entry in evidence] for host, evidence in found.items()} == {
+    assert {host: [entry.cause for entry in evidence] for host, evidence in found.items()} == {
         "n1": ["a b"],
         "n2": ["a b", "c"],
     }
-    wording(blame_text("n1", found["n1"]), date=found["n1"][0]["time_utc"][:10])
+    wording(blame_text("n1", found["n1"]), date=found["n1"][0].time_utc[:10])
     clear_nodes(tmp_path, ["n2"])
     assert list(blamed_nodes(tmp_path)) == ["n1"]
     blame_nodes(tmp_path, ["n2"], "b3", "18", "d")
-    assert [entry["cause"] for entry in blamed_nodes(tmp_path)["n2"]] == ["d"]
+    assert [entry.cause for entry in blamed_nodes(tmp_path)["n2"]] == ["d"]
 
 
 def test_a_damaged_file_gives_neither_a_traceback_nor_control_characters(tmp_path):
@@ -141,7 +141,7 @@ def test_the_plan_shows_blamed_nodes_with_evidence_and_how_to_clear_them(tmp_pat
     blame_nodes(tmp_path / "results" / "small", ["n3"], "n02g02-x", "16", "a mount is missing")
     plan = plan_campaign(campaign, tmp_path / "results")
     [note] = [note for note in plan_json(plan)["notes"] if "n3" in note]
-    wording(note, date=blamed_nodes(tmp_path / "results" / "small")["n3"][0]["time_utc"][:10])
+    wording(note, date=blamed_nodes(tmp_path / "results" / "small")["n3"][0].time_utc[:10])
     text = plan_text(plan)
     assert note in text
     assert "--exclude=n3" in text
@@ -157,7 +157,7 @@ def test_the_script_lists_and_clears(tmp_path, monkeypatch, capsys, wording):
 
     blame_nodes(tmp_path, ["n1", "n2"], "b1", "16", "why")
     assert call().count("why") == 2
-    date = blamed_nodes(tmp_path)["n1"][0]["time_utc"][:10]
+    date = blamed_nodes(tmp_path)["n1"][0].time_utc[:10]
     with wording.raises(UserError):
         call("n9")
     wording(call("n1"), date=date)
@@ -196,7 +196,7 @@ def test_the_report_lists_blamed_nodes(tmp_path, wording):
     page = make_report(folder).read_text(encoding="utf-8")
     section = re.search(r'<section id="failures".*?</section>', page, re.DOTALL)[0]
     [node] = json.loads((folder / "problems.json").read_text())["blamed_nodes"]
-    wording(re.findall("n3 failed[^<]*", section), date=blamed_nodes(folder)["n3"][0]["time_utc"][:10])
+    wording(re.findall("n3 failed[^<]*", section), date=blamed_nodes(folder)["n3"][0].time_utc[:10])
     assert node["host"] == "n3"
 
 
@@ -229,5 +229,5 @@ def test_nodes_of_a_job_without_a_start_are_blamed_once_the_batch_has_started_on
     assert blamed_nodes(tmp_path) == {}  # the stack may be at fault
     run.has_come_up = True
     supervise._blame_nodes_without_start(run)
-    assert [entry["job"] for entry in blamed_nodes(tmp_path)["n2"]] == ["15"]
+    assert [entry.job for entry in blamed_nodes(tmp_path)["n2"]] == ["15"]
     assert run.geometry().hosts == ["n1", "n3"]

@@ -13,10 +13,11 @@ from synthetic import laptop_campaign
 from regatta.campaign.expansion import expand
 from regatta.core.errors import UserError
 from regatta.core.schemas import SCHEMAS, load_schema
+from regatta.model.launches import JobEvent
 from regatta.plan.batches import Price, make_batches
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE
 from regatta.store.frozen_files import frozen_schema, mismatch, read_frozen
-from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, open_job
+from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, noted_jobs, open_job
 
 SCHEMA = frozen_schema()
 KINDS = SCHEMA["x-kinds"]
@@ -209,5 +210,5 @@ def test_junk_among_the_notes_of_jobs_costs_only_itself(tmp_path):
     text = "\n".join([*JUNK, good, *JUNK, '{"kind": "started", "hosts": [], "cause": ""}'])
     (tmp_path / "jobs.jsonl").write_bytes(text.encode("utf-8", "surrogateescape"))
     assert hosts_to_avoid(tmp_path) == ["n1", "n2"]
-    assert [entry["job"] for entry in jobs_of_batch(tmp_path)] == [None, "7", None]
-    assert open_job(tmp_path) == {"kind": "started", "cause": "", "hosts": [], "job": None, "time_utc": ""}
+    assert [entry.job for entry in jobs_of_batch(tmp_path)] == [None, "7", None]
+    assert open_job(noted_jobs(tmp_path)) == JobEvent("started", None, [], "", "")

@@ -40,7 +40,7 @@ def store(tmp_path_factory) -> Path:
         if index % 2:
             manifest = folder / "batches" / f"n01g02-{index:012d}" / "manifest.json"
             manifest.parent.mkdir(parents=True)
-            launches = [summarize(read_launch_file(path))]
+            launches = [summarize(read_launch_file(path)).to_json()]
             content = {"schema": 1, "batch": manifest.parent.name, "counts": {}, "launches": launches}
             manifest.write_text(json.dumps(content))
     return folder

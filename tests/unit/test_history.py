@@ -16,7 +16,7 @@ def ok(cell: str, seconds: float = 2.0) -> dict:
 
 def write_manifest(results, batch: str, launches: list[str], **changes):
     """Write a manifest as the supervisor does, from launch files that are there."""
-    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")) for name in launches]
+    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")).to_json() for name in launches]
     path = results / "batches" / batch / "manifest.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"schema": 1, "batch": batch, "counts": {}, "launches": entries} | changes))
@@ -35,7 +35,7 @@ def test_a_folder_that_is_not_there_has_no_history(tmp_path):
 def test_a_launch_is_summarized_without_its_samples(tmp_path):
     failed = {"cell": "b", "status": "failed", "cause": "why", "elapsed_ns": None}
     path = write_launch(tmp_path, "x-l001-a00", 1, [ok("a"), failed])
-    entry = summarize(read_launch_file(path))
+    entry = summarize(read_launch_file(path)).to_json()
     assert entry == {
         "launch": "x-l001-a00",
         "repeat": 1,
@@ -53,13 +53,13 @@ def test_a_launch_is_summarized_without_its_samples(tmp_path):
 @pytest.mark.parametrize("environment", [None, {}, {"seconds_to_ready": None}])
 def test_an_unknown_start_is_left_out_of_the_overhead(tmp_path, environment):
     path = write_launch(tmp_path, "x", 0, [ok("a")], environment=environment)
-    assert summarize(read_launch_file(path))["overhead_s"] == 1.0
+    assert summarize(read_launch_file(path)).overhead_s == 1.0
 
 
 def test_a_launch_that_was_cut_off_has_no_overhead(tmp_path):
     path = write_launch(tmp_path, "x", 0, [ok("a")])
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    assert summarize(read_launch_file(path))["overhead_s"] is None
+    assert summarize(read_launch_file(path)).overhead_s is None
     assert read_history(tmp_path).slots["a", 0].status == "ok"
 
 

@@ -13,7 +13,7 @@ from regatta.run import supervise
 from regatta.run.batch import BatchRun, Stopped
 from regatta.run.causes import Cause
 from regatta.run.supervise import hosts_to_blame
-from regatta.store.jobs import jobs_of_batch, note_job, open_job
+from regatta.store.jobs import jobs_of_batch, note_job, noted_jobs, open_job
 from regatta.store.launch_times import job_rows
 
 
@@ -23,13 +23,13 @@ def a_run(folder, job="17"):
 
 
 def ends(folder):
-    return [(entry["kind"], entry["job"], entry["cause"]) for entry in jobs_of_batch(folder)]
+    return [(entry.kind, entry.job, entry.cause) for entry in jobs_of_batch(folder)]
 
 
 def test_a_job_that_finishes_its_batch_leaves_no_trace_of_trouble(tmp_path):
     with a_run(tmp_path).noting_end():
-        assert open_job(tmp_path)["job"] == "17"
-    assert open_job(tmp_path) is None
+        assert open_job(noted_jobs(tmp_path)).job == "17"
+    assert open_job(noted_jobs(tmp_path)) is None
     assert ends(tmp_path) == []
 
 
@@ -44,13 +44,13 @@ def test_the_end_of_a_job_has_its_duration_by_a_clock_that_is_never_set(tmp_path
     (tmp_path / "jobs.jsonl").write_text(json.dumps(lines[0] | {"job": "18"}) + "\n")  # killed: of another process
     note_job(tmp_path / "other", "stopped", "18", [], "")
     assert "elapsed_s" not in json.loads((tmp_path / "other" / "jobs.jsonl").read_text())
-    [row] = job_rows(tmp_path, {})
+    [row] = job_rows("b", noted_jobs(tmp_path), {})
     assert row.get("elapsed_s") is None
     (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [row["elapsed_s"] for row in job_rows(tmp_path, {})] == [4.25]
+    assert [row["elapsed_s"] for row in job_rows("b", noted_jobs(tmp_path), {})] == [4.25]
     lines[1]["elapsed_s"] = -1  # damaged
     (tmp_path / "jobs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [row["elapsed_s"] for row in job_rows(tmp_path, {})] == [None]
+    assert [row["elapsed_s"] for row in job_rows("b", noted_jobs(tmp_path), {})] == [None]
 
 
 @pytest.mark.parametrize(

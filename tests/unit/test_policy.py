@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.run.progress import ALIKE, OF_THE_CELL, StackWatch
-from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, jobs_without_start, note_job, open_job
+from regatta.store.jobs import hosts_to_avoid, jobs_of_batch, jobs_without_start, note_job, noted_jobs, open_job
 
 STATUSES = ("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure", "skipped", "invalid")
 OF_THE_STACK = [status for status in STATUSES if status not in OF_THE_CELL]
 
 
-def record(cell: str, status: str = "failed", cause: str | None = "no libfabric", phase: str | None = "init") -> dict:
-    return {"cell": cell, "status": status, "phase": phase, "cause": None if status == "ok" else cause}
+def record(cell: str, status: str = "failed", cause: str | None = "no libfabric") -> tuple:
+    return cell, status, None if status == "ok" else cause
 
 
-def watch(*records: dict, stack: str = "a") -> StackWatch:
+def watch(*records: tuple, stack: str = "a") -> StackWatch:
     found = StackWatch()
     for entry in records:
-        found.note(stack, entry, entry["cell"])
+        found.note(stack, *entry)
     return found
 
 
@@ -43,7 +43,7 @@ def test_a_cell_that_fails_in_each_repeat_is_one_cell():
 def test_a_stack_does_not_answer_for_another():
     found = watch(record("1"), record("2"), record("3"))
     assert found.given_up("b") is None
-    found.note("b", record("4"), "4")
+    found.note("b", *record("4"))
     assert found.given_up("b") is None
 
 
@@ -71,10 +71,6 @@ def test_numbers_and_paths_do_not_make_failures_differ(causes):
     assert found.given_up("a").endswith(f": {causes[-1] or 'failed'}")
 
 
-def test_what_is_known_from_before_a_restart_counts_although_it_has_no_phase():
-    assert watch(record("1", phase=None), record("2", phase=None), record("3")).given_up("a") is not None
-
-
 @pytest.mark.parametrize(
     ("status", "phase", "is_evidence"),
     [
@@ -87,7 +83,7 @@ def test_errors_of_users_code_say_nothing_of_the_stack(status, phase, is_evidenc
     """Combinations of parameters for which a user's code raises would else keep the others from being measured."""
     found = StackWatch()
     for cell in "123":
-        found.note("a", record(cell, status, phase=phase), cell, is_user_code=True)
+        found.note("a", *record(cell, status), phase, is_user_code=True)
     assert (found.given_up("a") is not None) == is_evidence
 
 
@@ -101,7 +97,6 @@ records = st.builds(
     st.sampled_from("1234"),
     st.sampled_from(STATUSES),
     st.sampled_from(["no libfabric", "exit code 1", "exit code 2", "other"]),
-    st.sampled_from(["init", "launch", None]),
 )
 
 
@@ -114,18 +109,18 @@ def test_whether_a_stack_is_given_up_does_not_depend_on_the_order(found, rng):
 @given(st.lists(records, max_size=12), records)
 def test_more_records_give_a_stack_up_but_only_an_ok_brings_it_back(found, one_more):
     before, after = watch(*found), watch(*found, one_more)
-    if before.given_up("a") and one_more["status"] != "ok":
+    if before.given_up("a") and one_more[1] != "ok":
         assert after.given_up("a")
-    if one_more["status"] == "ok":
+    if one_more[1] == "ok":
         assert after.given_up("a") is None
 
 
 @given(st.lists(records, max_size=12))
 def test_a_stack_is_given_up_for_at_least_three_cells_that_are_not_ok(found):
     if watch(*found).given_up("a"):
-        cells = {entry["cell"] for entry in found if entry["status"] in OF_THE_STACK}
+        cells = {entry[0] for entry in found if entry[1] in OF_THE_STACK}
         assert len(cells) >= ALIKE
-        assert all(entry["status"] != "ok" for entry in found)
+        assert all(entry[1] != "ok" for entry in found)
 
 
 # ---- Jobs that ended before their batch was finished
@@ -145,9 +140,9 @@ def test_jobs_are_noted_in_order_and_nodes_that_did_not_start_or_failed_avoided_
     for job in noted:
         note_job(tmp_path, *job)
     jobs = jobs_of_batch(tmp_path)
-    assert all(job["time_utc"] for job in jobs)
-    assert [(job["kind"], job["job"], job["hosts"], job["cause"]) for job in jobs] == noted
-    assert [entry["hosts"] for entry in jobs_without_start(tmp_path)] == [["n2", "n1"], ["n3", "n1"]]
+    assert all(job.time_utc for job in jobs)
+    assert [(job.kind, job.job, job.hosts, job.cause) for job in jobs] == noted
+    assert [entry.hosts for entry in jobs_without_start(tmp_path)] == [["n2", "n1"], ["n3", "n1"]]
     assert hosts_to_avoid(tmp_path) == ["n1", "n2", "n3", "n4"]  # not n9, whose job was only stopped
 
 
@@ -166,13 +161,13 @@ def test_a_line_says_which_job_it_was_and_when(tmp_path):
 
 
 def test_a_job_is_open_until_there_is_a_word_of_its_end(tmp_path):
-    assert open_job(tmp_path) is None
+    assert open_job(noted_jobs(tmp_path)) is None
     note_job(tmp_path, "started", "17", [], "")
-    assert open_job(tmp_path)["job"] == "17"
+    assert open_job(noted_jobs(tmp_path)).job == "17"
     assert jobs_of_batch(tmp_path) == hosts_to_avoid(tmp_path) == []
     note_job(tmp_path, "stopped", "17", [], "SIGTERM: PREEMPTED")
-    assert open_job(tmp_path) is None
+    assert open_job(noted_jobs(tmp_path)) is None
     note_job(tmp_path, "started", "18", [], "")
     note_job(tmp_path, "finished", "18", [], "")
-    assert open_job(tmp_path) is None
-    assert [job["job"] for job in jobs_of_batch(tmp_path)] == ["17"]
+    assert open_job(noted_jobs(tmp_path)) is None
+    assert [job.job for job in jobs_of_batch(tmp_path)] == ["17"]

@@ -1,6 +1,7 @@
 """Campaigns with any program: cells, their identity, command lines, units, and what is refused."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import shlex
@@ -18,9 +19,9 @@ from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.launchers import PROGRAM, launch_argv
+from regatta.model.launches import LaunchRequest
 from regatta.plan.plan import launch_lines
 from regatta.run import program_launches as runs
-from regatta.run.record_lines import FROM_REQUEST
 from regatta.store.launch_files import read_launch_file
 from regatta.store.records import problem_of
 
@@ -370,10 +371,10 @@ def ended(folder):
         (batch / "logs" / f"{launch}.log").write_bytes(output)
         for rank, host in started.items():
             (batch / "errors" / launch / f"started-{rank}").write_text(f"{host}\n/bin/x\n")
-        request = dict.fromkeys(FROM_REQUEST, None) | {"launch": launch, "repeat": 0, "stack": "host"}
-        request |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"} for cell in cells]}
-        request |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
-        runs.record_output(request, batch / "logs" / f"{launch}.log", 6)
+        fields = dict.fromkeys(field.name for field in dataclasses.fields(LaunchRequest))
+        fields |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"} for cell in cells], "launch": launch}
+        fields |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
+        runs.record_output(LaunchRequest.from_json(fields | {"repeat": 0, "stack": "host"}), batch / "logs" / f"{launch}.log", 6)
         lines = [line for _, line in read_launch_file(folder / f"{launch}.jsonl").lines]
         assert [line["kind"] for line in lines] == ["launch", *["start", "record"] * len(cells), "complete"]
         found = [line for line in lines if line["kind"] == "record"]

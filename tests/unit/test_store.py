@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta.core.errors import UserError
+from regatta.model.launches import LaunchHeader
 from regatta.store.frozen_files import read_frozen
 from regatta.store.launch_files import append_line, read_launch_file, read_store, records, write_json, write_text
 
@@ -37,8 +38,8 @@ def read(folder, content: bytes):
 def test_a_whole_file_is_read_with_line_numbers(tmp_path):
     found = read(tmp_path, WHOLE)
     assert found.lines == list(enumerate(LINES, start=1))
-    assert (found.launch, found.header, found.problems) == ("l000", HEADER, [])
-    assert found.is_complete()
+    assert (found.launch, found.header, found.problems) == ("l000", LaunchHeader.from_json(HEADER), [])
+    assert found.lines_of("complete")
     assert [(number, line["cell"]) for _, number, line in records([found])] == [(3, "a"), (4, "b")]
 
 
@@ -46,7 +47,7 @@ def test_a_torn_last_line_is_dropped_and_said(tmp_path, wording):
     found = read(tmp_path, WHOLE[:-10])
     assert [line for _, line in found.lines] == LINES[:-1]
     wording(found.problems, num_bytes=len(TEXTS[-1]) + 1 - 10)
-    assert not found.is_complete()
+    assert not found.lines_of("complete")
 
 
 def test_a_last_line_that_lacks_only_its_end_is_whole(tmp_path):
@@ -97,7 +98,7 @@ def test_records_without_a_launch_line_are_not_placed_and_said(tmp_path, wording
 
 def test_the_first_launch_line_counts(tmp_path):
     found = read(tmp_path, TEXTS[0] + b"\n" + json.dumps(HEADER | {"repeat": 7}).encode())
-    assert found.header["repeat"] == 0
+    assert found.header.repeat == 0
 
 
 def test_a_store_is_read_in_the_order_of_names_and_may_be_missing(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthetic import analyse, make_campaign, report_data, write_lines
 from synthetic_waits import inside, late_times, write_waits
-from typed import collect
+from typed import collect, header
 
 from regatta.core import moderation
 from regatta.store.csv_files import MEASUREMENTS, WAITS, make_table
@@ -143,14 +143,14 @@ def test_damaged_times_are_refused(samples, says):
     ],
 )
 def test_hosts_that_the_launch_does_not_tell_are_unknown(environment):
-    assert hosts_by_rank({"environment": environment}, 2) == [None, None]
+    assert hosts_by_rank(header(environment), 2) == [None, None]
 
 
 def test_hosts_are_those_of_the_first_line():
     hosts = [{"host": "a", "ranks": [1]}, {"host": "b", "ranks": [0]}]
-    assert hosts_by_rank({"environment": {"hosts": hosts}}, 3) == ["b", "a", None]
+    assert hosts_by_rank(header({"hosts": hosts}), 3) == ["b", "a", None]
     hosts = [{"host": "a\ud800\nb", "ranks": [0]}]
-    assert hosts_by_rank({"environment": {"hosts": hosts}}, 1) == ["a\N{REPLACEMENT CHARACTER} b"]
+    assert hosts_by_rank(header({"hosts": hosts}), 1) == ["a\N{REPLACEMENT CHARACTER} b"]
 
 
 def test_a_slow_rank_is_found_with_its_host_in_both_quantities(tmp_path):

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from campaign_files import message, small
 from synthetic import make_campaign, train_cell
-from typed import cell_row, memory_table, peaks_text, scaling_table
+from typed import cell_row, header, memory_table, peaks_text, scaling_table
 
 from regatta.report.panels import name_rows
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -111,7 +111,7 @@ def test_launches_on_different_gpus_have_no_mfu():
 def test_the_name_of_all_gpus_of_a_launch_and_torchs_settings_are_taken_from_its_first_line():
     gpus = [{"rank": rank, "host": "n1", "name": GPU} for rank in range(4)]
     settings = {"allow_tf32_matmul": False, "allow_tf32_cudnn": True, "cudnn_benchmark": False}
-    assert device_of({"environment": {"gpus": gpus, "settings": settings}}) == ON_GPU
+    assert device_of(header({"gpus": gpus, "settings": settings})) == ON_GPU
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_name_of_all_gpus_of_a_launch_and_torchs_settings_are_taken_from_its
     ],
 )
 def test_what_a_first_line_does_not_say_is_unknown(environment):
-    assert device_of({"environment": environment}) == dict.fromkeys(ON_GPU)
+    assert device_of(header(environment)) == dict.fromkeys(ON_GPU)
 
 
 WRONG = [{"dtype": "fp16"}, {"tflop_per_s": 0}, {"source": "data sheet"}, {"tflops": 990}]

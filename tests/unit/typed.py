@@ -4,6 +4,7 @@ import functools
 
 from regatta.compare import gate
 from regatta.model.frozen import FrozenCampaign, FrozenCell
+from regatta.model.launches import LaunchHeader
 from regatta.store import collect as store
 from regatta.topics import bandwidth, catalog, gradient_communication, memory, percentiles, stability, sync_batchnorm
 from regatta.topics.comparison import comparison_tables as comparison
@@ -19,6 +20,11 @@ def typed(value):
     if isinstance(value, dict) and "cells" in value:
         return FrozenCampaign.from_json(value)
     return FrozenCell.from_json(value) if isinstance(value, dict) and "spec" in value else value
+
+
+def header(environment: object) -> LaunchHeader:
+    """Return the first line of a launch with an environment as JSON."""
+    return LaunchHeader.from_json({"repeat": 0, "stack": "host", "time_utc": "", "environment": environment})
 
 
 def _takes_json(function):

@@ -216,7 +216,7 @@ def test_requests_and_variables_are_those_of_the_driver(tmp_path, monkeypatch):
     git = {"commit": "c", "is_dirty": False}
     (mine, _), theirs = (
         frozen_batch.Batch(folder, content).write_request(0, cells, git),
-        BatchRun(folder, FrozenBatch.from_json(content), git).launches[0].write_request(cells),
+        BatchRun(folder, FrozenBatch.from_json(content), git).launches[0].write_request(cells).to_json(),
     )
     assert theirs.pop("launch") == mine.pop("launch").replace("-a00", "-a01")
     for key in ("store_file", "error_dir", "argv"):

@@ -113,7 +113,7 @@ def launches_by_cell(store: list[LaunchFile]) -> Counter:
 def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
     """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
     cells, repeats = {line["cell"]: line["spec"] for _, _, line in records(store)}, launches_by_cell(store)
-    files = {launch.header["imported"]["sha256"]: launch.header["imported"] for launch in store}
+    files = {launch.header.imported["sha256"]: launch.header.imported for launch in store}
     sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)
     used = {spec["benchmark"] for spec in cells.values()}
@@ -128,7 +128,7 @@ def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
             for entry in sources
         ),
         cluster={"schema": 1, "name": CLUSTER, "scheduler": "none"},
-        device=store[0].header["device"] if store else "cuda",
+        device=store[0].header.device if store else "cuda",
         repeats=most,
         seed=0,
         isolation="launch",

@@ -33,10 +33,11 @@ from regatta.formats.imported_lines import (
 from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
 from regatta.model.frozen import FrozenCampaign
+from regatta.model.launches import utc_now
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import read_collected, write_collected
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
-from regatta.store.launch_files import LaunchFile, read_store, records, utc_now, write_json, write_text
+from regatta.store.launch_files import LaunchFile, read_store, records, write_json, write_text
 from regatta.store.records import problem_of
 from regatta.topics.catalog import collect, make_tables, write_tables
 
@@ -133,11 +134,11 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
     whole = _whole_imports(store)
     kept, cut_off = [], []
     for launch in store:
-        digest = launch.header["imported"]["sha256"]
+        digest = launch.header.imported["sha256"]
         (kept if digest in whole else cut_off).append(launch)
         if digest not in whole and digest not in imports:
             raise UserError(
-                f"{folder}: import of {launch.header['imported']['file']} was interrupted ({launch.path.name} exists,"
+                f"{folder}: import of {launch.header.imported['file']} was interrupted ({launch.path.name} exists,"
                 " others are missing or damaged). Import that file again first. Nothing was imported."
             )
     outcome, launches, repeats, meanings = Outcome(folder), {}, launches_by_cell(kept), _meanings(kept)
@@ -148,13 +149,13 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
         launches |= _launch_files(item, folder.name, stack, repeats, meanings, time_utc)
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
         outcome.notes += item.source.notes
-    devices = {launch.header["device"] for launch in kept} | {lines[0]["device"] for lines in launches.values()}
+    devices = {launch.header.device for launch in kept} | {lines[0]["device"] for lines in launches.values()}
     if len(devices) > 1:
         raise UserError(
             "the files mix GPU and CPU results, which cannot share a report. Import them into two campaigns. Nothing"
             " was imported."
         )
-    new = [LaunchFile(Path(f"{name}.jsonl"), lines[0], [*enumerate(lines, 1)]) for name, lines in launches.items()]
+    new = [LaunchFile(Path(f"{name}.jsonl"), [*enumerate(lines, 1)]) for name, lines in launches.items()]
     campaign = frozen_campaign(folder.name, sorted([*kept, *new], key=lambda launch: launch.path.name))
     if new or cut_off or not _is_unchanged(folder, campaign):
         _write(folder, campaign, launches, [launch.path for launch in kept], [launch.path for launch in cut_off])
@@ -164,7 +165,7 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
 def _imported_store(folder: Path) -> list[LaunchFile]:
     """Return the launch files of a folder. Raises UserError unless all of them were imported."""
     store = read_store(folder / "launches")
-    measured = [launch.path for launch in store if launch.header and not launch.header.get("imported")]
+    measured = [launch.path for launch in store if launch.header and not launch.header.imported]
     measured += [path for path in sorted(folder.glob("campaign.*.json")) if read_frozen_campaign(path).imported is None]
     if measured:
         raise UserError(
@@ -174,7 +175,7 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
     for launch in store:
         if launch.header is None:
             raise UserError(f"{launch.path}: has no launch line. {REMEDY}")
-        if problem := problem_of(launch.header):
+        if problem := problem_of(launch.lines_of("launch")[0]):
             raise UserError(f"{launch.path}: the first line is damaged ({problem}). {REMEDY}")
     return store
 
@@ -182,11 +183,11 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
 def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
     """Return digest -> stack of the files whose launches are all present and complete: an import may be killed."""
     num_whole = Counter(
-        launch.header["imported"]["sha256"]
+        launch.header.imported["sha256"]
         for launch in store
-        if launch.is_complete() and not launch.problems and not any(problem_of(line) for _, line in launch.lines)
+        if launch.lines_of("complete") and not launch.problems and not any(problem_of(line) for _, line in launch.lines)
     )
-    sources = [launch.header["imported"] for launch in store]
+    sources = [launch.header.imported for launch in store]
     damaged = {entry["sha256"] for entry in sources if entry["num_launches"] != num_whole[entry["sha256"]]}
     return {entry["sha256"]: entry["stack"] for entry in sources if entry["sha256"] not in damaged}
 
@@ -195,7 +196,7 @@ def _meanings(store: list[LaunchFile]) -> Meanings:
     """Return what the times of each cell are, and where the first was read."""
     found: Meanings = {}
     for launch in store:
-        imported = launch.header["imported"]
+        imported = launch.header.imported
         for _, _, line in records([launch]):
             place = imported["file"], (line.get("imported") or {}).get("line")
             found.setdefault(line["cell"], (imported["statistic"], _place(*place)))

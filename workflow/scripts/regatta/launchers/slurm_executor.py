@@ -18,7 +18,8 @@ from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
-from regatta.store.jobs import NO_SPACE_LEFT, jobs_of_batch
+from regatta.model.launches import NO_SPACE_LEFT
+from regatta.store.jobs import jobs_of_batch
 
 common_settings = CommonSettings(
     non_local_exec=True,
@@ -173,13 +174,13 @@ class Executor(RemoteExecutor):
         """Return why a job failed, and whether it would fail again for the same reason."""
         name, results = name_of(job), Path("results") / job.wildcards.campaign
         folder = results / ("preflight" if name.startswith("preflight") else "batches") / name
-        note = next((n for n in jobs_of_batch(folder)[::-1] if n["job"] == external), None)
-        cause = note["cause"] if note else self._last_line(job.log, external)
+        note = next((event for event in jobs_of_batch(folder)[::-1] if event.job == external), None)
+        cause = note.cause if note else self._last_line(job.log, external)
         cause = cause or f"Slurm reports {state}; the job left no message."
         if is_full(results) or NO_SPACE_LEFT in cause:
             return f"{cause} Not resubmitted: no space is left on the disk.", True
         longest = job.resources["longest"]
-        is_late = cause.endswith(": TIMEOUT") and note.get("num_records") == 0 if note else state == "TIMEOUT"
+        is_late = note.is_late and note.num_records == 0 if note else state == "TIMEOUT"
         has_progress = note is None and name.startswith("n")  # a batch may have records; a preflight begins anew
         if is_late and job.resources["runtime"] >= longest and not has_progress:
             why = f"nothing was recorded within max_walltime_minutes = {longest:g}"

@@ -108,10 +108,10 @@ class FrozenCell(Cell):
 
     @classmethod
     def from_json(cls, content: Mapping[str, object]) -> "FrozenCell":
-        return _from_json(cls, content)
+        return fields_from_json(cls, content)
 
     def to_json(self) -> dict:
-        content = _to_json(self)
+        content = fields_to_json(self)
         return content if self.reason is not None else {"id": self.id, "spec": self.spec, "command": None} | content
 
 
@@ -146,10 +146,10 @@ class FrozenCampaign:
     def from_json(cls, content: Mapping[str, object]) -> "FrozenCampaign":
         """Return the campaign of a file that meets its schema (store/frozen_files.py)."""
         lists = {name: tuple(map(FrozenCell.from_json, content[name])) for name in ("cells", "skipped")}
-        return _from_json(cls, {**content, **lists})
+        return fields_from_json(cls, {**content, **lists})
 
     def to_json(self) -> dict:
-        content = _to_json(self)
+        content = fields_to_json(self)
         return content | {name: [cell.to_json() for cell in content[name]] for name in ("cells", "skipped")}
 
     @property
@@ -218,8 +218,8 @@ class FrozenBatch:
         """Return the batch of a file that meets its schema (store/frozen_files.py)."""
         shape = {name: content[name] for name in ("nodes", "gpus_per_node")}  # of launches that have no other
         cells = {name: FrozenCell.from_json({"id": name, **cell}) for name, cell in content["cells"].items()}
-        launches = tuple(_from_json(FrozenLaunch, shape | launch) for launch in content["launches"])
-        return _from_json(cls, {**content, "cells": cells, "launches": launches})
+        launches = tuple(fields_from_json(FrozenLaunch, shape | launch) for launch in content["launches"])
+        return fields_from_json(cls, {**content, "cells": cells, "launches": launches})
 
 
 def names_by_id(cells: Iterable[Cell]) -> dict[str, CellName]:
@@ -230,19 +230,19 @@ def names_by_id(cells: Iterable[Cell]) -> dict[str, CellName]:
     return {cell.id: name for cell, name in zip(cells, names, strict=True)}
 
 
-def _from_json(kind: type, content: Mapping[str, object]) -> object:
+def fields_from_json(kind: type, content: Mapping[str, object]) -> object:
     """Return an object with the fields of its class; unknown keys go to `other`, if they are written again."""
     known = _fields(kind)
     own = {name: value for name, value in content.items() if name in known}
-    if hasattr(kind, "to_json"):
+    if "other" in kind.__dataclass_fields__:
         own["other"] = {name: value for name, value in content.items() if name not in known}
     return kind(**own)
 
 
-def _to_json(value: object) -> dict:
+def fields_to_json(value: object) -> dict:
     """Return the fields of an object in their order, without optional ones that are None, then the unknown ones."""
     own = ((name, getattr(value, name), is_needed) for name, is_needed in _fields(type(value)).items())
-    return {name: of for name, of, is_needed in own if is_needed or of is not None} | dict(value.other)
+    return {name: of for name, of, is_needed in own if is_needed or of is not None} | getattr(value, "other", {})
 
 
 @cache

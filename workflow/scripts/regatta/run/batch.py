@@ -17,16 +17,23 @@ from regatta.core.text import plural
 from regatta.launchers import PROGRAM, RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenBatch, FrozenLaunch
+from regatta.model.launches import (
+    END_NOT_RECORDED,
+    NO_SPACE_LEFT,
+    Cause,
+    LaunchRequest,
+    ListedLaunch,
+    RecordSummary,
+    RequestedCell,
+    utc_now,
+)
 from regatta.run import program_launches as programs
-from regatta.run.causes import Cause
 from regatta.run.progress import StackWatch, Watch, counts_text
-from regatta.run.record_lines import first_line, record_line
 from regatta.store.history import ALWAYS_RETRIED, digest_of, summarize
-from regatta.store.jobs import END_NOT_RECORDED, NO_SPACE_LEFT, hosts_to_avoid, note_job, open_job
-from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_json
+from regatta.store.jobs import hosts_to_avoid, note_job, noted_jobs, open_job
+from regatta.store.launch_files import append_launch_line, read_launch_file, write_json
 from regatta.store.nodes import blamed_nodes
 
-SCHEMA = 1  # version of a launch request (docs/contracts.md)
 USER_CODE = {"script", "program", "module"}  # keys of the specs of cells that run a user's code
 
 
@@ -94,10 +101,10 @@ class BatchRun:
     @contextlib.contextmanager
     def noting_end(self) -> Iterator[None]:
         """Record that this job measures the batch, and how it ends; for an earlier job that could not, its state."""
-        if lost := open_job(self.folder):
-            state = self.allocation.state_of(lost["job"])
+        if lost := open_job(noted_jobs(self.folder)):
+            state = self.allocation.state_of(lost.job)
             end = f"{self.allocation.launcher.title} reports {state}" if state else "it was killed, or its node failed"
-            note_job(self.folder, "stopped", lost["job"], [], f"{END_NOT_RECORDED}: {end}")
+            note_job(self.folder, "stopped", lost.job, [], f"{END_NOT_RECORDED}: {end}")
         note_job(self.folder, "started", self.allocation.job, [], "")
         try:
             yield
@@ -109,7 +116,7 @@ class BatchRun:
     def note_early_end(self, end: Exception) -> None:
         """Record why this job does not finish the batch, unless that is recorded or the disk is full."""
         with contextlib.suppress(OSError):
-            if open_job(self.folder):
+            if open_job(noted_jobs(self.folder)):
                 note_job(self.folder, "stopped", self.allocation.job, [], str(end), self.num_records)
 
     def no_space(self) -> UserError:
@@ -120,12 +127,12 @@ class BatchRun:
         """Count the records of a supervisor that was stopped, so that failing stacks are known."""
         for launch in self.launches:
             for record in launch.earlier_records():
-                launch.note_failure(record)
+                launch.note_failure(record.cell, record.status, record.cause)
 
     def write_manifest(self) -> dict:
         """Write and return the manifest, which marks the batch as finished."""
-        entries = [entry for launch in self.launches for entry in launch.summaries()]
-        counts = Counter(record["status"] for entry in entries for record in entry["records"])
+        listed = [entry for launch in self.launches for entry in launch.summaries()]
+        counts, entries = Counter(r.status for entry in listed for r in entry.records), [e.to_json() for e in listed]
         manifest = {"schema": 1, "batch": self.id, "counts": counts, "held": self.held, "launches": entries}
         manifest["digest"] = digest_of(entries)
         write_json(self.folder / "manifest.json", manifest)
@@ -139,7 +146,7 @@ class LaunchRun:
     run: BatchRun
     index: int
     planned: FrozenLaunch
-    request: dict = field(default_factory=dict)
+    request: LaunchRequest | None = None
     watch: Watch | None = None
 
     @property
@@ -172,30 +179,30 @@ class LaunchRun:
 
     @property
     def log(self) -> Path:
-        return self.run.folder / "logs" / f"{self.request['launch']}.log"
+        return self.run.folder / "logs" / f"{self.request.launch}.log"
 
     @property
     def request_file(self) -> Path:
-        return self.run.folder / "launches" / f"{self.request['launch']}.json"
+        return self.run.folder / "launches" / f"{self.request.launch}.json"
 
-    def summaries(self) -> list[dict]:
+    def summaries(self) -> list[ListedLaunch]:
         """Return the content of its launch files, the oldest attempt first."""
         paths = sorted((self.run.results / "launches").glob(f"{self._prefix}*.jsonl"))
         return [entry for entry in (summarize(read_launch_file(path)) for path in paths) if entry]
 
-    def earlier_records(self) -> list[dict]:
-        return [record for entry in self.summaries() for record in entry["records"]]
+    def earlier_records(self) -> list[RecordSummary]:
+        return [record for entry in self.summaries() for record in entry.records]
 
     def remaining(self) -> list[str]:
         """Return its cells without a conclusive record."""
-        done = {record["cell"] for record in self.earlier_records() if record["status"] not in ALWAYS_RETRIED}
+        done = {record.cell for record in self.earlier_records() if record.status not in ALWAYS_RETRIED}
         return [cell for cell in self.planned.cells if cell not in done]
 
     @property
     def _prefix(self) -> str:
         return f"{self.run.id}-l{self.index:03d}-a"
 
-    def write_request(self, cells: list[str]) -> dict:
+    def write_request(self, cells: list[str]) -> LaunchRequest:
         """Write and return the request of the next attempt: to measure `cells`, in this order.
 
         Requests are counted: an attempt may have left no launch file.
@@ -223,29 +230,30 @@ class LaunchRun:
             limit_seconds=60 + sum(batch.cells[c].limit_seconds + batch.launch_start_seconds for c in timed),
             is_python=not self.is_program,
         )
-        self.request = {
-            "schema": SCHEMA,
-            "campaign": batch.campaign,
-            "batch": path.parent.parent.name,
-            "launch": launch,
-            "generation": batch.generation,
-            "time_utc": utc_now(),
-            "repeat": self.planned.repeat,
-            "stack": self.planned.stack,
-            **{key: getattr(geometry, key) for key in ("nodes", "gpus_per_node", "device")},
+        self.request = LaunchRequest(
+            campaign=batch.campaign,
+            batch=path.parent.parent.name,
+            launch=launch,
+            generation=batch.generation,
+            time_utc=utc_now(),
+            repeat=self.planned.repeat,
+            stack=self.planned.stack,
+            nodes=geometry.nodes,
+            gpus_per_node=geometry.gpus_per_node,
+            device=geometry.device,
             # Half, so that ranks can report a missing one before the whole launch is late.
-            "start_timeout_seconds": batch.launch_start_seconds / 2,
-            "store_file": str(store_file),
-            "error_dir": str(error_dir),
-            "argv": argv,
-            "git": run.git,
-            "cells": [{"id": c, "spec": batch.cells[c].spec, "command": batch.cells[c].command} for c in cells],
-        }
+            start_timeout_seconds=batch.launch_start_seconds / 2,
+            store_file=store_file,
+            error_dir=error_dir,
+            argv=argv,
+            git=run.git,
+            cells=tuple(RequestedCell(cell, batch.cells[cell].spec, batch.cells[cell].command) for cell in cells),
+        )
         limits = {cell.id: cell.limit_seconds for cell in batch.cells.values()}
         self.watch = Watch(store_file, limits, batch.launch_start_seconds)
         store_file.parent.mkdir(parents=True, exist_ok=True)
         error_dir.mkdir(parents=True, exist_ok=True)
-        write_json(path, self.request)
+        write_json(path, self.request.to_json())
         return self.request
 
     def update(self) -> list[dict]:
@@ -253,22 +261,22 @@ class LaunchRun:
         lines = self.watch.update()
         for record in (line for line in lines if line["kind"] == "record"):
             self.run.num_records += 1
-            self.note_failure(record)
+            self.note_failure(*(record.get(name) for name in ("cell", "status", "cause", "phase")))
         return lines
 
-    def note_failure(self, record: dict) -> None:
+    def note_failure(self, cell: str, status: str, cause: str | None, phase: str | None = None) -> None:
         """Note a record, by which failing stacks are known. Cells of a program that runs once fail together."""
-        counted = min(self.planned.cells) if self.is_program else record["cell"]
-        is_user_code = not USER_CODE.isdisjoint(self.run.batch.cells[record["cell"]].spec)
-        self.run.stacks.note(self.name, record, counted, is_user_code)
+        counted = min(self.planned.cells) if self.is_program else cell
+        is_user_code = not USER_CODE.isdisjoint(self.run.batch.cells[cell].spec)
+        self.run.stacks.note(self.name, counted, status, cause, phase, is_user_code)
 
     def record(self, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
         """Record cells that no rank is left to record. Without a line of the ranks, the environment is unknown."""
-        path = Path(self.request["store_file"])
+        request, path = self.request, self.request.store_file
         if not path.exists() or read_launch_file(path).header is None:
-            append_launch_line(path, first_line(self.request, None))
+            append_launch_line(path, request.first_line(None))
         for cell in cells:
-            append_launch_line(path, record_line(self.request, cell, cause, elapsed_ns))
+            append_launch_line(path, request.record_line(cell, cause, elapsed_ns))
         self.update()
 
     def close_stopped(self, stop: Stopped) -> None:
@@ -279,13 +287,13 @@ class LaunchRun:
             return
         if stop.state == "NODE_FAIL" and watch.current:
             cause = Cause("node_failure", None, f"{self.run.allocation.launcher.title} ended the job: a node failed")
-            append_launch_line(watch.path, record_line(self.request, watch.current, cause, None))
+            append_launch_line(watch.path, self.request.record_line(watch.current, cause, None))
         append_launch_line(watch.path, {"kind": "stopped", "signal": str(stop), "time_utc": utc_now()})
 
     def line(self, cause: Cause | None, seconds: float) -> str:
         """Return the launch, which has ended, as one line: how many cells it recorded, and why it ended early."""
         recorded = self.watch.recorded
         counts = counts_text(Counter(recorded.values())) or "none"
-        done = f"{len(recorded)} of {plural(len(self.request['cells']), 'cell')} recorded ({counts}) in {seconds:.0f} s"
+        done = f"{len(recorded)} of {plural(len(self.request.cells), 'cell')} recorded ({counts}) in {seconds:.0f} s"
         why = f"; ended early: {cause.text}" if cause else ""
         return f"{utc_now()} launch {self.planned.repeat + 1}, stack {self.name} ({self.place}): {done}{why}"

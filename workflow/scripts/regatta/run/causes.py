@@ -4,31 +4,17 @@ import contextlib
 import json
 import re
 import signal
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from regatta.core.text import one_line
 from regatta.launchers import LAUNCHERS
 from regatta.launchers.base import Launcher, LogReading, TaskEnd
+from regatta.model.launches import Cause
 
 LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
 MAX_CAUSE = 300  # characters
 PYTORCH_LOG = r"[WE]\d{4} "
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Status, phase and one line of a record that the driver writes. hosts: the nodes that the launcher blames.
-
-    host_load: what else used this machine, for the record; None if unknown.
-    """
-
-    status: str
-    phase: str | None
-    text: str
-    hosts: frozenset[str] = field(default=frozenset(), compare=False)
-    host_load: dict | None = field(default=None, compare=False)
 
 
 def read_rank_errors(error_dir: Path) -> list[dict]:

@@ -42,7 +42,7 @@ def view(state: RunState, height: int) -> Group:
     records = [
         (r.time_utc[11:19], _status(r.status), duration(r.elapsed_s), r.slot[1], name)
         for r in state.last_records
-        for name in [state.names.get(r.slot[0], r.slot[0])]
+        for name in [state.names.get(r.cell, r.cell)]
     ]
     used = OTHER_LINES + min(len(batches), MAX_BATCHES) + min(len(failures), MAX_CAUSES)
     tables = [

@@ -27,16 +27,12 @@ from regatta.core.errors import UserError
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
 from regatta.core.text import one_line, plural
 from regatta.launchers.base import Geometry
-from regatta.run.causes import MAX_CAUSE, Cause
-from regatta.run.record_lines import first_line, record_line
+from regatta.model.launches import Cause, LaunchRequest, RequestedCell, utc_now
+from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
-from regatta.store.launch_files import append_launch_line, read_launch_file, utc_now, write_text
+from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
 
 READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
-
-
-def is_program(request: dict) -> bool:
-    return "program" in request["cells"][0]["spec"]
 
 
 def folder_of(batch: Path, launch: str) -> Path:
@@ -53,50 +49,53 @@ def prepare(spec: dict, cluster: dict, folder: Path, error_dir: Path) -> tuple[G
     return geometry_of(spec, cluster), [str(error_dir), str(folder), *command_of(spec, output)]
 
 
-def note_start(request: dict, is_over: bool) -> None:
+def note_start(request: LaunchRequest, is_over: bool) -> None:
     """Write the first lines of a launch file if all ranks have started.
 
     is_over: the launch has ended. Then one rank is enough: if it fails, the launcher ends the others early.
     """
     hosts = _started_hosts(request)
-    if len(hosts) >= geometry_of(request["cells"][0]["spec"], {}).num_ranks or (is_over and hosts):
+    if len(hosts) >= geometry_of(request.spec, {}).num_ranks or (is_over and hosts):
         _begin(request, hosts)
 
 
-def _started_hosts(request: dict) -> dict[int, str]:
+def _started_hosts(request: LaunchRequest) -> dict[int, str]:
     """Return the host of each rank that has started, as it says itself."""
     found = {}
-    for path in Path(request["error_dir"]).glob("started-*"):
+    for path in request.error_dir.glob("started-*"):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         found[int(path.name.removeprefix("started-"))] = one_line(lines[0], 200) if lines else "unknown"
     return dict(sorted(found.items()))
 
 
-def _begin(request: dict, hosts: dict[int, str]) -> None:
-    path, cell = Path(request["store_file"]), request["cells"][0]["id"]
+def _begin(request: LaunchRequest, hosts: dict[int, str]) -> None:
     by_host = [{"host": host, "ranks": [r for r, on in hosts.items() if on == host]} for host in {*hosts.values()}]
     unknown = {"python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     environment = {"hosts": sorted(by_host, key=lambda entry: entry["ranks"]), **unknown} if hosts else None
-    append_launch_line(path, first_line(request, environment))
-    append_launch_line(path, {"kind": "start", "cell": cell, "time_utc": utc_now()})
+    append_launch_line(request.store_file, request.first_line(environment))
+    _note_cell(request, request.cells[0])
 
 
-def record_output(request: dict, log: Path, elapsed_ns: int | None) -> None:
+def _note_cell(request: LaunchRequest, cell: RequestedCell) -> None:
+    append_launch_line(request.store_file, {"kind": "start", "cell": cell.id, "time_utc": utc_now()})
+
+
+def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> None:
     """Write the records of a program that has exited with 0, and complete the launch file."""
-    path, hosts, specs = Path(request["store_file"]), _started_hosts(request), [c["spec"] for c in request["cells"]]
+    path, hosts, specs = request.store_file, _started_hosts(request), [cell.spec for cell in request.cells]
     if not path.exists():
         _begin(request, hosts)
     misplaced = _placement_problem(specs[0], hosts)
-    output = folder_of(log.parent.parent, request["launch"]) / OUTPUT if writes_output(specs[0]) else log
+    output = folder_of(log.parent.parent, request.launch) / OUTPUT if writes_output(specs[0]) else log
     found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output)
     share_ns = elapsed_ns and elapsed_ns // len(specs)
-    for number, (cell, (numbers, problem)) in enumerate(zip(request["cells"], found, strict=True)):
+    for number, (cell, (numbers, problem)) in enumerate(zip(request.cells, found, strict=True)):
         status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
         cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
         if number:
-            append_launch_line(path, {"kind": "start", "cell": cell["id"], "time_utc": utc_now()})
-        record = _measured(cell["spec"], numbers, share_ns) if numbers.samples_ns else {}
-        append_launch_line(path, record_line(request, cell["id"], cause, share_ns) | record)
+            _note_cell(request, cell)
+        record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
+        append_launch_line(path, request.record_line(cell.id, cause, share_ns) | record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
 
 
@@ -107,10 +106,10 @@ def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
     """Return the requests of all launches of programs, the oldest first, by what they ran and their repeat."""
     found: dict[tuple[str, int], list[Path]] = {}
     for path in sorted(results.glob("batches/*/launches/*.json"), key=lambda path: path.stat().st_mtime):
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            request = _request(path)
-            if is_program(request):
-                found.setdefault((_key(request["cells"][0]["spec"]), request["repeat"]), []).append(path)
+        with contextlib.suppress(AttributeError, LookupError, TypeError):
+            request = LaunchRequest.from_json(read_json(path))
+            if request.is_program:
+                found.setdefault((_key(request.spec), request.repeat), []).append(path)
     return found
 
 
@@ -124,20 +123,15 @@ def find_kept(known: dict[tuple[str, int], list[Path]], cells: list[str], spec: 
     None also if a cell was started or read before: then it is repeated because it failed. known: see above.
     """
     paths = known.get((_key(spec), repeat), [])
-    if any(cell["id"] in cells for path in paths for cell in _request(path)["cells"]):
+    if any(cell.id in cells for path in paths for cell in LaunchRequest.from_json(read_json(path)).cells):
         return None
     ended = [path for path in paths if _records(path) and _log(path).exists()]
     return ended[-1] if ended else None
 
 
-def _request(path: Path) -> dict:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def _records(request: Path) -> list[dict]:
     """Return the records of a launch of which the program exited with 0 on the planned ranks; else none."""
-    lines = read_launch_file(request.parents[3] / "launches" / f"{request.stem}.jsonl").lines
-    records = [line for _, line in lines if line["kind"] == "record"]
+    records = read_launch_file(request.parents[3] / "launches" / f"{request.stem}.jsonl").lines_of("record")
     return [line for line in records if line["status"] == "ok" or line.get("phase") == READING]
 
 
@@ -145,17 +139,17 @@ def _log(request: Path) -> Path:
     return request.parent.parent / "logs" / f"{request.stem}.log"
 
 
-def read_kept(request: dict, path: Path, kept: Path) -> None:
+def read_kept(request: LaunchRequest, path: Path, kept: Path) -> None:
     """Write the launch file of a request from the output of an earlier launch. path, kept: of the two requests."""
-    spec, elapsed = request["cells"][0]["spec"], [record["elapsed_ns"] or 0 for record in _records(kept)]
+    elapsed_ns = sum(record["elapsed_ns"] or 0 for record in _records(kept))
     _log(path).parent.mkdir(exist_ok=True)
     shutil.copyfile(_log(kept), _log(path))
     output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
-    if writes_output(spec) and output.exists():
+    if writes_output(request.spec) and output.exists():
         shutil.copyfile(output, folder_of(path.parent.parent, path.stem) / OUTPUT)
     for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
-        shutil.copy(started, request["error_dir"])
-    record_output(request, _log(path), sum(elapsed))
+        shutil.copy(started, request.error_dir)
+    record_output(request, _log(path), elapsed_ns)
 
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:

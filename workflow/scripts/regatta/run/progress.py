@@ -69,18 +69,20 @@ class StackWatch:
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
 
-    def note(self, stack: str, record: dict, cell: str, is_user_code: bool = False) -> None:
+    def note(
+        self, stack: str, cell: str, status: str, cause: str | None, phase: str | None = None, is_user_code: bool = False
+    ) -> None:
         """Take a record. cell: the one that counts, since cells of one run of a program fail together.
 
         is_user_code: of a script, a program or a user's benchmark. Errors of these depend on the parameters, such as
         impossible combinations, so they are no evidence against the stack.
         """
-        is_of_code = is_user_code and record["status"] == "failed" and record.get("phase") not in BEFORE_USER_CODE
-        if record["status"] == "ok":
+        is_of_code = is_user_code and status == "failed" and phase not in BEFORE_USER_CODE
+        if status == "ok":
             self.works.add(stack)
-        elif record["status"] not in OF_THE_CELL and not is_of_code:
-            alike = self.failures.setdefault(stack, {}).setdefault(signature(record["status"], record["cause"]), {})
-            alike[cell] = record["cause"] or record["status"]
+        elif status not in OF_THE_CELL and not is_of_code:
+            alike = self.failures.setdefault(stack, {}).setdefault(signature(status, cause), {})
+            alike[cell] = cause or status
 
     def given_up(self, stack: str) -> str | None:
         """Return why no further cell of a stack is started, or None."""

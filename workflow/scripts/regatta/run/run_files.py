@@ -14,9 +14,10 @@ from regatta.core.errors import UserError
 from regatta.core.files import is_held
 from regatta.core.text import utc_seconds
 from regatta.model.frozen import FrozenCampaign
+from regatta.model.launches import JobEvent, LaunchHeader, RecordSummary, Slot, generation_of
 from regatta.store.frozen_files import mismatch, read_frozen_campaign
-from regatta.store.history import RecordSummary, Slot, generation_of, latest_records, listed_records, read_manifest
-from regatta.store.jobs import noted_jobs
+from regatta.store.history import latest_records, read_manifest
+from regatta.store.jobs import noted_jobs, open_job
 from regatta.store.launch_files import Tail, launch_paths, read_file
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
@@ -37,7 +38,7 @@ class BatchFiles:
     generation: int = 1
     slots: list[Slot] = field(default_factory=list)
     is_finished: bool = False
-    notes: list[dict] = field(default_factory=list)
+    notes: list[JobEvent] = field(default_factory=list)
     notes_bytes: int = 0
     ends_s: list[float] = field(default_factory=list)
     current: str | None = None
@@ -47,9 +48,8 @@ class BatchFiles:
         return self.folder.name
 
     @property
-    def open_job(self) -> dict | None:
-        """Return the note of the job that has begun to measure the batch, if its end is not recorded."""
-        return self.notes[-1] if self.notes and self.notes[-1]["kind"] == "started" else None
+    def open_job(self) -> JobEvent | None:
+        return open_job(self.notes)
 
     def read_notes(self) -> None:
         with contextlib.suppress(OSError):
@@ -79,7 +79,7 @@ class RunFiles:
         self.limits: set[str] = set()
         self.planned_batches: set[str] = set()
         self._tails: dict[str, Tail] = {}
-        self._headers: dict[str, dict] = {}
+        self._headers: dict[str, LaunchHeader] = {}
         self._records: dict[str, list[RecordSummary]] = {}  # by launch
         self._read: set[str] = set()  # launch files that are read to their end, and those of finished batches
         self._plan_time_ns = 0
@@ -173,8 +173,7 @@ class RunFiles:
 
     def _take_line(self, launch: str, batch: BatchFiles | None, number: int, line: dict) -> None:
         if line["kind"] == "launch":
-            kept = {key: line.get(key) for key in ("repeat", "time_utc", "generation")}
-            self._headers.setdefault(launch, kept)
+            self._headers.setdefault(launch, LaunchHeader.from_json(line | {"environment": None}))
         header = self._headers.get(launch)
         if header is None:
             return
@@ -192,11 +191,10 @@ class RunFiles:
         """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
         with contextlib.suppress(OSError, ValueError, RecursionError):  # else its launch files are read
             for entry in read_manifest(batch.folder / "manifest.json")[0]:
-                launch = entry["launch"]
-                self._records[launch] = listed_records(entry)
-                self._read.add(launch)
-                self._tails.pop(launch, None)
-                self._headers.pop(launch, None)
+                self._records[entry.launch] = entry.records
+                self._read.add(entry.launch)
+                self._tails.pop(entry.launch, None)
+                self._headers.pop(entry.launch, None)
         batch.is_finished, batch.current, batch.slots = True, None, []
 
     def _summarize(self) -> None:
@@ -209,7 +207,7 @@ class RunFiles:
             batch = self.batches.get(launch.rpartition("-l")[0])
             for record in records:
                 if record.elapsed_s is not None:
-                    self.elapsed_s.setdefault(record.slot[0], []).append(record.elapsed_s)
+                    self.elapsed_s.setdefault(record.cell, []).append(record.elapsed_s)
                     self.measured_rank_s += record.elapsed_s * batch.nodes * batch.gpus_per_node if batch else 0.0
             if batch:
                 batch.ends_s += [utc_seconds(record.time_utc) or 0 for record in records]

@@ -12,10 +12,10 @@ from pathlib import Path
 from regatta.core.files import is_held
 from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text, utc_seconds, utc_text
 from regatta.launchers import launcher_of
+from regatta.model.launches import RecordSummary, Slot
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, RunFiles
-from regatta.store.history import ALWAYS_RETRIED, RecordSummary, Slot
-from regatta.store.jobs import END_NOT_RECORDED
+from regatta.store.history import ALWAYS_RETRIED
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
@@ -190,7 +190,7 @@ def _live_state(batch: BatchFiles, queue: dict[str, str], is_queue_known: bool) 
         return None
     is_alive = is_held(batch.folder / "lock")
     if is_alive is None:  # on another host: known only if it is in a job
-        job = batch.open_job["job"]
+        job = batch.open_job.job
         is_alive = job is None or not is_queue_known or job in queue
     return "running" if is_alive else None
 
@@ -223,7 +223,7 @@ def _measurements_left(
 
 
 def _running_batch(batch: BatchFiles, left: set[Slot], files: RunFiles) -> RunningBatch:
-    num, job = len(files.planned.intersection(batch.slots)), batch.open_job["job"] if batch.open_job else None
+    num, job = len(files.planned.intersection(batch.slots)), batch.open_job.job if batch.open_job else None
     cell = batch.current and files.names.get(batch.current, batch.current)
     where = shape(batch.nodes, batch.gpus_per_node)
     return RunningBatch(batch.id, where, num - len(left), num, job, cell)
@@ -239,14 +239,15 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
     for batch in files.batches.values():
         began_s = None
         for note in [*batch.notes, None]:
-            noted_s = utc_seconds(note["time_utc"]) if note else now_s
+            noted_s = utc_seconds(note.time_utc) if note else now_s
             if noted_s is not None and began_s is not None:
-                is_lost = note and (note["kind"] == "started" or note["cause"].startswith(END_NOT_RECORDED))
+                is_lost = note and (note.is_start or note.is_by_next_job)
                 is_end_known = not is_lost if note else batch.id in running
                 end_s = noted_s if is_end_known else max((end for end in batch.ends_s if end <= noted_s), default=0)
-                elapsed_s = note.get("elapsed_s", end_s - began_s) if note and not is_lost else end_s - began_s
+                elapsed_s = note.elapsed_s if note and not is_lost else None
+                elapsed_s = end_s - began_s if elapsed_s is None else elapsed_s
                 total += max(0.0, elapsed_s) * batch.nodes * batch.gpus_per_node
-            began_s = noted_s if note and note["kind"] == "started" else None
+            began_s = noted_s if note and note.is_start else None
             has_notes |= note is not None
     return total if has_notes else None
 
@@ -278,8 +279,8 @@ def _pace(
     The time left is unknown before MIN_RECORDS.
     """
     run_s = files.run_began_s()
-    notes = (note for batch in files.batches.values() for note in batch.notes if note["kind"] == "started")
-    starts = (utc_seconds(note["time_utc"]) or 0.0 for note in notes)
+    notes = (note for batch in files.batches.values() for note in batch.notes if note.is_start)
+    starts = (utc_seconds(note.time_utc) or 0.0 for note in notes)
     began_s = min((start for start in starts if run_s and start >= run_s - LOCK_SECONDS), default=now_s)
     began_utc = utc_text(began_s)
     recent = [record for record in files.records.values() if record.time_utc >= began_utc]

@@ -223,8 +223,8 @@ def _settle_launches_without_start(run: BatchRun) -> None:
 
 def _blame_nodes_without_start(run: BatchRun) -> None:
     """Blame the nodes on which earlier jobs of the batch could not start, once its launches have started on others."""
-    for entry in jobs_without_start(run.folder) if run.has_come_up and not run.not_started else ():
-        blame_nodes(run.results, entry["hosts"], run.id, entry["job"], entry["cause"])
+    for event in jobs_without_start(run.folder) if run.has_come_up and not run.not_started else ():
+        blame_nodes(run.results, event.hosts, run.id, event.job, event.cause)
 
 
 def _prologue(run: BatchRun, name: str) -> dict[str, str | None] | None:
@@ -251,9 +251,9 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     request, watch, allocation = launch.request, launch.watch, launch.run.allocation
     stack, num_oom_kills = launch.run.batch.stacks[launch.planned.stack], kernel_oom_kills()
     try:
-        process = allocation.start(request["argv"], stack, launch.log, prologue=prologue)
+        process = allocation.start(request.argv, stack, launch.log, prologue=prologue)
     except OSError as error:
-        return Cause("failed", "launch", f"{request['argv'][0]} cannot be started: {error.strerror}"), None
+        return Cause("failed", "launch", f"{request.argv[0]} cannot be started: {error.strerror}"), None
     load = None if allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines
     try:
         is_late = yield from _follow(launch, process, load)
@@ -278,7 +278,7 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
         record_output(request, launch.log, elapsed_ns)
         launch.update()
         return None, None
-    errors, num_oom_kills = read_rank_errors(Path(request["error_dir"])), kernel_oom_kills() - num_oom_kills
+    errors, num_oom_kills = read_rank_errors(request.error_dir), kernel_oom_kills() - num_oom_kills
     return find_cause(allocation.launcher, errors, text, process.returncode, num_oom_kills), elapsed_ns
 
 

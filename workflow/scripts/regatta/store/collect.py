@@ -9,20 +9,21 @@ The latest valid record of a cell and repeat counts (regatta.store.history). A s
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pandas as pd
 
+from regatta.core.text import one_line
 from regatta.model.frozen import FrozenCampaign, FrozenCell
+from regatta.model.launches import END_NOT_RECORDED, ListedLaunch, Slot, record_order
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.frozen_files import mismatch
-from regatta.store.history import Slot, generation_of, is_after_now, record_order, size_problem
-from regatta.store.jobs import END_NOT_RECORDED, jobs_of_batch, last_noted_utc, open_job
+from regatta.store.history import is_after_now, size_problem
+from regatta.store.jobs import noted_jobs, open_job
 from regatta.store.launch_files import launch_paths, read_json, write_text
 from regatta.store.launch_times import job_rows, launch_row
 from regatta.store.nodes import blame_text, blamed_nodes
-from regatta.store.records import one_line
 from regatta.store.summaries import Summary, WaitsOf, read_summaries
 
 MEASURED_DIGITS = 12
@@ -155,12 +156,12 @@ def _read_launch(summary: Summary, found: Found) -> None:
         valid_lines.append(line)
         if line["kind"] not in ("start", "record"):
             continue
-        slot = (line["cell"], header["repeat"])
+        slot = (line["cell"], header.repeat)
         if line["kind"] == "start":
             found.no_record[slot] = f"started (line {line['number']} of {summary.path.name}) but not recorded"
         elif line["cell"] not in found.planned:
             found.not_planned[line["cell"]] += 1
-        elif not 0 <= header["repeat"] < found.repeats:
+        elif not 0 <= header.repeat < found.repeats:
             found.beyond_repeats.append(_place(slot, summary, line))
         else:
             _read_record(summary, line, slot, found)
@@ -173,41 +174,39 @@ def _read_launch(summary: Summary, found: Found) -> None:
 
 def _read_batches(found: Found, paths: dict[str, Path]) -> None:
     """Note when jobs ran, and why cells have no trace in the store: a stack was held, or a job ended before them."""
-    for folder in sorted(path.parent for path in found.batches.glob("*/jobs.jsonl")):
+    events = {path.parent: noted_jobs(path.parent) for path in sorted(found.batches.glob("*/jobs.jsonl"))}
+    for folder in events:
         shape = {name: _part(folder / "batch.json", name, None) for name in ("nodes", "gpus_per_node")}
-        found.jobs += job_rows(folder, shape)
-    batch_files = [path for path in found.batches.glob("*/batch.json") if path.is_file()]
+        found.jobs += job_rows(folder.name, events[folder], shape)
+    folders = [path.parent for path in found.batches.glob("*/batch.json") if path.is_file()]
+    batches = [(folder, events.get(folder, [])) for folder in folders]
     # Compare recorded times: file times change with each copy of the folder.
-    for path in sorted(batch_files, key=lambda path: (last_noted_utc(path.parent), path.parent.name)):
-        stops = jobs_of_batch(path.parent)
-        if lost := open_job(path.parent):
-            stops.append(lost | {"kind": "stopped", "cause": END_NOT_RECORDED})
-        held = _part(path.with_name("manifest.json"), "held", {})
-        listed = _part(path.with_name("manifest.json"), "launches", [])
-        found.corrupt += [problem for entry in listed if (problem := _changed_size(entry, paths))]
+    batches.sort(key=lambda batch: (max((event.time_utc for event in batch[1]), default=""), batch[0].name))
+    for folder, of_batch in batches:
+        stops = [event for event in of_batch if event.is_early_end]
+        if lost := open_job(of_batch):
+            stops.append(replace(lost, kind="stopped", cause=END_NOT_RECORDED))
+        manifest = folder / "manifest.json"
+        held = _part(manifest, "held", {})
+        for entry in map(ListedLaunch.from_json, _part(manifest, "launches", [])):
+            if problem := size_problem(entry, paths.get(entry.launch)):
+                found.corrupt.append(one_line(f"{entry.launch}.jsonl: {problem}"))
         if not stops and not held:
             continue
-        launches = _part(path, "launches", [])
+        launches = _part(folder / "batch.json", "launches", [])
         if any(cell in found.planned for launch in launches for cell in launch["cells"]):
             found.interrupted += [
-                {"batch": path.parent.name}
-                | {name: _text(stop[name]) for name in ("job", "kind", "cause")}
-                | {"hosts": [one_line(host) for host in stop["hosts"]]}
+                {"batch": folder.name, "job": _text(stop.job), "kind": _text(stop.kind), "cause": _text(stop.cause)}
+                | {"hosts": [one_line(host) for host in stop.hosts]}
                 for stop in stops
             ]
-        is_finished = path.with_name("manifest.json").exists()
+        is_finished = manifest.exists()
         for launch in launches:
             cause = held.get(launch["stack"])
             if cause is None and stops and not is_finished:
-                cause = f"the job ended before this measurement: {stops[-1]['cause']}"
+                cause = f"the job ended before this measurement: {stops[-1].cause}"
             if cause is not None:
                 found.no_record |= {(cell, launch["repeat"]): one_line(cause) for cell in launch["cells"]}
-
-
-def _changed_size(entry: dict, paths: dict[str, Path]) -> str | None:
-    """Return how a launch file of a finished batch changed in size since: it was cut, or is an older copy."""
-    problem = size_problem(entry, paths.get(entry["launch"]))
-    return problem and one_line(f"{entry['launch']}.jsonl: {problem}")
 
 
 def _part(path: Path, key: str, otherwise: object) -> object:
@@ -228,7 +227,8 @@ def _read_record(launch: Summary, line: dict, slot: Slot, found: Found) -> None:
     row |= {"position": launch.positions.get(slot[0])}
     row |= {name: line[name] for name in ("status", "phase", "cause", "time_utc")}
     row |= {"elapsed_s": None if line["elapsed_ns"] is None else line["elapsed_ns"] * 1e-9}
-    key = record_order(launch.launch, generation_of(launch.header), launch.header["time_utc"], line["number"])
+    header = launch.header
+    key = record_order(launch.launch, header.generation, header.time_utc, line["number"])
     latest = (key, row, line["training"], line["waits"])
     if slot in found.rows:
         older, latest = sorted((found.rows[slot], latest), key=lambda entry: entry[0])
@@ -236,7 +236,7 @@ def _read_record(launch: Summary, line: dict, slot: Slot, found: Found) -> None:
         by = f"{latest[1]['launch']}:{latest[1]['line']}"
         found.superseded.append(place | {"status": older[1]["status"], "by": by})
     found.rows[slot] = latest
-    time_utc = max(launch.header["time_utc"], line["time_utc"])
+    time_utc = max(header.time_utc, line["time_utc"])
     if is_after_now(time_utc):
         found.after_now[launch.launch] = max(time_utc, found.after_now.get(launch.launch, ""))
 
@@ -246,7 +246,7 @@ def _refuse(launch: Summary, line: dict, problem: str, found: Found) -> None:
     _note_invalid(launch, line, problem, found)
     if line["kind"] == "record":
         text = f"line {line['number']} of {launch.path.name} is not a valid record: {problem}"
-        found.no_record[_text(line["cell"]), launch.header["repeat"]] = text
+        found.no_record[_text(line["cell"]), launch.header.repeat] = text
 
 
 def _note_invalid(launch: Summary, line: dict, problem: str, found: Found) -> None:

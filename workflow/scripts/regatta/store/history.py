@@ -8,51 +8,31 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import statistics
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.core.text import is_time, plural, utc_seconds, utc_text
+from regatta.core.text import plural, utc_seconds, utc_text
+from regatta.model.launches import LaunchRequest, ListedLaunch, RecordSummary, Slot, duration
 from regatta.store.checksums import is_intact
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import (
     LaunchFile,
-    duration,
     launch_paths,
     load_json,
     parse_launch_file,
     read_file,
+    read_json,
     read_launch_bytes,
     read_launch_file,
 )
 
-MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_SECONDS_AHEAD = 300  # tolerated clock difference within a cluster
 BUILT_ON = "*.json *.csv tables/*.csv launches/*.jsonl batches/*/*.json preflight/*.json preflight/*/*.json".split()
-ATTEMPT = re.compile(r"-a([0-9]+)$")
 DIFFERS = "differs from the manifest of its batch; the launch file is used"
 ALWAYS_RETRIED = ("node_failure", "invalid")  # statuses that are no result of the cell
-
-
-# Choice between several records of one cell and repeat. Plan and report call the same function, so they agree.
-
-
-def generation_of(header: dict) -> int:
-    """Return the generation in a launch's first line, or 0 if it has none."""
-    generation = header.get("generation")
-    return generation if type(generation) is int and 1 <= generation <= MAX_GENERATION else 0
-
-
-def record_order(launch: str, generation: int, time_utc: str, line: int) -> tuple[int, int, str, str, int]:
-    """Return the key by which records of one cell and repeat are sorted: the last one counts.
-
-    time_utc: start of the launch. line: the record's line in its launch file.
-    """
-    attempt = ATTEMPT.search(launch) if generation else None
-    return generation, int(attempt[1]) if attempt else 0, time_utc, launch, line
 
 
 def is_after_now(time_utc: str) -> bool:
@@ -67,47 +47,6 @@ def end_times_after_now(results: Path) -> None:
         with contextlib.suppress(OSError):  # Snakemake reports the error if the file belongs to a different user
             if path.stat().st_mtime > now:
                 os.utime(path)
-
-
-Slot = tuple[str, int]  # (cell id, repeat)
-
-
-@dataclass(frozen=True)
-class RecordSummary:
-    """A record without its samples. order: of the records of one slot, the one with the highest counts.
-
-    generation: of its batch; 0 if absent from the launch. modules: SHA-256 by path of what a user's script loaded
-    besides its cell's files. time_utc: that of its launch if a manifest of an earlier version lists the record.
-    """
-
-    slot: Slot
-    status: str
-    cause: str | None
-    launch: str
-    elapsed_s: float | None
-    generation: int
-    modules: dict[str, str] | None
-    time_utc: str
-    order: tuple
-
-    @classmethod
-    def of(cls, launch: str, header: dict, number: int, record: dict, elapsed_s: float | None) -> "RecordSummary":
-        """Return a record, as its launch file or a manifest has it. header: the first line of the launch, or its entry.
-
-        number: of its line, or in the manifest. Lines of a launch that still runs are not validated.
-        """
-        generation, slot = generation_of(header), (record["cell"], header["repeat"])
-        order = record_order(launch, generation, header["time_utc"], number)
-        cause, time_utc = (record.get(key) for key in ("cause", "time_utc"))
-        cause = None if cause is None else str(cause)
-        fields = (record["status"], cause, launch, elapsed_s, generation, record.get("modules"))
-        return cls(slot, *fields, time_utc if is_time(time_utc) else header["time_utc"], order)
-
-
-def listed_records(entry: dict) -> list[RecordSummary]:
-    """Return the records of a launch in a manifest."""
-    records = enumerate(entry["records"])
-    return [RecordSummary.of(entry["launch"], entry, number, r, r["elapsed_s"]) for number, r in records]
 
 
 def latest_records(records: Iterable[RecordSummary]) -> dict[Slot, RecordSummary]:
@@ -142,31 +81,21 @@ class History:
         return {cell: statistics.median(values) for cell, values in seconds.items()}
 
 
-def summarize(launch_file: LaunchFile) -> dict | None:
-    """Return the entry of a launch in its batch's manifest, or None if the file has no header."""
-    header = launch_file.header
+def summarize(launch_file: LaunchFile) -> ListedLaunch | None:
+    """Return a launch as its batch's manifest lists it, or None if the file has no header."""
+    header, complete = launch_file.header, launch_file.lines_of("complete")
     if header is None:
         return None
-    records = [_summary(line) for _, line in launch_file.lines if line["kind"] == "record"]
-    complete = [line for _, line in launch_file.lines if line["kind"] == "complete"]
-    overhead = None
+    records, overhead = [_listed(line) for line in launch_file.lines_of("record")], None
     if complete and (elapsed_ns := duration(complete[0].get("elapsed_ns"))) is not None:
-        overhead = max(0.0, elapsed_ns / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
         # A launch's clock starts after Python and torch have started; their seconds are in its environment.
-        environment = header.get("environment")
-        overhead += (duration(environment.get("seconds_to_ready")) or 0.0) if isinstance(environment, dict) else 0.0
-    return {
-        "launch": launch_file.launch,
-        "repeat": header["repeat"],
-        "stack": header["stack"],
-        "time_utc": header["time_utc"],
-        "size_bytes": launch_file.path.stat().st_size,
-        "overhead_s": overhead,
-        "records": records,
-    } | ({"generation": generation} if (generation := generation_of(header)) else {})
+        overhead = max(0.0, elapsed_ns / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
+        overhead += duration(header.environment.get("seconds_to_ready")) or 0.0
+    place = (launch_file.launch, header.repeat, header.stack, header.time_utc)
+    return ListedLaunch(*place, launch_file.path.stat().st_size, overhead, records, header.generation)
 
 
-def _summary(record: dict) -> dict:
+def _listed(record: dict) -> dict:
     """Return a record without its samples. One that the analysis rejects is `invalid`."""
     from regatta.store.records import problem_of  # imports numpy, which a plan of finished batches does without
 
@@ -187,7 +116,7 @@ def digest_of(launches: list[dict]) -> str:
     return hashlib.sha256(json.dumps(launches, sort_keys=True).encode()).hexdigest()
 
 
-def read_manifest(path: Path) -> tuple[list[dict], bool]:
+def read_manifest(path: Path) -> tuple[list[ListedLaunch], bool]:
     """Return a manifest's launches, and whether their digest is right. Those of earlier versions have none.
 
     Raises OSError, ValueError or RecursionError if they cannot be read.
@@ -195,14 +124,16 @@ def read_manifest(path: Path) -> tuple[list[dict], bool]:
     manifest = load_json(read_file(path))
     if problem := mismatch(manifest, "manifest", "launches"):
         raise ValueError(problem)
-    return manifest["launches"], manifest.get("digest") == digest_of(manifest["launches"])
+    launches = manifest["launches"]
+    return list(map(ListedLaunch.from_json, launches)), manifest.get("digest") == digest_of(launches)
 
 
 def read_history(results: Path) -> History:
     """Read the history of a results folder. Raises UserError if its launch files cannot be read."""
     history = History()
     present = {path.stem: path for path in launch_paths(results / "launches")}
-    entries, listed = [], set()
+    entries: list[ListedLaunch] = []
+    listed: set[str] = set()
     for manifest in sorted((results / "batches").glob("*/manifest.json")):
         try:
             found, is_sealed = read_manifest(manifest)
@@ -210,14 +141,14 @@ def read_history(results: Path) -> History:
             history.problems.append(f"{manifest}: cannot be read ({error!r}); its launch files are read instead")
             continue
         for entry in found:
-            listed.add(entry["launch"])
-            path = present.get(entry["launch"])
+            listed.add(entry.launch)
+            path = present.get(entry.launch)
             problem = _difference(entry, path, is_sealed)
             if problem is None:
                 entries.append(entry)
                 continue
-            history.problems.append(f"{entry['launch']}.jsonl: {problem}")
-            history.lost |= {(record["cell"], entry["repeat"]): entry["launch"] for record in entry["records"]}
+            history.problems.append(f"{entry.launch}.jsonl: {problem}")
+            history.lost |= {record.slot: entry.launch for record in entry.records}
             if path:
                 entries += _read_entry(path, history)
                 history.unlisted += [path] if path.is_file() else []
@@ -227,10 +158,10 @@ def read_history(results: Path) -> History:
         entries += _read_entry(present[name], history)
         if len(history.problems) > num_problems:
             history.lost |= dict.fromkeys(_requested(results, name), name)
-    history.slots = latest_records(record for entry in entries for record in listed_records(entry))
-    history.launch_overheads_s = [entry["overhead_s"] for entry in entries if entry["overhead_s"] is not None]
+    history.slots = latest_records(record for entry in entries for record in entry.records)
+    history.launch_overheads_s = [entry.overhead_s for entry in entries if entry.overhead_s is not None]
     history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}
-    if ahead := sorted((e["time_utc"], e["launch"]) for e in entries if e["records"] and is_after_now(e["time_utc"])):
+    if ahead := sorted((e.time_utc, e.launch) for e in entries if e.listed and is_after_now(e.time_utc)):
         text = after_now_text(len(ahead), *ahead[-1])
         history.problems.append(
             f"{text}. Synchronize the clocks of all machines; a retry still supersedes these records"
@@ -238,15 +169,15 @@ def read_history(results: Path) -> History:
     return history
 
 
-def _read_entry(path: Path, history: History) -> list[dict]:
-    """Return the summary of a launch file as a list, empty if it has no header, and note its problems."""
+def _read_entry(path: Path, history: History) -> list[ListedLaunch]:
+    """Return the launch of a file as a list, empty if it has no header, and note its problems."""
     launch_file = read_launch_file(path)
     history.problems += launch_file.problems
     entry = summarize(launch_file)
     return [] if entry is None else [entry]
 
 
-def _difference(entry: dict, path: Path | None, is_sealed: bool) -> str | None:
+def _difference(entry: ListedLaunch, path: Path | None, is_sealed: bool) -> str | None:
     """Return how a launch file differs from what its manifest lists, or None if its records are as they were."""
     if problem := size_problem(entry, path):
         return problem
@@ -260,34 +191,32 @@ def _difference(entry: dict, path: Path | None, is_sealed: bool) -> str | None:
     return None if not is_damaged and _agree(launch_file, entry) else DIFFERS
 
 
-def _agree(launch_file: LaunchFile, entry: dict) -> bool:
+def _agree(launch_file: LaunchFile, entry: ListedLaunch) -> bool:
     """Return whether a launch file has the listed records. One that the analysis rejects is listed as invalid."""
-    header, listed = launch_file.header, entry["records"]
-    found = [line for _, line in launch_file.lines if line["kind"] == "record"]
-    if header is None or header["repeat"] != entry["repeat"] or len(found) != len(listed):
+    header, found = launch_file.header, launch_file.lines_of("record")
+    if header is None or header.repeat != entry.repeat or len(found) != len(entry.listed):
         return False
-    pairs = zip(found, listed, strict=True)
-    return all(line["cell"] == of["cell"] and of["status"] in (line["status"], "invalid") for line, of in pairs)
+    pairs = zip(found, entry.records, strict=True)
+    return all(line["cell"] == of.cell and of.status in (line["status"], "invalid") for line, of in pairs)
 
 
-def size_problem(entry: dict, path: Path | None) -> str | None:
+def size_problem(entry: ListedLaunch, path: Path | None) -> str | None:
     """Return how a launch file differs in size from what its manifest lists, such as an older copy; or None."""
     try:
         size = path.stat().st_size if path and path.is_file() else None
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     if size is None:
-        return f"is missing or not a regular file; the manifest lists {plural(len(entry['records']), 'record')}"
-    expected = entry["size_bytes"]
-    return None if size == expected else f"is {size:,} bytes; was {expected:,} when its batch finished"
+        return f"is missing or not a regular file; the manifest lists {plural(len(entry.listed), 'record')}"
+    return None if size == entry.size_bytes else f"is {size:,} bytes; was {entry.size_bytes:,} when its batch finished"
 
 
 def _requested(results: Path, launch: str) -> Iterator[Slot]:
     """Yield cell and repeat of what a launch was requested to measure; nothing if its request cannot be read."""
     path = results / "batches" / launch.rpartition("-l")[0] / "launches" / f"{launch}.json"
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        request = load_json(read_file(path))
-        yield from [(cell["id"], request["repeat"]) for cell in request["cells"] if isinstance(cell["id"], str)]
+    with contextlib.suppress(AttributeError, KeyError, TypeError):
+        request = LaunchRequest.from_json(read_json(path))
+        yield from [(cell.id, request.repeat) for cell in request.cells if isinstance(cell.id, str)]
 
 
 def after_now_text(num_launches: int, time_utc: str, launch: str) -> str:

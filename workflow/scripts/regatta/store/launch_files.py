@@ -11,15 +11,16 @@ import itertools
 import json
 import os
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import orjson
 
 from regatta.core.errors import UserError
-from regatta.core.text import plural, utc_text
+from regatta.core.text import plural
+from regatta.model.launches import LaunchHeader, duration
 from regatta.store.checksums import has_checksums, is_intact, line_problem, sealed
 
 # Keys that every reader relies on. The analysis validates the rest against workflow/schemas/record.yaml.
@@ -38,7 +39,6 @@ class LaunchFile:
     """
 
     path: Path
-    header: dict | None = None
     lines: list[tuple[int, dict]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     is_checked: bool = False
@@ -48,12 +48,18 @@ class LaunchFile:
     def launch(self) -> str:
         return self.path.stem
 
-    def is_complete(self) -> bool:
-        return any(line["kind"] == "complete" for _, line in self.lines)
+    def lines_of(self, kind: str) -> list[dict]:
+        return [line for _, line in self.lines if line["kind"] == kind]
+
+    @cached_property
+    def header(self) -> LaunchHeader | None:
+        """The content of its first `launch` line; None without one."""
+        found = self.lines_of("launch")
+        return LaunchHeader.from_json(found[0]) if found else None
 
 
 _TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
-LONG_DIGITS = 19  # from this length on, integers become floats; 10^18 ns are 31 years
+LONG_DIGITS = 19  # from this length on, integers become floats
 
 
 def load_json(text: bytes) -> object:
@@ -65,12 +71,6 @@ def load_json(text: bytes) -> object:
         with contextlib.suppress(orjson.JSONDecodeError):
             return orjson.loads(text)
     return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < LONG_DIGITS else float(digits))
-
-
-def duration(value: object) -> int | float | None:
-    """Return a recorded duration, or None if it is invalid: not a number, negative or not finite."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and 0 <= value < 10**LONG_DIGITS else None
 
 
 def parse_line(text: bytes) -> dict:
@@ -160,8 +160,6 @@ def parse_launch_file(path: Path, content: bytes) -> LaunchFile:
             seen.add(written)
         if bad := _invalid_duration(line):
             launch_file.problems.append(f"{name}: line {number}: {bad} is not a valid duration; ignored")
-        if line["kind"] == "launch" and launch_file.header is None:
-            launch_file.header = line
         launch_file.lines.append((number, line))
     absent = sorted({*range(1, max(seen, default=0))} - seen)
     if len(absent) > num_skipped:
@@ -295,10 +293,6 @@ def records(launch_files: Iterable[LaunchFile]) -> Iterator[tuple[LaunchFile, in
         for number, line in launch_file.lines:
             if line["kind"] == "record":
                 yield launch_file, number, line
-
-
-def utc_now() -> str:
-    return utc_text(time.time())
 
 
 def append_line(path: Path, line: dict) -> None:

@@ -5,29 +5,27 @@ have no times. Definitions: docs/metrics.md, Timeline.
 """
 
 import contextlib
-import json
 from pathlib import Path
 
-from regatta.core.text import utc_seconds, utc_text
-from regatta.store.jobs import END_NOT_RECORDED, noted_jobs
-from regatta.store.launch_files import duration, read_file
-from regatta.store.records import one_line
+from regatta.core.text import one_line, utc_seconds, utc_text
+from regatta.model.launches import JobEvent, LaunchHeader, duration
+from regatta.store.launch_files import read_json
 
 
-def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> dict | None:
+def launch_row(header: LaunchHeader, launch: str, lines: list[dict], batches: Path) -> dict | None:
     """Return the row of a launch, or None if it was imported. lines: the valid ones after the first (Summary.lines)."""
-    if "imported" in header:
+    if header.imported is not None:
         return None
     records = [line for line in lines if line["kind"] == "record"]
-    batch = one_line(header.get("batch"))
     ends = [line["kind"] for line in lines if line["kind"] in ("complete", "stopped")]
     return {
-        "batch": batch,
+        "batch": header.batch,
         "launch": launch,
-        "stack": one_line(header["stack"]),
-        **{name: _positive_integer(header.get(name)) for name in ("nodes", "gpus_per_node")},
-        "hosts": hosts_of(header),
-        "start_utc": _start_utc(header, batches / batch / "launches" / f"{launch}.json"),
+        "stack": one_line(header.stack),
+        "nodes": header.nodes,
+        "gpus_per_node": header.gpus_per_node,
+        "hosts": hosts_text(header),
+        "start_utc": _start_utc(header, batches / header.batch / "launches" / f"{launch}.json"),
         "end_utc": max((line["time_utc"] for line in lines), default=None),
         "end": ends[0] if ends else None,
         "cells_s": sum(record["elapsed_ns"] or 0 for record in records) / 1e9,
@@ -36,10 +34,6 @@ def launch_row(header: dict, launch: str, lines: list[dict], batches: Path) -> d
         "num_ok": sum(record["status"] == "ok" for record in records),
         "num_failed": sum(record["status"] != "ok" for record in records),
     }
-
-
-def _positive_integer(value: object) -> int | None:
-    return value if type(value) is int and 0 < value < 10**9 else None
 
 
 def phase_ns(phase: dict | None) -> int:
@@ -59,45 +53,41 @@ def _windows_ns(record: dict) -> int:
     return 0
 
 
-def hosts_of(header: dict) -> str | None:
+def hosts_text(header: LaunchHeader) -> str | None:
     """Return the hosts of a launch in the order of their ranks, or None if its first line does not contain them."""
-    hosts = (header.get("environment") or {}).get("hosts")
-    names = [host["host"] for host in hosts or [] if isinstance(host, dict) and isinstance(host.get("host"), str)]
-    return ", ".join(one_line(name, 100) for name in names) or None
+    return ", ".join(one_line(name, 100) for name, _ in header.hosts) or None
 
 
-def _start_utc(header: dict, request: Path) -> str | None:
+def _start_utc(header: LaunchHeader, request: Path) -> str | None:
     """Return when the supervisor requested a launch, else when its rank 0 started, else None.
 
     If no rank started, the supervisor writes the first line when the launch ends.
     """
-    with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
-        requested_utc = json.loads(read_file(request)).get("time_utc")
+    with contextlib.suppress(AttributeError):
+        requested_utc = read_json(request).get("time_utc")
         if utc_seconds(requested_utc) is not None:
-            return min(requested_utc, header["time_utc"])
-    environment, first_line = header.get("environment"), utc_seconds(header["time_utc"])
-    if not environment or first_line is None:
+            return min(requested_utc, header.time_utc)
+    first_line = utc_seconds(header.time_utc)
+    if not header.environment or first_line is None:
         return None
-    started = first_line - (duration(environment.get("seconds_to_ready")) or 0)
-    return utc_text(started)
+    return utc_text(first_line - (duration(header.environment.get("seconds_to_ready")) or 0))
 
 
-def job_rows(batch: Path, shape: dict) -> list[dict]:
-    """Return a row for each job that worked on a batch, in the order of its jobs.jsonl.
+def job_rows(batch: str, events: list[JobEvent], shape: dict) -> list[dict]:
+    """Return a row for each job that worked on a batch, in the order of its events.
 
     shape: nodes and GPUs per node. A time that was not recorded is None. If a job could not record its end, the next
     job does, with the time at which it started. elapsed_s: the job's duration by its monotonic clock.
     """
     rows: list[dict] = []
-    for entry in noted_jobs(batch):
-        time_utc = entry["time_utc"] if utc_seconds(entry["time_utc"]) is not None else None
-        job = None if entry["job"] is None else one_line(entry["job"], 100)
-        if entry["kind"] == "started":
-            rows.append({"batch": batch.name, "job": job, **shape, "start_utc": time_utc})
+    for event in events:
+        time_utc = event.time_utc if utc_seconds(event.time_utc) is not None else None
+        job = None if event.job is None else one_line(event.job, 100)
+        if event.is_start:
+            rows.append({"batch": batch, "job": job, **shape, "start_utc": time_utc})
             continue
         if not rows or "end" in rows[-1]:  # its start was not recorded
-            rows.append({"batch": batch.name, "job": job, **shape})
-        is_known = not entry["cause"].startswith(END_NOT_RECORDED)
-        rows[-1] |= {"end": one_line(entry["kind"], 100), "end_utc": time_utc if is_known else None}
-        rows[-1] |= {"elapsed_s": entry.get("elapsed_s") if is_known else None}
+            rows.append({"batch": batch, "job": job, **shape})
+        known = (None, None) if event.is_by_next_job else (time_utc, event.elapsed_s)
+        rows[-1] |= {"end": one_line(event.kind, 100), "end_utc": known[0], "elapsed_s": known[1]}
     return rows

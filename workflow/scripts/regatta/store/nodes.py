@@ -2,20 +2,37 @@
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from regatta.core.text import one_line, plural
-from regatta.store.launch_files import append_line, read_json_lines, utc_now
+from regatta.model.launches import utc_now
+from regatta.store.launch_files import append_line, read_json_lines
 
 FILE = "nodes.jsonl"
-TEXTS = ("source", "cause", "time_utc")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Why a node is blamed: what failed on it. source: the batch or preflight."""
+
+    source: str
+    job: str | None
+    cause: str
+    time_utc: str
+
+    @classmethod
+    def from_json(cls, line: dict) -> "Evidence":
+        """Return the evidence of a line that may be damaged. Raises KeyError."""
+        job = one_line(line["job"]) if isinstance(line["job"], str) else None
+        return cls(one_line(line["source"]), job, one_line(line["cause"]), one_line(line["time_utc"]))
 
 
 def blame_nodes(results: Path, hosts: Iterable[str], source: str, job: str | None, cause: str) -> None:
-    """Record that nodes failed a job. source: the batch or preflight."""
+    """Record that nodes failed a job."""
     for host in sorted(hosts):
-        line = {"kind": "blamed", "host": host, "source": source, "job": job, "cause": cause, "time_utc": utc_now()}
-        append_line(results / FILE, line)
+        evidence = Evidence(source, job, cause, utc_now())
+        append_line(results / FILE, {"kind": "blamed", "host": host} | asdict(evidence))
 
 
 def clear_nodes(results: Path, hosts: Iterable[str]) -> None:
@@ -23,9 +40,9 @@ def clear_nodes(results: Path, hosts: Iterable[str]) -> None:
         append_line(results / FILE, {"kind": "cleared", "host": host, "time_utc": utc_now()})
 
 
-def blamed_nodes(results: Path) -> dict[str, list[dict]]:
+def blamed_nodes(results: Path) -> dict[str, list[Evidence]]:
     """Return the evidence against each node since it was last cleared, oldest first."""
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[Evidence]] = {}
     for entry in read_json_lines(results / FILE):
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             if not isinstance(host := entry["host"], str):
@@ -33,14 +50,13 @@ def blamed_nodes(results: Path) -> dict[str, list[dict]]:
             if entry["kind"] == "cleared":
                 found.pop(host, None)
             elif entry["kind"] == "blamed":
-                job = one_line(entry["job"]) if isinstance(entry["job"], str) else None
-                found.setdefault(host, []).append({"job": job} | {name: one_line(entry[name]) for name in TEXTS})
+                found.setdefault(host, []).append(Evidence.from_json(entry))
     return found
 
 
-def blame_text(host: str, evidence: list[dict]) -> str:
+def blame_text(host: str, evidence: list[Evidence]) -> str:
     """Return why a node is avoided: `n2 failed 2 jobs, last on 2026-11-21 (n02g02-..., job 17): ...`."""
     last = evidence[-1]
-    job = f", job {last['job']}" if last["job"] else ""
-    when = f"last on {last['time_utc'][:10]} ({last['source']}{job})"
-    return f"{one_line(host)} failed {plural(len(evidence), 'job')}, {when}: {last['cause']}"
+    job = f", job {last.job}" if last.job else ""
+    when = f"last on {last.time_utc[:10]} ({last.source}{job})"
+    return f"{one_line(host)} failed {plural(len(evidence), 'job')}, {when}: {last.cause}"

@@ -22,6 +22,7 @@ from regatta.core.statistics import (
     percentiles,
 )
 from regatta.core.text import one_line
+from regatta.model.launches import LaunchHeader
 
 MOST_WHOLE = 2**63 - 1
 ARRAYS = ("samples_ns", "slowest_rank_samples_ns", "rank_quantiles_ns", "windows", "parts_ns")
@@ -343,10 +344,9 @@ def _times(slowest: np.ndarray) -> dict:
 SETTINGS = ("allow_tf32_matmul", "allow_tf32_cudnn")
 
 
-def device_of(header: dict) -> dict[str, object]:
+def device_of(header: LaunchHeader) -> dict[str, object]:
     """Return the columns gpu and SETTINGS of a launch. gpu: the one name of all its GPUs, or None."""
-    environment = header.get("environment") or {}
-    gpus, settings = environment.get("gpus"), environment.get("settings")
+    gpus, settings = header.environment.get("gpus"), header.environment.get("settings")
     names = [gpu.get("name") if isinstance(gpu, dict) else None for gpu in (gpus if isinstance(gpus, list) else [])]
     names = {name if isinstance(name, str) else None for name in names}
     settings = settings if isinstance(settings, dict) else {}

@@ -20,9 +20,11 @@ import orjson
 from regatta.core.benchmarks import benchmark_names, load_benchmark, undeclared
 from regatta.core.files import sources
 from regatta.core.forks import NUM_PROCESSES, pool_with, with_data
+from regatta.core.text import one_line
+from regatta.model.launches import LaunchHeader
 from regatta.store.launch_files import LaunchFile, parse_launch_file, read_launch_bytes
-from regatta.store.launch_times import hosts_of, measuring_ns, phase_ns
-from regatta.store.records import device_of, host_load_columns, measured, one_line, training_of, violation
+from regatta.store.launch_times import hosts_text, measuring_ns, phase_ns
+from regatta.store.records import device_of, host_load_columns, measured, training_of, violation
 
 MIN_PARALLEL_BYTES = 20_000_000  # less is read in a second
 WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: record, spec, host of each rank
@@ -30,7 +32,7 @@ WaitsOf = Callable[[dict, dict, list[str | None]], object | None]  # arguments: 
 
 @dataclass(frozen=True)
 class Summary:
-    """One launch file. header: its first `launch` line, None without one. problems: of lines that are not readable.
+    """One launch file. header: of its first `launch` line, None without one. problems: of lines that are not readable.
 
     is_checked: it has checksums. is_truncated: it ends within a line, which is one of the problems.
 
@@ -40,7 +42,7 @@ class Summary:
     """
 
     path: Path
-    header: dict | None
+    header: LaunchHeader | None
     problems: list[str]
     lines: list[dict]
     is_checked: bool
@@ -53,13 +55,13 @@ class Summary:
     @functools.cached_property
     def of_launch(self) -> dict:
         """Return the columns that the records of the launch share."""
-        return device_of(self.header) | {"hosts": hosts_of(self.header)}
+        return device_of(self.header) | {"hosts": hosts_text(self.header)}
 
     @functools.cached_property
     def positions(self) -> dict[str, int]:
         """Return the place of each cell in the order of the launch, from 1."""
-        order = self.header.get("order") if isinstance(self.header.get("order"), list) else []
-        return {cell: place for place, cell in reversed([*enumerate(order, 1)]) if isinstance(cell, str)}
+        order = reversed([*enumerate(self.header.order, 1)])
+        return {cell: place for place, cell in order if isinstance(cell, str)}
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,9 @@ def read_summaries(
 def _parsed(paths: list[Path], texts: Iterator[tuple[str, bytes]], used: set[str]) -> Iterator[Summary]:
     for path, (name, text) in zip(paths, texts, strict=True):
         used.add(name)
-        yield Summary(path, **from_json(text))
+        content = from_json(text)
+        header = content["header"] and LaunchHeader(**content["header"])
+        yield Summary(path, **content | {"header": header})
 
 
 def summary_text(path: Path, planned: Planned) -> tuple[str, bytes]:
@@ -181,8 +185,6 @@ def _summary(launch_file: LaunchFile, planned: Planned) -> dict:
     lines = []
     for number, line in launch_file.lines if header is not None else ():
         problem = violation(line)
-        if line is header and not isinstance(header.get("environment"), dict):
-            header["environment"] = {}  # absent, or reported as invalid; the records after it are read
         entry = {"number": number, "kind": line["kind"], "cell": line.get("cell"), "problem": problem}
         if problem is None:
             entry["time_utc"] = line["time_utc"]
@@ -194,7 +196,7 @@ def _summary(launch_file: LaunchFile, planned: Planned) -> dict:
     return summary | {"is_truncated": launch_file.is_truncated}
 
 
-def _record(record: dict, header: dict, planned: Planned) -> dict:
+def _record(record: dict, header: LaunchHeader, planned: Planned) -> dict:
     entry = {name: record[name] for name in ("status", "phase", "elapsed_ns")}
     entry |= {"cause": None if record["cause"] is None else one_line(record["cause"])}
     entry |= {"warmup_ns": phase_ns(record["warmup"]), "measuring_ns": measuring_ns(record)}
@@ -223,14 +225,11 @@ def contradiction(recorded: dict, spec: dict) -> str | None:
     return None
 
 
-def hosts_by_rank(header: dict, num_ranks: int) -> list[str | None]:
+def hosts_by_rank(header: LaunchHeader, num_ranks: int) -> list[str | None]:
     """Return the host of each rank by the first line of a launch file; None if it is absent or malformed."""
     found: list[str | None] = [None] * num_ranks
-    hosts = (header.get("environment") or {}).get("hosts")
-    for host in hosts if isinstance(hosts, list) else []:
-        name, ranks = (host.get("host"), host.get("ranks")) if isinstance(host, dict) else (None, None)
-        if isinstance(name, str) and isinstance(ranks, list):
-            for rank in ranks:
-                if isinstance(rank, int) and 0 <= rank < num_ranks:
-                    found[rank] = one_line(name)
+    for name, ranks in header.hosts:
+        for rank in ranks:
+            if isinstance(rank, int) and 0 <= rank < num_ranks:
+                found[rank] = one_line(name)
     return found
