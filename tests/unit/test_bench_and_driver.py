@@ -27,7 +27,9 @@ from regatta.store.launch_files import append_launch_line, read_launch_file
 
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "workflow" / "scripts" / "bench"
-CELL = {"id": "c", "spec": {"benchmark": "collective"}, "command": "torchrun ..."}
+SPEC = dict.fromkeys("version device backend nodes gpus_per_node parameters sampling".split())
+SPEC |= {"benchmark": "collective", "stack": {"name": "s"}}
+CELL = {"id": "c", "spec": SPEC, "command": "torchrun ..."}
 REQUEST = {
     "schema": 1, "campaign": "small", "batch": "b", "launch": "b-l000-a00", "generation": 1, "repeat": 0, "stack": "s",
     "nodes": 1, "gpus_per_node": 1, "device": "cpu", "argv": [], "git": None, "cells": [CELL], "start_timeout_seconds": 1,

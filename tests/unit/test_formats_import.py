@@ -110,8 +110,8 @@ def test_every_format_keeps_the_schema_and_a_copy_with_other_line_ends_changes_n
     before, source = content_of(tmp_path / "c"), read(name)
     for launch in read_store(tmp_path / "c" / "launches"):
         assert [violation(line) for _, line in launch.lines] == [None] * len(launch.lines)
-        assert launch.header["imported"]["file"] == name
-        assert launch.is_complete()
+        assert launch.header.imported["file"] == name
+        assert launch.lines_of("complete")
     campaign, tables, problems = collected(tmp_path / "c")
     assert set(tables["measurements"]["status"]) == {"ok"}
     assert len(tables["measurements"]) == len(source.readings)
@@ -158,7 +158,7 @@ def test_the_digest_of_a_file_as_its_program_wrote_it_is_that_of_sha256sum(tmp_p
     run_import(tmp_path / "c", "nccl-12-columns.txt")
     header = read_store(tmp_path / "c" / "launches")[0].header
     assert text_of("nccl-12-columns.txt").endswith("\n")
-    assert header["imported"]["sha256"] == hashlib.sha256((FILES / "nccl-12-columns.txt").read_bytes()).hexdigest()
+    assert header.imported["sha256"] == hashlib.sha256((FILES / "nccl-12-columns.txt").read_bytes()).hexdigest()
 
 
 def test_a_second_run_of_the_same_software_is_a_second_launch(tmp_path):

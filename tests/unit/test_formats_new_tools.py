@@ -65,7 +65,7 @@ def test_two_tables_of_all_reduce_bench_are_two_launches_with_their_versions(tmp
     run_import(tmp_path / "out", tmp_path / "log.txt", options=BENCH)
     assert collected(tmp_path / "out")[1]["measurements"]["repeat"].value_counts().to_dict() == {0: 7, 1: 7}
     headers = [launch.header for launch in read_store(tmp_path / "out" / "launches")]
-    assert {h["repeat"]: h["environment"]["nccl"] for h in headers} == {0: "2.26.2", 1: "2.27.3"}
+    assert {h.repeat: h.environment["nccl"] for h in headers} == {0: "2.26.2", 1: "2.27.3"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_each_node_of_superbench_is_a_launch_and_other_benchmarks_are_named(tmp_
     }
     assert any("ib-loopback, kernel-launch" in note for note in outcome.notes)
     headers = [launch.header for launch in read_store(tmp_path / "out" / "launches")]
-    assert {h["environment"]["hosts"][0]["host"] for h in headers} == {"nid001000", "nid001001"}
+    assert {h.environment["hosts"][0]["host"] for h in headers} == {"nid001000", "nid001001"}
 
 
 def test_a_summary_of_one_node_and_one_with_variants():

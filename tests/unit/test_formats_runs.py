@@ -27,7 +27,7 @@ def test_each_program_in_a_job_log_is_a_run_and_the_same_table_twice_is_two_laun
     assert rows["algorithm"].isna().all()  # the file does not say which one the library took
     assert problems["invalid"] == problems["superseded"] == []
     headers = [launch.header for launch in read_store(tmp_path / "logs" / "launches")]
-    of_order = {(len(header["order"]), header["repeat"]): header["environment"]["nccl"] for header in headers}
+    of_order = {(len(header.order), header.repeat): header.environment["nccl"] for header in headers}
     assert of_order == {(3, 0): "2.27.7", (2, 0): "2.28.4", (3, 1): "2.27.7"}
 
 
@@ -100,12 +100,12 @@ def test_what_nccl_logs_about_its_network_is_kept_for_comparisons(tmp_path):
     (tmp_path / "a.txt").write_text(log + text_of("nccl-13-columns.txt"))
     run_import(tmp_path / "a", tmp_path / "a.txt")
     [header] = [launch.header for launch in read_store(tmp_path / "a" / "launches")]
-    assert header["environment"]["settings"] == {
+    assert header.environment["settings"] == {
         "NCCL network": "AWS Libfabric",
         "NCCL plugin": "Libfabric (v8)",
         "libfabric provider": "cxi",
     }
-    assert header["environment"]["nccl"] == "2.20.5"
+    assert header.environment["nccl"] == "2.20.5"
 
 
 # --- OSU

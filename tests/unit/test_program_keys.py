@@ -374,7 +374,9 @@ def ended(folder):
         fields = dict.fromkeys(field.name for field in dataclasses.fields(LaunchRequest))
         fields |= {"cells": [{"id": cell.id, "spec": cell.spec, "command": "x"} for cell in cells], "launch": launch}
         fields |= {"store_file": str(folder / f"{launch}.jsonl"), "error_dir": str(batch / "errors" / launch)}
-        runs.record_output(LaunchRequest.from_json(fields | {"repeat": 0, "stack": "host"}), batch / "logs" / f"{launch}.log", 6)
+        runs.record_output(
+            LaunchRequest.from_json(fields | {"repeat": 0, "stack": "host"}), batch / "logs" / f"{launch}.log", 6
+        )
         lines = [line for _, line in read_launch_file(folder / f"{launch}.jsonl").lines]
         assert [line["kind"] for line in lines] == ["launch", *["start", "record"] * len(cells), "complete"]
         found = [line for line in lines if line["kind"] == "record"]

@@ -20,7 +20,10 @@ def test_each_launch_of_a_job_is_one_line_of_its_log(tmp_path):
     launch = BatchRun(tmp_path, SimpleNamespace(launches=launches, cells={"a": SimpleNamespace(spec={})}), {}).launches[
         2
     ]
-    launch.request, launch.watch = SimpleNamespace(cells=[1, 2, 3]), SimpleNamespace(recorded={"a": "ok", "b": "failed"})
+    launch.request, launch.watch = (
+        SimpleNamespace(cells=[1, 2, 3]),
+        SimpleNamespace(recorded={"a": "ok", "b": "failed"}),
+    )
     line = launch.line(Cause("failed", None, "rank 1 died"), 12.4)
     words = ("3 of 6", "launch 2", "stack host", "2 of 3 cells", "1 failed, 1 ok", "12 s", "rank 1 died")
     assert [word for word in words if word not in line] == []

@@ -43,7 +43,7 @@ def test_each_cell_has_its_own_deadline_from_its_start(watch, clock):
     clock.now = 110.0
     append(watch, HEADER, {"kind": "start", "cell": "a"})
     assert [line["kind"] for line in watch.update()] == ["launch", "start"]
-    assert (watch.current, watch.deadline(), watch.has_header) == ("a", 117.0, True)
+    assert (watch.current, watch.deadline(), watch.header.stack) == ("a", 117.0, "host")
     clock.now = 112.0
     append(watch, {"kind": "record", "cell": "a", "status": "ok"}, {"kind": "start", "cell": "b"})
     watch.update()
@@ -99,5 +99,5 @@ def test_a_character_cut_in_two_is_joined(watch):
 def test_complete_is_noticed_and_lines_come_once(watch):
     append(watch, {"kind": "complete"})
     assert len(watch.update()) == 1
-    assert watch.is_complete
+    assert watch.end == "complete"
     assert watch.update() == []

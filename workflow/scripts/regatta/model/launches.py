@@ -7,11 +7,9 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
 
 from regatta.core.text import is_time, one_line, utc_text
-from regatta.model.frozen import fields_from_json, fields_to_json
+from regatta.model.frozen import FrozenCell, fields_from_json, fields_to_json
 
 MAX_GENERATION = 10_000_000  # same as in workflow/schemas/record.yaml
 MOST_DURATION = 10**19  # 10^18 ns are 31 years
@@ -52,17 +50,9 @@ class Cause:
     host_load: dict | None = field(default=None, compare=False)
 
 
-class RequestedCell(NamedTuple):
-    """A cell that a launch is to measure. command: repeats it by hand."""
-
-    id: str
-    spec: Mapping[str, object]
-    command: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """What the ranks of a launch are to do, as they read it. cells: in this order. argv: starts the ranks."""
+    """What the ranks of a launch are to do. cells: in this order. argv: starts the ranks. Its paths are absolute."""
 
     schema: int = 1
     campaign: str
@@ -76,22 +66,20 @@ class LaunchRequest:
     gpus_per_node: int
     device: str
     start_timeout_seconds: float
-    store_file: Path
-    error_dir: Path
+    store_file: str
+    error_dir: str
     argv: list[str]
     git: Mapping[str, object] | None
-    cells: tuple[RequestedCell, ...]
+    cells: tuple[FrozenCell, ...]
 
     @classmethod
     def from_json(cls, content: Mapping[str, object]) -> "LaunchRequest":
         """Return a request as it was stored. Raises TypeError, KeyError or AttributeError if it is damaged."""
-        cells = tuple(RequestedCell(cell["id"], cell["spec"], cell.get("command")) for cell in content["cells"])
-        paths = {name: Path(content[name]) for name in ("store_file", "error_dir")}
-        return fields_from_json(cls, {**content, **paths, "cells": cells})
+        return fields_from_json(cls, {**content, "cells": tuple(map(FrozenCell.from_json, content["cells"]))})
 
     def to_json(self) -> dict:
-        paths = {"store_file": str(self.store_file), "error_dir": str(self.error_dir)}
-        return fields_to_json(self) | paths | {"cells": [cell._asdict() for cell in self.cells]}
+        cells = [{"id": cell.id, "spec": cell.spec, "command": cell.command} for cell in self.cells]
+        return fields_to_json(self) | {"cells": cells}
 
     @property
     def spec(self) -> Mapping[str, object]:

@@ -24,7 +24,6 @@ from regatta.model.launches import (
     LaunchRequest,
     ListedLaunch,
     RecordSummary,
-    RequestedCell,
     utc_now,
 )
 from regatta.run import program_launches as programs
@@ -243,11 +242,11 @@ class LaunchRun:
             device=geometry.device,
             # Half, so that ranks can report a missing one before the whole launch is late.
             start_timeout_seconds=batch.launch_start_seconds / 2,
-            store_file=store_file,
-            error_dir=error_dir,
+            store_file=str(store_file),
+            error_dir=str(error_dir),
             argv=argv,
             git=run.git,
-            cells=tuple(RequestedCell(cell, batch.cells[cell].spec, batch.cells[cell].command) for cell in cells),
+            cells=tuple(batch.cells[cell] for cell in cells),
         )
         limits = {cell.id: cell.limit_seconds for cell in batch.cells.values()}
         self.watch = Watch(store_file, limits, batch.launch_start_seconds)
@@ -272,7 +271,7 @@ class LaunchRun:
 
     def record(self, cells: list[str], cause: Cause, elapsed_ns: int | None) -> None:
         """Record cells that no rank is left to record. Without a line of the ranks, the environment is unknown."""
-        request, path = self.request, self.request.store_file
+        request, path = self.request, Path(self.request.store_file)
         if not path.exists() or read_launch_file(path).header is None:
             append_launch_line(path, request.first_line(None))
         for cell in cells:
@@ -283,7 +282,7 @@ class LaunchRun:
         """Write why the launch was stopped. If a node failed, record the current cell as well."""
         watch = self.watch
         watch.update()
-        if not watch.has_header or watch.is_complete:
+        if watch.header is None or watch.end == "complete":
             return
         if stop.state == "NODE_FAIL" and watch.current:
             cause = Cause("node_failure", None, f"{self.run.allocation.launcher.title} ended the job: a node failed")

@@ -27,7 +27,7 @@ from regatta.core.errors import UserError
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
 from regatta.core.text import one_line, plural
 from regatta.launchers.base import Geometry
-from regatta.model.launches import Cause, LaunchRequest, RequestedCell, utc_now
+from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
 from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
@@ -62,7 +62,7 @@ def note_start(request: LaunchRequest, is_over: bool) -> None:
 def _started_hosts(request: LaunchRequest) -> dict[int, str]:
     """Return the host of each rank that has started, as it says itself."""
     found = {}
-    for path in request.error_dir.glob("started-*"):
+    for path in Path(request.error_dir).glob("started-*"):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         found[int(path.name.removeprefix("started-"))] = one_line(lines[0], 200) if lines else "unknown"
     return dict(sorted(found.items()))
@@ -72,17 +72,17 @@ def _begin(request: LaunchRequest, hosts: dict[int, str]) -> None:
     by_host = [{"host": host, "ranks": [r for r, on in hosts.items() if on == host]} for host in {*hosts.values()}]
     unknown = {"python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     environment = {"hosts": sorted(by_host, key=lambda entry: entry["ranks"]), **unknown} if hosts else None
-    append_launch_line(request.store_file, request.first_line(environment))
-    _note_cell(request, request.cells[0])
+    append_launch_line(Path(request.store_file), request.first_line(environment))
+    _note_cell(request, request.cells[0].id)
 
 
-def _note_cell(request: LaunchRequest, cell: RequestedCell) -> None:
-    append_launch_line(request.store_file, {"kind": "start", "cell": cell.id, "time_utc": utc_now()})
+def _note_cell(request: LaunchRequest, cell: str) -> None:
+    append_launch_line(Path(request.store_file), {"kind": "start", "cell": cell, "time_utc": utc_now()})
 
 
 def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> None:
     """Write the records of a program that has exited with 0, and complete the launch file."""
-    path, hosts, specs = request.store_file, _started_hosts(request), [cell.spec for cell in request.cells]
+    path, hosts, specs = Path(request.store_file), _started_hosts(request), [cell.spec for cell in request.cells]
     if not path.exists():
         _begin(request, hosts)
     misplaced = _placement_problem(specs[0], hosts)
@@ -93,7 +93,7 @@ def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> 
         status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
         cause = Cause(status, phase, one_line(problem, MAX_CAUSE) if problem else None)
         if number:
-            _note_cell(request, cell)
+            _note_cell(request, cell.id)
         record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
         append_launch_line(path, request.record_line(cell.id, cause, share_ns) | record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})

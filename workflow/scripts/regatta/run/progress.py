@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,44 +16,29 @@ from regatta.store.history import ALWAYS_RETRIED, read_history
 from regatta.store.launch_files import Tail
 
 
-@dataclass
-class Watch:
-    """Follow a launch through its launch file. Call `update` often; times are of `clock`, in seconds."""
+class Watch(Tail):
+    """Follow a launch through its launch file. Call `update` often; times are of `clock`, in seconds.
 
-    path: Path
-    limits: dict[str, float]  # cell id -> seconds
-    start_seconds: float  # limit until the first cell starts, and for each pause between cells
-    clock: Callable[[], float] = time.monotonic
-    recorded: dict[str, str] = field(default_factory=dict)  # cell id -> status
-    current: str | None = None
-    is_complete: bool = False
-    has_header: bool = False
-    since: float = 0.0
+    limits: seconds of each cell. start_seconds: limit until the first cell starts, and for each pause between cells.
+    recorded: the status of each cell with a record. since: when the last line was read.
+    """
 
-    def __post_init__(self):
-        self.since = self.clock()
-        self._tail = Tail(self.path)
+    def __init__(self, path: Path, limits: dict[str, float], start_seconds: float, clock=time.monotonic):
+        super().__init__(path)
+        self.limits, self.start_seconds, self.clock = limits, start_seconds, clock
+        self.recorded: dict[str, str] = {}
+        self.since = clock()
 
     def update(self) -> list[dict]:
         """Read the appended lines and return them; a line without its end waits for the next call."""
-        lines = [line for _, line in self._tail.read()]
-        for line in lines:
-            self._take(line)
+        lines = [line for _, line in self.read()]
+        self.recorded |= {line["cell"]: line["status"] for line in lines if line["kind"] == "record"}
+        self.since = self.clock() if lines else self.since
         return lines
 
     def deadline(self) -> float:
         """Return the time by which the next line is due."""
         return self.since + (self.start_seconds if self.current is None else self.limits[self.current])
-
-    def _take(self, line: dict) -> None:
-        self.has_header |= line["kind"] == "launch"
-        self.is_complete |= line["kind"] == "complete"
-        if line["kind"] == "start":
-            self.current = line["cell"]
-        elif line["kind"] == "record":
-            self.recorded[line["cell"]] = line["status"]
-            self.current = None
-        self.since = self.clock()
 
 
 ALIKE = 3  # cells of a stack that fail alike before any is ok: then the remaining ones are not started

@@ -14,7 +14,7 @@ from regatta.core.errors import UserError
 from regatta.core.files import is_held
 from regatta.core.text import utc_seconds
 from regatta.model.frozen import FrozenCampaign
-from regatta.model.launches import JobEvent, LaunchHeader, RecordSummary, Slot, generation_of
+from regatta.model.launches import JobEvent, RecordSummary, Slot, generation_of
 from regatta.store.frozen_files import mismatch, read_frozen_campaign
 from regatta.store.history import latest_records, read_manifest
 from regatta.store.jobs import noted_jobs, open_job
@@ -79,7 +79,6 @@ class RunFiles:
         self.limits: set[str] = set()
         self.planned_batches: set[str] = set()
         self._tails: dict[str, Tail] = {}
-        self._headers: dict[str, LaunchHeader] = {}
         self._records: dict[str, list[RecordSummary]] = {}  # by launch
         self._read: set[str] = set()  # launch files that are read to their end, and those of finished batches
         self._plan_time_ns = 0
@@ -168,24 +167,17 @@ class RunFiles:
             tail = self._tails.setdefault(launch, Tail(path))
             batch = self.batches.get(launch.rpartition("-l")[0])
             with contextlib.suppress(OSError):
-                for number, line in tail.read():
-                    self._take_line(launch, batch, number, line)
-
-    def _take_line(self, launch: str, batch: BatchFiles | None, number: int, line: dict) -> None:
-        if line["kind"] == "launch":
-            self._headers.setdefault(launch, LaunchHeader.from_json(line | {"environment": None}))
-        header = self._headers.get(launch)
-        if header is None:
-            return
-        if batch:
-            batch.current = line["cell"] if line["kind"] == "start" else None
-        if line["kind"] in ("complete", "stopped"):
-            self._read.add(launch)
-        if line["kind"] == "record":
-            elapsed_ns = line.get("elapsed_ns")
-            elapsed_s = elapsed_ns / 1e9 if isinstance(elapsed_ns, int) else None
-            record = RecordSummary.of(launch, header, number, line, elapsed_s)
-            self._records.setdefault(launch, []).append(record)
+                lines = tail.read()
+                if lines and batch:
+                    batch.current = tail.current
+                for number, line in lines:
+                    if line["kind"] == "record" and tail.header:
+                        elapsed_ns = line.get("elapsed_ns")
+                        elapsed_s = elapsed_ns / 1e9 if isinstance(elapsed_ns, int) else None
+                        record = RecordSummary.of(launch, tail.header, number, line, elapsed_s)
+                        self._records.setdefault(launch, []).append(record)
+                if tail.end:
+                    self._read.add(launch)
 
     def _read_manifest(self, batch: BatchFiles) -> None:
         """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
@@ -194,7 +186,6 @@ class RunFiles:
                 self._records[entry.launch] = entry.records
                 self._read.add(entry.launch)
                 self._tails.pop(entry.launch, None)
-                self._headers.pop(entry.launch, None)
         batch.is_finished, batch.current, batch.slots = True, None, []
 
     def _summarize(self) -> None:

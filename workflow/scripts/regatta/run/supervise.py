@@ -265,7 +265,7 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     finally:
         allocation.stop(process, launch.hosts)
     launch.update()
-    if watch.is_complete:
+    if watch.end == "complete":
         return None, None
     _raise_if_job_ends(launch)
     if is_late:
@@ -278,7 +278,7 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
         record_output(request, launch.log, elapsed_ns)
         launch.update()
         return None, None
-    errors, num_oom_kills = read_rank_errors(request.error_dir), kernel_oom_kills() - num_oom_kills
+    errors, num_oom_kills = read_rank_errors(Path(request.error_dir)), kernel_oom_kills() - num_oom_kills
     return find_cause(allocation.launcher, errors, text, process.returncode, num_oom_kills), elapsed_ns
 
 
@@ -290,7 +290,7 @@ def _follow(launch: LaunchRun, process: subprocess.Popen, load: LaunchLoad | Non
     run, watch = launch.run, launch.watch
     while True:
         is_over = process.poll() is not None  # before the file is read for the last time, so that nothing is missed
-        if launch.is_program and not watch.has_header:
+        if launch.is_program and watch.header is None:
             note_start(launch.request, is_over)
         if any(line["kind"] == "start" for line in launch.update()) and load:
             load.begin()

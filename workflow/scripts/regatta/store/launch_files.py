@@ -213,9 +213,15 @@ def _checked_line(path: Path, text: bytes) -> dict:
 
 @dataclass
 class Tail:
-    """Read a launch file while it grows, each line once."""
+    """Read a launch file while it grows, each line once. end: the kind of its last line, `complete` or `stopped`.
+
+    header: without its environment. current: the cell that is being measured, None between cells.
+    """
 
     path: Path
+    header: LaunchHeader | None = None
+    current: str | None = None
+    end: str | None = None
     _offset: int = 0
     _rest: bytes = b""
     _number: int = 0
@@ -237,7 +243,12 @@ class Tail:
         for part in whole:
             self._number += 1
             with contextlib.suppress(ValueError):  # reported by every reader of the store
-                lines.append((self._number, _checked_line(self.path, part)))
+                line = _checked_line(self.path, part)
+                lines.append((self._number, line))
+                if line["kind"] == "launch" and self.header is None:
+                    self.header = LaunchHeader.from_json(line | {"environment": None})
+                self.current = line["cell"] if line["kind"] == "start" else None
+                self.end = line["kind"] if line["kind"] in ("complete", "stopped") else self.end
         return lines
 
 
