@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from campaign_files import SLURM, collectives, plan, small, write
@@ -15,7 +16,8 @@ from synthetic_plan import campaign, partly_finished
 from regatta.campaign.load import load_campaign
 from regatta.model.frozen import names_by_id
 from regatta.plan import plan_page as page_module
-from regatta.plan.plan import CellPlan, make_plan
+from regatta.plan.batches import Launch
+from regatta.plan.plan import BatchPrice, CellPlan, make_plan
 from regatta.plan.plan_page import (
     STATES,
     reason_groups,
@@ -158,8 +160,8 @@ def test_hostile_text_is_shown_and_not_run(tmp_path):
 
 
 def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_counted(wording):
-    def launch(repeat: int, stack: str, num_cells: int) -> dict:
-        return {"repeat": repeat, "stack": stack, "num_cells": num_cells}
+    def launch(repeat: int, stack: str, num_cells: int) -> Launch:
+        return Launch(repeat, stack, (None,) * num_cells)
 
     launches = [launch(r, s, 2) for r in range(3) for s in ("ab" if r % 2 == 0 else "ba")]
     wording(turns(launches))
@@ -168,9 +170,8 @@ def test_repeats_with_the_same_turn_are_told_together_and_many_launches_are_coun
 
 
 def test_bars_are_in_percent_of_the_longest_of_their_column():
-    def batch(gpus: int, minutes: float) -> dict:
-        hours = minutes / 60 * gpus
-        return {"nodes": 1, "gpus_per_node": gpus, "launches": [{}, {}], "minutes": minutes, "gpu_hours": hours}
+    def batch(gpus: int, minutes: float) -> BatchPrice:
+        return BatchPrice(SimpleNamespace(shape=(1, gpus), launches=[None, None]), 60 * minutes, "limits")
 
     # 1x1: 30 + 30 minutes on 1 GPU are 1 GPU hour; 1x4: 30 minutes on 4 are 2.
     [one, four] = shape_bars([batch(4, 30), batch(1, 30), batch(1, 30)])

@@ -120,7 +120,7 @@ class Session:
             print(text, file=sys.stderr)
         self.results = self.plan.results
         self.batches = [batch.id for batch in self.plan.batches]
-        self.batch_minutes = {price["batch"]: price["minutes"] for price in self.plan.batch_prices}
+        self.batch_minutes = {price.batch.id: price.minutes for price in self.plan.batch_prices}
 
     def _campaign_file(self) -> Path:
         """Return the file of --configfile, else the default. Snakemake would merge it into other configurations."""

@@ -34,7 +34,8 @@ ABSENT = {"stack.scripts": None, "stack.prologue": None, "node_type": None, "hos
 class CellPlan:
     """The plan of one cell. state: todo, done, not_ok (done, but a record is not ok) or skipped. reason: why.
 
-    repeats: those left to measure. seconds: of a launch, without its start.
+    repeats: those left to measure. seconds: of a launch, without its start. kind: of reasons that are shown together;
+    empty if these differ in numbers alone.
     """
 
     cell: MatrixCell
@@ -42,11 +43,40 @@ class CellPlan:
     reason: str
     repeats: tuple[int, ...] = ()
     seconds: float = 0.0
+    kind: str = ""
 
     @property
     def status(self) -> str:
         """Return the state as plan.json has it."""
         return "done" if self.state == "not_ok" else self.state
+
+
+@dataclass(frozen=True)
+class BatchPrice:
+    """What a batch is expected to take. estimate_from: the source of the estimate."""
+
+    batch: Batch
+    seconds: float
+    estimate_from: str
+
+    @property
+    def minutes(self) -> float:
+        return self.seconds / 60
+
+    @property
+    def gpu_hours(self) -> float:
+        nodes, gpus_per_node = self.batch.shape
+        return self.seconds / 3600 * nodes * gpus_per_node
+
+    @property
+    def num_cells(self) -> int:
+        return sum(len(launch.cells) for launch in self.batch.launches)
+
+    def to_json(self) -> dict:
+        nodes, gpus_per_node = self.batch.shape
+        launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in self.batch.launches]
+        price = {"batch": self.batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
+        return price | {"minutes": self.minutes, "gpu_hours": self.gpu_hours, "estimate_from": self.estimate_from}
 
 
 @dataclass(frozen=True)
@@ -98,19 +128,14 @@ class Plan:
         return self.results / f"campaign.{content_hash(parts)}.json"
 
     @cached_property
-    def batch_prices(self) -> list[dict]:
-        """Return for each batch its shape, launches, minutes and GPU hours, and the source of the estimate."""
+    def batch_prices(self) -> list[BatchPrice]:
+        """The estimate of each batch."""
         known, has_overhead = self.history.cell_seconds(), bool(self.history.launch_overheads_s)
         found = []
         for batch in self.batches:
-            nodes, gpus_per_node = batch.shape
-            seconds = self.price.seconds(batch.launches)
             has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
             source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
-            launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in batch.launches]
-            price = {"batch": batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
-            price |= {"minutes": seconds / 60, "gpu_hours": seconds / 3600 * nodes * gpus_per_node}
-            found.append(price | {"estimate_from": source})
+            found.append(BatchPrice(batch, self.price.seconds(batch.launches), source))
         return found
 
 
@@ -230,7 +255,7 @@ def plan_json(plan: Plan) -> dict:
             }
             for preflight in plan.preflights
         ],
-        "batches": plan.batch_prices,
+        "batches": [price.to_json() for price in plan.batch_prices],
         "stacks": launch_lines(plan),
         "cells": [
             {
@@ -252,7 +277,7 @@ def plan_json(plan: Plan) -> dict:
 def totals(plan: Plan) -> dict:
     """Return the plan's sums: cells by status, launches, minutes and GPU hours, and the source of the estimate."""
     prices = plan.batch_prices
-    sources = {p["estimate_from"] for p in prices}
+    sources = {price.estimate_from for price in prices}
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
         "done": sum(p.status == "done" for p in plan.cells),
@@ -260,9 +285,9 @@ def totals(plan: Plan) -> dict:
         "batches": len(plan.batches),
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
-        "minutes": round(sum(p["minutes"] for p in prices), 2),
+        "minutes": round(sum(price.minutes for price in prices), 2),
         "at_most_minutes": round(at_most_minutes(plan.campaign, plan.batches), 1),
-        "gpu_hours": round(sum(p["gpu_hours"] for p in prices), 4),
+        "gpu_hours": round(sum(price.gpu_hours for price in prices), 4),
         "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
     }
 
@@ -309,7 +334,7 @@ def launch_lines(plan: Plan) -> dict[str, str]:
 
 
 def _plan_cell(
-    campaign: Campaign, cell: MatrixCell, history: History, changes: dict[str, str], is_retry: bool, price: Price
+    campaign: Campaign, cell: MatrixCell, history: History, changes: dict[str, tuple], is_retry: bool, price: Price
 ) -> CellPlan:
     repeats, seconds = campaign.data["repeats"], price.cell_seconds(cell)
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
@@ -324,24 +349,26 @@ def _plan_cell(
     failure = next((f"{status_text(slot.status)}: {slot.cause}" for slot in bad.values()), None)
     if bad and is_retry:
         reason = f"retry requested: previously failed ({failure})"
-        return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])), seconds)
+        return CellPlan(cell, "todo", reason, tuple(sorted([*missing, *bad])), seconds, "retry requested")
     if missing:
         lost = next((slot for slot in slots.values() if slot is not None), None)
         damaged = next((history.lost[cell.id, repeat] for repeat in missing if (cell.id, repeat) in history.lost), None)
         if stale:
-            reason = f"changed: {', '.join(sorted(set().union(*stale.values())))}, which the script loaded"
+            paths = sorted(set().union(*stale.values()))
+            kind, reason = f"changed: {paths[0]}", f"changed: {', '.join(paths)}, which the script loaded"
         elif recorded:
-            reason = f"{len(missing)} of {repeats} launches missing" + (f" or damaged ({damaged})" if damaged else "")
+            kind, lacking = "launches missing", f" or damaged ({damaged})" if damaged else ""
+            reason = f"{len(missing)} of {repeats} launches missing{lacking}"
         elif damaged:
-            reason = f"its records are damaged or missing ({damaged})"
+            kind = reason = f"its records are damaged or missing ({damaged})"
         elif lost:
-            reason = f"previously failed ({status_text(lost.status)}: {lost.cause})"
+            kind, reason = "previously failed", f"previously failed ({status_text(lost.status)}: {lost.cause})"
         else:
-            reason = changes.get(cell.id, "new")
-        return CellPlan(cell, "todo", reason, tuple(missing), seconds)
+            kind, reason = changes.get(cell.id, ("new", "new"))
+        return CellPlan(cell, "todo", reason, tuple(missing), seconds, kind)
     if bad:
         reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); --forcerun measure retries them"
-        return CellPlan(cell, "not_ok", reason, (), seconds)
+        return CellPlan(cell, "not_ok", reason, (), seconds, "not ok")
     return CellPlan(cell, "done", f"{repeats} ok", (), seconds)
 
 
@@ -366,8 +393,8 @@ def _gone_cells(results: Path, now: set[str]) -> list[dict]:
     return []
 
 
-def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dict[str, str]:
-    """Return for each new cell the one field in which it differs from a cell that is no longer planned."""
+def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dict[str, tuple[str, str]]:
+    """Return kind and reason of each new cell that differs in one field from a cell that is no longer planned."""
     measured = {cell for cell, _ in history.slots}
     old: dict[str, object] = {}
     for cell in gone:
@@ -380,9 +407,10 @@ def _changes(cells: list[MatrixCell], gone: list[dict], history: History) -> dic
             before, now = old[_signature(flat, key)], flat[key]
             if key in ("script.files", "module.files"):
                 edits = [path for path in {**before, **now} if before.get(path) != now.get(path)]
-                changes[cell.id] = f"changed: {', '.join(edits)}"
+                changes[cell.id] = f"changed: {edits[0]}", f"changed: {', '.join(edits)}"
             else:
-                changes[cell.id] = f"changed: {key} {canonical_json(before)} -> {canonical_json(now)}"
+                kind = f"changed: {key}"
+                changes[cell.id] = kind, f"{kind} {canonical_json(before)} -> {canonical_json(now)}"
     return changes
 
 

@@ -21,7 +21,8 @@ from regatta.core.text import (
 )
 from regatta.launchers import launcher_of
 from regatta.model.frozen import names_by_id
-from regatta.plan.plan import CellPlan, Plan, launch_lines, notes, plan_json, totals
+from regatta.plan.batches import Launch
+from regatta.plan.plan import BatchPrice, CellPlan, Plan, launch_lines, notes, plan_json, totals
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
 
@@ -97,10 +98,10 @@ def missing_lines(plan: Plan) -> list[str]:
 
 def _batches(plan: Plan) -> str:
     rows, gpu_hours = [], device_words(plan.campaign.data["device"])["hours"]
-    for b in plan.batch_prices:
-        num_cells = sum(launch["num_cells"] for launch in b["launches"])
-        row = [b["batch"], f"{b['nodes']}x{b['gpus_per_node']}", len(b["launches"]), num_cells]
-        rows.append([*row, long_duration(b["minutes"] / 60), three(b["gpu_hours"]), b["estimate_from"]])
+    for price in plan.batch_prices:
+        batch, cost = price.batch, [long_duration(price.minutes / 60), three(price.gpu_hours)]
+        size = "{}x{}".format(*batch.shape)
+        rows.append([batch.id, size, len(batch.launches), price.num_cells, *cost, price.estimate_from])
     header = ["batch", "shape", "launches", "measurements", "time", gpu_hours, "estimate from"]
     return table(header, rows) if rows else ""
 
@@ -111,10 +112,10 @@ def job_requests(plan: Plan) -> dict[tuple[int, int, str], str]:
     if not launcher.submits:
         return {}
     found = {}
-    for price in sorted(plan.batch_prices, key=lambda batch: batch["minutes"]):  # of a shape, the last is the longest
-        batch, size = plan.batches_by_id[price["batch"]], (price["nodes"], price["gpus_per_node"])
+    for price in sorted(plan.batch_prices, key=lambda price: price.minutes):  # of a shape, the last is the longest
+        batch = price.batch
         kind = f" ({batch.cluster['node_type']})" if "node_type" in batch.cluster else ""
-        found[*size, kind] = shlex.join(launcher.jobs.options(batch.geometry, price["minutes"], [plan.blamed]))
+        found[*batch.shape, kind] = shlex.join(launcher.jobs.options(batch.geometry, price.minutes, [plan.blamed]))
     return dict(sorted(found.items()))
 
 
@@ -139,7 +140,7 @@ STATES = {
     "not_ok": ("\N{BALLOT X}", "done, not ok"),
     "skipped": ("\N{EN DASH}", "skipped"),
 }
-# Kind of reason, by its first words, and its meaning. The first match counts.
+# Kind of reason, up to a colon, and its meaning.
 KINDS = {
     "retry requested": "previously not ok; the plan was made with --forcerun measure",
     "previously failed": "for a reason unrelated to the cell, such as a failed node",
@@ -199,16 +200,20 @@ def reason_groups(cells: list[CellPlan], names: dict[str, CellName]) -> list[tup
     A part is (text, number, names) of the cells with one reason and the same repeats left. Its text is empty if it
     would only repeat the kind. A group has at most MAX_LISTED_CELLS names.
     """
+
+    def key(cell: CellPlan) -> tuple[str, str]:
+        return cell.state, cell.kind or re.sub(r"\d+", "0", cell.reason)
+
     found: dict[str, list[dict]] = {state: [] for state in STATES}
-    for (state, kind), members in _grouped(cells, lambda cell: (cell.state, _kind(cell))).items():
+    for (state, kind), members in _grouped(cells, key).items():
         parts = _grouped(members, lambda cell: (cell.reason, cell.repeats))
         kind = _shared([reason for reason, _ in parts]) if state in ("done", "skipped") else kind
         listed, left = [], MAX_LISTED_CELLS
-        for key in sorted(parts, key=lambda key: (natural(key[0]), key[1])):
-            ids = sorted((names[cell.cell.id].full for cell in parts[key]), key=natural)[:left]
+        for part in sorted(parts, key=lambda part: (natural(part[0]), part[1])):
+            ids = sorted((names[cell.cell.id].full for cell in parts[part]), key=natural)[:left]
             left -= len(ids)
             if ids:
-                listed.append((_part_text(kind, *key), len(parts[key]), ids))
+                listed.append((_part_text(kind, *part), len(parts[part]), ids))
         group = {"kind": kind, "meaning": KINDS.get(kind.partition(":")[0]), "num": len(members), "parts": listed}
         found[state].append(group | {"unlisted": len(members) - (MAX_LISTED_CELLS - left)})
     return [(state, sorted(gs, key=lambda g: (-g["num"], natural(g["kind"])))) for state, gs in found.items() if gs]
@@ -220,17 +225,6 @@ def _grouped(items: Iterable, key: Callable) -> dict[object, list]:
     for item in items:
         groups.setdefault(key(item), []).append(item)
     return groups
-
-
-def _kind(cell: CellPlan) -> str:
-    """Return the group of a cell's reason: the reason without what differs from cell to cell."""
-    if cell.state == "not_ok":
-        return "not ok"
-    if cell.state != "todo":
-        return re.sub(r"\d+", "0", cell.reason)
-    if cell.reason.startswith("changed: "):
-        return " ".join(cell.reason.split(" ")[:2])
-    return next((kind for kind in KINDS if kind in cell.reason.partition("(")[0]), cell.reason)
 
 
 def _shared(reasons: list[str]) -> str:
@@ -288,6 +282,7 @@ def render(plan: Plan) -> str:
         "shape": lambda nodes_and_gpus: shape(*nodes_and_gpus),
         "minutes": lambda minutes: long_duration(minutes / 60),
         "hours": three,
+        "turns": turns,
         "rank_time": lambda hours: rank_time(hours, plan.campaign.data["device"]),
     }
     return environment.get_template("plan.html.j2").render(_context(plan))
@@ -309,23 +304,23 @@ def _context(plan: Plan) -> dict:
         "launcher": launcher_of(plan.campaign.cluster),
         "states": STATES,
         "counts": state_counts(cells),
-        "shape_bars": shape_bars(saved["batches"]),
+        "shape_bars": shape_bars(plan.batch_prices),
         "workload_bars": _bars(workload_hours(cells, names), "gpu_hours"),
         "matrix": state_matrix(cells, names, plan.campaign.data["device"]),
         "reasons": reason_groups(cells, names),
-        "batches": [batch | {"turns": turns(batch["launches"])} for batch in saved["batches"]],
+        "prices": plan.batch_prices,
         "max_open_batches": MAX_OPEN_BATCHES,
         "jobs": job_requests(plan),
         "missing": missing_lines(plan)[1:],
     }
 
 
-def shape_bars(batches: list[dict]) -> list[dict]:
+def shape_bars(prices: list[BatchPrice]) -> list[dict]:
     """Return for each shape the sums of its batches, and the lengths of its bars in percent."""
     rows = []
-    for key, members in sorted(_grouped(batches, lambda b: (b["nodes"], b["gpus_per_node"])).items()):
-        sums = {name: sum(batch[name] for batch in members) for name in ("minutes", "gpu_hours")}
-        num_launches = sum(len(batch["launches"]) for batch in members)
+    for key, members in sorted(_grouped(prices, lambda price: price.batch.shape).items()):
+        sums = {name: sum(getattr(price, name) for price in members) for name in ("minutes", "gpu_hours")}
+        num_launches = sum(len(price.batch.launches) for price in members)
         rows.append({"shape": key, "batches": len(members), "launches": num_launches} | sums)
     return _bars(_bars(rows, "minutes"), "gpu_hours")
 
@@ -336,16 +331,16 @@ def _bars(rows: list[dict], field: str) -> list[dict]:
     return [row | {f"{field}_percent": f"{100 * row[field] / largest:.1f}"} for row in rows]
 
 
-def turns(launches: list[dict]) -> list[tuple[str, str]]:
+def turns(launches: Iterable[Launch]) -> list[tuple[str, str]]:
     """Return (launches, their stacks in turn with their cells), such as `1, 3` and `a (3 cells), b (3 cells)`."""
-    by_repeat = _grouped(launches, lambda launch: launch["repeat"])
+    by_repeat = _grouped(launches, lambda launch: launch.repeat)
     by_text = _grouped(by_repeat, lambda repeat: _turn(by_repeat[repeat]))
     return [(_numbers(repeats), text) for text, repeats in by_text.items()]
 
 
-def _turn(launches: list[dict]) -> str:
+def _turn(launches: list[Launch]) -> str:
     """Return the launches of one repeat in their order, or their number by stack if there are many."""
     if len(launches) > MAX_LISTED_LAUNCHES:
-        numbers = Counter(launch["stack"] for launch in launches)
+        numbers = Counter(launch.stack for launch in launches)
         return ", ".join(f"{stack} ({num:,} launches)" for stack, num in numbers.items())
-    return ", ".join(f"{launch['stack']} ({plural(launch['num_cells'], 'cell')})" for launch in launches)
+    return ", ".join(f"{launch.stack} ({plural(len(launch.cells), 'cell')})" for launch in launches)
