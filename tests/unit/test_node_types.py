@@ -52,7 +52,7 @@ def test_a_node_type_is_part_of_the_id_and_one_changed_field(tmp_path, wording):
     assert {p.cell.spec["node_type"] for p in plan.cells} == {"cpu"}
     wording.lines(plan_text(plan), "cluster tiny, node")
     assert plan.batches[0].frame["cluster"]["partition"] == "cpu"
-    assert plan.preflights[0].content["cluster"]["partition"] == "cpu"
+    assert plan.preflights[0].cluster["partition"] == "cpu"
 
 
 def test_shapes_are_limited_by_the_node_type(folder, wording):
@@ -126,8 +126,8 @@ def test_stacks_on_the_same_kind_of_nodes_share_a_job_and_others_do_not(tmp_path
 
 def test_each_kind_of_nodes_has_its_preflight_and_its_jobs_its_request(tmp_path, wording):
     plan = plan_campaign(two_kinds(tmp_path), tmp_path / "results")
-    by_kind = {p.content["cluster"].get("node_type"): p for p in plan.preflights}
-    assert {kind: set(p.content["stacks"]) for kind, p in by_kind.items()} == {
+    by_kind = {p.cluster.get("node_type"): p for p in plan.preflights}
+    assert {kind: set(p.stacks) for kind, p in by_kind.items()} == {
         None: {"old"},
         "h100": {"new", "also_new"},
     }
@@ -223,7 +223,7 @@ def test_jobs_and_preflights_of_shapes_with_node_types(folder):
     data = collectives(4096, shapes=SHAPES, stacks=STACKS)
     plan = plan_campaign(load(folder, data, SITE | ALL_MEMORY), folder / "results")
     assert list(job_requests(plan)) == [(1, 2, ""), (1, 4, " (h100)"), (1, 8, " (h100)"), (2, 2, ""), (2, 2, " (cpu)")]
-    sizes = {p.content["cluster"].get("node_type"): p.content["gpus_per_node"] for p in plan.preflights}
+    sizes = {p.cluster.get("node_type"): p.gpus_per_node for p in plan.preflights}
     assert sizes == {None: 2, "h100": 8, "cpu": 2}
     places = {cluster.get("node_type"): shapes for cluster, shapes in plan.campaign.places()}
     assert places == {None: [(1, 2), (2, 2)], "h100": [(1, 4), (1, 8)], "cpu": [(2, 2)]}

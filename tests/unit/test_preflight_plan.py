@@ -1,6 +1,7 @@
 """When a preflight is needed, and what it examines."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from campaign_files import small
@@ -27,9 +28,9 @@ def campaign(tmp_path):
 
 def test_it_looks_at_two_nodes_at_most_and_at_the_widest_node(campaign, tmp_path):
     found = plan_preflight(campaign, SHAPES, {"a"}, tmp_path)
-    assert (found.content["nodes"], found.content["gpus_per_node"]) == (2, 4)
-    assert list(found.content["stacks"]) == ["a"]
-    assert plan_preflight(campaign, [(1, 2)], {"a"}, tmp_path).content["nodes"] == 1
+    assert (found.nodes, found.gpus_per_node) == (2, 4)
+    assert list(found.stacks) == ["a"]
+    assert plan_preflight(campaign, [(1, 2)], {"a"}, tmp_path).nodes == 1
 
 
 def test_one_that_passed_stands_and_one_that_failed_is_done_anew(campaign, tmp_path):
@@ -44,7 +45,7 @@ def test_one_that_passed_stands_and_one_that_failed_is_done_anew(campaign, tmp_p
     assert failed_stacks(path) == {"b": "no network"}
     second = plan_preflight(campaign, SHAPES, {"a", "b"}, tmp_path)
     assert second.id != first.id
-    assert second.content == first.content | {"generation": 2}
+    assert second == replace(first, generation=2)
     assert latest_preflight(tmp_path) == [str(path)]
 
 

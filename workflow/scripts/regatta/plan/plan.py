@@ -15,7 +15,7 @@ from regatta.campaign.script_entries import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
-from regatta.model.frozen import FrozenCampaign
+from regatta.model.frozen import FrozenCampaign, fields_to_json
 from regatta.plan.batches import Batch, Price, make_batches
 from regatta.plan.prices import at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
@@ -230,7 +230,7 @@ def write_frozen(plan: Plan) -> None:
     for batch in plan.batches:
         write_json(plan.results / "batches" / batch.id / "batch.json", batch.content)
     for preflight in plan.preflights_to_run:
-        write_json(plan.request_of(preflight), preflight.content)
+        write_json(plan.request_of(preflight), fields_to_json(preflight))
     for old in plan.results.glob("campaign.*.json"):
         if old != plan.frozen_campaign:
             old.unlink()
@@ -249,9 +249,10 @@ def plan_json(plan: Plan) -> dict:
             {
                 "preflight": preflight.id,
                 "status": "todo" if preflight in plan.preflights_to_run else "done",
-                **{key: preflight.content[key] for key in ("nodes", "gpus_per_node")},
-                "node_type": preflight.content["cluster"].get("node_type"),
-                "stacks": list(preflight.content["stacks"]),
+                "nodes": preflight.nodes,
+                "gpus_per_node": preflight.gpus_per_node,
+                "node_type": preflight.cluster.get("node_type"),
+                "stacks": list(preflight.stacks),
             }
             for preflight in plan.preflights
         ],

@@ -77,9 +77,8 @@ def _totals(plan: Plan) -> str:
             f" Upper bound: {long_duration(sums['at_most_minutes'] / 60)}."
         )
         for preflight in plan.preflights_to_run:
-            content = preflight.content
-            size, stacks = f"{content['nodes']}x{content['gpus_per_node']}", ", ".join(content["stacks"])
-            lines.append(f"first: a preflight on {size}, one short launch per stack ({stacks})")
+            size = f"{preflight.nodes}x{preflight.gpus_per_node}"
+            lines.append(f"first: a preflight on {size}, one short launch per stack ({', '.join(preflight.stacks)})")
     else:
         lines.append("to run: nothing" + ("" if plan.cells else ". No cell can run here; reasons below"))
     return "\n".join(lines)
