@@ -14,7 +14,7 @@ from regatta.formats.importer import read_import
 from regatta.formats.results_folder import export_notes, read_results_folder
 from regatta.formats.tidy_csv import CSV
 from regatta.store.csv_files import MEASUREMENTS, read_csv
-from regatta.store.launch_files import read_store, records
+from regatta.store.launch_files import read_store
 
 NCCL = "nccl-13-columns.txt"
 MARK = "; incomplete file"
@@ -68,7 +68,7 @@ def test_an_excerpt_is_imported_and_every_row_is_marked(tmp_path, end, wording):
 def test_a_complete_file_has_no_mark_and_a_record_as_before(tmp_path):
     run_import(tmp_path / "c", NCCL)
     assert set(measurements(tmp_path / "c")["stop"]) == {"imported: back-to-back mean"}
-    for _, _, record in records(read_store(tmp_path / "c" / "launches")):
+    for record in read_store(tmp_path / "c" / "launches")[0].lines_of("record"):
         assert record["imported"].keys() == {"line", "times_s", "printed"}
     assert "Incomplete files" not in make_report(tmp_path / "c").read_text(encoding="utf-8")
 

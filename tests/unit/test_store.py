@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from regatta.core.errors import UserError
 from regatta.model.launches import LaunchHeader
 from regatta.store.frozen_files import read_frozen
-from regatta.store.launch_files import append_line, read_launch_file, read_store, records, write_json, write_text
+from regatta.store.launch_files import append_line, read_launch_file, read_store, write_json, write_text
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 HEADER = {"kind": "launch", "repeat": 0, "stack": "host", "time_utc": "2026-11-21T03:04:05Z"}
@@ -40,7 +40,7 @@ def test_a_whole_file_is_read_with_line_numbers(tmp_path):
     assert found.lines == list(enumerate(LINES, start=1))
     assert (found.launch, found.header, found.problems) == ("l000", LaunchHeader.from_json(HEADER), [])
     assert found.lines_of("complete")
-    assert [(number, line["cell"]) for _, number, line in records([found])] == [(3, "a"), (4, "b")]
+    assert [line["cell"] for line in found.lines_of("record")] == ["a", "b"]
 
 
 def test_a_torn_last_line_is_dropped_and_said(tmp_path, wording):
@@ -93,7 +93,7 @@ def test_empty_lines_count_but_say_nothing(tmp_path):
 def test_records_without_a_launch_line_are_not_placed_and_said(tmp_path, wording):
     found = read(tmp_path, b"\n".join(TEXTS[1:]))
     wording(found.problems)
-    assert list(records([found])) == []
+    assert found.header is None
 
 
 def test_the_first_launch_line_counts(tmp_path):

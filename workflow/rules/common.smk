@@ -18,7 +18,7 @@ PLAN = SESSION.plan  # None in a job on a cluster
 ANY_BATCH = r"n\d+g\d+-[0-9a-f]{12}"
 PYTHON = sys.executable
 RESULTS = str(SESSION.results)
-BATCHES = SESSION.batches
+BATCHES = list(SESSION.prices)
 MANIFESTS = SESSION.manifests()
 DETAILS = [f"{RESULTS}/{name}.csv" for name in COLLECTED if name != "measurements"]
 RETRY_FLAG = "--retry" if SESSION.is_retry else ""  # not a param: a run without it must not rebuild anything

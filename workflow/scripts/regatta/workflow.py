@@ -107,7 +107,7 @@ class Session:
         self.lock = None
         self.is_stopping, self.is_closing = threading.Event(), threading.Event()
         self.plan: Plan | None = None
-        self.results, self.batches, self.batch_minutes = Path("results/none"), [], {}
+        self.results, self.prices = Path("results/none"), {}
         if not workflow.is_main_process:
             return
         drop_lost_output()
@@ -119,8 +119,7 @@ class Session:
         if self.is_retry and (text := nothing_to_retry(self.plan)):
             print(text, file=sys.stderr)
         self.results = self.plan.results
-        self.batches = [batch.id for batch in self.plan.batches]
-        self.batch_minutes = {price.batch.id: price.minutes for price in self.plan.batch_prices}
+        self.prices = {price.batch.id: price for price in self.plan.batch_prices}
 
     def _campaign_file(self) -> Path:
         """Return the file of --configfile, else the default. Snakemake would merge it into other configurations."""
@@ -177,10 +176,10 @@ class Session:
         """Return the resources of the jobs that measure batches."""
 
         def job(wildcards) -> tuple[Geometry, float, list[str]]:
-            batch = self.plan.batches_by_id[wildcards.batch]
+            batch, minutes = self.prices[wildcards.batch].batch, self.prices[wildcards.batch].minutes
             if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
                 return Geometry(batch.cluster | NOTHING_TO_START, 1, 1, batch.geometry.device), 0, []
-            return batch.geometry, self.batch_minutes[batch.id], hosts_to_avoid(self.results / "batches" / batch.id)
+            return batch.geometry, minutes, hosts_to_avoid(self.results / "batches" / batch.id)
 
         return self._resources(job)
 
@@ -224,7 +223,7 @@ class Session:
 
     def manifests(self) -> list[str]:
         """Return the manifests of all batches, planned and finished."""
-        found = {f"{self.results}/batches/{batch}/manifest.json" for batch in self.batches}
+        found = {f"{self.results}/batches/{batch}/manifest.json" for batch in self.prices}
         return sorted(found | {str(path) for path in self.results.glob("batches/*/manifest.json")})
 
     @property
@@ -264,7 +263,7 @@ class Session:
         if self.baseline and "gate" in self.targets:
             with ending_on_user_errors():
                 self._check_baseline()
-        warn_if_busy(cluster, is_measuring=bool(self.batches) and not self.workflow.dryrun)
+        warn_if_busy(cluster, is_measuring=bool(self.prices) and not self.workflow.dryrun)
         if not self.workflow.local_exec:  # submitted jobs continue if run_campaign.py is killed
             outlive_run_campaign()
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
@@ -363,7 +362,7 @@ class Session:
             return
         repeats = range(self.plan.campaign.data["repeats"])
         planned = [(cell.cell.id, repeat) for cell in self.plan.cells for repeat in repeats]
-        status, cause = run_status(self.results, planned, self.batches, failed_step)
+        status, cause = run_status(self.results, planned, self.prices, failed_step)
         if status:
             where = f". Report: {page}" if (page := self.results / "report.html").exists() else ""
             print(f"exit status {status}: {cause}{where}", file=sys.stderr, flush=True)

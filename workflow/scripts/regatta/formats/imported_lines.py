@@ -8,7 +8,7 @@ from regatta.core.benchmarks import declared_benchmarks, load_benchmark
 from regatta.core.text import natural, one_line
 from regatta.formats.base import Format, ImportedFile, Reading
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.store.launch_files import LaunchFile, records
+from regatta.store.launch_files import LaunchFile
 from regatta.store.records import INCOMPLETE
 
 CLUSTER = "imported"
@@ -106,13 +106,17 @@ def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: 
     }
 
 
+def _records(store: list[LaunchFile]) -> list[dict]:
+    return [line for launch in store for line in launch.lines_of("record")]
+
+
 def launches_by_cell(store: list[LaunchFile]) -> Counter:
-    return Counter(line["cell"] for _, _, line in records(store))
+    return Counter(line["cell"] for line in _records(store))
 
 
 def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
     """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
-    cells, repeats = {line["cell"]: line["spec"] for _, _, line in records(store)}, launches_by_cell(store)
+    cells, repeats = {line["cell"]: line["spec"] for line in _records(store)}, launches_by_cell(store)
     files = {launch.header.imported["sha256"]: launch.header.imported for launch in store}
     sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)

@@ -37,7 +37,7 @@ from regatta.model.launches import utc_now
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import read_collected, write_collected
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
-from regatta.store.launch_files import LaunchFile, read_store, records, write_json, write_text
+from regatta.store.launch_files import LaunchFile, read_store, write_json, write_text
 from regatta.store.records import problem_of
 from regatta.topics.catalog import collect, make_tables, write_tables
 
@@ -197,7 +197,7 @@ def _meanings(store: list[LaunchFile]) -> Meanings:
     found: Meanings = {}
     for launch in store:
         imported = launch.header.imported
-        for _, _, line in records([launch]):
+        for line in launch.lines_of("record"):
             place = imported["file"], (line.get("imported") or {}).get("line")
             found.setdefault(line["cell"], (imported["statistic"], _place(*place)))
     return found

@@ -18,8 +18,7 @@ from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
-from regatta.model.launches import NO_SPACE_LEFT
-from regatta.store.jobs import jobs_of_batch
+from regatta.store.jobs import NO_SPACE_LEFT, jobs_of_batch
 
 common_settings = CommonSettings(
     non_local_exec=True,

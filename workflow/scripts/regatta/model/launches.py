@@ -1,6 +1,6 @@
 """Launches as objects: their requests, the first lines of their files, their records, and the events of their jobs.
 
-Each is read by `from_json`. Requests and events are also written, by `to_json`. Files: docs/contracts.md.
+Each is read by `from_json`, and what is also written, by `to_json`. Files: docs/contracts.md.
 """
 
 import re
@@ -16,7 +16,6 @@ MOST_DURATION = 10**19  # 10^18 ns are 31 years
 ATTEMPT = re.compile(r"-a([0-9]+)$")
 ENDED_EARLY = ("no_start", "node_failure", "stopped")  # ends of a job before its batch was finished
 END_NOT_RECORDED = "end not recorded"  # begins the cause that the next job notes for a job that was killed
-NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
 # Fields of lines that are copied from the launch request, and those that are null if nothing was measured.
 FROM_REQUEST = "schema campaign batch launch generation repeat stack nodes gpus_per_node device argv git".split()
 NOT_MEASURED = (
@@ -85,10 +84,6 @@ class LaunchRequest:
     def spec(self) -> Mapping[str, object]:
         """Return the spec of the first cell; of a user's program, all have the same program."""
         return self.cells[0].spec
-
-    @property
-    def is_program(self) -> bool:
-        return "program" in self.spec
 
     def first_line(self, environment: dict | None) -> dict:
         """Return the first line of the launch file, if no rank writes it. environment: None if it is unknown."""
@@ -276,13 +271,6 @@ class JobEvent:
         num_records = line["num_records"] if isinstance(line.get("num_records"), int) else None
         elapsed_s = duration(line.get("elapsed_s"))
         return cls(line["kind"], job, hosts, str(line["cause"]), time_utc or "", num_records, elapsed_s)
-
-    def to_json(self) -> dict:
-        return fields_to_json(self)
-
-    @property
-    def is_start(self) -> bool:
-        return self.kind == "started"
 
     @property
     def is_early_end(self) -> bool:

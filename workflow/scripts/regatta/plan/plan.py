@@ -103,10 +103,6 @@ class Plan:
     def request_of(self, preflight: Preflight) -> Path:
         return self.results / "preflight" / preflight.id / "request.json"
 
-    @cached_property
-    def batches_by_id(self) -> dict[str, Batch]:
-        return {batch.id: batch for batch in self.batches}
-
     @property
     def blamed(self) -> dict[str, list[dict]]:
         """Return the nodes that jobs avoid, with the evidence so far: a run adds to it."""

@@ -17,19 +17,11 @@ from regatta.core.text import plural
 from regatta.launchers import PROGRAM, RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenBatch, FrozenLaunch
-from regatta.model.launches import (
-    END_NOT_RECORDED,
-    NO_SPACE_LEFT,
-    Cause,
-    LaunchRequest,
-    ListedLaunch,
-    RecordSummary,
-    utc_now,
-)
+from regatta.model.launches import END_NOT_RECORDED, Cause, LaunchRequest, ListedLaunch, RecordSummary, utc_now
 from regatta.run import program_launches as programs
 from regatta.run.progress import StackWatch, Watch, counts_text
 from regatta.store.history import ALWAYS_RETRIED, digest_of, summarize
-from regatta.store.jobs import hosts_to_avoid, note_job, noted_jobs, open_job
+from regatta.store.jobs import NO_SPACE_LEFT, hosts_to_avoid, note_job, noted_jobs, open_job
 from regatta.store.launch_files import append_launch_line, read_launch_file, write_json
 from regatta.store.nodes import blamed_nodes
 
@@ -237,9 +229,7 @@ class LaunchRun:
             time_utc=utc_now(),
             repeat=self.planned.repeat,
             stack=self.planned.stack,
-            nodes=geometry.nodes,
-            gpus_per_node=geometry.gpus_per_node,
-            device=geometry.device,
+            **{name: getattr(geometry, name) for name in ("nodes", "gpus_per_node", "device")},
             # Half, so that ranks can report a missing one before the whole launch is late.
             start_timeout_seconds=batch.launch_start_seconds / 2,
             store_file=str(store_file),

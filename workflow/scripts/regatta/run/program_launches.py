@@ -108,7 +108,7 @@ def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
     for path in sorted(results.glob("batches/*/launches/*.json"), key=lambda path: path.stat().st_mtime):
         with contextlib.suppress(AttributeError, LookupError, TypeError):
             request = LaunchRequest.from_json(read_json(path))
-            if request.is_program:
+            if "program" in request.spec:
                 found.setdefault((_key(request.spec), request.repeat), []).append(path)
     return found
 

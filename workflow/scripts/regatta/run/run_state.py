@@ -241,13 +241,13 @@ def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> fl
         for note in [*batch.notes, None]:
             noted_s = utc_seconds(note.time_utc) if note else now_s
             if noted_s is not None and began_s is not None:
-                is_lost = note and (note.is_start or note.is_by_next_job)
+                is_lost = note and (note.kind == "started" or note.is_by_next_job)
                 is_end_known = not is_lost if note else batch.id in running
                 end_s = noted_s if is_end_known else max((end for end in batch.ends_s if end <= noted_s), default=0)
                 elapsed_s = note.elapsed_s if note and not is_lost else None
                 elapsed_s = end_s - began_s if elapsed_s is None else elapsed_s
                 total += max(0.0, elapsed_s) * batch.nodes * batch.gpus_per_node
-            began_s = noted_s if note and note.is_start else None
+            began_s = noted_s if note and note.kind == "started" else None
             has_notes |= note is not None
     return total if has_notes else None
 
@@ -279,7 +279,7 @@ def _pace(
     The time left is unknown before MIN_RECORDS.
     """
     run_s = files.run_began_s()
-    notes = (note for batch in files.batches.values() for note in batch.notes if note.is_start)
+    notes = (note for batch in files.batches.values() for note in batch.notes if note.kind == "started")
     starts = (utc_seconds(note.time_utc) or 0.0 for note in notes)
     began_s = min((start for start in starts if run_s and start >= run_s - LOCK_SECONDS), default=now_s)
     began_utc = utc_text(began_s)

@@ -29,13 +29,7 @@ from regatta.run.causes import (
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.preflight import failed_stacks
-from regatta.run.program_launches import (
-    find_kept,
-    launches_of_programs,
-    note_start,
-    read_kept,
-    record_output,
-)
+from regatta.run.program_launches import find_kept, launches_of_programs, note_start, read_kept, record_output
 from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen

@@ -4,9 +4,11 @@ import contextlib
 import time
 from pathlib import Path
 
+from regatta.model.frozen import fields_to_json
 from regatta.model.launches import JobEvent, utc_now
 from regatta.store.launch_files import append_line, read_json_lines
 
+NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
 _started_s: dict[Path, float] = {}  # by batch, when this process noted the start of its job (uptime_s)
 
 
@@ -23,7 +25,7 @@ def note_job(
     elif started_s is not None:
         elapsed_s = round(uptime_s() - started_s, 3)
     event = JobEvent(kind, job, hosts, cause, utc_now(), num_records, elapsed_s)
-    append_line(folder / "jobs.jsonl", event.to_json())
+    append_line(folder / "jobs.jsonl", fields_to_json(event))
 
 
 def uptime_s() -> float:
@@ -57,4 +59,4 @@ def hosts_to_avoid(folder: Path) -> list[str]:
 
 def open_job(events: list[JobEvent]) -> JobEvent | None:
     """Return the last job that has begun to measure a batch, if its end was not recorded."""
-    return events[-1] if events and events[-1].is_start else None
+    return events[-1] if events and events[-1].kind == "started" else None

@@ -11,7 +11,7 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -294,16 +294,6 @@ def check_launches(launches: Path, campaign: Path) -> None:
 def read_store(launches: Path) -> list[LaunchFile]:
     """Read all launch files of a results folder, sorted by name. Raises UserError like `launch_paths`."""
     return [read_launch_file(path) for path in launch_paths(launches)]
-
-
-def records(launch_files: Iterable[LaunchFile]) -> Iterator[tuple[LaunchFile, int, dict]]:
-    """Yield each record with its launch file and line number, in the order of files and lines."""
-    for launch_file in launch_files:
-        if launch_file.header is None:
-            continue
-        for number, line in launch_file.lines:
-            if line["kind"] == "record":
-                yield launch_file, number, line
 
 
 def append_line(path: Path, line: dict) -> None:

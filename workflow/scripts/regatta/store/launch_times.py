@@ -83,7 +83,7 @@ def job_rows(batch: str, events: list[JobEvent], shape: dict) -> list[dict]:
     for event in events:
         time_utc = event.time_utc if utc_seconds(event.time_utc) is not None else None
         job = None if event.job is None else one_line(event.job, 100)
-        if event.is_start:
+        if event.kind == "started":
             rows.append({"batch": batch, "job": job, **shape, "start_utc": time_utc})
             continue
         if not rows or "end" in rows[-1]:  # its start was not recorded

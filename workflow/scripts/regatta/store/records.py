@@ -13,14 +13,7 @@ import numpy as np
 
 from regatta.core.benchmarks import result_columns
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.statistics import (
-    drift,
-    effective_samples,
-    fast_median,
-    median_interval,
-    num_outliers,
-    percentiles,
-)
+from regatta.core.statistics import drift, effective_samples, fast_median, median_interval, num_outliers, percentiles
 from regatta.core.text import one_line
 from regatta.model.launches import LaunchHeader
 
