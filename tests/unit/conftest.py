@@ -94,8 +94,9 @@ def play(tmp_path):
 
 
 def write_manifest(results, batch, names):
+    from regatta.model.frozen import fields_to_json
     from regatta.store.history import summarize
     from regatta.store.launch_files import read_launch_file, write_json
 
-    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")).to_json() for name in names]
+    entries = [fields_to_json(summarize(read_launch_file(results / "launches" / f"{name}.jsonl"))) for name in names]
     write_json(results / "batches" / batch / "manifest.json", {"schema": 1, "batch": batch, "launches": entries})

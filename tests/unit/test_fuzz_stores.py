@@ -13,6 +13,7 @@ from synthetic_preflight import write_preflight
 from typed import collect
 
 from regatta.core.errors import UserError
+from regatta.model.frozen import fields_to_json
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.frozen_files import read_frozen
 from regatta.store.history import read_history, summarize
@@ -40,7 +41,7 @@ def store(tmp_path_factory) -> Path:
         if index % 2:
             manifest = folder / "batches" / f"n01g02-{index:012d}" / "manifest.json"
             manifest.parent.mkdir(parents=True)
-            launches = [summarize(read_launch_file(path)).to_json()]
+            launches = [fields_to_json(summarize(read_launch_file(path)))]
             content = {"schema": 1, "batch": manifest.parent.name, "counts": {}, "launches": launches}
             manifest.write_text(json.dumps(content))
     return folder

@@ -6,6 +6,7 @@ import re
 import pytest
 from campaign_files import write_launch
 
+from regatta.model.frozen import fields_to_json
 from regatta.store.history import History, read_history, summarize
 from regatta.store.launch_files import read_launch_file
 
@@ -16,7 +17,7 @@ def ok(cell: str, seconds: float = 2.0) -> dict:
 
 def write_manifest(results, batch: str, launches: list[str], **changes):
     """Write a manifest as the supervisor does, from launch files that are there."""
-    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")).to_json() for name in launches]
+    entries = [fields_to_json(summarize(read_launch_file(results / "launches" / f"{name}.jsonl"))) for name in launches]
     path = results / "batches" / batch / "manifest.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"schema": 1, "batch": batch, "counts": {}, "launches": entries} | changes))
@@ -35,7 +36,7 @@ def test_a_folder_that_is_not_there_has_no_history(tmp_path):
 def test_a_launch_is_summarized_without_its_samples(tmp_path):
     failed = {"cell": "b", "status": "failed", "cause": "why", "elapsed_ns": None}
     path = write_launch(tmp_path, "x-l001-a00", 1, [ok("a"), failed])
-    entry = summarize(read_launch_file(path)).to_json()
+    entry = fields_to_json(summarize(read_launch_file(path)))
     assert entry == {
         "launch": "x-l001-a00",
         "repeat": 1,

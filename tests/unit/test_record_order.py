@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from synthetic import collective_cell, make_campaign, make_failure, make_header, make_record, write_lines
 from typed import collect
 
+from regatta.model.frozen import fields_to_json
 from regatta.model.launches import generation_of, record_order
 from regatta.store.history import read_history, summarize
 from regatta.store.launch_files import read_launch_file
@@ -101,7 +102,7 @@ def test_of_two_records_in_one_launch_file_the_later_line_counts(tmp_path):
 
 def test_a_manifest_holds_the_generation_of_its_launches(tmp_path):
     write(tmp_path, "n01g02-aa-l000-a00", ["failed"], AHEAD, 7)
-    entry = summarize(read_launch_file(tmp_path / "launches" / "n01g02-aa-l000-a00.jsonl")).to_json()
+    entry = fields_to_json(summarize(read_launch_file(tmp_path / "launches" / "n01g02-aa-l000-a00.jsonl")))
     assert entry["generation"] == 7
     manifest = tmp_path / "batches" / "n01g02-aa" / "manifest.json"
     manifest.parent.mkdir(parents=True)

@@ -139,9 +139,10 @@ def play_all(tmp_path: Path, data: dict, modules: dict | None = None):
 
 
 def write_manifest(results: Path, batch: str, launches: list[str]) -> None:
+    from regatta.model.frozen import fields_to_json
     from regatta.store.history import summarize
 
-    entries = [summarize(read_launch_file(results / "launches" / f"{name}.jsonl")).to_json() for name in launches]
+    entries = [fields_to_json(summarize(read_launch_file(results / "launches" / f"{name}.jsonl"))) for name in launches]
     manifest = {"schema": 1, "batch": batch, "held": {}, "launches": entries}
     (results / "batches" / batch / "manifest.json").write_text(json.dumps(manifest))
 

@@ -305,5 +305,5 @@ def test_a_job_without_a_note_is_explained_by_its_log(executor, slurm, tmp_path,
 
 def test_a_full_disk_ends_the_retries_even_if_no_job_could_note_it(executor, slurm, tmp_path, monkeypatch):
     (tmp_path / "results/c").mkdir(parents=True)
-    monkeypatch.setattr(slurm_executor, "MIN_FREE_BYTES", 2**80)
+    monkeypatch.setattr("regatta.store.jobs.MIN_FREE_BYTES", 2**80)
     assert fail(executor, slurm, a_job())[1]

@@ -38,6 +38,7 @@ RUN_LAUNCH = SCRIPTS / "bench" / "run_launch.py"
 PROGRAM = SCRIPTS / "bench" / "program.sh"
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by the user's shell or a stack
 POLL_SECONDS = 0.05
+STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STEP_POLL_SECONDS = 2.0
 SECONDS_WITHOUT_ANSWER = 60
 
@@ -147,8 +148,9 @@ class Allocation:
         return process.poll() is None
 
     def dump_stacks(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
-        """Have every rank write its Python stacks to the log. hosts: of the launch, if others run in the job."""
+        """Have every rank write its Python stacks to the log, and wait. hosts: of the launch, if others run in the job."""
         self.launcher.ranks.dump_stacks(self.job, process, hosts)
+        time.sleep(STACK_DUMP_SECONDS)
 
     def stop(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
         """End a launch, and return when its processes are gone, on all nodes. hosts: as in dump_stacks."""

@@ -5,7 +5,6 @@ It has only the public interface of snakemake_interface_executor_plugins. The Sl
 
 import re
 import shlex
-import shutil
 import time
 from asyncio import sleep as pause
 from collections.abc import AsyncIterator, Iterable
@@ -18,7 +17,7 @@ from snakemake_interface_executor_plugins.settings import CommonSettings
 
 from regatta.core.text import one_line
 from regatta.launchers import slurm_queue as queue
-from regatta.store.jobs import NO_SPACE_LEFT, jobs_of_batch
+from regatta.store.jobs import NO_SPACE_LEFT, is_full, jobs_of_batch
 
 common_settings = CommonSettings(
     non_local_exec=True,
@@ -31,7 +30,6 @@ FORGOTTEN = ("no such job", "")  # state and reason of a job that Slurm does not
 LOGS = Path(".snakemake/slurm_logs")
 SUBMIT_SECONDS = (10.0, 120.0)  # first and longest delay after a rejected submission; it doubles each time
 STOP_SECONDS = 0.2
-MIN_FREE_BYTES = 4 * 2**20
 CLOCK_SECONDS = 5.0
 MAX_CAUSE = 300
 # Transient errors of sbatch: limits on the number of jobs, and a busy controller.
@@ -207,10 +205,3 @@ def job_name(wildcards: object) -> str:
     """Return a job's name: regatta-<campaign>-2x4, or regatta-<campaign>-preflight."""
     found = re.match(r"n(\d+)g(\d+)-", getattr(wildcards, "batch", ""))
     return f"regatta-{wildcards.campaign}-{f'{int(found[1])}x{int(found[2])}' if found else 'preflight'}"
-
-
-def is_full(folder: Path) -> bool:
-    try:
-        return shutil.disk_usage(folder).free < MIN_FREE_BYTES
-    except OSError:
-        return False

@@ -23,10 +23,6 @@ class Stack:
     name: str
     settings: Mapping[str, object]
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, object]) -> "Stack":
-        return cls(content["name"], {name: value for name, value in content.items() if name != "name"})
-
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -52,7 +48,8 @@ class Cell:
 
     def __post_init__(self) -> None:
         optional = {"node_type": self.spec.get("node_type"), "hosts": tuple(self.spec.get("hosts", ()))}
-        optional["stack"] = Stack.from_json(self.spec["stack"])
+        settings = dict(self.spec["stack"])
+        optional["stack"] = Stack(settings.pop("name"), settings)
         vars(self).update({name: self.spec[name] for name in _PARTS}, **optional)
 
     @property
@@ -171,6 +168,11 @@ class FrozenCampaign:
     def stack_names(self) -> list[str]:
         """The stacks of the cells to measure, in the order of the campaign file."""
         return list(dict.fromkeys(cell.stack.name for cell in self.cells))
+
+    @property
+    def slots(self) -> list[tuple[str, int]]:
+        """Return cell id and repeat of all launches of the cells to measure."""
+        return [(cell.id, repeat) for cell in self.cells for repeat in range(self.repeats_of(cell))]
 
     def cells_of(self, benchmark: str) -> list[FrozenCell]:
         """Return the cells of one benchmark to measure, sorted by their ids with sizes as numbers."""

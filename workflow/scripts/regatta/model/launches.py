@@ -96,21 +96,10 @@ class LaunchRequest:
         Everything measured is None: unknown is never 0.
         """
         entry = next(one for one in self.cells if one.id == cell)
-        return {
-            "kind": "record",
-            "cell": cell,
-            "spec": entry.spec,
-            "repeat": self.repeat,
-            "command": entry.command,
-            "writer": "driver",
-            "status": cause.status,
-            "phase": cause.phase,
-            "cause": cause.text,
-            "time_utc": utc_now(),
-            "elapsed_ns": elapsed_ns,
-            **dict.fromkeys(NOT_MEASURED),
-            "host_load": cause.host_load,
-        }
+        what = {"cell": cell, "spec": entry.spec, "repeat": self.repeat, "command": entry.command, "writer": "driver"}
+        why = {"status": cause.status, "phase": cause.phase, "cause": cause.text}
+        when = {"time_utc": utc_now(), "elapsed_ns": elapsed_ns}
+        return {"kind": "record", **what, **why, **when, **dict.fromkeys(NOT_MEASURED), "host_load": cause.host_load}
 
 
 @dataclass(frozen=True)
@@ -136,16 +125,11 @@ class LaunchHeader:
     def from_json(cls, line: Mapping[str, object]) -> "LaunchHeader":
         """Return the header of a line with what every reader needs (store/launch_files.py)."""
         order, environment = line.get("order"), line.get("environment")
-        return cls(
-            *(line[name] for name in ("repeat", "stack", "time_utc")),
-            generation_of(line),
-            one_line(line.get("batch")),
-            *(_positive_integer(line.get(name)) for name in ("nodes", "gpus_per_node")),
-            line.get("device"),
-            order if isinstance(order, list) else [],
-            environment if isinstance(environment, dict) else {},
-            line.get("imported"),
-        )
+        sizes = (_positive_integer(line.get(name)) for name in ("nodes", "gpus_per_node"))
+        needed = (line["repeat"], line["stack"], line["time_utc"], generation_of(line), one_line(line.get("batch")))
+        order = order if isinstance(order, list) else []
+        environment = environment if isinstance(environment, dict) else {}
+        return cls(*needed, *sizes, line.get("device"), order, environment, line.get("imported"))
 
     @property
     def hosts(self) -> list[tuple[str, list[int]]]:
@@ -204,10 +188,11 @@ class RecordSummary:
 
         number: of its line, or in the manifest. Lines of a launch that still runs are not validated.
         """
-        order = record_order(launch, of.generation, of.time_utc, number)
+        generation = of.generation or 0
+        order = record_order(launch, generation, of.time_utc, number)
         cause, time_utc = record.get("cause"), record.get("time_utc")
         cause = None if cause is None else str(cause)
-        fields = (record["status"], cause, launch, elapsed_s, of.generation, record.get("modules"))
+        fields = (record["status"], cause, launch, elapsed_s, generation, record.get("modules"))
         return cls((record["cell"], of.repeat), *fields, time_utc if is_time(time_utc) else of.time_utc, order)
 
     @property
@@ -217,9 +202,9 @@ class RecordSummary:
 
 @dataclass(frozen=True)
 class ListedLaunch:
-    """A launch in the manifest of its batch. size_bytes: of its file. listed: its records, as JSON.
+    """A launch in the manifest of its batch. size_bytes: of its file. records: as the manifest has them.
 
-    overhead_s: seconds of a complete launch not spent in cells; None of any other.
+    overhead_s: seconds of a complete launch not spent in cells; None of any other. generation: None if it has none.
     """
 
     launch: str
@@ -228,22 +213,18 @@ class ListedLaunch:
     time_utc: str
     size_bytes: int
     overhead_s: float | None
-    listed: list[dict]
-    generation: int = 0
+    records: list[dict]
+    generation: int | None = None
 
     @classmethod
     def from_json(cls, entry: Mapping[str, object]) -> "ListedLaunch":
         """Return the launch of an entry that meets its schema (store/frozen_files.py)."""
-        names = ("launch", "repeat", "stack", "time_utc", "size_bytes", "overhead_s", "records")
-        return cls(*(entry.get(name) for name in names), generation_of(entry))
-
-    def to_json(self) -> dict:
-        content = {"records" if name == "listed" else name: value for name, value in vars(self).items()}
-        return {name: value for name, value in content.items() if name != "generation" or value}
+        return fields_from_json(cls, {"stack": None, **entry, "generation": generation_of(entry) or None})
 
     @property
-    def records(self) -> list[RecordSummary]:
-        found = enumerate(self.listed)
+    def summaries(self) -> list[RecordSummary]:
+        """Return its records as objects."""
+        found = enumerate(self.records)
         return [RecordSummary.of(self.launch, self, number, one, one["elapsed_s"]) for number, one in found]
 
 

@@ -321,9 +321,11 @@ def _freeze(
     }
     # A cell's id is the hash of its spec, so ids and limits stand for the cells in the batch's id.
     limits = {cell.id: whole(cell.limit_seconds) for cell in cells.values()}
-    while not _comes_next(results, batch_id := _batch_id(frame | {"cells": limits}), frame["generation"], before):
+    while True:
+        batch_id = f"n{nodes:02d}g{gpus_per_node:02d}-{content_hash(frame | {'cells': limits})}"
+        if _comes_next(results, batch_id, frame["generation"], before):
+            return Batch(batch_id, tuple(launches), frame)
         frame["generation"] += 1
-    return Batch(batch_id, tuple(launches), frame)
 
 
 def _frozen_launches(launches: list[Launch], shape: tuple[int, int]) -> list[dict]:
@@ -338,11 +340,6 @@ def _frozen_launches(launches: list[Launch], shape: tuple[int, int]) -> list[dic
             entry |= {"hosts": list(cell.hosts), "together": groups.setdefault(launch.together, len(groups))}
         found.append(entry)
     return found
-
-
-def _batch_id(content: dict) -> str:
-    """Return shape and hash."""
-    return f"n{content['nodes']:02d}g{content['gpus_per_node']:02d}-{content_hash(content)}"
 
 
 def _comes_next(results: Path, batch_id: str, generation: int, before: list[RecordSummary]) -> bool:

@@ -22,7 +22,8 @@ def make_price(campaign: Campaign, history: History) -> Price:
     overheads = history.launch_overheads_s
     overhead = statistics.median(overheads) if overheads else LAUNCH_OVERHEAD_SECONDS
     sampling = campaign.data["sampling"]
-    sampled = _sampled_seconds(sampling)
+    # The maximum of a cell's warm-up, samples and pipelined windows, together.
+    sampled = sampling["max_warmup_seconds"] + (1 + sampling["windows_ratio"]) * sampling["max_seconds"]
 
     def cell_seconds(cell: MatrixCell) -> float:
         if cell.id in known:
@@ -73,8 +74,3 @@ def at_most_minutes(campaign: Campaign, batches: Iterable[Batch]) -> float:
     start = campaign.data["limits"]["launch_start_seconds"]
     deadlines = Price(lambda cell: cell.limit_seconds + start, start)
     return sum(deadlines.seconds(batch.launches) for batch in batches) / 60
-
-
-def _sampled_seconds(sampling: dict) -> float:
-    """Return the maximum of a cell's warm-up, samples and pipelined windows, together."""
-    return sampling["max_warmup_seconds"] + (1 + sampling["windows_ratio"]) * sampling["max_seconds"]

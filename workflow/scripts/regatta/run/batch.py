@@ -6,7 +6,7 @@ What a batch has measured is read from the store, never remembered: a supervisor
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from regatta.core.files import ROOT
 from regatta.core.text import plural
 from regatta.launchers import PROGRAM, RUN_LAUNCH, Allocation, launch_argv
 from regatta.launchers.base import Geometry
-from regatta.model.frozen import FrozenBatch, FrozenLaunch
+from regatta.model.frozen import FrozenBatch, FrozenLaunch, fields_to_json
 from regatta.model.launches import END_NOT_RECORDED, Cause, LaunchRequest, ListedLaunch, RecordSummary, utc_now
 from regatta.run import program_launches as programs
 from regatta.run.progress import StackWatch, Watch, counts_text
@@ -123,7 +123,7 @@ class BatchRun:
     def write_manifest(self) -> dict:
         """Write and return the manifest, which marks the batch as finished."""
         listed = [entry for launch in self.launches for entry in launch.summaries()]
-        counts, entries = Counter(r.status for entry in listed for r in entry.records), [e.to_json() for e in listed]
+        counts, entries = Counter(r.status for entry in listed for r in entry.summaries), [*map(fields_to_json, listed)]
         manifest = {"schema": 1, "batch": self.id, "counts": counts, "held": self.held, "launches": entries}
         manifest["digest"] = digest_of(entries)
         write_json(self.folder / "manifest.json", manifest)
@@ -150,31 +150,18 @@ class LaunchRun:
         return "program" in self.spec
 
     @property
-    def hosts(self) -> Sequence[str]:
-        """Return its nodes in a sweep; otherwise none."""
-        return self.planned.hosts
-
-    @property
     def name(self) -> str:
         """Return the name under which its failures are counted: its stack; in a sweep, also nodes.
 
         Of a user's program, also its name: when it fails, the others of the stack may work.
         """
         program = f", program {self.spec['parameters']['program']}" if self.is_program else ""
-        nodes = f" on {', '.join(self.hosts)}" if self.hosts else ""
+        nodes = f" on {', '.join(self.planned.hosts)}" if self.planned.hosts else ""
         return f"{self.planned.stack}{program}{nodes}"
-
-    @property
-    def place(self) -> str:
-        return f"{self.index + 1} of {len(self.run.batch.launches)} in the batch"
 
     @property
     def log(self) -> Path:
         return self.run.folder / "logs" / f"{self.request.launch}.log"
-
-    @property
-    def request_file(self) -> Path:
-        return self.run.folder / "launches" / f"{self.request.launch}.json"
 
     def summaries(self) -> list[ListedLaunch]:
         """Return the content of its launch files, the oldest attempt first."""
@@ -182,7 +169,7 @@ class LaunchRun:
         return [entry for entry in (summarize(read_launch_file(path)) for path in paths) if entry]
 
     def earlier_records(self) -> list[RecordSummary]:
-        return [record for entry in self.summaries() for record in entry.records]
+        return [record for entry in self.summaries() for record in entry.summaries]
 
     def remaining(self) -> list[str]:
         """Return its cells without a conclusive record."""
@@ -285,4 +272,5 @@ class LaunchRun:
         counts = counts_text(Counter(recorded.values())) or "none"
         done = f"{len(recorded)} of {plural(len(self.request.cells), 'cell')} recorded ({counts}) in {seconds:.0f} s"
         why = f"; ended early: {cause.text}" if cause else ""
-        return f"{utc_now()} launch {self.planned.repeat + 1}, stack {self.name} ({self.place}): {done}{why}"
+        place = f"{self.index + 1} of {len(self.run.batch.launches)} in the batch"
+        return f"{utc_now()} launch {self.planned.repeat + 1}, stack {self.name} ({place}): {done}{why}"

@@ -6,7 +6,6 @@ reuses one that passed.
 
 import contextlib
 import os
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +29,6 @@ from regatta.store.nodes import blame_nodes, blamed_nodes
 
 MAX_NODES = 2
 UNREADABLE = (KeyError, TypeError)
-STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STACK_MINUTES = 1  # added to the start timeout of the ranks
 PROGRAM = SCRIPTS / "bench" / "preflight.py"
 
@@ -238,7 +236,6 @@ class PreflightRun:
         try:
             if is_late := allocation.is_late(process, limit_seconds, self.raise_if_abandoned):
                 allocation.dump_stacks(process)
-                time.sleep(STACK_DUMP_SECONDS)
         finally:
             allocation.stop(process)
         text, limit = read_log_tail(log), f"{limit_seconds:g} s"

@@ -139,17 +139,18 @@ def _log(request: Path) -> Path:
     return request.parent.parent / "logs" / f"{request.stem}.log"
 
 
-def read_kept(request: LaunchRequest, path: Path, kept: Path) -> None:
-    """Write the launch file of a request from the output of an earlier launch. path, kept: of the two requests."""
+def read_kept(request: LaunchRequest, batch: Path, kept: Path) -> None:
+    """Write the launch file of a request from the output of an earlier launch. kept: its request."""
     elapsed_ns = sum(record["elapsed_ns"] or 0 for record in _records(kept))
-    _log(path).parent.mkdir(exist_ok=True)
-    shutil.copyfile(_log(kept), _log(path))
+    log = batch / "logs" / f"{request.launch}.log"
+    log.parent.mkdir(exist_ok=True)
+    shutil.copyfile(_log(kept), log)
     output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
     if writes_output(request.spec) and output.exists():
-        shutil.copyfile(output, folder_of(path.parent.parent, path.stem) / OUTPUT)
+        shutil.copyfile(output, folder_of(batch, request.launch) / OUTPUT)
     for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
         shutil.copy(started, request.error_dir)
-    record_output(request, _log(path), elapsed_ns)
+    record_output(request, log, elapsed_ns)
 
 
 def _placement_problem(spec: dict, hosts: dict[int, str]) -> str:
@@ -223,16 +224,11 @@ def _read_result(results: list[FormatResult], spec: dict, name: str) -> tuple[Nu
 
 def _measured(spec: dict, numbers: Numbers, elapsed_ns: int | None) -> dict:
     """Return what a record has beside that of a failed cell."""
-    num_dropped = quantity_of(spec)[1].drop
+    num_dropped, num = quantity_of(spec)[1].drop, len(numbers.samples_ns)
     return {
         "slowest_rank_samples_ns": numbers.samples_ns,
         "values": None if numbers.bus_factor is None else {"bus_factor": numbers.bus_factor},
         "warmup": {"num_iterations": num_dropped, "elapsed_ns": None, "first_iteration_ns": None, "stop": None},
-        "sampling": {
-            "num_iterations": len(numbers.samples_ns),
-            "elapsed_ns": elapsed_ns,
-            "stop": "fixed",
-            "half_width_ratio": None,
-        },
+        "sampling": {"num_iterations": num, "elapsed_ns": elapsed_ns, "stop": "fixed", "half_width_ratio": None},
         "checks": {"output_is_valid": True} if spec["program"]["check"] else {},
     }

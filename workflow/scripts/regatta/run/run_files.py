@@ -47,10 +47,6 @@ class BatchFiles:
     def id(self) -> str:
         return self.folder.name
 
-    @property
-    def open_job(self) -> JobEvent | None:
-        return open_job(self.notes)
-
     def read_notes(self) -> None:
         with contextlib.suppress(OSError):
             num_bytes = (self.folder / "jobs.jsonl").stat().st_size
@@ -69,7 +65,6 @@ class RunFiles:
         self.results = results
         self.campaign: FrozenCampaign | None = None
         self.names: dict[str, str] = {}
-        self.ranks: dict[str, int] = {}
         self.planned: frozenset[Slot] = frozenset()
         self.batches: dict[str, BatchFiles] = {}
         self.records: dict[Slot, RecordSummary] = {}
@@ -96,7 +91,7 @@ class RunFiles:
                 self._read_manifest(batch)
         self._read_launch_files()
         for batch in self.batches.values():
-            if batch in unfinished or batch.open_job:  # a job notes its end after it has written the manifest
+            if batch in unfinished or open_job(batch.notes):  # a job notes its end after it has written the manifest
                 batch.read_notes()
         self._summarize()
 
@@ -123,10 +118,7 @@ class RunFiles:
         self.campaign = read_frozen_campaign(found[0])
         self._frozen = found[0]
         self.names = {cell: name.full for cell, name in self.campaign.cell_names.items()}
-        cells, repeats_of = self.campaign.cells, self.campaign.repeats_of
-        self.ranks = {cell.id: cell.world_size for cell in cells}
-        planned = ((cell.id, repeat) for cell in cells for repeat in range(repeats_of(cell)))
-        self.planned = frozenset(planned)
+        self.planned = frozenset(self.campaign.slots)
 
     def _read_plan(self) -> None:
         path = self.results / "plan.json"
@@ -183,7 +175,7 @@ class RunFiles:
         """Read a finished batch. A record that the analysis rejects is known as `invalid` only here."""
         with contextlib.suppress(OSError, ValueError, RecursionError):  # else its launch files are read
             for entry in read_manifest(batch.folder / "manifest.json")[0]:
-                self._records[entry.launch] = entry.records
+                self._records[entry.launch] = entry.summaries
                 self._read.add(entry.launch)
                 self._tails.pop(entry.launch, None)
         batch.is_finished, batch.current, batch.slots = True, None, []

@@ -16,6 +16,7 @@ from regatta.model.launches import RecordSummary, Slot
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, RunFiles
 from regatta.store.history import ALWAYS_RETRIED
+from regatta.store.jobs import open_job
 
 QUEUE_SECONDS = 15.0  # at most one query of the scheduler in this time
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD")  # states in which a job has no nodes
@@ -128,7 +129,8 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
     per_hour, seconds_left = None, None
     if is_active is not False or running or "queued" in states.values():
         per_hour, seconds_left = _pace(files, missing, seconds_of, now_s)
-    rank_hours_left, spans = None, [(seconds_of(cell), files.ranks[cell]) for cell, _ in missing]
+    cells = files.campaign.by_id
+    rank_hours_left, spans = None, [(seconds_of(cell), cells[cell].world_size) for cell, _ in missing]
     if all(span for span, _ in spans):
         # Starts and pauses are part of what is spent: as much for the rest as for the records so far.
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
@@ -186,12 +188,11 @@ def _live_state(batch: BatchFiles, queue: dict[str, str], is_queue_known: bool) 
     """Return running or queued for a batch in the job queue, or with a live supervisor; None for any other."""
     if state := queue.get(batch.id):
         return "queued" if state in WAITING else "running"
-    if batch.open_job is None:
+    if (last := open_job(batch.notes)) is None:
         return None
     is_alive = is_held(batch.folder / "lock")
     if is_alive is None:  # on another host: known only if it is in a job
-        job = batch.open_job.job
-        is_alive = job is None or not is_queue_known or job in queue
+        is_alive = last.job is None or not is_queue_known or last.job in queue
     return "running" if is_alive else None
 
 
@@ -223,10 +224,10 @@ def _measurements_left(
 
 
 def _running_batch(batch: BatchFiles, left: set[Slot], files: RunFiles) -> RunningBatch:
-    num, job = len(files.planned.intersection(batch.slots)), batch.open_job.job if batch.open_job else None
+    num, last = len(files.planned.intersection(batch.slots)), open_job(batch.notes)
     cell = batch.current and files.names.get(batch.current, batch.current)
     where = shape(batch.nodes, batch.gpus_per_node)
-    return RunningBatch(batch.id, where, num - len(left), num, job, cell)
+    return RunningBatch(batch.id, where, num - len(left), num, last and last.job, cell)
 
 
 def _rank_seconds(files: RunFiles, running: Collection[str], now_s: float) -> float | None:

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -33,13 +32,11 @@ from regatta.run.program_launches import find_kept, launches_of_programs, note_s
 from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
-from regatta.store.jobs import jobs_without_start, note_job
+from regatta.store.jobs import is_full, jobs_without_start, note_job
 from regatta.store.nodes import blame_nodes
 
 POLL_SECONDS = 0.05
-STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 SECONDS_WITHOUT_ANSWER = 600  # limit without an answer of the scheduler
-MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
 MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell starts; then the launch itself is at fault
 MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
@@ -121,7 +118,7 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
             launch.record(remaining, Cause("skipped", None, reason), None)
             return
         if kept:
-            read_kept(request, launch.request_file, kept)
+            read_kept(request, run.folder, kept)
             launch.update()
             continue
         if launch.name in (other.name for other, _ in run.not_started):
@@ -145,7 +142,7 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
             failed = [cell for cell in remaining if cell not in recorded] if launch.is_program else [current]
             launch.record(failed, cause, elapsed_ns and elapsed_ns // len(failed))
         is_node_failure = cause.status == "node_failure"
-        if is_node_failure and not launch.hosts:
+        if is_node_failure and not launch.planned.hosts:
             _leave_nodes(run, cause)
         # In a sweep, a node failure is the result of this node; the others go on.
         if is_node_failure or (current is None and num_fruitless >= MAX_FRUITLESS_LAUNCHES):
@@ -163,7 +160,7 @@ def _kept_output(launch: LaunchRun, cells: list[str]) -> Path | None:
 
 
 def _raise_if_full(run: BatchRun) -> None:
-    if shutil.disk_usage(run.results).free < MIN_FREE_BYTES:
+    if is_full(run.results):
         raise run.no_space()
 
 
@@ -203,7 +200,7 @@ def _settle_launches_without_start(run: BatchRun) -> None:
     cause = run.not_started[0][1]
     earlier = jobs_without_start(run.folder)
     has_worked = any(launch.name in run.stacks.works for launch, _ in run.not_started)
-    is_of_nodes = (has_worked or not run.has_come_up) and not any(launch.hosts for launch, _ in run.not_started)
+    is_of_nodes = (has_worked or not run.has_come_up) and not any(launch.planned.hosts for launch, _ in run.not_started)
     if run.allocation.job and is_of_nodes and len(earlier) + 1 < MAX_JOBS_WITHOUT_START:
         hosts = hosts_to_blame(run, [cause for _, cause in run.not_started])
         note_job(run.folder, "no_start", run.allocation.job, hosts, cause.text)
@@ -254,10 +251,9 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
         elapsed_ns = int((time.monotonic() - watch.since) * 1e9) if watch.current else None
         other_load = load.so_far() if load and is_late else None  # before the ranks end
         if is_late:
-            allocation.dump_stacks(process, launch.hosts)
-            time.sleep(STACK_DUMP_SECONDS)
+            allocation.dump_stacks(process, launch.planned.hosts)
     finally:
-        allocation.stop(process, launch.hosts)
+        allocation.stop(process, launch.planned.hosts)
     launch.update()
     if watch.end == "complete":
         return None, None
@@ -301,7 +297,7 @@ def _follow(launch: LaunchRun, process: subprocess.Popen, load: LaunchLoad | Non
                 run.note_early_end(stop)
                 yield  # all launches of a round write before one waits
             else:
-                run.allocation.stop(process, launch.hosts)
+                run.allocation.stop(process, launch.planned.hosts)
                 launch.close_stopped(stop)
             raise
 

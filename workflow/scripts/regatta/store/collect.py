@@ -130,8 +130,7 @@ def read_store(
     _read_batches(found, {path.stem: path for path in paths})
     blamed = blamed_nodes(launches_dir.parent).items()
     found.blamed_nodes = [{"host": one_line(host), "text": blame_text(host, evidence)} for host, evidence in blamed]
-    slots = ((cell.id, repeat) for cell in campaign.cells for repeat in range(campaign.repeats_of(cell)))
-    rows = [_slot_row(slot, found) for slot in slots]
+    rows = [_slot_row(slot, found) for slot in campaign.slots]
     skipped = {"status": "skipped", "repeat": None}
     rows += [cell_row(cell) | skipped | {"cause": _text(cell.reason)} for cell in campaign.skipped]
     rows.sort(key=lambda row: (row["cell"], -1 if row["repeat"] is None else row["repeat"]))

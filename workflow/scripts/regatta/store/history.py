@@ -92,7 +92,7 @@ def summarize(launch_file: LaunchFile) -> ListedLaunch | None:
         overhead = max(0.0, elapsed_ns / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
         overhead += duration(header.environment.get("seconds_to_ready")) or 0.0
     place = (launch_file.launch, header.repeat, header.stack, header.time_utc)
-    return ListedLaunch(*place, launch_file.path.stat().st_size, overhead, records, header.generation)
+    return ListedLaunch(*place, launch_file.path.stat().st_size, overhead, records, header.generation or None)
 
 
 def _listed(record: dict) -> dict:
@@ -148,7 +148,7 @@ def read_history(results: Path) -> History:
                 entries.append(entry)
                 continue
             history.problems.append(f"{entry.launch}.jsonl: {problem}")
-            history.lost |= {record.slot: entry.launch for record in entry.records}
+            history.lost |= {record.slot: entry.launch for record in entry.summaries}
             if path:
                 entries += _read_entry(path, history)
                 history.unlisted += [path] if path.is_file() else []
@@ -158,10 +158,10 @@ def read_history(results: Path) -> History:
         entries += _read_entry(present[name], history)
         if len(history.problems) > num_problems:
             history.lost |= dict.fromkeys(_requested(results, name), name)
-    history.slots = latest_records(record for entry in entries for record in entry.records)
+    history.slots = latest_records(record for entry in entries for record in entry.summaries)
     history.launch_overheads_s = [entry.overhead_s for entry in entries if entry.overhead_s is not None]
     history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}
-    if ahead := sorted((e.time_utc, e.launch) for e in entries if e.listed and is_after_now(e.time_utc)):
+    if ahead := sorted((e.time_utc, e.launch) for e in entries if e.records and is_after_now(e.time_utc)):
         text = after_now_text(len(ahead), *ahead[-1])
         history.problems.append(
             f"{text}. Synchronize the clocks of all machines; a retry still supersedes these records"
@@ -194,9 +194,9 @@ def _difference(entry: ListedLaunch, path: Path | None, is_sealed: bool) -> str 
 def _agree(launch_file: LaunchFile, entry: ListedLaunch) -> bool:
     """Return whether a launch file has the listed records. One that the analysis rejects is listed as invalid."""
     header, found = launch_file.header, launch_file.lines_of("record")
-    if header is None or header.repeat != entry.repeat or len(found) != len(entry.listed):
+    if header is None or header.repeat != entry.repeat or len(found) != len(entry.records):
         return False
-    pairs = zip(found, entry.records, strict=True)
+    pairs = zip(found, entry.summaries, strict=True)
     return all(line["cell"] == of.cell and of.status in (line["status"], "invalid") for line, of in pairs)
 
 
@@ -207,7 +207,7 @@ def size_problem(entry: ListedLaunch, path: Path | None) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     if size is None:
-        return f"is missing or not a regular file; the manifest lists {plural(len(entry.listed), 'record')}"
+        return f"is missing or not a regular file; the manifest lists {plural(len(entry.records), 'record')}"
     return None if size == entry.size_bytes else f"is {size:,} bytes; was {entry.size_bytes:,} when its batch finished"
 
 

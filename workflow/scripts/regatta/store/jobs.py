@@ -1,6 +1,7 @@
 """The jobs that worked on a batch, and how each ended before the batch was finished: its jobs.jsonl."""
 
 import contextlib
+import shutil
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from regatta.model.launches import JobEvent, utc_now
 from regatta.store.launch_files import append_line, read_json_lines
 
 NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
+MIN_FREE_BYTES = 4 * 2**20  # several of the largest records
 _started_s: dict[Path, float] = {}  # by batch, when this process noted the start of its job (uptime_s)
 
 
@@ -26,6 +28,13 @@ def note_job(
         elapsed_s = round(uptime_s() - started_s, 3)
     event = JobEvent(kind, job, hosts, cause, utc_now(), num_records, elapsed_s)
     append_line(folder / "jobs.jsonl", fields_to_json(event))
+
+
+def is_full(folder: Path) -> bool:
+    """Return whether the disk of a folder has no space for a job's records; False if it is not there."""
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(folder).free < MIN_FREE_BYTES
+    return False
 
 
 def uptime_s() -> float:

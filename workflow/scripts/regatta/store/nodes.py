@@ -21,12 +21,6 @@ class Evidence:
     cause: str
     time_utc: str
 
-    @classmethod
-    def from_json(cls, line: dict) -> "Evidence":
-        """Return the evidence of a line that may be damaged. Raises KeyError."""
-        job = one_line(line["job"]) if isinstance(line["job"], str) else None
-        return cls(one_line(line["source"]), job, one_line(line["cause"]), one_line(line["time_utc"]))
-
 
 def blame_nodes(results: Path, hosts: Iterable[str], source: str, job: str | None, cause: str) -> None:
     """Record that nodes failed a job."""
@@ -50,7 +44,9 @@ def blamed_nodes(results: Path) -> dict[str, list[Evidence]]:
             if entry["kind"] == "cleared":
                 found.pop(host, None)
             elif entry["kind"] == "blamed":
-                found.setdefault(host, []).append(Evidence.from_json(entry))
+                job = one_line(entry["job"]) if isinstance(entry["job"], str) else None
+                texts = {name: one_line(entry[name]) for name in ("source", "cause", "time_utc")}
+                found.setdefault(host, []).append(Evidence(job=job, **texts))
     return found
 
 
