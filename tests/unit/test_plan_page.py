@@ -17,7 +17,7 @@ from regatta.campaign.load import load_campaign
 from regatta.model.frozen import names_by_id
 from regatta.plan import plan_page as page_module
 from regatta.plan.batches import Launch
-from regatta.plan.plan import BatchPrice, CellPlan, make_plan
+from regatta.plan.plan import CellPlan, make_plan
 from regatta.plan.plan_page import (
     STATES,
     reason_groups,
@@ -27,6 +27,7 @@ from regatta.plan.plan_page import (
     table,
     turns,
 )
+from regatta.plan.prices import BatchPrice
 from regatta.report.matrix import MOST_ROWS_OPEN
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

@@ -90,8 +90,8 @@ def status_of(call, *arguments) -> int:
 
 def test_a_campaign_is_planned_and_the_files_of_its_batches_are_named():
     found = session()
-    assert found.batches
-    assert found.manifests() == sorted(f"results/small/batches/{batch}/manifest.json" for batch in found.batches)
+    assert found.prices
+    assert found.manifests() == sorted(f"results/small/batches/{batch}/manifest.json" for batch in found.prices)
     assert found.workflow.config_settings.configfiles == []  # jobs read what was frozen
 
 
@@ -100,7 +100,7 @@ def test_a_local_run_asks_for_no_resources_and_a_job_of_slurm_for_its_shape():
     data = small(shapes=[{"nodes": [2], "gpus_per_node": [2]}])
     found = session(data, SLURM, ["-n"], local_exec=False)
     resources = found.batch_resources()
-    wildcards = SimpleNamespace(batch=found.batches[0])
+    wildcards = SimpleNamespace(batch=next(iter(found.prices)))
     requested = {key: value(wildcards, 1) for key, value in resources.items()}
     assert requested["nodes"] == 2
     assert {"--partition=p", "--nodes=2", "--ntasks-per-node=2"} <= {*requested["options"].split()}
@@ -118,7 +118,7 @@ def test_a_job_on_a_node_plans_nothing():
     found = session(is_main_process=False)
     assert found.plan is None
     assert found.batch_resources() == {}
-    assert (str(found.results), found.batches, found.manifests()) == ("results/none", [], [])
+    assert (str(found.results), found.prices, found.manifests()) == ("results/none", {}, [])
 
 
 @pytest.mark.parametrize(

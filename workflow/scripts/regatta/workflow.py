@@ -42,6 +42,7 @@ from regatta.store.history import end_times_after_now
 from regatta.store.jobs import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
+NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
@@ -228,11 +229,7 @@ class Session:
 
     @property
     def gate(self) -> dict:
-        return (
-            self.plan.campaign.data["gate"]
-            if self.plan
-            else {"baseline_campaign": None, "margin": 0, "allocation_variation": 0}
-        )
+        return self.plan.campaign.data["gate"] if self.plan else NO_GATE
 
     @property
     def gate_files(self) -> list[Path]:

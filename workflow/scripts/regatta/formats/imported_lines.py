@@ -106,17 +106,14 @@ def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: 
     }
 
 
-def _records(store: list[LaunchFile]) -> list[dict]:
-    return [line for launch in store for line in launch.lines_of("record")]
-
-
 def launches_by_cell(store: list[LaunchFile]) -> Counter:
-    return Counter(line["cell"] for line in _records(store))
+    return Counter(line["cell"] for launch in store for line in launch.lines_of("record"))
 
 
 def frozen_campaign(name: str, store: list[LaunchFile]) -> FrozenCampaign:
     """Return the frozen campaign of everything that was imported. A cell has as many repeats as it has launches."""
-    cells, repeats = {line["cell"]: line["spec"] for line in _records(store)}, launches_by_cell(store)
+    cells = {line["cell"]: line["spec"] for launch in store for line in launch.lines_of("record")}
+    repeats = launches_by_cell(store)
     files = {launch.header.imported["sha256"]: launch.header.imported for launch in store}
     sources = sorted(files.values(), key=lambda entry: (entry["stack"], entry["file"], entry["sha256"]))
     most = max(repeats.values(), default=1)

@@ -148,7 +148,7 @@ class Allocation:
         return process.poll() is None
 
     def dump_stacks(self, process: subprocess.Popen, hosts: Sequence[str] = ()) -> None:
-        """Have every rank write its Python stacks to the log, and wait. hosts: of the launch, if others run in the job."""
+        """Have every rank write its Python stacks to the log, and wait. hosts: of the launch, unless it is alone."""
         self.launcher.ranks.dump_stacks(self.job, process, hosts)
         time.sleep(STACK_DUMP_SECONDS)
 

@@ -51,7 +51,7 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """What the ranks of a launch are to do. cells: in this order. argv: starts the ranks. Its paths are absolute."""
+    """What the ranks of a launch are to do. cells: in this order. argv: starts the ranks. Paths are absolute."""
 
     schema: int = 1
     campaign: str
@@ -79,11 +79,6 @@ class LaunchRequest:
     def to_json(self) -> dict:
         cells = [{"id": cell.id, "spec": cell.spec, "command": cell.command} for cell in self.cells]
         return fields_to_json(self) | {"cells": cells}
-
-    @property
-    def spec(self) -> Mapping[str, object]:
-        """Return the spec of the first cell; of a user's program, all have the same program."""
-        return self.cells[0].spec
 
     def first_line(self, environment: dict | None) -> dict:
         """Return the first line of the launch file, if no rank writes it. environment: None if it is unknown."""
@@ -125,7 +120,8 @@ class LaunchHeader:
     def from_json(cls, line: Mapping[str, object]) -> "LaunchHeader":
         """Return the header of a line with what every reader needs (store/launch_files.py)."""
         order, environment = line.get("order"), line.get("environment")
-        sizes = (_positive_integer(line.get(name)) for name in ("nodes", "gpus_per_node"))
+        sizes = [line.get(name) for name in ("nodes", "gpus_per_node")]
+        sizes = [size if type(size) is int and 0 < size < 10**9 else None for size in sizes]
         needed = (line["repeat"], line["stack"], line["time_utc"], generation_of(line), one_line(line.get("batch")))
         order = order if isinstance(order, list) else []
         environment = environment if isinstance(environment, dict) else {}
@@ -138,10 +134,6 @@ class LaunchHeader:
         hosts = [host for host in listed if isinstance(host, dict)] if isinstance(listed, list) else []
         pairs = [(host.get("host"), host.get("ranks")) for host in hosts]
         return [(name, ranks if isinstance(ranks, list) else []) for name, ranks in pairs if isinstance(name, str)]
-
-
-def _positive_integer(value: object) -> int | None:
-    return value if type(value) is int and 0 < value < 10**9 else None
 
 
 # Choice between several records of one cell and repeat. Plan and report call the same function, so they agree.
@@ -252,10 +244,6 @@ class JobEvent:
         num_records = line["num_records"] if isinstance(line.get("num_records"), int) else None
         elapsed_s = duration(line.get("elapsed_s"))
         return cls(line["kind"], job, hosts, str(line["cause"]), time_utc or "", num_records, elapsed_s)
-
-    @property
-    def is_early_end(self) -> bool:
-        return self.kind in ENDED_EARLY
 
     @property
     def is_by_next_job(self) -> bool:

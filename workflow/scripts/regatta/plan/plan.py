@@ -17,7 +17,7 @@ from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenCampaign, fields_to_json
 from regatta.plan.batches import Batch, Price, make_batches
-from regatta.plan.prices import at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
+from regatta.plan.prices import BatchPrice, at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue_steps import before_by_hand
 from regatta.store.frozen_files import SCHEMA, mismatch
@@ -49,34 +49,6 @@ class CellPlan:
     def status(self) -> str:
         """Return the state as plan.json has it."""
         return "done" if self.state == "not_ok" else self.state
-
-
-@dataclass(frozen=True)
-class BatchPrice:
-    """What a batch is expected to take. estimate_from: the source of the estimate."""
-
-    batch: Batch
-    seconds: float
-    estimate_from: str
-
-    @property
-    def minutes(self) -> float:
-        return self.seconds / 60
-
-    @property
-    def gpu_hours(self) -> float:
-        nodes, gpus_per_node = self.batch.shape
-        return self.seconds / 3600 * nodes * gpus_per_node
-
-    @property
-    def num_cells(self) -> int:
-        return sum(len(launch.cells) for launch in self.batch.launches)
-
-    def to_json(self) -> dict:
-        nodes, gpus_per_node = self.batch.shape
-        launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in self.batch.launches]
-        price = {"batch": self.batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
-        return price | {"minutes": self.minutes, "gpu_hours": self.gpu_hours, "estimate_from": self.estimate_from}
 
 
 @dataclass(frozen=True)

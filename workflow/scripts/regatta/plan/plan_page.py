@@ -22,7 +22,8 @@ from regatta.core.text import (
 from regatta.launchers import launcher_of
 from regatta.model.frozen import names_by_id
 from regatta.plan.batches import Launch
-from regatta.plan.plan import BatchPrice, CellPlan, Plan, launch_lines, notes, plan_json, totals
+from regatta.plan.plan import CellPlan, Plan, launch_lines, notes, plan_json, totals
+from regatta.plan.prices import BatchPrice
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
 from regatta.store.launch_files import write_json, write_text
 

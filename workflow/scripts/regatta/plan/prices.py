@@ -3,6 +3,7 @@
 import statistics
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from regatta.campaign.expansion import MatrixCell
 from regatta.campaign.load import Campaign
@@ -14,6 +15,34 @@ from regatta.plan.batches import Batch, Price
 from regatta.store.history import History
 
 LAUNCH_OVERHEAD_SECONDS = 10.0  # start of Python, torch and the ranks, until a launch of this campaign has been timed
+
+
+@dataclass(frozen=True)
+class BatchPrice:
+    """What a batch is expected to take. estimate_from: the source of the estimate."""
+
+    batch: Batch
+    seconds: float
+    estimate_from: str
+
+    @property
+    def minutes(self) -> float:
+        return self.seconds / 60
+
+    @property
+    def gpu_hours(self) -> float:
+        nodes, gpus_per_node = self.batch.shape
+        return self.seconds / 3600 * nodes * gpus_per_node
+
+    @property
+    def num_cells(self) -> int:
+        return sum(len(launch.cells) for launch in self.batch.launches)
+
+    def to_json(self) -> dict:
+        nodes, gpus_per_node = self.batch.shape
+        launches = [{"repeat": la.repeat, "stack": la.stack, "num_cells": len(la.cells)} for la in self.batch.launches]
+        price = {"batch": self.batch.id, "nodes": nodes, "gpus_per_node": gpus_per_node, "launches": launches}
+        return price | {"minutes": self.minutes, "gpu_hours": self.gpu_hours, "estimate_from": self.estimate_from}
 
 
 def make_price(campaign: Campaign, history: History) -> Price:

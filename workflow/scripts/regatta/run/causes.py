@@ -1,7 +1,5 @@
 """Find why a launch ended: from the error files of its ranks and its log, of which the report shows an excerpt."""
 
-import contextlib
-import json
 import re
 import signal
 from pathlib import Path
@@ -10,6 +8,7 @@ from regatta.core.text import one_line
 from regatta.launchers import LAUNCHERS
 from regatta.launchers.base import Launcher, LogReading, TaskEnd
 from regatta.model.launches import Cause
+from regatta.store.launch_files import read_json
 
 LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
@@ -19,11 +18,8 @@ PYTORCH_LOG = r"[WE]\d{4} "
 
 def read_rank_errors(error_dir: Path) -> list[dict]:
     """Return the error files of the ranks, earliest first. Truncated files are skipped: their log line remains."""
-    errors = []
-    for path in sorted(error_dir.glob("rank-*.json")):
-        with contextlib.suppress(ValueError):
-            errors.append(json.loads(path.read_text(encoding="utf-8")))
-    return sorted(errors, key=lambda error: error["time_ns"])
+    errors = map(read_json, sorted(error_dir.glob("rank-*.json")))
+    return sorted(filter(None, errors), key=lambda error: error["time_ns"])
 
 
 def read_log_tail(log: Path) -> str:

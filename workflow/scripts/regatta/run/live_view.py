@@ -54,7 +54,7 @@ def view(state: RunState, height: int) -> Group:
 
 
 def _head(state: RunState) -> Group:
-    text = Text(_clean(state.campaign), style="bold")
+    text = Text(_clean(state.campaign.name), style="bold")
     text.append(f"  {done_text(state)}", style="not bold")
     for note in notes(state):
         text.append(f"  {note}", style="not bold yellow")
@@ -72,7 +72,7 @@ def _facts(state: RunState) -> Table:
     left_s = state.seconds_left
     table.add_row("Time left", UNKNOWN if left_s is None else span_text(*left_s))
     spent, left = (
-        UNKNOWN if hours is None else rank_time(hours, state.device)
+        UNKNOWN if hours is None else rank_time(hours, state.campaign.device)
         for hours in (state.rank_hours_spent, state.rank_hours_left)
     )
     table.add_row("Cost", f"{spent} spent, {left} left")

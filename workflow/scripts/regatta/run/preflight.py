@@ -136,7 +136,7 @@ def run_preflight(folder: Path, parent: int | None = None) -> dict:
     frozen, parent = fields_from_json(Preflight, read_frozen(folder / "request.json")), parent or os.getppid()
     run = PreflightRun(folder, frozen, find_allocation(frozen.cluster), parent)
     attempt = len(list(folder.glob("*.launch.json")))
-    with run.allocation.exclusive_use(run.results.parent, folder.name, run.raise_if_abandoned):
+    with run.allocation.exclusive_use(folder.parents[2], folder.name, run.raise_if_abandoned):
         stacks = [run.examine(name, f"{name}-{attempt + index:02d}") for index, name in enumerate(frozen.stacks)]
     run.leave_pair(stacks)
     kept = ("campaign", "nodes", "gpus_per_node", "device", "backends")
@@ -153,10 +153,6 @@ class PreflightRun:
     frozen: Preflight
     allocation: Allocation
     parent: int
-
-    @property
-    def results(self) -> Path:
-        return self.folder.parents[1]
 
     def raise_if_abandoned(self) -> None:
         if os.getppid() != self.parent:
@@ -176,7 +172,7 @@ class PreflightRun:
         stack, frozen, allocation = self.frozen.stacks[name], self.frozen, self.allocation
         out_file, log = self.folder / f"{launch}.seen.json", self.folder / f"{launch}.log"
         (self.folder / "errors" / launch).mkdir(parents=True, exist_ok=True)
-        avoid = [*blamed_nodes(self.results), *allocation.launcher.queue.excluded_nodes(frozen.cluster)]
+        avoid = [*blamed_nodes(self.folder.parents[1]), *allocation.launcher.queue.excluded_nodes(frozen.cluster)]
         argv, cause = None, changed_since_planned(name, stack, frozen.cluster)
         if cause is None:
             try:
@@ -192,7 +188,7 @@ class PreflightRun:
                     raise self._node_failed(failed.cause) from None
                 cause = str(failed)
                 write_text(log, failed.output)
-                blame_nodes(self.results, failed.cause.hosts, self.folder.name, allocation.job, cause)
+                blame_nodes(self.folder.parents[1], failed.cause.hosts, self.folder.name, allocation.job, cause)
             except UserError as error:
                 cause = str(error)
         report = read_frozen(out_file) if out_file.exists() else None
@@ -252,5 +248,5 @@ class PreflightRun:
         return cause.text
 
     def _node_failed(self, cause: Cause) -> NodeFailed:
-        blame_nodes(self.results, cause.hosts, self.folder.name, self.allocation.job, cause.text)
+        blame_nodes(self.folder.parents[1], cause.hosts, self.folder.name, self.allocation.job, cause.text)
         return NodeFailed(f"a node failed during the preflight: {cause.text}. Run the same command again.")

@@ -55,7 +55,7 @@ def note_start(request: LaunchRequest, is_over: bool) -> None:
     is_over: the launch has ended. Then one rank is enough: if it fails, the launcher ends the others early.
     """
     hosts = _started_hosts(request)
-    if len(hosts) >= geometry_of(request.spec, {}).num_ranks or (is_over and hosts):
+    if len(hosts) >= geometry_of(request.cells[0].spec, {}).num_ranks or (is_over and hosts):
         _begin(request, hosts)
 
 
@@ -108,8 +108,8 @@ def launches_of_programs(results: Path) -> dict[tuple[str, int], list[Path]]:
     for path in sorted(results.glob("batches/*/launches/*.json"), key=lambda path: path.stat().st_mtime):
         with contextlib.suppress(AttributeError, LookupError, TypeError):
             request = LaunchRequest.from_json(read_json(path))
-            if "program" in request.spec:
-                found.setdefault((_key(request.spec), request.repeat), []).append(path)
+            if "program" in request.cells[0].spec:
+                found.setdefault((_key(request.cells[0].spec), request.repeat), []).append(path)
     return found
 
 
@@ -146,7 +146,7 @@ def read_kept(request: LaunchRequest, batch: Path, kept: Path) -> None:
     log.parent.mkdir(exist_ok=True)
     shutil.copyfile(_log(kept), log)
     output = folder_of(kept.parent.parent, kept.stem) / OUTPUT
-    if writes_output(request.spec) and output.exists():
+    if writes_output(request.cells[0].spec) and output.exists():
         shutil.copyfile(output, folder_of(batch, request.launch) / OUTPUT)
     for started in (kept.parent.parent / "errors" / kept.stem).glob("started-*"):
         shutil.copy(started, request.error_dir)

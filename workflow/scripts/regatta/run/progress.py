@@ -1,7 +1,6 @@
 """Progress and outcome of a run: what each launch has recorded, which stacks fail, and the exit status."""
 
 import csv
-import json
 import re
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import one_line, plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
 from regatta.store.history import ALWAYS_RETRIED, read_history
-from regatta.store.launch_files import Tail
+from regatta.store.launch_files import Tail, read_json
 
 
 class Watch(Tail):
@@ -124,9 +123,9 @@ def answer_lines(results: Path) -> list[str]:
     try:
         if path.stat().st_mtime_ns < (results / "measurements.csv").stat().st_mtime_ns:
             return []
-        lines = json.loads(path.read_text(encoding="utf-8"))["lines"]
+        lines = read_json(path)["lines"]
         return [f"  {one_line('; '.join(filter(None, (line['lead'], line['text']))))}" for line in lines]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, KeyError, TypeError):
         return []
 
 

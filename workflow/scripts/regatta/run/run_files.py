@@ -4,7 +4,6 @@ Nothing is written, and no lock is taken.
 """
 
 import contextlib
-import json
 import os
 import re
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from regatta.model.launches import JobEvent, RecordSummary, Slot, generation_of
 from regatta.store.frozen_files import mismatch, read_frozen_campaign
 from regatta.store.history import latest_records, read_manifest
 from regatta.store.jobs import noted_jobs, open_job
-from regatta.store.launch_files import Tail, launch_paths, read_file
+from regatta.store.launch_files import Tail, launch_paths, read_json
 
 BATCH_ID = re.compile(r"n(\d+)g(\d+)-[0-9a-f]+")
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -125,7 +124,7 @@ class RunFiles:
         with contextlib.suppress(*UNREADABLE):  # only estimates depend on it
             if (time_ns := path.stat().st_mtime_ns) == self._plan_time_ns:
                 return
-            plan = json.loads(read_file(path))
+            plan = read_json(path)
             cells = [cell for cell in plan["cells"] if cell["status"] != "skipped"]
             self.plan_s = {cell["id"]: float(cell["seconds_per_launch"]) for cell in cells}
             self.limits = {cell["id"] for cell in cells if cell["estimate_from"] != "history"}
@@ -142,7 +141,7 @@ class RunFiles:
             with contextlib.suppress(*UNREADABLE):  # it is being frozen, or damaged: the supervisor reports it
                 batch = BatchFiles(path.parent, path.stat().st_mtime, *map(int, match.groups()))
                 if not (path.parent / "manifest.json").exists():
-                    content = json.loads(read_file(path))
+                    content = read_json(path)
                     if mismatch(content, "batch", "launches"):
                         continue
                     batch.generation = generation_of(content) or 1

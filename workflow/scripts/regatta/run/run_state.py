@@ -12,6 +12,7 @@ from pathlib import Path
 from regatta.core.files import is_held
 from regatta.core.text import UNKNOWN, one_line, plural, shape, span_text, status_text, utc_seconds, utc_text
 from regatta.launchers import launcher_of
+from regatta.model.frozen import FrozenCampaign
 from regatta.model.launches import RecordSummary, Slot
 from regatta.run.progress import signature
 from regatta.run.run_files import BatchFiles, RunFiles
@@ -59,8 +60,7 @@ class RunState:
     of cells, by id.
     """
 
-    campaign: str
-    device: str
+    campaign: FrozenCampaign
     num_planned: int
     counts: dict[str, int]
     num_finished: int
@@ -129,16 +129,14 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
     per_hour, seconds_left = None, None
     if is_active is not False or running or "queued" in states.values():
         per_hour, seconds_left = _pace(files, missing, seconds_of, now_s)
-    cells = files.campaign.by_id
-    rank_hours_left, spans = None, [(seconds_of(cell), cells[cell].world_size) for cell, _ in missing]
+    rank_hours_left, spans = None, [(seconds_of(cell), files.campaign.by_id[cell].world_size) for cell, _ in missing]
     if all(span for span, _ in spans):
         # Starts and pauses are part of what is spent: as much for the rest as for the records so far.
         overhead = max(1.0, spent_s / files.measured_rank_s) if spent_s and files.measured_rank_s else 1.0
         rank_hours_left = sum(sum(span) / 2 * ranks for span, ranks in spans) * overhead / 3600
     planned = (record for slot, record in files.records.items() if slot in files.planned)
     return RunState(
-        campaign=files.campaign.name,
-        device=files.campaign.device,
+        campaign=files.campaign,
         num_planned=len(files.planned),
         counts={status: counts[status] for status in sorted(counts, key=lambda status: (status != "ok", status))},
         num_finished=sum(batch.is_finished for batch in files.batches.values()),
@@ -159,7 +157,7 @@ def run_state(files: RunFiles, queue: dict[str, str], now_s: float, is_queue_kno
 
 def state_text(state: RunState) -> str:
     """Return the state as one line."""
-    parts = [f"{one_line(state.campaign, MAX_NAME)}: {done_text(state)}"]
+    parts = [f"{one_line(state.campaign.name, MAX_NAME)}: {done_text(state)}"]
     parts += [f"{plural(len(state.running), 'batch', 'batches')} running", f"{state.num_queued} queued"]
     parts += [f"{span_text(*state.seconds_left)} left"] if state.seconds_left else []
     return ", ".join([*parts, *notes(state)])

@@ -16,7 +16,7 @@ import pandas as pd
 
 from regatta.core.text import one_line
 from regatta.model.frozen import FrozenCampaign, FrozenCell
-from regatta.model.launches import END_NOT_RECORDED, ListedLaunch, Slot, record_order
+from regatta.model.launches import END_NOT_RECORDED, ENDED_EARLY, ListedLaunch, Slot, record_order
 from regatta.store.csv_files import COLLECTED, MEASUREMENTS, TABLE_DIGITS, make_table, read_csv, to_csv, to_exact_csv
 from regatta.store.frozen_files import mismatch
 from regatta.store.history import is_after_now, size_problem
@@ -182,7 +182,7 @@ def _read_batches(found: Found, paths: dict[str, Path]) -> None:
     # Compare recorded times: file times change with each copy of the folder.
     batches.sort(key=lambda batch: (max((event.time_utc for event in batch[1]), default=""), batch[0].name))
     for folder, of_batch in batches:
-        stops = [event for event in of_batch if event.is_early_end]
+        stops = [event for event in of_batch if event.kind in ENDED_EARLY]
         if lost := open_job(of_batch):
             stops.append(replace(lost, kind="stopped", cause=END_NOT_RECORDED))
         manifest = folder / "manifest.json"

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from regatta.model.frozen import fields_to_json
-from regatta.model.launches import JobEvent, utc_now
+from regatta.model.launches import ENDED_EARLY, JobEvent, utc_now
 from regatta.store.launch_files import append_line, read_json_lines
 
 NO_SPACE_LEFT = "no space left on"  # part of the cause if the disk is full
@@ -53,7 +53,7 @@ def noted_jobs(folder: Path) -> list[JobEvent]:
 
 def jobs_of_batch(folder: Path) -> list[JobEvent]:
     """Return the ends of earlier jobs of a batch that did not finish it, oldest first."""
-    return [event for event in noted_jobs(folder) if event.is_early_end]
+    return [event for event in noted_jobs(folder) if event.kind in ENDED_EARLY]
 
 
 def jobs_without_start(folder: Path) -> list[JobEvent]:
