@@ -101,3 +101,9 @@ def test_complete_is_noticed_and_lines_come_once(watch):
     assert len(watch.update()) == 1
     assert watch.end == "complete"
     assert watch.update() == []
+
+
+def test_a_cell_without_a_record_is_known_when_its_launch_is_complete(watch):
+    append(watch, HEADER, {"kind": "start", "cell": "a"}, {"kind": "complete"})
+    watch.update()
+    assert (watch.current, watch.end) == ("a", "complete")

@@ -160,7 +160,7 @@ class RunFiles:
             with contextlib.suppress(OSError):
                 lines = tail.read()
                 if lines and batch:
-                    batch.current = tail.current
+                    batch.current = None if tail.end else tail.current
                 for number, line in lines:
                     if line["kind"] == "record" and tail.header:
                         elapsed_ns = line.get("elapsed_ns")

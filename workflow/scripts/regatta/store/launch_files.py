@@ -215,7 +215,7 @@ def _checked_line(path: Path, text: bytes) -> dict:
 class Tail:
     """Read a launch file while it grows, each line once. end: the kind of its last line, `complete` or `stopped`.
 
-    header: without its environment. current: the cell that is being measured, None between cells.
+    header: without its environment. current: the cell that has started and has no record, None between cells.
     """
 
     path: Path
@@ -247,7 +247,8 @@ class Tail:
                 lines.append((self._number, line))
                 if line["kind"] == "launch" and self.header is None:
                     self.header = LaunchHeader.from_json(line | {"environment": None})
-                self.current = line["cell"] if line["kind"] == "start" else None
+                if line["kind"] in ("start", "record"):
+                    self.current = line["cell"] if line["kind"] == "start" else None
                 self.end = line["kind"] if line["kind"] in ("complete", "stopped") else self.end
         return lines
 
