@@ -216,8 +216,7 @@ class ListedLaunch:
     @property
     def summaries(self) -> list[RecordSummary]:
         """Return its records as objects."""
-        found = enumerate(self.records)
-        return [RecordSummary.of(self.launch, self, number, one, one["elapsed_s"]) for number, one in found]
+        return [RecordSummary.of(self.launch, self, i, one, one["elapsed_s"]) for i, one in enumerate(self.records)]
 
 
 @dataclass(frozen=True)
