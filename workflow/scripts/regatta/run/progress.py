@@ -53,9 +53,7 @@ class StackWatch:
     works: set[str] = field(default_factory=set)
     failures: dict[str, dict[tuple, dict[str, str]]] = field(default_factory=dict)  # stack -> signature -> cell: cause
 
-    def note(
-        self, stack: str, cell: str, status: str, cause: str | None, phase: str | None = None, is_user_code: bool = False
-    ) -> None:
+    def note(self, stack: str, cell: str, status: str, cause: str | None, phase=None, is_user_code=False) -> None:
         """Take a record. cell: the one that counts, since cells of one run of a program fail together.
 
         is_user_code: of a script, a program or a user's benchmark. Errors of these depend on the parameters, such as
