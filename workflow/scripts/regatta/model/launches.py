@@ -120,9 +120,8 @@ class LaunchHeader:
     def from_json(cls, line: Mapping[str, object]) -> "LaunchHeader":
         """Return the header of a line with what every reader needs (store/launch_files.py)."""
         order, environment = line.get("order"), line.get("environment")
-        sizes = [
-            n if type(n) is int and 0 < n < 10**9 else None for n in (line.get("nodes"), line.get("gpus_per_node"))
-        ]
+        found = (line.get("nodes"), line.get("gpus_per_node"))
+        sizes = [size if type(size) is int and 0 < size < 10**9 else None for size in found]
         needed = (line["repeat"], line["stack"], line["time_utc"], generation_of(line), one_line(line.get("batch")))
         order = order if isinstance(order, list) else []
         environment = environment if isinstance(environment, dict) else {}
