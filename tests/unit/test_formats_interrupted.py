@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from formats_files import FILES, analysed, collected, run_import, run_script, text_of
+from formats_files import FILES, collected, run_import, run_script, text_of
 from synthetic import write_lines
 
 from regatta.core.errors import UserError

@@ -26,8 +26,8 @@ from regatta.formats.imported_lines import (
     Import,
     frozen_campaign,
     header_line,
+    imported_record,
     launches_by_cell,
-    record_line,
     spec_of,
 )
 from regatta.formats.tidy_csv import MOST_RESULTS
@@ -232,7 +232,7 @@ def _launch_files(
         lines = [header_line(item, len(groups), place, cells[0][2], time_utc)]
         for cell, spec, reading in cells:
             lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
-            lines.append(record_line(cell, spec, repeat, reading, time_utc, item.is_incomplete))
+            lines.append(imported_record(cell, spec, repeat, reading, time_utc, item.is_incomplete))
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits
