@@ -19,8 +19,9 @@ from regatta.campaign.expansion import cell_id, content_hash
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.schemas import load_schema
+from regatta.core.text import quoted
 from regatta.formats import CSV, read_checked, read_content
-from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, quoted
+from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, place_of
 from regatta.formats.imported_lines import (
     AGAIN,
     Import,
@@ -184,14 +185,14 @@ def _meanings(store: list[LaunchFile]) -> Meanings:
     for launch in store:
         imported = launch.header["imported"]
         for _, _, line in records([launch]):
-            place = imported["file"], (line.get("imported") or {}).get("line")
-            found.setdefault(line["cell"], (imported["statistic"], _place(*place)))
+            where = place_of(imported["file"], (line.get("imported") or {}).get("line"))
+            found.setdefault(line["cell"], (imported["statistic"], where))
     return found
 
 
 def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings) -> None:
     """Raise UserError if the times of a reading mean something else than those of its cell that came before."""
-    where, meaning = _where(item, reading.line), reading.statistic or item.source.statistic
+    where, meaning = place_of(item.path, reading.line), reading.statistic or item.source.statistic
     before, first = meanings.setdefault(cell, (meaning, where))
     if before != meaning and CSV_STATISTIC not in (before, meaning):  # which says only that it is a median
         raise UserError(
@@ -236,18 +237,10 @@ def _launch_files(
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits
-                where = _where(item, (line.get("imported") or {}).get("line"))
+                where = place_of(item.path, (line.get("imported") or {}).get("line"))
                 raise UserError(f"{where}: invalid values ({problem}). Nothing was imported.")
         files[launch] = lines
     return files
-
-
-def _where(item: Import, line: int | None) -> str:
-    return _place(item.path, line)
-
-
-def _place(file: object, line: int | None) -> str:
-    return str(file) if line is None else f"{file}:{line}"
 
 
 def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> str:
@@ -258,7 +251,7 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
         return stack + AGAIN
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{_where(item, reading.line)}: duplicate result for {what} on {reading.nodes} x {reading.gpus_per_node}"
+        f"{place_of(item.path, reading.line)}: duplicate result for {what} on {reading.nodes} x {reading.gpus_per_node}"
         f" (number {number}). Put each run in a separate file. Nothing was imported."
     )
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from regatta.core.text import one_line, plural
+from regatta.core.text import one_line, plural, quoted
 from regatta.formats.base import (
     Format,
     ImportedFile,
@@ -20,7 +20,6 @@ from regatta.formats.base import (
     Reading,
     collective_parameters,
     lines_of,
-    quoted,
     refusal,
     stated_shape,
     without_empty,
@@ -99,14 +98,13 @@ class NcclRun:
 def find_program(text: str, name: str, options: Options, line: int | None) -> tuple[str, bool]:
     """Return (operation, whether in place) of the program that the text names, else of --operation."""
     found = sorted({match[1] for match in PROGRAM.finditer(text)})
-    requested = next((pair for pair in PROGRAMS.values() if pair[0] == options.operation), None)
-    if requested and not found:
-        return requested
-    if len(found) == 1 and found[0] in PROGRAMS:
-        if requested and requested != PROGRAMS[found[0]]:
-            contradiction = f"the file is from {found[0]}_perf, but --operation is {options.operation}"
+    requested = [program for program, (operation, _) in PROGRAMS.items() if operation == options.operation]
+    [program, *others] = found or requested or [""]
+    if program in PROGRAMS and not others:
+        if requested not in ([], [program]):
+            contradiction = f"the file is from {program}_perf, but --operation is {options.operation}"
             raise refusal(name, line, contradiction, "the same operation, or no --operation")
-        return PROGRAMS[found[0]]
+        return PROGRAMS[program]
     known = ", ".join(f"{program}_perf" for program in PROGRAMS)
     want = f"one of {known}. Old versions do not print it: add --operation"
     raise refusal(name, line, f"found the programs {', '.join(found)}" if found else "no program name", want)

@@ -10,13 +10,13 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
+from regatta.core.text import quoted
 from regatta.formats.base import (
     Format,
     ImportedFile,
     Options,
     Reading,
     object_with,
-    quoted,
     refusal,
     stated_shape,
     times_ns,
@@ -152,7 +152,7 @@ def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
     """Return (nodes, GPUs per node), from the file if it was written by a run with MPI."""
     stated = {tuple(row.get(key) for key in SHAPE) for row in rows}
     if stated == {(None,) * len(SHAPE)}:
-        return shape_of_devices([], name, options, None)
+        return stated_shape(options, name, None)
     if len(stated) > 1:
         raise refusal(name, None, f"several values of {', '.join(SHAPE)}", "one shape per file")
     [(nodes, ranks, per_node, gpus)] = stated

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from regatta.core.errors import UserError
-from regatta.core.text import is_unknown, shape
+from regatta.core.text import is_unknown, quoted, shape
 from regatta.formats.base import (
     NANOSECONDS,
     Format,
@@ -27,7 +27,6 @@ from regatta.formats.base import (
     lines_of,
     object_with,
     parameters_of,
-    quoted,
     refusal,
     shape_of_ranks,
     times_ns,
