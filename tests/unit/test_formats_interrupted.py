@@ -2,9 +2,10 @@
 
 import json
 import os
+import shutil
 
 import pytest
-from formats_files import FILES, analysed, collected, run_import, run_script, text_of
+from formats_files import FILES, collected, run_import, run_script, text_of
 from synthetic import write_lines
 
 from regatta.core.errors import UserError
@@ -26,38 +27,33 @@ def launches_of(folder):
 # --- Killed
 
 
-def test_an_import_that_was_killed_before_its_campaign_was_written_is_completed(tmp_path):
-    run_import(tmp_path / "c", TABLE)
-    before = content_of(tmp_path / "c")
-    campaign = next((tmp_path / "c").glob("campaign.*.json"))
-    campaign.rename(campaign.with_name("campaign.0123456789ab.json"))
-    run_import(tmp_path / "c", TABLE)
-    assert content_of(tmp_path / "c") == before
+DAMAGES = {
+    "cut short": lambda text: text[:-40],
+    "changed": lambda text: text.replace(b'"repeat":0', b'"repeat":1', 1),
+    "empty": lambda _: b"",
+}
 
 
-@pytest.mark.parametrize("damage", [lambda text: text[:-40], lambda text: text.replace(b'"spec":{', b'"other":{')])
-def test_a_launch_file_that_was_cut_short_or_lacks_a_spec_is_written_again(tmp_path, damage):
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_folder_with_a_damaged_launch_file_is_refused_until_it_is_deleted(tmp_path, damage, wording):
     run_import(tmp_path / "c", TABLE)
     before = content_of(tmp_path / "c")
     path = launches_of(tmp_path / "c")[1]
-    path.write_bytes(damage(path.read_bytes()))
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    with wording.raises(UserError):
+        run_import(tmp_path / "c", TABLE)
+    shutil.rmtree(tmp_path / "c")
     run_import(tmp_path / "c", TABLE)
     assert content_of(tmp_path / "c") == before
 
 
-def test_another_file_waits_until_a_killed_import_was_completed_so_that_no_repeat_is_given_twice(tmp_path, wording):
-    second = tmp_path / "second.txt"
-    second.write_text(text_of(TABLE).replace("0.097s     329/s", "0.098s     326/s"), encoding="utf-8")
+def test_a_folder_without_one_launch_of_a_file_is_refused_so_that_no_repeat_is_given_twice(tmp_path, wording):
     run_import(tmp_path / "c", TABLE)
     launches_of(tmp_path / "c")[0].unlink()
     before = content_of(tmp_path / "c")
     with wording.raises(UserError):
-        run_import(tmp_path / "c", second)
+        run_import(tmp_path / "c", "times.csv")
     assert content_of(tmp_path / "c") == before
-    run_import(tmp_path / "c", second, TABLE)
-    _, tables, problems = analysed(tmp_path / "c")
-    assert set(tables["scaling"]["num_launches"]) == {2}
-    assert problems["superseded"] == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
@@ -135,24 +131,20 @@ def test_an_imported_launch_line_that_lacks_something_is_one_message(tmp_path, m
         run_import(tmp_path / "c", "osu-bw.txt")
 
 
-def test_an_empty_launch_file_of_an_imported_campaign_is_one_message_and_can_be_mended(tmp_path, wording):
-    run_import(tmp_path / "c", "times.csv")
-    before = content_of(tmp_path / "c")
-    path = launches_of(tmp_path / "c")[0]
-    path.write_bytes(b"")
-    with wording.raises(UserError):
-        run_import(tmp_path / "c", "times.csv")
-    path.unlink()
-    run_import(tmp_path / "c", "times.csv")
-    assert content_of(tmp_path / "c") == before
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "7"])
 def test_a_frozen_campaign_that_is_damaged_is_one_message(tmp_path, text, wording):
     run_import(tmp_path / "c", "times.csv")
     next((tmp_path / "c").glob("campaign.*.json")).write_text(text, encoding="utf-8")
     with wording.raises(UserError):
         run_import(tmp_path / "c", "times.csv")
+
+
+def test_a_frozen_campaign_that_was_deleted_is_written_again(tmp_path):
+    run_import(tmp_path / "c", TABLE)
+    before = content_of(tmp_path / "c")
+    next((tmp_path / "c").glob("campaign.*.json")).unlink()
+    run_import(tmp_path / "c", TABLE)
+    assert content_of(tmp_path / "c") == before
 
 
 # --- Values that no later step can read

@@ -207,6 +207,23 @@ def test_json_without_its_end_or_with_another_boolean_is_refused(wording):
         read_text(json.dumps(run), "f", Options())
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("nccl-summary.json", "aggregated_iterations", "x"),
+        ("nccl-summary.json", "graph", None),
+        ("nccl-summary.json", "nwrong", 10**400),
+        ("rccl-mpi.json", "wrong", 10**400),
+    ],
+)
+def test_json_with_a_number_that_cannot_be_read_is_refused_with_its_key(name, key, value):
+    run = json.loads(text_of(name))
+    place = {"nwrong": lambda: run["results"][0]["out_of_place"], "wrong": lambda: run[0]}
+    place.get(key, lambda: run["config"])()[key] = value
+    with pytest.raises(UserError, match=rf"^f: .*\b{key} = "):
+        read_text(json.dumps(run), "f", Options())
+
+
 # --- OSU
 
 

@@ -216,11 +216,37 @@ def test_the_format_is_imported_to_the_report(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory) -> Path:
-    tree = make_tree(tmp_path_factory.mktemp("runtime"), "plugins")
+def site(tmp_path_factory) -> Path:
+    """A tree whose cluster file lists the plugins of examples/."""
+    tree = make_tree(tmp_path_factory.mktemp("site"), "plugins")
     with (tree / "config" / "clusters" / "local.yaml").open("a") as file:
-        file.write("plugins: [../../examples/plugins/charliecloud.py]\n")
+        file.write("plugins: [../../examples/plugins/charliecloud.py, ../../examples/plugins/perftest.py]\n")
     return tree
+
+
+LATENCIES = "import os, sys, time; os.environ['RANK'] == '0' and print(open(sys.argv[1]).read(), time.time_ns())"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["a pattern", "another size"])
+def test_a_kept_output_is_read_again_in_a_format_of_a_plugin_and_nothing_is_measured_again(site, tmp_path, first):
+    def measure(**entry) -> tuple[set[str], dict[str, tuple[str, float]]]:
+        """Return the outputs of all launches, and reported value and unit by settings."""
+        command = ["python3", "-c", LATENCIES, str(PLUGINS / "perftest-write-lat.txt")]
+        benchmarks = [{"benchmark": "program", "name": "write_lat", "command": command} | entry]
+        shapes = [{"nodes": [1], "gpus_per_node": [2]}]
+        campaign = fake_campaign(stacks={"host": {"kind": "host"}}, shapes=shapes, benchmarks=benchmarks)
+        results = run_campaign(site, tmp_path, campaign)
+        outputs = {path.read_text() for path in results.glob("batches/*/logs/*.log")}
+        rows = rows_of(results / "tables" / "programs.csv")
+        return outputs, {row["settings"]: (float(row["reported"]), row["unit"]) for row in rows}
+
+    pattern = {"read": {"typical": {"match": r"^ 4096 .* 3.35 +(\S+)", "unit": "us", "better": "smaller"}}}
+    outputs, _ = measure(**(pattern if first == "a pattern" else {"read": "perftest", "sizes": [2]}))
+    assert len(outputs) == 2  # each of the two launches ends with the time of its own
+    again, found = measure(read="perftest", sizes=[4, "4KiB"])
+    assert found == {"size 4": (1.47, "us"), "size 4KiB": (2.26, "us")}
+    assert again == outputs
 
 
 CH_RUN = """\
@@ -235,7 +261,7 @@ exec "$@"
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.torch
-def test_the_runtime_starts_ranks_to_the_report(runtime, tmp_path, wording):
+def test_the_runtime_starts_ranks_to_the_report(site, tmp_path, wording):
     pytest.importorskip("torch")
     commands = tmp_path / "bin"
     commands.mkdir()
@@ -244,13 +270,13 @@ def test_the_runtime_starts_ranks_to_the_report(runtime, tmp_path, wording):
     (tmp_path / "torch.sqfs").write_bytes(b"hsqs" + bytes(92))
     stack = {"kind": "contained", "runtime": "ch-run", "image": "torch.sqfs", "python": sys.executable}
     campaign = fake_campaign(stacks={"image": stack}, repeats=1, benchmarks=fake_campaign()["benchmarks"][1:])
-    results = run_campaign(runtime, tmp_path, campaign, path=commands)
-    line = f"ch-run --write-fake --cd={runtime} {tmp_path}/torch.sqfs -- {sys.executable}"
+    results = run_campaign(site, tmp_path, campaign, path=commands)
+    line = f"ch-run --write-fake --cd={site} {tmp_path}/torch.sqfs -- {sys.executable}"
     assert line in json.loads((results / "plan.json").read_text())["stacks"]["image"]
     assert {row["status"] for row in rows_of(results / "measurements.csv")} == {"ok", "skipped"}
     assert "ch-run" in (results / "report.html").read_text()
     (tmp_path / "torch.sqfs").write_bytes(b"no image")
-    refused = run(runtime, "plan.py", "--campaign", tmp_path / "campaign.yaml", cwd=tmp_path, path=commands)
+    refused = run(site, "plan.py", "--campaign", tmp_path / "campaign.yaml", cwd=tmp_path, path=commands)
     assert "stacks.image.image" in refused.stdout + refused.stderr
     wording.lines(refused.stdout + refused.stderr, "is not a")
 

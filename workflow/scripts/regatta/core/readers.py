@@ -19,7 +19,7 @@ from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError
-from regatta.core.text import one_line
+from regatta.core.text import one_line, quoted
 from regatta.core.text import size as text_of_size
 from regatta.core.units import convert, find_unit, parse_number
 
@@ -149,7 +149,7 @@ def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
         problems.append(f"check.match: no line matches '{reader.match}'. The program failed, or the pattern is wrong")
     if rejected := found.get("check.reject"):
         line, text, _ = rejected[0]
-        problems.append(f"line {line}: check.reject matches {_quoted(text)}. The run is invalid")
+        problems.append(f"line {line}: check.reject matches {quoted(text)}. The run is invalid")
     return OutputReading(values, samples, tuple(problems), lines)
 
 
@@ -161,10 +161,10 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
             number = parse_number((text or "").strip())
             found = quantity.unit if unit is None else unit.strip()
             if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
-                raise ValueError(f"its unit {_quoted(found)} is not of the kind of {quantity.unit}")
+                raise ValueError(f"its unit {quoted(found)} is not of the kind of {quantity.unit}")
             numbers.append(convert(number, found))
         except (ValueError, UserError) as error:
-            problems.append(f"line {line}: {name} is {_quoted(text or '')}: {error}. Fix the pattern or the program")
+            problems.append(f"line {line}: {name} is {quoted(text or '')}: {error}. Fix the pattern or the program")
     if problems:
         raise ValueError(*problems[:MOST_PROBLEMS])
     if len(numbers) <= quantity.drop:
@@ -175,10 +175,6 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
         differ = f"{len(numbers)} matches with different numbers (lines {places})"
         raise ValueError(f"read.{name}: {differ}. Narrow the pattern, or use samples")
     return numbers
-
-
-def _quoted(text: object) -> str:
-    return f"'{one_line(text, 80)}'"
 
 
 def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:

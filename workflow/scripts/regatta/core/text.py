@@ -162,6 +162,11 @@ def one_line(value: object, limit: int = 1000) -> str:
     return text
 
 
+def quoted(text: object, limit: int = 80) -> str:
+    """Return a piece of a file for a message, on one line and short."""
+    return f"'{one_line(text, limit)}'"
+
+
 def nodes_text(cluster: dict) -> str:
     """Return the name of a campaign's cluster, with the node type if the campaign names one."""
     return f"{cluster['name']}, node type {cluster['node_type']}" if "node_type" in cluster else cluster["name"]

@@ -6,6 +6,7 @@ from pathlib import Path
 from regatta.core.errors import UserError
 from regatta.core.files import check_listed
 from regatta.core.matching import SlowPatternError, cpu_limit
+from regatta.core.text import quoted
 from regatta.formats.all_reduce_bench import ALL_REDUCE_BENCH
 from regatta.formats.base import (
     Format,
@@ -15,7 +16,6 @@ from regatta.formats.base import (
     check_source,
     lines_of,
     parse_json,
-    quoted,
     refusal,
 )
 from regatta.formats.mlperf import MLPERF

@@ -8,7 +8,8 @@ was truncated between two rows is not.
 import re
 from functools import partial
 
-from regatta.formats.base import quoted, refusal, shape_of_ranks
+from regatta.core.text import quoted
+from regatta.formats.base import refusal, shape_of_ranks
 from regatta.formats.text_tables import ColumnLayout, Measured, TableLayout, TableRun, table_format
 from regatta.topics.bandwidth import BUS_FACTOR
 

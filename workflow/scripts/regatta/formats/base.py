@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
-from regatta.core.text import one_line, plural
+from regatta.core.text import plural, quoted
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE
 
 NANOSECONDS = 10**9
@@ -115,15 +115,14 @@ def object_with(*keys: str) -> Callable:
     return recognize
 
 
+def place_of(file: object, line: int | None) -> str:
+    """Return where a message is about. line: from 1; None if lines mean nothing, as in JSON."""
+    return str(file) if line is None else f"{file}:{line}"
+
+
 def refusal(name: str, line: int | None, found: str, expected: str) -> UserError:
-    """Return the error of a reader. line: from 1; None if lines mean nothing, as in JSON."""
-    place = name if line is None else f"{name}:{line}"
-    return UserError(f"{place}: {found}; expected {expected}. Nothing was imported.")
-
-
-def quoted(text: object, limit: int = 80) -> str:
-    """Return a piece of a file for a message, on one line and short."""
-    return f"'{one_line(text, limit)}'"
+    """Return the error of a reader. line: see place_of."""
+    return UserError(f"{place_of(name, line)}: {found}; expected {expected}. Nothing was imported.")
 
 
 def shape_of(num_ranks: int, gpus_per_node: int) -> tuple[int, int] | None:
@@ -289,5 +288,6 @@ def check_source(name: str, source: ImportedFile) -> None:
         fields = {key: getattr(reading, key) for key in READING["properties"]}
         fields |= {"backend": reading.backend or source.backend, "times_s": {} if reading.failure else reading.times_s}
         if found := first_violation(fields, READING, is_strict=True):
-            place = name if reading.line is None else f"{name}:{reading.line}"
-            raise UserError(f"{place}: {found.removeprefix('parameters.')}. Nothing was imported.")
+            raise UserError(
+                f"{place_of(name, reading.line)}: {found.removeprefix('parameters.')}. Nothing was imported."
+            )

@@ -8,6 +8,7 @@ from regatta.core.benchmarks import declared_benchmarks, load_benchmark
 from regatta.core.text import natural, one_line
 from regatta.formats.base import Format, ImportedFile, Reading
 from regatta.model.frozen import FrozenCampaign, FrozenCell
+from regatta.model.launches import Cause, unmeasured_record
 from regatta.store.launch_files import LaunchFile
 from regatta.store.records import INCOMPLETE
 
@@ -78,30 +79,19 @@ def _encodable(value: object) -> object:
     return one_line(value) if isinstance(value, str) else value
 
 
-def record_line(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str, is_incomplete: bool) -> dict:
-    samples, steps = reading.samples_ns, reading.steps_per_window
-    iterations, warmup = reading.num_iterations, reading.num_warmup
+def imported_record(cell: str, spec: dict, repeat: int, reading: Reading, time_utc: str, is_incomplete: bool) -> dict:
+    samples, iterations, warmup = reading.samples_ns, reading.num_iterations, reading.num_warmup
     untimed, mark = {"elapsed_ns": None, "stop": None}, INCOMPLETE if is_incomplete else ""
+    cause = Cause("failed", "check", reading.failure + mark) if reading.failure else Cause("ok", None, None)
+    windows = {"steps_per_window": reading.steps_per_window, "elapsed_ns": samples}
     flag = {"is_incomplete": True} if is_incomplete else {}
-    return {
-        "kind": "record",
-        "cell": cell,
-        "spec": spec,
-        "repeat": repeat,
-        "command": None,
-        "writer": "import",
-        "status": "failed" if reading.failure else "ok",
-        "phase": "check" if reading.failure else None,
-        "cause": reading.failure and reading.failure + mark,
-        "time_utc": time_utc,
-        **dict.fromkeys(("elapsed_ns", "setup_ns")),
+    what = {"cell": cell, "spec": spec, "repeat": repeat, "command": None, "writer": "import"}
+    return unmeasured_record(what, cause, time_utc, None) | {
         "warmup": None if warmup is None else {"num_iterations": warmup, "first_iteration_ns": None} | untimed,
         "sampling": None if iterations is None else {"num_iterations": iterations, "half_width_ratio": None} | untimed,
         "samples_ns": samples,
         "slowest_rank_samples_ns": reading.slowest_ns,
-        "rank_quantiles_ns": None,
-        "windows": None if samples is None or steps is None else {"steps_per_window": steps, "elapsed_ns": samples},
-        **dict.fromkeys(("checks", "values", "memory")),
+        "windows": None if None in (samples, reading.steps_per_window) else windows,
         "imported": {"line": reading.line, "times_s": reading.times_s, "printed": reading.printed} | flag,
     }
 

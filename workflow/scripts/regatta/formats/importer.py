@@ -19,15 +19,16 @@ from regatta.campaign.expansion import cell_id, content_hash
 from regatta.core.errors import UserError
 from regatta.core.files import hold
 from regatta.core.schemas import load_schema
+from regatta.core.text import quoted
 from regatta.formats import CSV, read_checked, read_content
-from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, quoted
+from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, place_of
 from regatta.formats.imported_lines import (
     AGAIN,
     Import,
     frozen_campaign,
     header_line,
+    imported_record,
     launches_by_cell,
-    record_line,
     spec_of,
 )
 from regatta.formats.tidy_csv import MOST_RESULTS
@@ -36,7 +37,7 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.model.launches import utc_now
 from regatta.store.checksums import sealed_file
 from regatta.store.collect import read_collected, write_collected
-from regatta.store.frozen_files import read_frozen, read_frozen_campaign
+from regatta.store.frozen_files import read_frozen_campaign
 from regatta.store.launch_files import LaunchFile, read_store, write_json, write_text
 from regatta.store.records import problem_of
 from regatta.topics.catalog import collect, make_tables, write_tables
@@ -45,7 +46,6 @@ REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add -
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
 DEFAULT_STACK = "imported"
 Meanings = dict[str, tuple[str, str]]  # by cell: the statistic of its times, and where the first was read
-REMEDY = "Delete it, and import the files of this campaign again. Nothing was imported."
 
 
 @dataclass
@@ -131,39 +131,30 @@ def import_files(
 def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_utc: str) -> Outcome:
     _recover(folder)
     store = _imported_store(folder)
-    whole = _whole_imports(store)
-    kept, cut_off = [], []
-    for launch in store:
-        digest = launch.header.imported["sha256"]
-        (kept if digest in whole else cut_off).append(launch)
-        if digest not in whole and digest not in imports:
-            raise UserError(
-                f"{folder}: import of {launch.header.imported['file']} was interrupted ({launch.path.name} exists,"
-                " others are missing or damaged). Import that file again first. Nothing was imported."
-            )
-    outcome, launches, repeats, meanings = Outcome(folder), {}, launches_by_cell(kept), _meanings(kept)
+    stacks = {launch.header.imported["sha256"]: launch.header.imported["stack"] for launch in store}
+    outcome, launches, repeats, meanings = Outcome(folder), {}, launches_by_cell(store), _meanings(store)
     for item in imports.values():
-        if item.digest in whole:
-            outcome.already_there.append(f"{item.path} (stack {whole[item.digest]})")
+        if item.digest in stacks:
+            outcome.already_there.append(f"{item.path} (stack {stacks[item.digest]})")
             continue
         launches |= _launch_files(item, folder.name, stack, repeats, meanings, time_utc)
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
         outcome.notes += item.source.notes
-    devices = {launch.header.device for launch in kept} | {lines[0]["device"] for lines in launches.values()}
+    devices = {launch.header.device for launch in store} | {lines[0]["device"] for lines in launches.values()}
     if len(devices) > 1:
         raise UserError(
             "the files mix GPU and CPU results, which cannot share a report. Import them into two campaigns. Nothing"
             " was imported."
         )
-    new = [LaunchFile(Path(f"{name}.jsonl"), [*enumerate(lines, 1)]) for name, lines in launches.items()]
-    campaign = frozen_campaign(folder.name, sorted([*kept, *new], key=lambda launch: launch.path.name))
-    if new or cut_off or not _is_unchanged(folder, campaign):
-        _write(folder, campaign, launches, [launch.path for launch in kept], [launch.path for launch in cut_off])
+    if launches or not any(folder.glob("campaign.*.json")):
+        new = [LaunchFile(Path(f"{name}.jsonl"), [*enumerate(lines, 1)]) for name, lines in launches.items()]
+        both = sorted([*store, *new], key=lambda launch: launch.path.name)
+        _write(folder, frozen_campaign(folder.name, both), launches, store)
     return outcome
 
 
 def _imported_store(folder: Path) -> list[LaunchFile]:
-    """Return the launch files of a folder. Raises UserError unless all of them were imported."""
+    """Return the launch files of a folder. Raises UserError unless all of them were imported, and are undamaged."""
     store = read_store(folder / "launches")
     measured = [launch.path for launch in store if launch.header and not launch.header.imported]
     measured += [path for path in sorted(folder.glob("campaign.*.json")) if read_frozen_campaign(path).imported is None]
@@ -172,24 +163,21 @@ def _imported_store(folder: Path) -> list[LaunchFile]:
             f"{measured[0]} belongs to a measured campaign. Imported and measured results cannot share a campaign."
             " Choose a different --campaign. Nothing was imported."
         )
-    for launch in store:
-        if launch.header is None:
-            raise UserError(f"{launch.path}: has no launch line. {REMEDY}")
-        if problem := problem_of(launch.lines_of("launch")[0]):
-            raise UserError(f"{launch.path}: the first line is damaged ({problem}). {REMEDY}")
+    if damage := _damage(store):
+        raise UserError(f"{damage}. Delete {folder}, and import its files again. Nothing was imported.")
     return store
 
 
-def _whole_imports(store: list[LaunchFile]) -> dict[str, str]:
-    """Return digest -> stack of the files whose launches are all present and complete: an import may be killed."""
-    num_whole = Counter(
-        launch.header.imported["sha256"]
-        for launch in store
-        if launch.lines_of("complete") and not launch.problems and not any(problem_of(line) for _, line in launch.lines)
-    )
+def _damage(store: list[LaunchFile]) -> str | None:
+    """Return which launch file is damaged or missing, or None. A killed import cannot be the cause."""
+    for launch in store:
+        problem = next(filter(None, (problem_of(line) for _, line in launch.lines)), None)
+        if problem or launch.problems or launch.header is None or not launch.lines_of("complete"):
+            return f"{launch.path}: damaged ({problem or 'a line is missing or changed'})"
     sources = [launch.header.imported for launch in store]
-    damaged = {entry["sha256"] for entry in sources if entry["num_launches"] != num_whole[entry["sha256"]]}
-    return {entry["sha256"]: entry["stack"] for entry in sources if entry["sha256"] not in damaged}
+    found = Counter(source["sha256"] for source in sources)
+    missing = (source["file"] for source in sources if source["num_launches"] != found[source["sha256"]])
+    return next((f"{store[0].path.parent}: launches of {file} are missing" for file in missing), None)
 
 
 def _meanings(store: list[LaunchFile]) -> Meanings:
@@ -198,14 +186,14 @@ def _meanings(store: list[LaunchFile]) -> Meanings:
     for launch in store:
         imported = launch.header.imported
         for line in launch.lines_of("record"):
-            place = imported["file"], (line.get("imported") or {}).get("line")
-            found.setdefault(line["cell"], (imported["statistic"], _place(*place)))
+            where = place_of(imported["file"], (line.get("imported") or {}).get("line"))
+            found.setdefault(line["cell"], (imported["statistic"], where))
     return found
 
 
 def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings) -> None:
     """Raise UserError if the times of a reading mean something else than those of its cell that came before."""
-    where, meaning = _where(item, reading.line), reading.statistic or item.source.statistic
+    where, meaning = place_of(item.path, reading.line), reading.statistic or item.source.statistic
     before, first = meanings.setdefault(cell, (meaning, where))
     if before != meaning and CSV_STATISTIC not in (before, meaning):  # which says only that it is a median
         raise UserError(
@@ -246,22 +234,14 @@ def _launch_files(
         lines = [header_line(item, len(groups), place, cells[0][2], time_utc)]
         for cell, spec, reading in cells:
             lines.append({"kind": "start", "cell": cell, "time_utc": time_utc})
-            lines.append(record_line(cell, spec, repeat, reading, time_utc, item.is_incomplete))
+            lines.append(imported_record(cell, spec, repeat, reading, time_utc, item.is_incomplete))
         lines.append({"kind": "complete", "time_utc": time_utc, "elapsed_ns": None})
         for line in lines:
             if problem := problem_of(line):  # such as a count beyond 64 bits
-                where = _where(item, (line.get("imported") or {}).get("line"))
+                where = place_of(item.path, (line.get("imported") or {}).get("line"))
                 raise UserError(f"{where}: invalid values ({problem}). Nothing was imported.")
         files[launch] = lines
     return files
-
-
-def _where(item: Import, line: int | None) -> str:
-    return _place(item.path, line)
-
-
-def _place(file: object, line: int | None) -> str:
-    return str(file) if line is None else f"{file}:{line}"
 
 
 def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> str:
@@ -272,16 +252,9 @@ def _name_of_second(item: Import, reading: Reading, number: int, stack: str) -> 
         return stack + AGAIN
     what = reading.parameters.get("model") or reading.parameters.get("operation")
     raise UserError(
-        f"{_where(item, reading.line)}: duplicate result for {what} on {reading.nodes} x {reading.gpus_per_node}"
+        f"{place_of(item.path, reading.line)}: duplicate result for {what} on {reading.nodes} x {reading.gpus_per_node}"
         f" (number {number}). Put each run in a separate file. Nothing was imported."
     )
-
-
-def _is_unchanged(folder: Path, campaign: FrozenCampaign) -> bool:
-    """Return whether a folder has this campaign and no other."""
-    content = campaign.to_json()
-    frozen, name = [*folder.glob("campaign.*.json")], f"campaign.{content_hash(content)}.json"
-    return frozen == [folder / name] and read_frozen(frozen[0]) == content
 
 
 # An import writes into a staging folder, which readers ignore. A new results folder appears by one rename. For an
@@ -304,19 +277,17 @@ def _recover(folder: Path) -> None:
         _move_into(folder)
 
 
-def _write(
-    folder: Path, campaign: FrozenCampaign, launches: dict[str, list[dict]], kept: list[Path], cut_off: list[Path]
-) -> None:
+def _write(folder: Path, campaign: FrozenCampaign, launches: dict[str, list[dict]], kept: list[LaunchFile]) -> None:
     """Write launch files, the campaign of everything in the folder, and its tables: all or none.
 
-    kept: launch files that stay. cut_off: those of an import that was killed, which the new ones replace.
+    kept: launch files that stay.
     """
     is_new = not folder.exists()
     staging = _staging_of_new(folder) if is_new else folder / STAGING
     try:
         (staging / "launches").mkdir(parents=True)
-        for path in kept:
-            _link(path, staging / "launches" / path.name)
+        for launch in kept:
+            _link(launch.path, staging / "launches" / launch.path.name)
         _write_launches(staging / "launches", launches)
         _write_tables(staging, campaign)
         if is_new:
@@ -326,9 +297,6 @@ def _write(
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    for path in cut_off:
-        if path.stem not in launches:
-            path.unlink(missing_ok=True)
     _move_into(folder)
 
 

@@ -7,6 +7,7 @@ the keys: mlcommons/logging, mllog/constants.py.
 import re
 
 from regatta.core.benchmarks import load_benchmark
+from regatta.core.text import quoted
 from regatta.formats.base import (
     Format,
     ImportedFile,
@@ -15,7 +16,6 @@ from regatta.formats.base import (
     check_json,
     lines_of,
     parse_json,
-    quoted,
     refusal,
     stated_shape,
 )

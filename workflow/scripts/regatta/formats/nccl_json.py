@@ -10,13 +10,13 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
+from regatta.core.text import quoted
 from regatta.formats.base import (
     Format,
     ImportedFile,
     Options,
     Reading,
     object_with,
-    quoted,
     refusal,
     stated_shape,
     times_ns,
@@ -24,12 +24,13 @@ from regatta.formats.base import (
 )
 from regatta.formats.nccl import (
     EVENTS,
+    FIGURES,
     PIPELINED,
     PLACEMENTS,
     PROGRAMS,
+    UNCHECKED,
     Device,
     NcclRun,
-    PlacementResult,
     device_of_each_rank,
     environment_of,
     find_program,
@@ -38,21 +39,15 @@ from regatta.formats.nccl import (
     statistic_of,
     version_of,
 )
-from regatta.formats.text_tables import join_runs
+from regatta.formats.text_tables import AGAIN, join_runs
 
 TRUE = ("true", True)
-UNCHECKED = (None, "nan", "N/A", "n/a", -1)  # number of wrong results of a run that did not check them
 NAMES = {program.replace("_", ""): pair for program, pair in PROGRAMS.items()}  # AllReduce, in lower case
 
 
-def _side(values: dict, time: str, algbw: str, busbw: str, wrong: str) -> PlacementResult:
-    """Return a placement's figures, of which the keys are given."""
-    num_wrong = values.get(wrong)
-    figures = (float(values[key]) for key in (time, algbw, busbw))
-    return PlacementResult(*figures, None if num_wrong in UNCHECKED else float(num_wrong))
-
-
 # nccl-tests. A boolean may be the text "true" or "false", a missing number the text "nan".
+
+COLUMNS = {"time": "time", "alg_bw": "algbw", "bus_bw": "busbw", "nwrong": "wrong"}
 
 
 def _read_nccl(file: dict, name: str, options: Options) -> ImportedFile:
@@ -84,34 +79,33 @@ def _read_nccl(file: dict, name: str, options: Options) -> ImportedFile:
 
 
 def _result(row: dict, place: str, run: NcclRun) -> Reading:
-    sides = {}
-    for key in (key for key in PLACEMENTS if row.get(key) is not None):
-        if "time" not in row[key] or "cpu_time" in row[key]:
+    sides = {key: row[key] for key in PLACEMENTS if row.get(key) is not None}
+    values = {name: row[name] for name in ("size", "type", "redop")}
+    for key, side in sides.items():
+        if "time" not in side or "cpu_time" in side:
             found = f"{place}.{key} has no 'time'"
             raise refusal(run.name, None, found, "the time of the operation (run without -C)")
-        sides[key] = _side(row[key], "time", "alg_bw", "bus_bw", "nwrong")
+        values |= {column + PLACEMENTS[key]: side[name] for name, column in COLUMNS.items()}
     if not sides:
         raise refusal(run.name, None, f"{place} has no time", "out_of_place or in_place with a time")
     key = f"{run.placement(sides)}_per_iter"
-    samples = _samples(row[key], f"{place}.{key}", run) if row.get(key) is not None else {}
-    if samples:
-        run = replace(run, num_iterations=len(samples.get("slowest_ns") or samples["samples_ns"][0]))
-    redop = row["redop"] if isinstance(row["redop"], str) else None
-    return reading_of(run, None, int(row["size"]), row["type"], redop, sides, **samples)
+    calls = {} if row.get(key) is None else _calls(row[key], f"{place}.{key}", run)
+    return reading_of(run, None, values, **calls)
 
 
-def _samples(calls: dict, place: str, run: NcclRun) -> dict:
+def _calls(calls: dict, place: str, run: NcclRun) -> dict:
     """Return the times of single calls, by rank where each process has one; without those that -K skips."""
     has_all = len(calls["times_us"]) == run.num_iterations
     skipped = int(calls.get("skipped_iterations", 0)) if has_all else 0
     slowest = _calls_ns(calls["times_us"], f"{place}.times_us", skipped, run)
+    counts = {"num_iterations": len(slowest)}
     if "per_process_max_times_us" not in calls:
-        return {"slowest_ns": slowest}
+        return counts | {"slowest_ns": slowest}
     place = f"{place}.per_process_max_times_us"
     rows = [_calls_ns(row, f"{place}[{i}]", skipped, run) for i, row in enumerate(calls["per_process_max_times_us"])]
     if any(len(row) != len(slowest) for row in rows):
         raise refusal(run.name, None, place, f"{len(slowest) + skipped} times per process, as in times_us")
-    return {"samples_ns": rows} if len(rows) == run.nodes * run.gpus_per_node else {"slowest_ns": slowest}
+    return counts | ({"samples_ns": rows} if len(rows) == run.nodes * run.gpus_per_node else {"slowest_ns": slowest})
 
 
 def _calls_ns(values: list, place: str, skipped: int, run: NcclRun) -> list[int]:
@@ -128,6 +122,7 @@ NCCL_JSON = Format(
 
 # rccl-tests. The file names neither the library's version nor the GPUs.
 
+RCCL_COLUMNS = ("time", "algBw", "busBw", "wrong")
 SHAPE = ("nodes", "ranks", "ranksPerNode", "gpusPerRank")
 ABSENT = "number of iterations and RCCL version not in the file"
 
@@ -144,11 +139,10 @@ def _read_rccl(rows: list[dict], name: str, options: Options) -> ImportedFile:
     readings = []
     for (program, size, dtype, redop), indices in results.items():
         run = NcclRun(f"{name}: [{min(indices.values())}]", *NAMES[program.lower()], *shape, False, None, None)
-        sides = {
-            PLACEMENTS[placement]: _side(rows[index], "time", "algBw", "busBw", "wrong")
-            for placement, index in sorted(indices.items())
-        }
-        readings.append(reading_of(run, None, int(size), dtype, redop, sides))
+        values = {"size": size, "type": dtype, "redop": redop}
+        for placement, index in indices.items():
+            values |= {name.lower() + AGAIN * placement: rows[index][name] for name in RCCL_COLUMNS}
+        readings.append(reading_of(run, None, values))
     kept, empty = without_empty(readings, name, None)
     unchecked = ["some results were not checked (N/A)"] * any(row["wrong"] in UNCHECKED for row in rows)
     return ImportedFile(PIPELINED, "nccl", "cuda", kept, (ABSENT, *empty, *unchecked))
@@ -158,7 +152,7 @@ def _shape(rows: list[dict], name: str, options: Options) -> tuple[int, int]:
     """Return (nodes, GPUs per node), from the file if it was written by a run with MPI."""
     stated = {tuple(row.get(key) for key in SHAPE) for row in rows}
     if stated == {(None,) * len(SHAPE)}:
-        return shape_of_devices([], name, options, None)
+        return stated_shape(options, name, None)
     if len(stated) > 1:
         raise refusal(name, None, f"several values of {', '.join(SHAPE)}", "one shape per file")
     [(nodes, ranks, per_node, gpus)] = stated
@@ -213,12 +207,11 @@ def _read_node(node: dict, index: int, name: str, shape: tuple[int, int], has_va
         raise refusal(name, line, found, "at least one collective; Regatta does not measure the others")
     readings = []
     for (variant, operation, size), result in sorted(results.items()):
-        if missing := {"time", "algbw", "busbw"} - result.keys():
+        if missing := {*FIGURES} - result.keys():
             raise refusal(name, line, f"no {operation}_{size}_{min(missing)}", "time, algbw and busbw of each result")
         run = NcclRun(name, NAMES[operation][0], False, *shape, False, None, None)
-        sides = {"out_of_place": _side(result, "time", "algbw", "busbw", "")}
         stack = {"stack": re.sub(r"\W+", "_", variant or "default")} if has_variants else {}
-        readings.append(reading_of(run, line, size, "float", None, sides, **stack))
+        readings.append(reading_of(run, line, result | {"size": size, "type": "float", "wrong": None}, **stack))
     kept, empty = without_empty(readings, name, line)
     notes = [ASSUMED] + ([f"excluded, because Regatta does not measure them: {unused}"] if unused else [])
     hosts = [{"host": node["node"], "ranks": list(range(shape[1]))}] if shape[0] == 1 else []

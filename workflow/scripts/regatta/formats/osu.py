@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from regatta.formats.base import quoted, refusal, stated_shape
+from regatta.core.text import quoted
+from regatta.formats.base import refusal, stated_shape
 from regatta.formats.text_tables import (
     CHECK,
     ITERATIONS,

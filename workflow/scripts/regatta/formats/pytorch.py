@@ -9,14 +9,13 @@ A report has one entry per model, and in it one per number of ranks; only its po
 `measurements` are seconds of single synchronized steps, those of rank 0 first, then those of rank 1.
 """
 
-import itertools
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from regatta.core.errors import UserError
-from regatta.core.text import is_unknown, shape
+from regatta.core.text import is_unknown, quoted, shape
 from regatta.formats.base import (
     NANOSECONDS,
     Format,
@@ -28,7 +27,6 @@ from regatta.formats.base import (
     lines_of,
     object_with,
     parameters_of,
-    quoted,
     refusal,
     shape_of_ranks,
     times_ns,
@@ -44,10 +42,8 @@ SLACK_S = 1e-6  # for binary fractions at the ends of an interval
 PERCENTS = (50, 75, 90, 95)
 FIGURES = "".join(rf"\s+p{p}:\s+(?P<s{p}>\d{{1,15}}\.\d{{3}})s\s+(?P<x{p}>\d{{1,15}})/s" for p in PERCENTS)
 FORMS = {
-    "title": r"Benchmark: (?P<model>\w+) with batch size (?P<batch>\d{1,15})",
-    "any_title": "Benchmark:.*",
+    "title": r"Benchmark:(?: (?P<model>\w+) with batch size (?P<batch>\d{1,15})|.*)",
     "row": rf"(?P<ranks>\d{{1,15}}) GPUs --\s+(?P<label>no ddp|\d{{1,15}}M/\d{{1,15}}G):{FIGURES}(?:</code></pre>)?",
-    "any_row": ".*GPUs --.*",
     "diff": r".*sec/iter.*\bdiff\b.*",  # head of a table of diff.py, which upstream's README also shows
     "torch": r"\* PyTorch version: (\S+)",
     "cuda": r"\* CUDA version: (\S+)",
@@ -106,33 +102,31 @@ def _read_run(lines: list[str], name: str, options: Options) -> ImportedFile:
 
 def _rows(found: dict[str, LineMatches], lines: list[str], name: str, is_incomplete: bool) -> list[PrintedRow]:
     """Return the rows of all tables. A table has a title, and ends with the first blank line after its rows."""
-    titles, matches, rows, tables = dict(found["title"]), dict(found["row"]), [], []
-    heads = [number for number, _ in found["any_title"]]
-    for title, after in itertools.pairwise([*heads, len(lines) + 1]):
-        if title not in titles:
-            want = "'Benchmark: <model> with batch size <number>'"
-            raise refusal(name, title, f"found {quoted(lines[title - 1])}", want)
-        if any(title < number < after for number, _ in found["diff"]):
-            continue
-        model, of_model = titles[title], []
-        for number in range(title + 1, after):
-            line = lines[number - 1]
-            if of_model and not line.strip():
-                break
-            if match := matches.get(number):
-                of_model.append(PrintedRow(number, model["model"], int(model["batch"]), match))
-                _check_row(of_model, name)
-            elif "GPUs --" in line or (line.strip() and "sec/iter" not in line and number == len(lines)):
-                raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
-        tables.append((title, model["model"], of_model))
-        rows += of_model
-    known = {row.line for row in rows}
-    if outside := [number for number, _ in found["any_row"] if number not in known]:
-        text = f"row outside a table: {quoted(lines[outside[0] - 1])}"
-        raise refusal(name, outside[0], text, "'Benchmark: <model> ...' above it")
-    if not (is_incomplete and rows):
+    titles, rows = dict(found["title"]), dict(found["row"])
+    diffs = {max((title for title in titles if title < number), default=0) for number, _ in found["diff"]}
+    tables, title, of_model = [], None, []
+    for number, line in enumerate(lines, start=1):
+        if number in titles:
+            title, of_model = None if number in diffs else titles[number], []
+            if number in diffs:
+                continue
+            if title["model"] is None:
+                want = "'Benchmark: <model> with batch size <number>'"
+                raise refusal(name, number, f"found {quoted(line)}", want)
+            tables.append((number, title["model"], of_model))
+        elif not line.strip():
+            title = None if of_model else title
+        elif title and number in rows:
+            of_model.append(PrintedRow(number, title["model"], int(title["batch"]), rows[number]))
+            _check_row(of_model, name)
+        elif title and ("GPUs --" in line or ("sec/iter" not in line and number == len(lines))):
+            raise refusal(name, number, f"found {quoted(line)}", f"a complete row: {ROW_FORM}")
+        elif "GPUs --" in line:
+            text = f"row outside a table: {quoted(line)}"
+            raise refusal(name, number, text, "'Benchmark: <model> ...' above it")
+    if not (is_incomplete and any(of_model for *_, of_model in tables)):
         _check_complete(tables, len(lines), name)
-    return rows
+    return [row for *_, of_model in tables for row in of_model]
 
 
 def _check_row(rows: list[PrintedRow], name: str) -> None:

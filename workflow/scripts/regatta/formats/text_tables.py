@@ -14,7 +14,7 @@ from functools import partial
 
 from regatta.core.errors import UserError
 from regatta.core.matching import find_matches
-from regatta.core.text import plural
+from regatta.core.text import plural, quoted
 from regatta.core.units import NUMBER, convert, parse_number
 from regatta.formats.base import (
     Format,
@@ -23,7 +23,6 @@ from regatta.formats.base import (
     Reading,
     collective_parameters,
     lines_of,
-    quoted,
     refusal,
     stated_shape,
     without_empty,

@@ -14,7 +14,7 @@ import pandas as pd
 
 from regatta.core.benchmarks import benchmark_names, load_benchmark
 from regatta.core.errors import nearest
-from regatta.core.text import plural
+from regatta.core.text import plural, quoted
 from regatta.formats.base import (
     TIMES,
     Format,
@@ -23,7 +23,6 @@ from regatta.formats.base import (
     Reading,
     collective_parameters,
     parameters_of,
-    quoted,
     refusal,
 )
 from regatta.formats.results_folder import ResultsFolder
@@ -31,9 +30,12 @@ from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE, cell_columns,
 
 MOST = 10**15
 MOST_RESULTS = 50_000  # of one import: 0.7 GB of memory
-# Python also reads 1_0, and digits of any script.
-COUNT = re.compile(r"\+?[0-9]{1,19}")
-NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# Of a type: the form of its fields, as Python also reads 1_0 and digits of any script; their value; a message.
+TYPES = {
+    FLAG: ("True|False", "True".__eq__, "True or False"),
+    WHOLE: (r"\+?[0-9]{1,19}", int, "an integer of at least {least}"),
+    REAL: (r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", float, "a number above 0"),
+}
 DEVICES = ("cpu", "cuda")
 KINDS = {**CELL, "version": WHOLE, **dict.fromkeys((*TIMES, "seconds"), REAL)}
 KINDS |= dict.fromkeys(("num_iterations", "warmup_iterations"), WHOLE)
@@ -86,19 +88,10 @@ def _value(text: str | None, column: str, name: str, line: int, least: int = 0) 
     kind = KINDS.get(column) or cell_columns().get(column, TEXT)
     if not text or kind == TEXT:
         return text or None
-    value = None
-    if kind == FLAG:
-        value, want = {"True": True, "False": False}.get(text), "True or False"
-    elif kind == WHOLE:
-        want = f"an integer of at least {least}"
-        if COUNT.fullmatch(text) and int(text) >= least:
-            value = int(text)
-    else:
-        want = "a number above 0"
-        if NUMBER.fullmatch(text) and 0 < float(text) <= MOST:
-            value = float(text)
-    if value is None:
-        raise refusal(name, line, f"{column} {quoted(text)}", want)
+    form, convert, want = TYPES[kind]
+    value = convert(text) if re.fullmatch(form, text) else None
+    if value is None or (kind == WHOLE and value < least) or (kind == REAL and not 0 < value <= MOST):
+        raise refusal(name, line, f"{column} {quoted(text)}", want.format(least=least))
     return value
 
 

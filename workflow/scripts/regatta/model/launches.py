@@ -86,15 +86,17 @@ class LaunchRequest:
         return {"kind": "launch", **known, "time_utc": utc_now(), "order": order, "environment": environment}
 
     def record_line(self, cell: str, cause: Cause, elapsed_ns: int | None) -> dict:
-        """Return a record of the driver, as of a cell that killed its ranks.
-
-        Everything measured is None: unknown is never 0.
-        """
+        """Return a record of the driver, as of a cell that killed its ranks."""
         entry = next(one for one in self.cells if one.id == cell)
         what = {"cell": cell, "spec": entry.spec, "repeat": self.repeat, "command": entry.command, "writer": "driver"}
-        why = {"status": cause.status, "phase": cause.phase, "cause": cause.text}
-        when = {"time_utc": utc_now(), "elapsed_ns": elapsed_ns}
-        return {"kind": "record", **what, **why, **when, **dict.fromkeys(NOT_MEASURED), "host_load": cause.host_load}
+        return unmeasured_record(what, cause, utc_now(), elapsed_ns)
+
+
+def unmeasured_record(what: Mapping[str, object], cause: Cause, time_utc: str, elapsed_ns: int | None) -> dict:
+    """Return a record in which everything measured is None: unknown is never 0. what: its first fields."""
+    why = {"status": cause.status, "phase": cause.phase, "cause": cause.text}
+    when = {"time_utc": time_utc, "elapsed_ns": elapsed_ns}
+    return {"kind": "record", **what, **why, **when, **dict.fromkeys(NOT_MEASURED), "host_load": cause.host_load}
 
 
 @dataclass(frozen=True)
