@@ -129,7 +129,7 @@ function standalone(figure) {
     out.append(make("text", { x: swatch ? 36 : 4, y: y + 9 }, line.textContent));
   }
   const rules = [...document.styleSheets[0].cssRules].filter((rule) => rule.selectorText?.startsWith(".chart "));
-  const ground = make("rect", { width: "100%", height: "100%", fill: "var(--ground)" });
+  const ground = make("rect", { width: "110%", height: "110%", fill: "var(--ground)" });
   out.prepend(make("style", {}, rules.map((rule) => rule.cssText).join("")), ground);
   const total = height + 16 * lines.length;
   set(out, { viewBox: `0 0 ${width} ${total}`, width, height: total });
@@ -229,7 +229,7 @@ function enhance(block) {
   const update = () => {
     isOn = matching(block, values);
     showMarks();
-    const active = Object.keys(facets).filter((key) => values[key]);
+    const active = Object.keys(values).filter((key) => facets[key] && values[key]);
     const isFiltered = Boolean(active.length || values.search);
     byId("filter-count").textContent = counted(isOn.filter(Boolean).length, isOn.length);
     byId("filter-ignored").textContent = ignored.length ? `Ignored in the address: ${ignored.join(", ")}` : "";
