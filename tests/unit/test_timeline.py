@@ -251,7 +251,8 @@ def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
 @pytest.mark.usefixtures("drawing")
 def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
     other = {"batch": "n01g04-0000000000bb", "hosts": "n1"}
-    chart = gantt.Gantt(rows_of_chart([launch(0, 0, 40), launch(1, 100, 160, **other), launch(2, WEEK, WEEK + 60)]))
+    rows = rows_of_chart([launch(0, 0, 40), launch(1, 100, 160, **other), launch(2, WEEK, WEEK + 60)])
+    chart = gantt.Gantt({name: rows[name] for name in shown_rows(rows)})
     [small, large], [first, second] = chart.views["Batches"], chart.views["Nodes"]
     assert [(one.label, one.start, one.end) for one in (small, large)] == [
         (other["batch"], 100, 160),
