@@ -495,7 +495,7 @@ function cellDetails(block, cell) {
     const times = known.map(([time]) => launches[time][launch] ?? "n/a");
     const found = row(launches.launch[launch], [status, strip(launches.strip[launch])], ...times, make("span", { class: "id" }, record));
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: log }, log));
-    const failure = [make("p", { class: "cause" }, cause), others, link];
+    const failure = make("div", {}, make("p", { class: "cause" }, cause), others, link);
     return cause ? [found, make("tr", {}, make("td", { colspan: 9 }, failure))] : found;
   };
   const pair = (of, place) => {
