@@ -323,7 +323,9 @@ def test_an_empty_table_makes_no_figure(tmp_path):
 
 def test_of_two_lines_of_one_hue_that_coincide_the_first_is_seen_on_both_sides_of_the_second(drawing):
     svg = svg_of(series(label="ResNet-18"), series(label="ResNet-34"))
-    lines = [style for style in re.findall(r'(?:style="|\{ )([^"}]*)', svg) if "--hue-1" in style and "fill: none" in style]
+    lines = [
+        style for style in re.findall(r'(?:style="|\{ )([^"}]*)', svg) if "--hue-1" in style and "fill: none" in style
+    ]
     widths = [float(re.search(r"stroke-width: ([\d.]+)", style)[1]) for style in lines]
     assert widths[0] > 1.5 * widths[1]
 

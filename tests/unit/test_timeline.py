@@ -267,7 +267,9 @@ def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
     drawn = ElementTree.fromstring(svg).findall(f".//g[@class='ticks {small.key}']/text")
     assert [text.text for text in drawn] == ["1.7 min", "+15 s", "+30 s", "+45 s", "+1 min"]
     assert float(drawn[-1].get("x")) == pytest.approx(gantt.RIGHT, abs=0.1)
-    groups = [f"bars {chart.batches[batch]} {host}" for batch, host in ((BATCH, "n0"), (other["batch"], "n0"), (BATCH, "n1"))]
+    groups = [
+        f"bars {chart.batches[batch]} {host}" for batch, host in ((BATCH, "n0"), (other["batch"], "n0"), (BATCH, "n1"))
+    ]
     assert {group.get("class") for group in ElementTree.fromstring(svg).iter("g")} >= set(groups)
     assert gantt.Gantt(rows_of_chart([launch(hosts="n1")])).views == {}
 

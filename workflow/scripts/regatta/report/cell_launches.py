@@ -76,7 +76,7 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
         for (place, row), of_launch, strip in zip(planned, seconds, strips, strict=True):
             launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
             launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
-            launch["place"] = None if is_unknown(row.line) else words.index(_place(int(row.line), hosts.get(row.launch)))
+            launch["place"] = words.index(_place(row.line, hosts.get(row.launch)))
             log = None if row.shown == "ok" else logs.get(row.launch)
             launch["log"] = None if is_unknown(log) else words.index(address(*log.split("/")))
             text = f"Hosts: {hosts[row.launch]}. {others[place].text}" if place in others else None
@@ -87,9 +87,9 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
     return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}
 
 
-def _place(line: int, hosts: str | None) -> str:
+def _place(line: int | None, hosts: str | None) -> str | None:
     """Return where a record is and was made, as it follows the name of its file."""
-    return f" line {line}" + (f" on {hosts}" if hosts else "")
+    return None if is_unknown(line) else f" line {int(line)}" + (f" on {hosts}" if hosts else "")
 
 
 def _time(seconds: float | None, factor: float) -> str | None:
