@@ -129,7 +129,7 @@ function standalone(figure) {
     out.append(make("text", { x: swatch ? 36 : 4, y: y + 9 }, line.textContent));
   }
   const rules = [...document.styleSheets[0].cssRules].filter((rule) => rule.selectorText?.startsWith(".chart "));
-  const ground = make("rect", { width: "110%", height: "110%", fill: "var(--ground)" });
+  const ground = make("rect", { x: -9, y: -9, width: "110%", height: "110%", fill: "var(--ground)" });
   out.prepend(make("style", {}, rules.map((rule) => rule.cssText).join("")), ground);
   const total = height + 16 * lines.length;
   set(out, { viewBox: `0 0 ${width} ${total}`, width, height: total });
