@@ -36,17 +36,17 @@ STACKS = ("bound", "contained")
 FIGURE = "#scaling figure[data-shows=efficiency_percent]"
 
 
-def saved(browser, kind: str) -> tuple[str, bytes]:
-    """Return name and content of the file that a button of the first figure's menu saves."""
+def saved(browser, kind: str, place: str = FIGURE) -> tuple[str, bytes]:
+    """Return name and content of the file that a button saves: of the first figure's menu, or of another place."""
     return_file = f"""(async () => {{
       const original = URL.createObjectURL;
       const found = new Promise(done => {{ URL.createObjectURL = blob => {{ done(blob); return original(blob); }}; }});
       const named = new Promise(done => {{
         HTMLAnchorElement.prototype.click = function () {{ done(this.download); }};
       }});
-      [...document.querySelectorAll('{FIGURE} .save button')].find(e => e.textContent === '{kind}').click();
+      document.querySelector('{place} [data-save={kind}]').click();
       const bytes = new Uint8Array(await (await found).arrayBuffer());
-      return [await named, btoa(String.fromCharCode(...bytes))];
+      return [await named, btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(''))];
     }})()"""
     done = browser.call("Runtime.evaluate", expression=return_file, awaitPromise=True, returnByValue=True)
     name, content = done["result"]["value"]
@@ -101,6 +101,20 @@ def test_the_menu_saves_the_marks_that_are_drawn(browser, page, block):
     for cell, percent in zip(block["cells"]["id"], block["cells"]["efficiency_percent"], strict=True):
         if cell in value:
             assert value[cell] == pytest.approx(percent, rel=1e-4)
+
+
+def test_a_matrix_is_saved_as_it_is_shown_and_only_as_csv(browser, page):
+    show(browser, page)
+    kinds = "[...document.querySelectorAll('#matrix [data-save], #bucket [data-save]')].map(e => e.dataset.save)"
+    assert set(browser.evaluate(kinds)) == {"csv"}
+    name, content = saved(browser, "csv", "#matrix table")
+    head, *rows = csv.reader(io.StringIO(content.decode()))
+    texts = "[...document.querySelectorAll('#matrix tbody tr:has(td)')].map(r => [...r.cells].map(e => e.textContent))"
+    assert (name, head) == ("matrix.csv", ["", "", "1×1", "1×2", "1×4"])
+    assert [row[1:] for row in rows] == browser.evaluate(texts)
+    assert {row[0] for row in rows} == {"ResNet-50"}
+    show(browser, page, "#stack=bound")
+    assert len(list(csv.reader(io.StringIO(saved(browser, "csv", "#matrix table")[1].decode())))) == 1 + len(rows) / 2
 
 
 def point_at(browser, selector: str) -> None:

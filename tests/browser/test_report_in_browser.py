@@ -140,6 +140,27 @@ def test_what_a_bar_of_the_timeline_tells_a_pointer_is_in_a_table(browser, repor
     assert 0 < bars <= batches
 
 
+def test_the_timeline_zooms_to_a_batch_and_to_a_node_and_back(browser, reports):
+    """The rules of the page do it: its script need not be ready."""
+    browser.open(reports["cluster"], 1440)
+    bars = "[...document.querySelectorAll('#gantt .bars')].filter(e => e.getBoundingClientRect().width)"
+    ends = f"(b => [Math.min(...b.map(e => e.left)), Math.max(...b.map(e => e.right))])({bars}.map(e => e.getBoundingClientRect()))"
+    texts = "[...document.querySelectorAll('#gantt .ticks text')].filter(e => e.getBoundingClientRect().width).map(e => e.textContent)"
+    whole, num, ticks = browser.evaluate(ends), browser.evaluate(f"{bars}.length"), browser.evaluate(texts)
+    for group in ("Batches", "Nodes"):
+        options = browser.evaluate(f"[...document.querySelectorAll('.zoom [label={group}] option')].map(e => e.value)")
+        assert len(options) > 1
+        browser.evaluate(f"document.querySelector('.zoom select').value = '{options[-1]}'")
+        shown = browser.evaluate(f"{bars}.map(e => e.classList.value.split(' '))")
+        assert 0 < len(shown) < num
+        assert all(options[-1] in classes for classes in shown)
+        assert browser.evaluate(ends) == pytest.approx(whole, abs=2)
+        assert browser.evaluate(texts) not in ([], ticks)
+    browser.evaluate("document.querySelector('.zoom button').click()")
+    assert (browser.evaluate(f"{bars}.length"), browser.evaluate(texts)) == (num, ticks)
+    assert browser.evaluate("document.querySelector('.zoom button').checkVisibility()") is False
+
+
 def test_no_element_scrolls_vertically(browser, report):
     browser.open(report, 1440)
     browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")
@@ -164,7 +185,8 @@ def test_axe_would_find_an_image_without_words(browser, report):
 def test_the_text_of_a_figure_can_be_read_on_a_phone(browser, report):
     browser.open(report, 360)
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-    heights = "[...document.querySelectorAll('svg.chart text')].map(t => t.getBoundingClientRect().height)"
+    shown = "[...document.querySelectorAll('svg.chart text')].filter(t => t.getBoundingClientRect().width)"
+    heights = f"{shown}.map(t => t.getBoundingClientRect().height)"
     assert browser.evaluate(f"Math.min(...{heights})") >= 9
 
 

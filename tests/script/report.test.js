@@ -4,6 +4,7 @@ const { test } = require("node:test");
 const report = require("../../workflow/report/report.js");
 
 const HOSTILE = '"><script>alert(1)</script>';
+const facet = (label, values, names) => ({ label, values, names, search: values.map((text, index) => `${text} ${names[index]}`) });
 // Three cells: two trained and one skipped.
 const block = () => ({
   columns: [
@@ -14,8 +15,8 @@ const block = () => ({
     { key: "step_ms", label: "Step time (ms)", kind: "number", is_shown: true, group: "results" },
   ],
   facets: {
-    status: { label: "Status", values: ["✓ ok", "– skipped", "⚠ warning"], names: ["ok", "skipped", "warning"] },
-    model: { label: "Model", values: ["ResNet-18", HOSTILE], names: ["resnet18", HOSTILE] },
+    status: facet("Status", ["✓ ok", "– skipped", "⚠ warning"], ["ok", "skipped", "warning"]),
+    model: facet("Model", ["ResNet-18", HOSTILE], ["resnet18", HOSTILE]),
   },
   cells: {
     id: ["a-1", "b-2", "c-3"],
@@ -45,38 +46,30 @@ test("a fragment is a section, a view, or both", () => {
   assert.equal(report.formatFragment("", {}), "");
 });
 
-test("a view survives the way into a fragment and back", () => {
-  const sort = { key: "step_ms", isDescending: true };
-  const view = { filters: { model: 1 }, query: "x y", sort, cell: 1, ignored: [] };
-  const values = report.viewValues(block(), view);
-  assert.deepEqual(values, { model: HOSTILE, search: "x y", sort: "-step_ms", cell: "b-2" });
-  const { values: again } = report.parseFragment(report.formatFragment("", values));
-  assert.deepEqual(report.readView(block(), again), view);
+test("the values of a view survive the way into a fragment and back", () => {
+  const values = { model: HOSTILE, search: "x y", sort: "-step_ms", cell: "b-2" };
+  const fragment = report.formatFragment("", { ...values, status: "", strategy: undefined });
+  assert.deepEqual(report.knownValues(block(), report.parseFragment(fragment).values), [values, []]);
 });
 
 test("what a campaign does not have is ignored in a fragment, and listed", () => {
   const values = { model: "vgg", status: "ok", cell: "z", sort: "-nothing", constructor: "x", colour: "red" };
-  assert.deepEqual(report.readView(block(), values), {
-    filters: { status: 0 },
-    query: "",
-    sort: null,
-    cell: null,
-    ignored: ["model=vgg", "cell=z", "sort=-nothing", "constructor=x", "colour=red"],
-  });
+  const ignored = ["model=vgg", "cell=z", "sort=-nothing", "constructor=x", "colour=red"];
+  assert.deepEqual(report.knownValues(block(), values), [{ status: "ok" }, ignored]);
 });
 
 test("filters and all words of the search must match", () => {
-  const on = (filters, query) => report.matching(block(), { filters, query });
-  assert.deepEqual(on({}, ""), [true, true, true]);
-  assert.deepEqual(on({ model: 0 }, ""), [true, false, true]);
-  assert.deepEqual(on({ model: 0, status: 0 }, ""), [true, false, false]);
-  assert.deepEqual(on({}, "RESNET 1×2"), [true, false, false]);
-  assert.deepEqual(on({}, "c-3"), [false, false, true]);
-  assert.deepEqual(on({ model: 1 }, "resnet"), [false, false, false]);
+  const on = (values) => report.matching(block(), values);
+  assert.deepEqual(on({}), [true, true, true]);
+  assert.deepEqual(on({ model: "resnet18", search: "" }), [true, false, true]);
+  assert.deepEqual(on({ model: "resnet18", status: "ok" }), [true, false, false]);
+  assert.deepEqual(on({ search: "RESNET 1×2" }), [true, false, false]);
+  assert.deepEqual(on({ search: "c-3" }), [false, false, true]);
+  assert.deepEqual(on({ model: HOSTILE, search: "resnet" }), [false, false, false]);
 });
 
 test("a search also finds causes of failure, reasons and hosts", () => {
-  const on = (query) => report.matching(block(), { filters: {}, query });
+  const on = (search) => report.matching(block(), { search });
   assert.deepEqual(on("nccl error"), [false, true, false]);
   assert.deepEqual(on("2 ranks"), [false, false, true]);
   assert.deepEqual(on("NODE003"), [false, true, false]);
@@ -86,7 +79,7 @@ test("a search also finds causes of failure, reasons and hosts", () => {
 
 test("a search finds whole values, however they are written", () => {
   const names = ["all-reduce · 8×4 GPUs · 4 MiB", "all-reduce · 8×48 GPUs · 64 MiB", "all-gather · 18×4 GPUs · 14 MiB"];
-  const on = (query) => report.matching({ ...block(), cells: { ...block().cells, name: names } }, { filters: {}, query });
+  const on = (search) => report.matching({ ...block(), cells: { ...block().cells, name: names } }, { search });
   for (const query of ["4MiB", "4 mib", "8x4", "8×4 4MiB"]) assert.deepEqual(on(query), [true, false, false], query);
   for (const query of ["allreduce", "all_reduce", "All-Reduce"]) assert.deepEqual(on(query), [true, true, false], query);
   assert.deepEqual(on("allreduce 64MiB"), [false, true, false]);
@@ -98,7 +91,7 @@ test("a search finds whole values, however they are written", () => {
 });
 
 test("a search finds settings: as in the campaign file, and those that all cells share", () => {
-  const on = (query) => report.matching(block(), { filters: {}, query });
+  const on = (search) => report.matching(block(), { search });
   assert.deepEqual(on("skipped"), [false, false, true]);
   assert.deepEqual(on("resnet18"), [true, false, true]);
   assert.deepEqual(on("bf16"), [true, true, true]);
@@ -106,25 +99,24 @@ test("a search finds settings: as in the campaign file, and those that all cells
 });
 
 test("cells with a warning are a value of the status", () => {
-  const found = report.readView(block(), { status: "warning" });
-  assert.deepEqual(report.matching(block(), found), [false, true, false]);
-  assert.deepEqual(report.viewValues(block(), found), { status: "warning" });
+  assert.deepEqual(report.matching(block(), { status: "warning" }), [false, true, false]);
+  assert.deepEqual(report.knownValues(block(), { status: "warning" }), [{ status: "warning" }, []]);
 });
 
 test("unknown values come last in both directions", () => {
-  const sort = (key, isDescending) => report.sorted(block(), [0, 1, 2], { key, isDescending });
-  assert.deepEqual(sort("step_ms", false), [0, 1, 2]);
-  assert.deepEqual(sort("step_ms", true), [1, 0, 2]);
-  assert.deepEqual(sort("name", false), [1, 0, 2], "1×2 before 1×10");
-  assert.deepEqual(sort("status", true), [2, 0, 1]);
-  assert.deepEqual(report.sorted(block(), [2, 0], null), [2, 0]);
-  assert.deepEqual(report.sorted(block(), [1, 0, 2], { key: "status", isDescending: false }), [1, 0, 2], "ties stay");
+  const sort = (order) => report.sorted(block(), [0, 1, 2], order);
+  assert.deepEqual(sort("step_ms"), [0, 1, 2]);
+  assert.deepEqual(sort("-step_ms"), [1, 0, 2]);
+  assert.deepEqual(sort("name"), [1, 0, 2], "1×2 before 1×10");
+  assert.deepEqual(sort("-status"), [2, 0, 1]);
+  assert.deepEqual(report.sorted(block(), [2, 0], undefined), [2, 0]);
+  assert.deepEqual(report.sorted(block(), [1, 0, 2], "status"), [1, 0, 2], "ties stay");
 });
 
 test("CSV has ids, all digits, names of facets, and quotes where needed", () => {
   const { columns } = block();
   assert.equal(
-    report.csv(block(), [1, 2], columns),
+    report.csv(report.cellRows(block(), [1, 2], columns)),
     "cell,Cell,Status,Model,Valid launches,Step time (ms)\n" +
       'b-2,"""><script>alert(1)</script>, ""x""",ok,"""><script>alert(1)</script>",2,1234.56\n' +
       "c-3,ResNet-18 · 1×10,skipped,resnet18,0,\n",
@@ -133,13 +125,7 @@ test("CSV has ids, all digits, names of facets, and quotes where needed", () => 
 
 test("CSV marks texts that a spreadsheet would take for formulas, but not numbers", () => {
   const texts = { "=1+1": "'=1+1", "+a": "'+a", "@a": "'@a", "-a": "'-a", "'a": "''a", "a=1": "a=1" };
-  for (const [text, escaped] of Object.entries(texts)) {
-    const data = block();
-    data.cells.id[1] = text;
-    data.cells.step_ms[1] = -1.5;
-    const lines = report.csv(data, [1], data.columns.filter(({ key }) => key === "step_ms")).split("\n");
-    assert.equal(lines[1], `${escaped},-1.5`);
-  }
+  for (const [text, escaped] of Object.entries(texts)) assert.equal(report.csv([[text, -1.5, "+2"]]), `${escaped},-1.5,+2\n`);
 });
 
 test("a column reads as in the table", () => {
@@ -152,7 +138,7 @@ test("the text on a mark has the number that its figure shows, its interval, lau
   const given = block();
   given.columns.push(
     { key: "busbw", label: "Bus bandwidth (GB/s)" },
-    { key: "peak_percent", label: "Share of peak (%)" },
+    { key: "peak_percent", label: "Share of peak (%)", is_share: true },
   );
   given.texts = { ...given.texts, busbw: ["90", null, null], peak_percent: ["72", null, null], main: ["", "Step time (ms): 1,230", ""] };
   given.ends = { busbw: ["[88, 92]", null, null], peak_percent: [null, null, null] };
@@ -164,6 +150,7 @@ test("the text on a mark has the number that its figure shows, its interval, lau
 });
 
 test("the CSV of a figure has the ids of its cells and its other fields as they are", () => {
-  const figures = { "efficiency-1": [["cell", 2, ""], ["series", '"a, b"', "ideal"], ["mark", "1.5", "100"]] };
-  assert.equal(report.figureCsv({ ...block(), figures }, "efficiency-1"), 'cell,series,mark\nc-3,"a, b",1.5\n,ideal,100\n');
+  const figures = { "efficiency-1": [["cell", 2, ""], ["series", "a, b", "ideal"], ["mark", "1.5", "100"]] };
+  const rows = report.figureRows({ ...block(), figures }, "efficiency-1");
+  assert.equal(report.csv(rows), 'cell,series,mark\nc-3,"a, b",1.5\n,ideal,100\n');
 });

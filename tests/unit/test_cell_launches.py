@@ -74,9 +74,8 @@ def test_launches_without_recorded_hosts_say_nothing_about_others():
 
 def test_the_command_that_ran_is_that_of_the_launch_file_and_not_cut():
     argv = ["srun", "--nodes=2", "apptainer", "run", "--bind", "/a b:/c", "x.sif", *["--long"] * 300]
-    launches = make_table([{"launch": "l0", "hosts": "n1, n2"}], LAUNCHES)
-    found = launch_files(["l0", "l1"], [{"launch": "l0", "argv": argv}, {"launch": "l1", "argv": None}], launches)
-    assert found["hosts"] == ["n1, n2", None]
+    found = launch_files(["l0", "l%"], [{"launch": "l0", "argv": argv}, {"launch": "l%", "argv": None}])
+    assert found["addresses"] == ["launches/l0.jsonl", "launches/l%25.jsonl"]
     assert found["argv"][1] is None
     assert shlex.split(found["argv"][0])[:7] == argv[:7]
     assert found["argv"][0].count("--long") == 300
@@ -170,7 +169,7 @@ def test_a_stack_has_its_image_and_binds_in_one_line():
 
 def test_a_campaign_without_launches_has_no_files():
     block = data_block(report_data(make_campaign([]), make_table([], MEASUREMENTS)))
-    assert block["files"] == {"names": [], "hosts": [], "argv": []}
+    assert block["files"] == {"names": [], "addresses": [], "argv": []}
     assert block["launches"]["window"] == []
 
 

@@ -321,6 +321,15 @@ def test_an_empty_table_makes_no_figure(tmp_path):
     assert collective_figures_of(collectives, medians) == []
 
 
+def test_of_two_lines_of_one_hue_that_coincide_the_first_is_seen_on_both_sides_of_the_second(drawing):
+    svg = svg_of(series(label="ResNet-18"), series(label="ResNet-34"))
+    lines = [
+        style for style in re.findall(r'(?:style="|\{ )([^"}]*)', svg) if "--hue-1" in style and "fill: none" in style
+    ]
+    widths = [float(re.search(r"stroke-width: ([\d.]+)", style)[1]) for style in lines]
+    assert widths[0] > 1.5 * widths[1]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.95, "0.950"), (0.9996, "1.00"), (1234.5, "1,230"), (12.345, "12.3"), (0.0001234, "0.000123"), (0, "0"), (None, "n/a"),

@@ -21,6 +21,7 @@ from regatta.plan.plan_page import render
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "pages"
 NOT_TEXT = {"svg", "style", "script", "select"}
+SCRIPTED = re.compile(r"<(details|button) [^>]*by-script.*?</\1>", re.DOTALL)  # is not shown without script
 INLINE = {"a", "abbr", "b", "code", "em", "i", "label", "mark", "small", "span", "strong", "sub", "sup", "time"}
 
 
@@ -50,7 +51,7 @@ class Text(HTMLParser):
 
 def text_of(page: str, scratch: Path) -> str:
     parser = Text()
-    parser.feed(page)
+    parser.feed(SCRIPTED.sub("", page))
     lines = [" ".join(line.split()).strip("| ") for line in parser.lines]
     text = "\n".join(line for line in lines if line).replace(f"{scratch}/", "")
     return re.sub(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?", "<time>", text) + "\n"

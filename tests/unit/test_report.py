@@ -343,7 +343,9 @@ def test_each_measurement_names_its_launch_file_line_and_command(laptop):
     files = [block["files"]["names"][index] for index in block["launches"]["file"] if index is not None]
     assert len(files) == 50  # one of 51 was not measured
     assert all(re.fullmatch(r"n01g0[12]-[0-9a-f]{12}-l00\d-a00", file) for file in files)
-    assert all(line > 1 for line in block["launches"]["line"] if line is not None)
+    places = [block["words"][index] for index in block["launches"]["place"] if index is not None]
+    assert len(places) == 50
+    assert all(int(re.match(r" line (\d+)", place)[1]) > 1 for place in places)
 
 
 def test_the_campaign_file_is_there_verbatim(laptop):

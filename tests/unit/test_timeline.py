@@ -244,6 +244,34 @@ def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
     assert (len(shown), shown[-3:]) == (gantt.MAX_ROWS, ["n27", "n38", "n39"])
     many = [launch(n, 50 * n, 50 * n + 40, hosts="n1, n2, n3") for n in range(400)]
     assert shown_rows(rows_of_chart(many)) == ["n1", "n2"]  # 800 of at most 1,000 bars
+    uneven = [launch(n, 50 * n, 50 * n + 40, hosts="n1, n2, n3" if n < 80 else "n1") for n in range(400)]
+    assert shown_rows(rows_of_chart(uneven)) == ["n1", "n2", "n3"]  # 400 + 80 + 80
+
+
+@pytest.mark.usefixtures("drawing")
+def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
+    other = {"batch": "n01g04-0000000000bb", "hosts": "n1"}
+    rows = rows_of_chart([launch(0, 0, 40), launch(1, 100, 160, **other), launch(2, WEEK, WEEK + 60)])
+    chart = gantt.Gantt({name: rows[name] for name in shown_rows(rows)})
+    [small, large], [first, second] = chart.views["Batches"], chart.views["Nodes"]
+    assert [(one.label, one.start, one.end) for one in (small, large)] == [
+        (other["batch"], 100, 160),
+        (BATCH, 0, WEEK + 60),
+    ]
+    assert [(one.label, one.start, one.end) for one in (first, second)] == [("n1", 0, WEEK + 60), ("n2", 0, WEEK + 60)]
+    for view in (small, large, first):
+        factor, offset = chart.zoom(view)
+        ends = [offset + factor * chart.place(at) for at in (view.start, view.end)]
+        assert ends == pytest.approx([chart.left, gantt.RIGHT])
+    svg = chart.draw("gantt", "Timeline")
+    drawn = ElementTree.fromstring(svg).findall(f".//g[@class='ticks {small.key}']/text")
+    assert [text.text for text in drawn] == ["1.7 min", "+15 s", "+30 s", "+45 s", "+1 min"]
+    assert float(drawn[-1].get("x")) == pytest.approx(gantt.RIGHT, abs=0.1)
+    groups = [
+        f"bars {chart.batches[batch]} {host}" for batch, host in ((BATCH, "n0"), (other["batch"], "n0"), (BATCH, "n1"))
+    ]
+    assert {group.get("class") for group in ElementTree.fromstring(svg).iter("g")} >= set(groups)
+    assert gantt.Gantt(rows_of_chart([launch(hosts="n1")])).views == {}
 
 
 @pytest.mark.usefixtures("drawing")

@@ -17,7 +17,7 @@ from regatta.core.text import duration, is_unknown, signed_percent, three
 from regatta.core.verdicts import verdict_text
 from regatta.model.frozen import names_by_id
 from regatta.report.cell_launches import OF_CELL
-from regatta.report.cells import FIRST_FACETS, NOT_CELLS, facets_of, rounded, settings_of
+from regatta.report.cells import NOT_CELLS, facet_texts, facets_of, rounded, settings_of
 from regatta.report.rows import Row, table_rows
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.histogram import RatioAxis
@@ -112,7 +112,7 @@ def pairs_block(found: CampaignsCompared, path: Path) -> dict:
     }
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
     columns |= {column.key: list(map(column.value, rows)) for column in COLUMNS}
-    facets = {key: facet | {"is_first": key in FIRST_FACETS} for key, facet in facets.items()}
+    facets = {key: facet | facet_texts(key, facet) for key, facet in facets.items()}
     settings = [
         entry | {"is_shown": entry["key"] == "name"} for entry in settings_of(facets, cells, found.test.campaign.device)
     ]
@@ -139,7 +139,7 @@ def pairs_block(found: CampaignsCompared, path: Path) -> dict:
         "band": f"{band:.1f}%",
         "launches": {},
         "times": [],
-        "files": {"names": [], "hosts": [], "argv": []},
+        "files": {"names": [], "addresses": [], "argv": []},
         "comparisons": {"cell": [], "reference": [], "title": [], "lines": []},
         "curves": [],
         "words": [],

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from regatta.core.files import address
 from regatta.core.text import is_unknown, three, time_scale
 from regatta.launchers import LAUNCHERS
 from regatta.report.page import STATUSES, marked_status, shown_status
@@ -24,7 +25,7 @@ TIMES = {"window": "pipelined"} | {
 }  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
 OF_CELL = ("status", "time_unit", "axis", "first_launch", "num_planned", "num_ok", "row", "reason", "search")
-TEXTS = ("launch", "status", "cause", "file", "line", "log", "others", "strip")  # of a launch, besides its times
+TEXTS = ("launch", "status", "cause", "file", "place", "log", "others", "strip")  # of a launch, besides its times
 
 
 class Texts:
@@ -75,14 +76,20 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
         for (place, row), of_launch, strip in zip(planned, seconds, strips, strict=True):
             launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
             launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
-            launch["line"] = None if is_unknown(row.line) else int(row.line)
-            launch["log"] = None if row.shown == "ok" else words.index(logs.get(row.launch))
+            launch["place"] = words.index(_place(row.line, hosts.get(row.launch)))
+            log = None if row.shown == "ok" else logs.get(row.launch)
+            launch["log"] = None if is_unknown(log) else words.index(address(*log.split("/")))
             text = f"Hosts: {hosts[row.launch]}. {others[place].text}" if place in others else None
             launch["others"] = words.index(text)
             launch["strip"] = strip
             found.append(launch | {name: _time(time, factor) for name, time in of_launch.items()})
     columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
     return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}
+
+
+def _place(line: int | None, hosts: str | None) -> str | None:
+    """Return where a record is and was made, as it follows the name of its file."""
+    return None if is_unknown(line) else f" line {int(line)}" + (f" on {hosts}" if hosts else "")
 
 
 def _time(seconds: float | None, factor: float) -> str | None:
@@ -122,13 +129,12 @@ def _strip(low: float, high: float, *times: float) -> str:
     return f"M{start} 8H{end}M{median} 4H{quantile}V12H{median}zM{median} 1V15{arrow}"
 
 
-def launch_files(files: list[str], headers: list[dict], launches: pd.DataFrame) -> dict[str, list]:
-    """Return names, hosts and command lines of launch files; None if they were not recorded."""
-    hosts = hosts_by_launch(launches)
+def launch_files(files: list[str], headers: list[dict]) -> dict[str, list]:
+    """Return names, addresses and command lines of launch files; None if a command line was not recorded."""
     lines = {header.get("launch"): header.get("argv") for header in headers}
     return {
         "names": files,
-        "hosts": [hosts.get(file) for file in files],
+        "addresses": [address("launches", f"{file}.jsonl") for file in files],
         "argv": [command_line(lines[file]) if lines.get(file) else None for file in files],
     }
 

@@ -9,6 +9,7 @@ import gzip
 import itertools
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -31,6 +32,8 @@ EMPTY: Mapping[str, str] = MappingProxyType({})
 FIRST_FACETS = ("model", "stack", "shape", "bucket", "status")
 LABELS = {"nodes": "Nodes", "stack": "Stack", "backend": "Backend", "version": "Version", "hosts": "Nodes measured"}
 LABELS["subject"] = "Model or operation"
+NUMBER = re.compile(r"[\d.]+")
+SHARES = {"efficiency_percent", "peak_percent", "mfu_percent"}  # of ideal or peak: marks of all figures have them
 LEVEL = 6  # of compression: 9 takes five times as long and saves 1 % of the page
 CURVES = {"buckets": "train_step", "scaling_models": "train_step", "communication_models": "collective"}
 
@@ -67,10 +70,10 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     statuses = columns["status"]
     facets, common = facets_of(cells, names, statuses, {*columns, *NOT_CELLS})
     columns |= {key: facet.pop("indices") for key, facet in facets.items()}
-    facets = {key: facet | {"is_first": key in FIRST_FACETS} for key, facet in facets.items()}
     if marks:  # a filter value, not the status of a cell
         facets["status"]["values"].append("\N{WARNING SIGN} warning")
         facets["status"]["names"].append("warning")
+    facets = {key: facet | facet_texts(key, facet) for key, facet in facets.items()}
     return {
         "schema": 2,
         "columns": [*settings_of(facets, cells, data.device), *numbers],
@@ -82,7 +85,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         "order": default_order(columns, facets, statuses),
         "launches": launches,
         "times": list(TIMES.items()),
-        "files": launch_files(files.all, data.headers, tables["launches"]),
+        "files": launch_files(files.all, data.headers),
         "comparisons": _comparisons(table_rows(tables["comparisons"]), places, declared["comparisons"], data.device),
         "curves": curves,
         "words": words.all,
@@ -91,7 +94,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
 
 def figure_columns(figures: Iterable[Figure], places: Mapping[str, int]) -> dict[str, list[list]]:
     """Return the columns of the marks of figures, by the figure's id; of cells, their places in the block."""
-    columns = {figure.id: figure.csv_columns for figure in figures}
+    columns = {figure.id: figure.columns for figure in figures}
     return {name: [[places.get(cell, cell) for cell in of], *others] for name, (of, *others) in columns.items() if of}
 
 
@@ -175,6 +178,16 @@ def facet_of(label: str, texts: list[str | None], raw: list | None = None) -> di
     return {"label": label, "values": values, "names": [names[text] for text in values], "indices": indices}
 
 
+def facet_texts(key: str, facet: Mapping) -> dict:
+    """Return whether a facet is listed first, and of each value the text of its chip and what a search finds."""
+    label, values = facet["label"], facet["values"]
+    return {
+        "is_first": key in FIRST_FACETS,
+        "chips": [f"{label}: {text}" if NUMBER.fullmatch(text) else text for text in values],
+        "search": [f"{text} {name}" for text, name in zip(values, facet["names"], strict=True)],
+    }
+
+
 def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
     """Return the entries of names, facets and numbers of launches in the list of columns."""
     settings = {column.name: column for column in SETTINGS}
@@ -219,6 +232,7 @@ def _numbers(
                     values[place] = text
             listed[key] = {"key": key, "label": column.heading(device), "kind": "number", "is_shown": column.is_shown}
             listed[key] |= {"group": column.group, "is_larger_worse": column.better != "larger"}
+            listed[key] |= {"is_share": True} if key in SHARES else {}
             more = {"note": column.note, "help": column.helps(device)}
             listed[key] |= {name: text for name, text in more.items() if text}
     return list(listed.values()), texts, ends

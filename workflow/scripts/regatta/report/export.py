@@ -66,7 +66,7 @@ def _draw(figure: Figure, path: Path, form: FigureForm) -> str:
 
 def caption_of(figure: Figure, name: str, data) -> str:
     """Return what a figure shows, launches, interval, machine and versions. name: accessible. data: ReportData."""
-    ok, cells = data.ok, set(figure.csv_columns[0][1:]) - {""}
+    ok, cells = data.ok, set(figure.columns[0][1:]) - {""}
     launches = (ok[ok["cell"].isin(cells)] if cells else ok).groupby("cell").size()
     least, most = launches.min(), launches.max()
     num = plural(int(most), "launch", "launches") if least == most else f"{least}\N{EN DASH}{most} launches"

@@ -25,6 +25,7 @@ SIGNS = dict(
 SIGNS |= {"v": "\N{BLACK DOWN-POINTING TRIANGLE}", "P": "\N{HEAVY GREEK CROSS}"}
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
+WIDER = 1.7  # than the last series of a hue: the others, so that they are seen below it where lines coincide
 GUIDE_DASHES = (4, 3)
 FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
@@ -188,11 +189,12 @@ def _label_ends(axes: "Axes", panel: Panel) -> None:
     dots_per_point = axes.figure.dpi / 72
     wanted = [axes.transData.transform(place)[1] / dots_per_point for place, *_ in ends]
     places = apart(wanted, LABEL_GAP, axes.bbox.ymax / dots_per_point)
-    for ((x, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
+    right = max(x for (x, _), *_ in ends)
+    for ((_, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
         where = {"xytext": (8, place - wish), "textcoords": "offset points"}
         text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
         text = f"{SIGNS[marker]} {text}" if marker else text
-        drawn = axes.annotate(text, (x, y), va="center", fontsize=9, color=color, parse_math=False, **where)
+        drawn = axes.annotate(text, (right, y), va="center", fontsize=9, color=color, parse_math=False, **where)
         drawn.set_gid(f"{LINE}{' '.join(cells)}")
 
 
@@ -232,7 +234,10 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry)
     """Draw a series. Marks of one style are one plot with the cell of each: matplotlib is slow per plot."""
     hues = sorted({one.hue for one in panel.series})
     emphasis = EMPHASES[min(hues.index(series.hue), len(EMPHASES) - 1)] if len(hues) > 1 else 1
-    dot, width = (panel.dot / 2, 1) if series.is_context else (emphasis * panel.dot, 1.8 * emphasis)
+    wider = WIDER if style.opacity < 1 else 1
+    dot, width = emphasis * panel.dot * wider**0.5, 1.8 * emphasis * wider
+    if series.is_context:
+        dot, width = panel.dot / 2, 1
     common = {"color": style.color, "alpha": style.opacity, "zorder": 2}
 
     def marks(points: Sequence[Point], values: Callable[[Point], Sequence[float]], **shape: object) -> None:

@@ -96,18 +96,18 @@ class Figure:
         return self.chart.marks()
 
     @property
-    def csv_columns(self) -> list[list[str]]:
-        """Return the columns of its marks as fields of a CSV file, numbers with six significant digits."""
+    def columns(self) -> list[list[str]]:
+        """Return the columns of its marks as texts with a heading, numbers with six significant digits."""
         marks = self.marks()
-        return [list(map(_field, column)) for column in zip(marks.columns, *marks.rows, strict=True)]
+        return [list(map(_digits, column)) for column in zip(marks.columns, *marks.rows, strict=True)]
 
     @property
     def csv(self) -> str:
-        return "".join(f"{','.join(row)}\n" for row in zip(*self.csv_columns, strict=True))
+        return "".join(f"{','.join(map(quoted, row))}\n" for row in zip(*self.columns, strict=True))
 
 
-def _field(value: str | float | None) -> str:
-    return quoted("" if value is None else f"{value:.6g}" if isinstance(value, float) else value)
+def _digits(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ PLACEHOLDERS = {
 # Gids of drawings: an attribute or element, and its value.
 CELL = "data-cell:"  # the cell that it stands for
 LINE = "data-line:"  # the cells of the marks that it connects
-TITLE = "title:"  # what a pointer on it shows
+GROUP = "group:"  # of successive elements: its classes, and after a colon what a pointer on it shows, if anything
 MARKS = "marks:"  # the cell of each mark of a plot, empty for a mark without one
 NEAR = 1  # marks of a cell within this distance look like one: their size is 4.5
 # What the page's style sheet has for all texts.
@@ -75,8 +75,9 @@ def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequen
     parts = _marks(marks, shapes, cells) if marks else []
     for name, run in groupby(() if marks else element, key=lambda part: part.get("id", "")):
         texts = [text for part in run if (text := _text_of(part, shapes, cells))]
-        has_title = name.startswith(TITLE)  # shared by successive elements
-        parts += [f"<g><title>{escape(name.removeprefix(TITLE))}</title>", *texts, "</g>"] if has_title else texts
+        classes, _, title = name.removeprefix(GROUP).partition(":")
+        title = f"<title>{escape(title)}</title>" if title else ""
+        parts += [f'<g class="{classes}">{title}', *texts, "</g>"] if name.startswith(GROUP) else texts
     inside = "\n".join(parts) or escape((element.text or "").strip())
     if tag in ("g", "defs") and not inside:
         return ""

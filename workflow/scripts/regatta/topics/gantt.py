@@ -1,19 +1,25 @@
-"""The Gantt chart of launches: a row for each host; the time axis leaves out long gaps."""
+"""The Gantt chart of launches: a row for each host; the time axis leaves out long gaps.
+
+The page zooms it to a batch or a host with CSS alone: bars have the classes of both, and each view has its ticks.
+"""
 
 import itertools
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 from regatta.core.text import is_unknown, natural, one_line, three
-from regatta.report.charts import Chart, Marks, set_ticks
-from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, TITLE
+from regatta.report.charts import PAGE, Chart, Marks, Medium, set_ticks
+from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
 WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
+RIGHT, BREAK, MARGIN = 698.0, 6.0, 21.6  # points: right end of the axis; gap between its parts; space above and below
 MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
 MAX_LAUNCHES = 100  # of more, bars do not show what their time was spent on
 MAX_BREAKS = 10
 LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 MAX_TICKS = 5
+MOST_BATCHES = 100  # that the chart can be zoomed to
 DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
@@ -48,11 +54,14 @@ def _merged(intervals: list[tuple[float, float]], gap: float = 0) -> list[tuple[
     return found
 
 
-def ticks_of(runs: list[tuple[float, float]]) -> list[list[tuple[float, str]]]:
-    """Return (place, label) of the ticks of each run: at its start the time since the first, then since its start."""
+def ticks_of(runs: list[tuple[float, float]], first: float | None = None) -> list[list[tuple[float, str]]]:
+    """Return (place, label) of the ticks of each run: at its start the time since the first, then since its start.
+
+    first: start of the first of all runs, if not of these.
+    """
     length = sum(end - start for start, end in runs)
     step = next((step for step in STEPS if length / step <= MAX_TICKS - 1), STEPS[-1])
-    first, found = runs[0][0], []
+    first, found = runs[0][0] if first is None else first, []
     for start, end in runs:
         plus = "+" if start > first else ""
         found.append([(start, elapsed_text(start - first))])
@@ -70,7 +79,7 @@ def elapsed_text(seconds: float) -> str:
 
 
 def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tuple]]:
-    """Return (state, start, seconds, text) of the bars of each host.
+    """Return (state, start, seconds, text, batch) of the bars of each host.
 
     launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
     share of measurements that failed is a separate bar; the rest is one for each part of the launch's time, summed over
@@ -92,11 +101,11 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
         for state, seconds in parts.items():
             if seconds > 0:
                 for name in hosts_of([row]) or {NO_HOST}:
-                    rows[name].append((state, at, seconds, text))
+                    rows[name].append((state, at, seconds, text, row["batch"]))
                 at += seconds
     for row in allocations:
         for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
-            rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], ""))
+            rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], "", row["batch"]))
     return rows
 
 
@@ -121,7 +130,19 @@ def hosts_of(rows: list[dict]) -> set[str]:
 def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
     """Return the names of the rows shown, in natural order; those with the most failed launches are kept."""
     by_need = sorted(rows, key=lambda name: (-sum(state == "failed" for state, *_ in rows[name]), natural(name)))
-    return sorted(by_need[: max(1, min(MAX_ROWS, MAX_BARS // max(map(len, rows.values()))))], key=natural)
+    totals = itertools.accumulate(len(rows[name]) for name in by_need)
+    num = sum(total <= MAX_BARS for total in totals)
+    return sorted(by_need[: max(1, min(MAX_ROWS, num))], key=natural)
+
+
+@dataclass(frozen=True)
+class View:
+    """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds."""
+
+    key: str
+    label: str
+    start: float
+    end: float
 
 
 @dataclass(frozen=True)
@@ -135,31 +156,119 @@ class Gantt(Chart):
         return WIDTH_IN, AROUND_IN + ROW_IN * len(self.rows)
 
     def marks(self) -> Marks:
-        columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch")
+        columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
         return Marks(columns, tuple(("", host, *bar) for host, bars in self.rows.items() for bar in bars))
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [one_line(name, 24) for name in self.rows]
+
+    @property
+    def left(self) -> float:
+        return 7.2 + 72 * LETTER_IN * max(map(len, self.names))
+
+    @cached_property
+    def runs(self) -> list[tuple[float, float]]:
+        found = runs_of([(bar[1], bar[1] + bar[2]) for bars in self.rows.values() for bar in bars])
+        return [(start, end if end > start else start + 1) for start, end in found]
+
+    @cached_property
+    def batches(self) -> dict[str, str]:
+        """Return the CSS class of each batch, by its name."""
+        names = sorted({bar[4] for bars in self.rows.values() for bar in bars}, key=natural)
+        return {name: f"b{place}" for place, name in enumerate(names)}
+
+    @property
+    def views(self) -> dict[str, list[View]]:
+        """Return what the chart can be zoomed to: batches and hosts, if there are several."""
+        bars = [(host, bar) for host, bars in self.rows.items() for bar in bars]
+        batches = [(key, name, [bar for _, bar in bars if bar[4] == name]) for name, key in self.batches.items()]
+        hosts = [(f"n{place}", self.names[place], of) for place, of in enumerate(self.rows.values())]
+        found = {"Batches": batches[:MOST_BATCHES], "Nodes": hosts}
+        return {
+            title: [View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of)) for key, name, of in listed]
+            for title, listed in found.items()
+            if len(listed) > 1
+        }
+
+    @cached_property
+    def _runs_in_points(self) -> list[tuple[float, float]]:
+        """Return left end and width of each run in points of the drawing."""
+        total = sum(end - start for start, end in self.runs)
+        shares = [max((end - start) / total, LEAST_SHARE) for start, end in self.runs]
+        width = (RIGHT - self.left - BREAK * (len(shares) - 1)) / sum(shares)
+        lefts = itertools.accumulate((share * width + BREAK for share in shares[:-1]), initial=self.left)
+        return [(left, share * width) for left, share in zip(lefts, shares, strict=True)]
+
+    def place(self, at: float) -> float:
+        """Return the place of a time in points of the drawing."""
+        run = max((index for index, (start, _) in enumerate(self.runs) if start <= at), default=0)
+        (start, end), (left, width) = self.runs[run], self._runs_in_points[run]
+        return left + width * (at - start) / (end - start)
+
+    def zoom(self, view: View) -> tuple[float, float]:
+        """Return the factor and the offset in points with which a view fills the axis."""
+        low, high = self.place(view.start), self.place(view.end)
+        factor = (RIGHT - self.left) / max(high - low, 1)
+        return factor, self.left - factor * low
 
     def draw_on(self, canvas) -> None:
         from matplotlib.patches import Patch, Rectangle
 
-        rows, height_in = self.rows, self.size_in[1]
-        runs = runs_of([(start, start + seconds) for bars in rows.values() for _, start, seconds, _ in bars])
-        total = sum(end - start for start, end in runs) or 1
-        names = [one_line(name, 24) for name in rows]
-        place = {"left": (0.1 + LETTER_IN * max(map(len, names))) / WIDTH_IN, "right": 0.98, "wspace": 0.04}
-        place |= {"bottom": 0.3 / height_in, "top": 1 - 0.3 / height_in}
-        place["width_ratios"] = [max((end - start) / total, LEAST_SHARE) for start, end in runs]
-        grid = canvas.subplots(1, len(runs), squeeze=False, sharey=True, gridspec_kw=place)
-        for axes, (start, end), ticks in zip(grid[0], runs, ticks_of(runs), strict=True):
-            axes.set(xlim=(start, end if end > start else start + 1), ylim=(len(rows) - 0.5, -0.5))
-            set_ticks(axes.xaxis, ticks)
-            set_ticks(axes.yaxis, list(enumerate(names)))
-            axes.grid(visible=True, axis="x")
-            for y, bars in enumerate(rows.values()):
-                for state, at, seconds, text in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
-                    if start <= at <= end:
-                        width = seconds if state in SPENT else max(seconds, LEAST_FAILED * total)
-                        gid = f"{TITLE}{text}" if text else None
-                        axes.add_artist(Rectangle((at, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
-        used = {state for bars in rows.values() for state, *_ in bars}
-        handles = [Patch(label=state, **style) for state, style in STATES.items() if state in used]
+        height_in = self.size_in[1]
+        place = {"left": self.left / 72 / WIDTH_IN, "right": RIGHT / 72 / WIDTH_IN}
+        place |= {"bottom": MARGIN / 72 / height_in, "top": 1 - MARGIN / 72 / height_in}
+        axes = canvas.subplots(gridspec_kw=place)
+        axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
+        set_ticks(axes.yaxis, list(enumerate(self.names)))
+        self._draw_ticks(axes)
+        least = LEAST_FAILED * (RIGHT - self.left)
+        for y, bars in enumerate(self.rows.values()):
+            for state, at, seconds, text, batch in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
+                low, high = self.place(at), self.place(at + seconds)
+                width = high - low if state in SPENT else max(high - low, least)
+                gid = f"{GROUP}bars {self.batches[batch]} n{y}:{text}"
+                axes.add_artist(Rectangle((low, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
+        used = {state for bars in self.rows.values() for state, *_ in bars}
+        hatch = {"hatch": "/////"}  # of the legend, which is not zoomed
+        styles = {state: style | (hatch if "hatch" in style else {}) for state, style in STATES.items()}
+        handles = [Patch(label=state, **style) for state, style in styles.items() if state in used]
         canvas.legend(handles=handles, ncols=len(handles), loc="outside upper left", fontsize=9, frameon=False)
+
+    def _draw_ticks(self, axes) -> None:
+        """Draw the ticks of the whole axis. Gaps of the axis are open, and the time after them has a line."""
+        from matplotlib.ticker import FixedLocator, NullFormatter
+
+        axes.xaxis.set_major_locator(FixedLocator([]))
+        axes.xaxis.set_major_formatter(NullFormatter())
+        gid, bottom = f"{GROUP}ticks all:", len(self.rows) - 0.5
+        line = {"clip_on": False, "gid": gid}
+        for number, ticks in enumerate(ticks_of(self.runs)):
+            for at, label in ticks:
+                x, where = self.place(at), {"textcoords": "offset points", "ha": "center", "va": "top"}
+                axes.plot([x, x], [-0.5, bottom], color=GRID, linewidth=0.8, zorder=0.5, **line)
+                axes.annotate(label, (x, bottom), (0, -4), fontsize=9, gid=gid, **where)
+            if number:
+                x = self.place(ticks[0][0])
+                axes.plot([x - BREAK, x], [bottom, bottom], color=GROUND, linewidth=2, zorder=3, **line)
+                axes.plot([x, x], [-0.5, bottom], color=GREY, linewidth=0.8, zorder=0.6, **line)
+
+    def draw(self, figure_id: str, title: str, medium: Medium = PAGE) -> str:
+        """Return the drawing; on a page, behind it the ticks of each view."""
+        drawn = super().draw(figure_id, title, medium)
+        if medium is not PAGE:
+            return drawn
+        views = itertools.chain.from_iterable(self.views.values())
+        return drawn.replace(">\n", ">\n" + "".join(map(self._ticks_of_view, views)), 1)
+
+    def _ticks_of_view(self, view: View) -> str:
+        """Return the ticks of a view as a group of an SVG element."""
+        factor, offset = self.zoom(view)
+        runs = [(max(start, view.start), min(end, view.end)) for start, end in self.runs]
+        ticks = ticks_of([run for run in runs if run[0] < run[1]], self.runs[0][0])
+        bottom, marks = 72 * self.size_in[1] - MARGIN, []
+        for at, label in itertools.chain.from_iterable(ticks):
+            x = offset + factor * self.place(at)
+            marks.append(f'<path d="M{x:.1f} {MARGIN}V{bottom:.1f}"/>')
+            marks.append(f'<text x="{x:.1f}" y="{bottom + 13:.1f}">{label}</text>')
+        return f'<g class="ticks {view.key}">{"".join(marks)}</g>\n'
