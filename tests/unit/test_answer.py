@@ -1,7 +1,5 @@
 """The lines of the page's first block: their numbers are computed here from the records, by hand or by brute force."""
 
-import csv
-import io
 import json
 import math
 import os
@@ -413,7 +411,8 @@ def test_one_rank_has_no_stragglers(tmp_path):
 
 def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     """Launches of 40 s in four jobs; a fifth did not record its end, so its idle time is unknown."""
-    line = lines_of(write_nights(tmp_path / "r"))["failed"]
+    data = analyse(write_nights(tmp_path / "r"))
+    [line] = (line for line in summary(data) if line.id == "failed")
     # 3 cells of 8 s on 8 ranks in a launch with other valid cells, 40 s on 16 ranks in a launch without any.
     lost = (3 * 8 * 8 + 40 * 16) / 3600
     assert line.values["lost_hours"] == pytest.approx(lost)
@@ -421,10 +420,8 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
     assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
     assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
-    text = (tmp_path / "r" / "tables" / "allocations.csv").read_text(encoding="utf-8")
-    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["gpu_hours"]]
-    ranks = [int(row["nodes"]) * int(row["gpus_per_node"]) for row in rows]
-    measuring = sum(float(row["measuring_s"]) * num for row, num in zip(rows, ranks, strict=True)) / 3600
+    rows = data.tables["allocations"].dropna(subset="gpu_hours")
+    measuring = (rows["measuring_s"] * rows["nodes"] * rows["gpus_per_node"]).sum() / 3600
     assert line.values["measuring_hours"] == pytest.approx(measuring)
 
 

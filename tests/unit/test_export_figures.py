@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from formats_files import run_script
-from synthetic import CLUSTER, analyse, make_campaign, train_cell, write_results
+from synthetic import CLUSTER, analyse, analyse_files, make_campaign, train_cell, write_results
 from synthetic_own import MACHINE, program_cell
 from test_frozen_tables import CAMPAIGNS
 
@@ -103,7 +103,7 @@ def test_a_store_without_tables_is_refused(small, tmp_path):
     assert done.returncode == 2
     assert str(small) in done.stderr
     assert "Traceback" not in done.stderr
-    analyse(small)
+    analyse_files(small)
     done = run_script("export_figures.py", small, "--for", "slides", cwd=tmp_path)
     assert done.returncode == 0
     assert len([*(small / "figures" / "slides").glob("*.pdf")]) == int(done.stdout.split()[-2])

@@ -14,6 +14,7 @@ from synthetic import (
     CLUSTER,
     LAPTOP,
     analyse,
+    analyse_files,
     cluster_campaign,
     collective_cell,
     make_campaign,
@@ -118,7 +119,7 @@ def analyse_campaign(tmp_path_factory):
     @functools.cache
     def analyse_once(name):
         folder = WRITERS[name](tmp_path_factory.mktemp("findings") / "r")
-        return folder, analyse(folder)
+        return folder, analyse_files(folder)
 
     return analyse_once
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import analyse, collective_cell, write_lines
+from synthetic import analyse, analyse_files, collective_cell, write_lines
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 from typed import sweep_nodes_table, sweep_pairs_table, typed
 
@@ -307,7 +307,7 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     before = write_sweep(tmp_path / "before", sweep_campaign(names))
     after = write_sweep(tmp_path / "after", sweep_campaign(names), {("n2", ""): 1.5})
     for folder in (before, after):
-        analyse(folder)
+        analyse_files(folder)
     found = compare_campaigns(read_campaign(before), read_campaign(after), 0.05)
     assert len(found.comparisons) == 9
     slower = found.comparisons.query("verdict == 'slower'")
