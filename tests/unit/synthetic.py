@@ -8,7 +8,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -331,6 +331,20 @@ def write_lines(path: Path, lines: list[dict]) -> None:
     added = ("line", "checksum", "digest")
     plain = [{key: value for key, value in line.items() if key not in added} for line in lines]
     path.write_bytes(sealed_file(plain, path.stem))
+
+
+def edit_launches(folder: Path) -> Iterator[list[dict]]:
+    """Yield the lines of each launch file, and write them as the caller has changed them."""
+    for path in sorted((folder / "launches").glob("*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        yield lines
+        write_lines(path, lines)
+
+
+def edit_records(folder: Path) -> Iterator[dict]:
+    """Yield each record of a store, and write it as the caller has changed it."""
+    for lines in edit_launches(folder):
+        yield from (line for line in lines if line["kind"] == "record")
 
 
 def cells_s(lines: list[dict]) -> float:

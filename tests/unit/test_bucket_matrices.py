@@ -56,7 +56,7 @@ def test_every_number_is_that_of_the_means_in_measurements_csv(sizes, num_ranks,
     machine = Machine(**vars(LAPTOP) | {"noise": noise})
     folder = Path(mkdtemp())
     try:
-        _, squares = matrices_of(folder / "r", cells, lost, machine, repeats=repeats)
+        data, squares = matrices_of(folder / "r", cells, lost, machine, repeats=repeats)
         means = step_means(data)
     finally:
         shutil.rmtree(folder)

@@ -17,6 +17,7 @@ import pytest
 from synthetic import (
     analyse_files,
     collective_cell,
+    edit_launches,
     make_campaign,
     make_failure,
     make_header,
@@ -182,8 +183,8 @@ def judged_store(folder, order=list, name=str, edit=list):
                     cell for cell, spec in specs if (spec["stack"]["name"], spec["gpus_per_node"]) == (stack, ranks)
                 ]
                 store.launch(f"n01g0{ranks}-{0:012x}", repeat, {cell: times[keys[cell]] for cell in chosen})
-    for path in (folder / "launches").iterdir():
-        write_lines(path, edit([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]))
+    for lines in edit_launches(folder):
+        lines[:] = edit(lines)
     analyse_files(folder)
     tables = {table: pd.read_csv(folder / "tables" / f"{table}.csv") for table in JUDGEMENTS}
     return {
