@@ -437,6 +437,9 @@ class LazyTables(Mapping):
             raise KeyError(name)
         return self.made[name]
 
+    def __setitem__(self, name: str, table) -> None:
+        self.made[name] = table
+
     def __iter__(self):
         return iter(self.names)
 
