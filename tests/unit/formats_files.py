@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -53,6 +54,17 @@ def text_of(name: str) -> str:
 
 
 FORMAT = {kind.name: kind for kind in FORMATS}
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def written(folder: Path, value: object, name: str = "exported") -> Path:
+    """Write a text as it is or a value as JSON, and return the file."""
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
 
 
 def read_text(text: str, name: str, options: Options) -> ImportedFile:

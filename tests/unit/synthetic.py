@@ -8,6 +8,7 @@ import json
 import math
 import random
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -332,6 +333,20 @@ def write_lines(path: Path, lines: list[dict]) -> None:
     path.write_bytes(sealed_file(plain, path.stem))
 
 
+def edit_launches(folder: Path) -> Iterator[list[dict]]:
+    """Yield the lines of each launch file, and write them as the caller has changed them."""
+    for path in sorted((folder / "launches").glob("*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        yield lines
+        write_lines(path, lines)
+
+
+def edit_records(folder: Path) -> Iterator[dict]:
+    """Yield each record of a store, and write it as the caller has changed it."""
+    for lines in edit_launches(folder):
+        yield from (line for line in lines if line["kind"] == "record")
+
+
 def cells_s(lines: list[dict]) -> float:
     """Return the time that the records of a launch took."""
     return sum(line["elapsed_ns"] for line in lines if line["kind"] == "record") / 1e9
@@ -409,11 +424,50 @@ def write_laptop(folder: Path) -> Path:
     return folder
 
 
+class LazyTables(Mapping):
+    """The collected tables, and the others that a report may have, each made at its first use."""
+
+    def __init__(self, campaign, collected: dict) -> None:
+        from regatta.topics.catalog import TABLES, _OnDemand
+
+        self.made, self.names = _OnDemand(campaign, collected), (*collected, *TABLES)
+
+    def __getitem__(self, name: str):
+        if name not in self.names:
+            raise KeyError(name)
+        return self.made[name]
+
+    def __setitem__(self, name: str, table) -> None:
+        self.made[name] = table
+
+    def __iter__(self):
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
 def analyse(folder: Path, collected: dict | None = None):
-    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of.
+    """Return what a report of a results folder is made of, without its files and its preflights.
 
     collected: tables instead of those of the store.
     """
+    from typed import collect, topics_of, typed
+
+    from regatta.report.page import read_headers
+    from regatta.store.frozen_files import read_frozen
+    from regatta.topics.base import ReportData
+    from regatta.topics.catalog import COLUMNS
+
+    campaign, launches = read_frozen(next(folder.glob("campaign.*.json"))), folder / "launches"
+    found, problems = collect(campaign, launches)
+    tables = LazyTables(typed(campaign), collected or found)
+    headers = read_headers(launches, tables["measurements"])
+    return ReportData(typed(campaign), tables, headers, problems, launches, None, COLUMNS, tuple(topics_of(campaign)))
+
+
+def analyse_files(folder: Path):
+    """Run collect and analyse on a results folder, as their command lines do. Returns what a report is made of."""
     from typed import collect, make_tables
 
     from regatta.store.collect import read_collected, write_collected
@@ -422,15 +476,13 @@ def analyse(folder: Path, collected: dict | None = None):
     from regatta.topics.catalog import read_report_data, write_tables
 
     path = next(folder.glob("campaign.*.json"))
-    campaign = read_frozen(path)
+    campaign, measurements = read_frozen(path), folder / "measurements.csv"
     found, problems = collect(campaign, folder / "launches")
-    write_collected(collected or found, folder / "measurements.csv")
+    write_collected(found, measurements)
     write_json(folder / "problems.json", problems)
-    collected = read_collected(folder / "measurements.csv")
-    write_tables(make_tables(campaign, collected), folder / "tables")
-    preflights = [*folder.glob("preflight/*.json")]
-    tables, launches = folder / "tables", folder / "launches"
-    return read_report_data(path, folder / "measurements.csv", folder / "problems.json", tables, launches, preflights)
+    write_tables(make_tables(campaign, read_collected(measurements)), folder / "tables")
+    files = measurements, folder / "problems.json", folder / "tables", folder / "launches"
+    return read_report_data(path, *files, [*folder.glob("preflight/*.json")])
 
 
 def report_data(campaign: dict, measurements, headers: list[dict] = (), **tables):
@@ -455,7 +507,7 @@ def make_report(folder: Path) -> Path:
     from regatta.store.launch_files import write_text
     from regatta.topics.catalog import render
 
-    write_text(folder / "report.html", render(analyse(folder)))
+    write_text(folder / "report.html", render(analyse_files(folder)))
     return folder / "report.html"
 
 

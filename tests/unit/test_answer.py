@@ -1,7 +1,5 @@
 """The lines of the page's first block: their numbers are computed here from the records, by hand or by brute force."""
 
-import csv
-import io
 import json
 import math
 import os
@@ -17,13 +15,14 @@ from synthetic import (
     analyse,
     cluster_campaign,
     collective_cell,
+    edit_launches,
+    edit_records,
     laptop_campaign,
     make_campaign,
     make_report,
     report_data,
     train_cell,
     write_laptop,
-    write_lines,
     write_results,
 )
 from synthetic_timeline import write_nights
@@ -48,14 +47,16 @@ def lines_of(folder):
 
 def set_step_times(folder, seconds):
     """Give the windows of each record these seconds per step. seconds: (cell, repeat) -> seconds."""
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if line["kind"] == "record" and line["status"] == "ok":
-                step = int(1e9 * seconds(line["spec"], line["repeat"]))
-                line["windows"] = {"steps_per_window": 1, "elapsed_ns": [[step] * 4 for _ in line["samples_ns"]]}
-                line["samples_ns"] = [[step] * len(rank) for rank in line["samples_ns"]]
-        write_lines(path, lines)
+    for record in edit_records(folder):
+        if record["status"] == "ok":
+            step = int(1e9 * seconds(record["spec"], record["repeat"]))
+            record["windows"] = {"steps_per_window": 1, "elapsed_ns": [[step] * 4 for _ in record["samples_ns"]]}
+            record["samples_ns"] = [[step] * len(rank) for rank in record["samples_ns"]]
+
+
+def drop_records(folder, is_lost):
+    for lines in edit_launches(folder):
+        lines[:] = [line for line in lines if line["kind"] != "record" or not is_lost(line)]
 
 
 SHAPES = (((1, 1), "none", [None]), ((1, 1), "ddp", [1, 25]), ((1, 2), "ddp", [1, 25]), ((2, 2), "ddp", [1, 25]))
@@ -130,12 +131,9 @@ def test_losses_have_their_range_over_workloads_and_none_is_called_the_largest(t
 
 def without(folder, is_lost):
     """Turn the records of some specs into failures."""
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if line["kind"] == "record" and is_lost(line["spec"]):
-                line |= {"status": "failed", "phase": "measure", "cause": "boom"}
-        write_lines(path, lines)
+    for record in edit_records(folder):
+        if is_lost(record["spec"]):
+            record |= {"status": "failed", "phase": "measure", "cause": "boom"}
 
 
 def test_a_workload_without_a_result_at_the_largest_shape_is_named(two_models):
@@ -170,11 +168,7 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
 
 def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
     """The other of two workloads is still tested: both sizes of it are within noise, or one is slower."""
-    for path in two_models.glob("launches/*l001*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        is_lost = [line["kind"] == "record" and line["cell"].startswith("train_step-resnet18") for line in lines]
-        kept = [line for line, lost in zip(lines, is_lost, strict=True) if not lost]
-        write_lines(path, kept)
+    drop_records(two_models, lambda record: "-resnet18-" in record["cell"] and record["repeat"] == 1)
     [finding] = buckets.findings(analyse(two_models))
     assert (finding.values["num"], finding.words["num_untested"], finding.words["num_workloads"]) == (1, 1, 2)
 
@@ -220,10 +214,7 @@ SHIFT = 0.043
 
 def test_a_size_with_one_launch_is_undecided_and_the_others_are_compared(tmp_path):
     folder = many_workloads(tmp_path / "r", lambda _, b, r: 0.1 * (b == 1) + 1e-3 * r * (b == 25), 2, 3, (1, 25, 100))
-    for path in folder.glob("launches/*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        lost = [line["kind"] == "record" and "-100-" in line["cell"] and line["repeat"] > 0 for line in lines]
-        write_lines(path, [line for line, is_lost in zip(lines, lost, strict=True) if not is_lost])
+    drop_records(folder, lambda record: "-100-" in record["cell"] and record["repeat"] > 0)
     values = lines_of(folder)["bucket"].values
     assert values["bucket_cap_mb"] == [25.0, 100.0]
     assert values["undecided_mb"] == [100.0]
@@ -413,7 +404,8 @@ def test_one_rank_has_no_stragglers(tmp_path):
 
 def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     """Launches of 40 s in four jobs; a fifth did not record its end, so its idle time is unknown."""
-    line = lines_of(write_nights(tmp_path / "r"))["failed"]
+    data = analyse(write_nights(tmp_path / "r"))
+    [line] = (line for line in summary(data) if line.id == "failed")
     # 3 cells of 8 s on 8 ranks in a launch with other valid cells, 40 s on 16 ranks in a launch without any.
     lost = (3 * 8 * 8 + 40 * 16) / 3600
     assert line.values["lost_hours"] == pytest.approx(lost)
@@ -421,10 +413,8 @@ def test_the_cost_of_failures_and_idle_time_is_in_the_answer(tmp_path):
     jobs = [(280, 6, 4), (280, 6, 8), (360, 4, 16), (300, 6, 8)]
     assert line.values["allocated_hours"] == pytest.approx(sum(s * ranks for s, _, ranks in jobs) / 3600)
     assert line.values["idle_hours"] == pytest.approx(sum((s - 40 * n) * ranks for s, n, ranks in jobs) / 3600)
-    text = (tmp_path / "r" / "tables" / "allocations.csv").read_text(encoding="utf-8")
-    rows = [row for row in csv.DictReader(io.StringIO(text)) if row["gpu_hours"]]
-    ranks = [int(row["nodes"]) * int(row["gpus_per_node"]) for row in rows]
-    measuring = sum(float(row["measuring_s"]) * num for row, num in zip(rows, ranks, strict=True)) / 3600
+    rows = data.tables["allocations"].dropna(subset="gpu_hours")
+    measuring = (rows["measuring_s"] * rows["nodes"] * rows["gpus_per_node"]).sum() / 3600
     assert line.values["measuring_hours"] == pytest.approx(measuring)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import LAPTOP, laptop_campaign, write_lines, write_results
+from synthetic import LAPTOP, edit_records, laptop_campaign, write_results
 from typed import collect
 
 from regatta.core import benchmarks
@@ -177,14 +177,11 @@ def test_collecting_reports_an_undeclared_field_once_and_uses_the_record(tmp_pat
     for cell in campaign["cells"]:
         if cell["spec"]["benchmark"] == "train_step":
             cell["spec"]["version"] = version
-    for path in (tmp_path / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if line["kind"] == "record" and line["spec"]["benchmark"] == "train_step":
-                line["spec"]["version"] = version
-                if line["values"] is not None:
-                    line["values"]["tide"] = 3
-        write_lines(path, lines)
+    for record in edit_records(tmp_path):
+        if record["spec"]["benchmark"] == "train_step":
+            record["spec"]["version"] = version
+            if record["values"] is not None:
+                record["values"]["tide"] = 3
     after, problems = collect(campaign, tmp_path / "launches")
     (problem,) = problems["invalid"]
     assert "values.tide" in problem["problem"]

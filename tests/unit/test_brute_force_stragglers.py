@@ -5,7 +5,7 @@ import math
 import random
 
 import pytest
-from synthetic import analyse, write_lines
+from synthetic import analyse, edit_records
 from synthetic_waits import write_waits
 from test_brute_force import median
 
@@ -68,12 +68,9 @@ def launches_of(folder, shape):
 
 def coarsen(folder, unit_ns=2000):
     """Round the times of collectives, so that ranks often arrive together."""
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if line["kind"] == "record" and line["spec"]["benchmark"] == "collective":
-                line["samples_ns"] = [[round(ns / unit_ns) * unit_ns for ns in rank] for rank in line["samples_ns"]]
-        write_lines(path, lines)
+    for record in edit_records(folder):
+        if record["spec"]["benchmark"] == "collective":
+            record["samples_ns"] = [[round(ns / unit_ns) * unit_ns for ns in rank] for rank in record["samples_ns"]]
 
 
 def lags_of(lateness, slowest):

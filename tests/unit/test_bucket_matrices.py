@@ -1,6 +1,5 @@
 """Bucket sizes on the page: what each square shows, and which rows and tables there are."""
 
-import csv
 import random
 import re
 import shutil
@@ -33,13 +32,11 @@ def squares_of(data) -> dict:
     }
 
 
-def step_means(folder: Path) -> dict[str, float]:
-    """Return the geometric mean of the step times of each cell with ok launches, from measurements.csv alone."""
+def step_means(data) -> dict[str, float]:
+    """Return the geometric mean of the step times of each cell with ok launches, from the launches alone."""
     steps = defaultdict(list)
-    with (folder / "measurements.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            if row["status"] == "ok" and row["window_step_s"]:
-                steps[row["cell"]].append(float(row["window_step_s"]))
+    for row in data.ok.dropna(subset="window_step_s").itertuples():
+        steps[row.cell].append(row.window_step_s)
     return {cell: statistics.geometric_mean(values) for cell, values in steps.items()}
 
 
@@ -59,8 +56,8 @@ def test_every_number_is_that_of_the_means_in_measurements_csv(sizes, num_ranks,
     machine = Machine(**vars(LAPTOP) | {"noise": noise})
     folder = Path(mkdtemp())
     try:
-        _, squares = matrices_of(folder / "r", cells, lost, machine, repeats=repeats)
-        means = step_means(folder / "r")
+        data, squares = matrices_of(folder / "r", cells, lost, machine, repeats=repeats)
+        means = step_means(data)
     finally:
         shutil.rmtree(folder)
     rows = defaultdict(list)

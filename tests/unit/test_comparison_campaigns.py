@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from comparison_results import cell_of, write_folder
-from synthetic import analyse, write_laptop
+from synthetic import analyse_files, write_laptop
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
@@ -225,7 +225,7 @@ def test_what_the_preflight_found_of_the_network_is_compared(tmp_path):
 
 def test_a_campaign_with_failures_of_every_kind_compared_with_itself_has_no_difference(tmp_path, script):
     write_laptop(tmp_path / "laptop")
-    analyse(tmp_path / "laptop")
+    analyse_files(tmp_path / "laptop")
     own = read_campaign(tmp_path / "laptop")
     found = compare_campaigns(own, own, 0.05)
     assert (len(found.comparisons), found.environment) == (17, [])

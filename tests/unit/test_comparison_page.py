@@ -2,7 +2,6 @@
 
 import math
 import re
-from html.parser import HTMLParser
 from types import SimpleNamespace
 from urllib.parse import unquote
 
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 from comparison_results import cell_of, write_folder
 from synthetic import train_cell
+from test_report import Page
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
 from regatta.compare.comparison_page import comparison_page
@@ -45,31 +45,18 @@ def found_in(folder, has_reports=False):
     return compare_campaigns(read_campaign(before), read_campaign(after), 0.05)
 
 
-class Page(HTMLParser):
-    """What a page refers to."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.addresses, self.silent, self.scripts = [], [], 0, 0
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        own = dict(attrs)
-        self.ids += [own["id"]] if "id" in own else []
-        self.addresses += [own[name] for name in ("href", "src") if own.get(name)]
-        self.silent += tag == "img" and not own.get("alt")
-        self.scripts += tag == "script"
-
-
 def test_the_page_stands_alone(tmp_path):
     text = comparison_page(found_in(tmp_path), tmp_path / "page.html")
     page = Page(re.sub("<template.*?</template>", "", text, flags=re.DOTALL))
-    assert (page.silent, page.scripts) == (0, 2)
-    assert len(page.ids) == len(set(page.ids))
-    anchors = [address[1:].partition("&")[0] for address in page.addresses if address.startswith("#")]
+    assert [image for image in page.all("img") if not image.get("alt")] == []
+    assert len(page.all("script")) == 2
+    ids = [element["id"] for _, element in page.elements if "id" in element]
+    assert len(ids) == len(set(ids))
+    addresses = [element[name] for _, element in page.elements for name in ("href", "src") if element.get(name)]
+    anchors = [address[1:].partition("&")[0] for address in addresses if address.startswith("#")]
     assert anchors
-    assert set(anchors) <= set(page.ids)
-    assert all(address.startswith(("#", "data:")) for address in page.addresses)
+    assert set(anchors) <= set(ids)
+    assert all(address.startswith(("#", "data:")) for address in addresses)
     assert HOSTILE not in text
     assert "&lt;b&gt;after" in text
 

@@ -23,33 +23,29 @@ from regatta.report.lines import (
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _short
-from regatta.store.csv_files import MEASUREMENTS, make_table, read_csv
+from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
-from regatta.topics.communication import COLLECTIVES, collective_figures, lead_text
+from regatta.topics.communication import collective_figures, lead_text
 from regatta.topics.scaling import scaling_section
 from regatta.topics.scaling.scaling_findings import fastest
 from regatta.topics.scaling.scaling_section import scaling_figures
-from regatta.topics.scaling.scaling_tables import COST_OF_SAMPLES, COST_OF_TOKENS, SCALING
+from regatta.topics.scaling.scaling_tables import COST_OF_SAMPLES, COST_OF_TOKENS
 
 
 def series(num_points=3, label="ddp"):
     return Series(label, tuple(Point(2.0**i, (1.0 + i, 1.1 + i), 1.05 + i) for i in range(num_points)))
 
 
-def tables_of(folder):
+def tables_of(data):
     """Return the tables of a results folder whose report was made."""
-    measurements = read_csv(folder / "measurements.csv", MEASUREMENTS)
-    ok = measurements[measurements["status"] == "ok"]
-    medians = {cell: group["p50_s"].tolist() for cell, group in ok.groupby("cell")}
-    scaling = read_csv(folder / "tables" / "scaling.csv", SCALING)
-    return scaling, steps_by_cell(measurements), read_csv(folder / "tables" / "collectives.csv", COLLECTIVES), medians
+    medians = {cell: group["p50_s"].tolist() for cell, group in data.ok.groupby("cell")}
+    return data.tables["scaling"], steps_by_cell(data.measurements), data.tables["collectives"], medians
 
 
 def results(tmp_path, cells, **fields):
     folder = write_results(tmp_path / "r", make_campaign(cells, device="cuda", **fields), CLUSTER)
-    analyse(folder)
-    return tables_of(folder)
+    return tables_of(analyse(folder))
 
 
 def test_the_same_panel_gives_the_same_bytes(drawing):

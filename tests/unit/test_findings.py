@@ -1,7 +1,6 @@
 """Findings are data: each is computed from the rows that it names, and the page shows its sentence with these sources."""
 
 import functools
-import json
 import random
 import re
 import shutil
@@ -14,12 +13,13 @@ from synthetic import (
     CLUSTER,
     LAPTOP,
     analyse,
+    analyse_files,
     cluster_campaign,
     collective_cell,
+    edit_records,
     make_campaign,
     train_cell,
     write_laptop,
-    write_lines,
     write_results,
 )
 from synthetic_preflight import write_preflight
@@ -79,16 +79,9 @@ def write_exchange(folder):
     alike = [cell_of(stack, size) for stack in ("first", "second") for size in (4096, 65536)]
     write_results(folder, make_campaign([train_cell("resnet18", 1, 1, "none"), *shapes, *alike]), LAPTOP)
     rng = random.Random(2)
-    for path in sorted((folder / "launches").glob("*.jsonl")):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for line in lines:
-            if (
-                line["kind"] == "record"
-                and line["spec"]["benchmark"] == "train_step"
-                and line["spec"]["gpus_per_node"] > 1
-            ):
-                add_parts(line, rng)
-        write_lines(path, lines)
+    for record in edit_records(folder):
+        if record["spec"]["benchmark"] == "train_step" and record["spec"]["gpus_per_node"] > 1:
+            add_parts(record, rng)
     return folder
 
 
@@ -118,7 +111,7 @@ def analyse_campaign(tmp_path_factory):
     @functools.cache
     def analyse_once(name):
         folder = WRITERS[name](tmp_path_factory.mktemp("findings") / "r")
-        return folder, analyse(folder)
+        return folder, analyse_files(folder)
 
     return analyse_once
 

@@ -79,11 +79,6 @@ def test_any_text_at_all_is_a_refusal(text):
     assert result_of("f", text) is None
 
 
-@pytest.mark.parametrize("name", ["nccl-13-columns.txt", "ddp-2x4-gh200.txt", "osu-latency.txt"])
-def test_line_ends_of_windows_change_nothing(name):
-    assert result_of(name, text_of(name).replace("\n", "\r\n")) == read(name).readings
-
-
 @pytest.mark.parametrize("name", [name for name in ALL if "nccl" in name and name.endswith("txt")])
 @settings(max_examples=40)
 @given(data=st.data())

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from formats_files import FILES, FORMAT, analysed, run_import, run_script, write_analysed
+from formats_files import FILES, FORMAT, analysed, run_import, run_script, write_analysed, written
 from synthetic import LAPTOP, laptop_campaign, make_campaign, train_cell, write_results
 
 from regatta.core.errors import UserError
@@ -23,12 +23,6 @@ def laptop(tmp_path_factory):
     write_results(folder, laptop_campaign(), LAPTOP)
     write_analysed(folder)
     return folder
-
-
-def written(folder, value, name="out.json"):
-    path = folder / name
-    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
-    return path
 
 
 # --- benchmark.py
@@ -57,8 +51,8 @@ def test_an_imported_report_is_written_as_it_was(tmp_path):
     original = json.loads((FILES / "ddp-2x4.json").read_text())
     for entry in original["benchmark_results"]:
         del entry["result"][4]  # the second of two equal rows is of stack imported_again
-        for result, written in zip(entry["result"], of_model(report, entry["model"]), strict=True):
-            assert {key: written[key] for key in result} == result
+        for result, given in zip(entry["result"], of_model(report, entry["model"]), strict=True):
+            assert {key: given[key] for key in result} == result
     assert {key: report[key] for key in KEYS[:4]} == {key: original[key] for key in KEYS[:4]}
 
 

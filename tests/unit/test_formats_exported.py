@@ -3,7 +3,18 @@
 import json
 
 import pytest
-from formats_files import FORMAT, analysed, collected, read, read_text, run_import, run_script, text_of, write_analysed
+from formats_files import (
+    FORMAT,
+    analysed,
+    collected,
+    read,
+    read_text,
+    run_import,
+    run_script,
+    text_of,
+    write_analysed,
+    written,
+)
 from synthetic import LAPTOP, Machine, collective_cell, make_campaign, train_cell, write_results
 from synthetic_sweep import sweep_campaign, write_sweep
 
@@ -27,12 +38,6 @@ def measured(tmp_path_factory):
     return results(tmp_path_factory.mktemp("results") / "before", [NONE, ONE, TWO, REDUCE])
 
 
-def saved(folder, value, name="exported"):
-    path = folder / name
-    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
-    return path
-
-
 def columns_of(folder, **fields):
     """Return the measured columns of the rows that have these values of fields, in the order of their repeats."""
     rows = collected(folder)[1]["measurements"]
@@ -42,7 +47,7 @@ def columns_of(folder, **fields):
 
 
 def test_a_comparison_shows_the_notes_of_an_imported_file(measured, tmp_path, wording):
-    exported = saved(tmp_path, FORMAT["csv"].write(read_results_folder(measured, {})), "all.csv")
+    exported = written(tmp_path, FORMAT["csv"].write(read_results_folder(measured, {})), "all.csv")
     done = run_script("compare.py", measured, exported, cwd=tmp_path)
     wording.lines(done.stdout, "Note: only times")
 
@@ -56,7 +61,7 @@ def test_a_report_keeps_device_backend_shape_and_parameters(tmp_path, device, ba
     cells = [train_cell("resnet18", 2, 1, "ddp", 25, **more), train_cell("resnet18", 1, 1, "none", **more)]
     folder = results(tmp_path / "before", cells, device=device)
     outcome = run_import(
-        tmp_path / "back", saved(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(folder, {})))
+        tmp_path / "back", written(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(folder, {})))
     )
     assert outcome.notes == []
     specs = {cell["id"][: cell["id"].rindex("-")]: cell["spec"] for cell in collected(tmp_path / "back")[0]["cells"]}
@@ -74,7 +79,7 @@ def test_a_report_without_a_device_is_one_of_gpus_and_a_note_says_so(wording):
 
 
 def test_a_report_has_its_launches_and_their_pipelined_time(measured, tmp_path):
-    run_import(tmp_path / "back", saved(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(measured, {}))))
+    run_import(tmp_path / "back", written(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(measured, {}))))
     names = ["p50_s", "min_s", "max_s", "mean_s", "window_step_s", "num_iterations"]
     before = columns_of(measured, benchmark="train_step", world_size=2)[names].to_numpy(float)
     after = columns_of(tmp_path / "back", benchmark="train_step", world_size=2)[names].to_numpy(float)
@@ -98,7 +103,7 @@ def test_a_report_whose_launches_do_not_fit_is_refused(measured, tmp_path, chang
     report = FORMAT["pytorch-json"].write(read_results_folder(measured, {}))
     change(report)
     with pytest.raises(UserError, match=message):
-        run_import(tmp_path / "back", saved(tmp_path, report))
+        run_import(tmp_path / "back", written(tmp_path, report))
     assert not (tmp_path / "back").exists()
 
 
@@ -108,7 +113,7 @@ def result_of(report):
 
 def test_a_report_of_steps_without_ddp_alone_is_read(tmp_path):
     folder = results(tmp_path / "before", [NONE])
-    run_import(tmp_path / "back", saved(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(folder, {}))))
+    run_import(tmp_path / "back", written(tmp_path, FORMAT["pytorch-json"].write(read_results_folder(folder, {}))))
     assert len(columns_of(tmp_path / "back", strategy="none")) == 3
 
 
@@ -150,7 +155,7 @@ def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path, wo
     ]
     bad = {(cells[0]["id"], 1): ("timeout", "measure", "no record after 60 s")}
     folder = results(tmp_path / "before", [*cells, collective_cell(64, 2, 2, device="cuda")], bad, device="cuda")
-    outcome = run_import(tmp_path / "back", saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {}))))
+    outcome = run_import(tmp_path / "back", written(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {}))))
     wording.lines(outcome.notes, "1 launch with")
     for cell in cells:
         spec = cell["spec"]
@@ -167,10 +172,10 @@ def test_the_csv_gives_back_every_launch_of_every_stack_and_backend(tmp_path, wo
 def test_one_name_for_two_stacks_of_a_file_is_refused(tmp_path, wording):
     cells = [collective_cell(64, 1, 2, stack=stack) for stack in ("host", "bound")]
     folder = results(tmp_path / "before", cells)
-    path = saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {})))
+    path = written(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {})))
     with wording.raises(UserError):
         run_import(tmp_path / "back", path, stack="x")
-    one = saved(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {"stack": "host"})), "one")
+    one = written(tmp_path, FORMAT["csv"].write(read_results_folder(folder, {"stack": "host"})), "one")
     run_import(tmp_path / "back", one, stack="x")
     assert {cell["spec"]["stack"]["name"] for cell in collected(tmp_path / "back")[0]["cells"]} == {"x"}
 

@@ -7,7 +7,19 @@ import re
 
 import pandas as pd
 import pytest
-from formats_files import ALL, FILES, NEEDS, TIME, analysed, collected, read, run_import, run_script, text_of
+from formats_files import (
+    ALL,
+    FILES,
+    NEEDS,
+    TIME,
+    analysed,
+    collected,
+    content_of,
+    read,
+    run_import,
+    run_script,
+    text_of,
+)
 from synthetic import make_campaign, make_report, report_data
 
 from regatta.core.errors import UserError
@@ -21,10 +33,6 @@ def scaling_of(tables, model):
     rows = tables["scaling"]
     own = rows[(rows["model"] == model) & (rows["stack"] == "imported")]
     return {(row.strategy, row.nodes, row.gpus_per_node): row for row in own.itertuples()}
-
-
-def content_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 # --- Known answers, from the medians of the published tables

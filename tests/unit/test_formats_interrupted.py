@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from formats_files import FILES, collected, run_import, run_script, text_of
+from formats_files import FILES, collected, content_of, run_import, run_script, text_of
 from synthetic import write_lines
 
 from regatta.core.errors import UserError
@@ -14,10 +14,6 @@ from regatta.formats import importer as store_import
 from regatta.formats.base import Options
 
 TABLE = "ddp-2x8-v100.txt"
-
-
-def content_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def launches_of(folder):

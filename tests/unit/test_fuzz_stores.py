@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from synthetic import LAPTOP, analyse, collective_cell, make_campaign, report_data, train_cell, write_results
+from synthetic import LAPTOP, analyse_files, collective_cell, make_campaign, report_data, train_cell, write_results
 from synthetic_preflight import write_preflight
 from typed import collect
 
@@ -99,7 +99,7 @@ def test_damaged_stores_are_planned_analysed_and_reported(store, tmp_path, part)
             assert all(seconds < 1e12 for seconds in (*history.cell_seconds().values(), *history.launch_overheads_s))
             collect(campaign, folder / "launches")
             if number % ANALYSE_EVERY == 0:
-                data = analyse(folder)
+                data = analyse_files(folder)
             if number % RENDER_EVERY == 0:
                 render(data)
         except UserError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gate_results import CELL, CLUSTER, TIMES, gate_of, results_of, text_of
-from synthetic import LAPTOP, Machine, analyse, collective_cell, make_campaign, train_cell, write_results
+from synthetic import LAPTOP, Machine, analyse_files, collective_cell, make_campaign, train_cell, write_results
 from typed import judge
 
 import warm_start
@@ -127,7 +127,7 @@ def folders(tmp_path):
     campaign = make_campaign([CELL, train_cell("resnet18", 1, 2)])
     slow = Machine({"resnet18": 0.23}, {"resnet18": 46.8e6}, 0.62, 1.2e-4, 1.05e9, 0.012)
     for name, machine in (("old", LAPTOP), ("new", slow)):
-        analyse(write_results(tmp_path / "results" / name, campaign | {"name": name}, machine))
+        analyse_files(write_results(tmp_path / "results" / name, campaign | {"name": name}, machine))
     return tmp_path / "results"
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from formats_files import FILES, analysed, run_import, text_of, write_analysed
+from formats_files import FILES, analysed, content_of, run_import, text_of, write_analysed
 
 import warm_start
 from regatta.compare.campaigns import read_campaign
@@ -20,10 +20,6 @@ from regatta.store.csv_files import COLLECTED
 from regatta.topics.catalog import TABLES
 
 NCCL, OTHER = "nccl-13-columns.txt", "nccl-12-columns.txt"  # of different operations
-
-
-def content_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def start(script, *words, **options):

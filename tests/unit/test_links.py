@@ -10,10 +10,10 @@ from synthetic import (
     CLUSTER,
     analyse,
     collective_cell,
+    edit_launches,
     make_campaign,
     report_data,
     train_cell,
-    write_lines,
     write_results,
 )
 from typed import cell_row, collectives_table, peaks_by_cell
@@ -196,10 +196,8 @@ def test_without_a_peak_there_is_no_line_and_no_percentage():
 def linked_report(folder, cells, gpu=GPU):
     """Return what the report of these cells is made of, on a GPU with links."""
     write_results(folder, make_campaign(cells, device="cuda", cluster={"name": "c", "links": LINKS}), CLUSTER)
-    for path in (folder / "launches").glob("*.jsonl"):
-        header, *others = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    for header, *_ in edit_launches(folder):
         header["environment"]["gpus"] = [{"rank": rank, "host": "n", "name": gpu} for rank in range(4)]
-        write_lines(path, [header, *others])
     return analyse(folder)
 
 

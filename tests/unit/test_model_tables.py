@@ -21,7 +21,6 @@ from synthetic_failures import write_failing
 from typed import cell_row, scaling_table
 
 from regatta.store.csv_files import MEASUREMENTS, make_table
-from regatta.topics.catalog import read_tables
 from regatta.topics.fits import fits_section as fits
 from regatta.topics.fits.fits_section import model_table
 from regatta.topics.fits.scaling import scaling_models_table
@@ -31,8 +30,7 @@ from regatta.topics.summary import summary
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "cluster"
-    analyse(write_results(folder, cluster_campaign(repeats=3), CLUSTER))
-    return read_tables(folder / "tables")
+    return analyse(write_results(folder, cluster_campaign(repeats=3), CLUSTER)).tables
 
 
 def amdahl_rows(failed_shapes=(), repeats=3):

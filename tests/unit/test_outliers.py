@@ -1,10 +1,8 @@
 """Outliers: iterations beyond the outer fence of their record, their number and cost."""
 
-import json
-
 import numpy as np
 import pytest
-from synthetic import analyse, make_campaign, report_data, write_lines
+from synthetic import analyse, edit_launches, make_campaign, report_data
 from synthetic_waits import write_waits
 from typed import collect
 
@@ -119,13 +117,11 @@ def test_a_table_that_attributed_outliers_to_ranks_is_read_without_these_columns
 def test_planted_outliers_go_from_the_store_to_the_report(tmp_path):
     """In each of 6 launches of 2 x 4: in the first collective, 2 outliers of all ranks, and 1 of all ranks but one."""
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for lines in edit_launches(folder):
         times = np.array(lines[1]["samples_ns"])
         times[:, [10, 30]] += 400_000
         times[np.arange(8) != 5, 50] += 400_000
         lines[1]["samples_ns"] = times.tolist()
-        write_lines(path, lines)
     collected, _ = collect(read_frozen(folder / "campaign.0123456789ab.json"), folder / "launches")
     stragglers = stragglers_table(collected["waits"])
     calls = stragglers[(stragglers["quantity"] == IN_COLLECTIVE) & (stragglers["rank"] == 5)].iloc[0]

@@ -5,13 +5,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from campaign_files import SLURM, collectives, plan, small, write
 from synthetic_plan import campaign, partly_finished
+from test_report import Page
 
 from regatta.campaign.load import load_campaign
 from regatta.model.frozen import names_by_id
@@ -31,21 +31,18 @@ from regatta.plan.prices import BatchPrice
 from regatta.report.matrix import MOST_ROWS_OPEN
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
-VOID = {"meta", "link", "br"}
 HOSTILE = "<script>alert(1)</script> <img src=//evil.example/x onerror=alert(2)> &amp; {{ 7 * 7 }} \"' </pre></style>"
 
 
-class Page(HTMLParser):
-    """The elements of a page, its text by section, and whether every tag that was opened is closed."""
+class PlanPage(Page):
+    """The elements of a plan, its items, and its text by section."""
 
     def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements, self.open, self.items, self.text, self.section = [], [], [], {"head": ""}, "head"
-        self.feed(text)
-        assert self.open == []
+        self.items, self.text, self.section = [], {"head": ""}, "head"
+        super().__init__(text)
 
     def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
+        super().handle_starttag(tag, attributes)
         if tag == "section":
             self.section = dict(attributes)["id"]
             self.text[self.section] = ""
@@ -53,11 +50,6 @@ class Page(HTMLParser):
             self.text[self.section] += " "
         if tag == "li":
             self.items.append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
 
     def handle_data(self, data):
         if "style" not in self.open:
@@ -75,7 +67,7 @@ def partial(tmp_path):
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(partial, wording):
-    page = Page(render(partial))
+    page = PlanPage(render(partial))
     tags = Counter(tag for tag, _ in page.elements)
     assert not {"script", "img", "iframe", "object", "base", "form"} & set(tags)
     assert (tags["h1"], tags["main"], tags["title"]) == (1, 1, 1)
@@ -151,7 +143,7 @@ def test_hostile_text_is_shown_and_not_run(tmp_path):
     made = plan(tmp_path, data)
     made.history.problems.append(HOSTILE)
     text = render(made)
-    page = Page(text)
+    page = PlanPage(text)
     assert not {"script", "img"} & {tag for tag, _ in page.elements}
     assert "<img" not in text
     assert HOSTILE in page.text["head"]
@@ -191,7 +183,7 @@ def test_bars_are_in_percent_of_the_longest_of_their_column():
 
 def test_a_plan_with_nothing_left_says_so(tmp_path, wording):
     data = collectives(4, shapes=[{"nodes": [1], "gpus_per_node": [1]}])
-    page = Page(render(plan(tmp_path, data)))
+    page = PlanPage(render(plan(tmp_path, data)))
     wording(page.words("run"))
     wording(page.words("start"))
     assert page.words("batches") == "Batches None."
@@ -203,7 +195,7 @@ def test_on_slurm_the_page_says_what_jobs_ask_for_and_that_a_preflight_comes_fir
     )
     data = collectives(4, stacks={"image": {"kind": "contained", "image": "a.sif"}})
     data["shapes"] = [{"nodes": [1, 2], "gpus_per_node": [4]}]
-    page = Page(render(make_plan(write(folder, data, SLURM), folder / "results")))
+    page = PlanPage(render(make_plan(write(folder, data, SLURM), folder / "results")))
     wording(page.words("run"))
     wording(page.words("start"))
 

@@ -16,6 +16,8 @@ from synthetic import (
     LAPTOP,
     analyse,
     collective_cell,
+    edit_launches,
+    edit_records,
     laptop_campaign,
     laptop_faults,
     make_campaign,
@@ -226,22 +228,11 @@ def test_a_store_that_is_empty_still_has_a_report(tmp_path):
     assert "0 of 51" in page
 
 
-def edit_headers(folder, edit):
-    for index, path in enumerate(sorted((folder / "launches").iterdir())):
-        header, *lines = map(json.loads, path.read_text().splitlines())
-        edit(index, header)
-        write_lines(path, [header, *lines])
-
-
 def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
-
-    def edit(index, header):
-        header["environment"]["torch"] = f"2.{index % 2}"
+    for index, (header, *_) in enumerate(edit_launches(folder)):
+        header["environment"] |= {"torch": f"2.{index % 2}", "threads_per_rank": 2}
         header["git"]["is_dirty"] = index == 0
-        header["environment"]["threads_per_rank"] = 2
-
-    edit_headers(folder, edit)
     text = visible(make_report(folder).read_text(encoding="utf-8"))
     assert "3f2a1c0d9e8b (dirty)" in text
     data = analyse(folder)
@@ -254,17 +245,14 @@ def test_mixed_versions_dirty_trees_and_crowded_hosts_are_warned_of(tmp_path):
 
 def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
-    path = sorted((folder / "launches").glob("*.jsonl"))[0]
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    records = [line for line in lines if line["kind"] == "record" and line["status"] == "ok"]
-    assert len(records) > 2
-    for number, record in enumerate(records):
-        record["other_ranks"] = [4, 2, 0][min(number, 2)]
-    write_lines(path, lines)
+    cells = []
+    for record in edit_records(folder):
+        record["other_ranks"] = [4, 2, 0][min(len(cells), 2)]
+        cells.append(record["cell"])
     data = analyse(folder)
     shared = next(finding for finding in machines.findings(data) if finding.kind == "shared_hosts")
     assert shared.values == {"num": 2, "num_ok": len(data.ok), "most_other_ranks": 4}
-    assert set(shared.cells) == {record["cell"] for record in records[:2]} <= unreliable_cells(data)
+    assert set(shared.cells) == set(cells[:2]) <= unreliable_cells(data)
     confidence = next(line for line in summary(data) if line.id == "confidence").values
     assert (confidence["word"], confidence["num_unreliable"]) == ("low", len(unreliable_cells(data)))
     assert {"shared_hosts", "damaged_store"} & {reason["kind"] for reason in confidence["reasons"][:2]}
@@ -272,7 +260,8 @@ def test_measurements_beside_other_ranks_are_warned_of_with_their_number(tmp_pat
 
 def test_a_launch_without_an_environment_costs_nothing(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
-    edit_headers(folder, lambda index, header: header.update(environment=None, git=None))
+    for header, *_ in edit_launches(folder):
+        header.update(environment=None, git=None)
     data = analyse(folder)
     assert len(provenance(data.headers)["launches"]) == 6
     Page(render(data))
@@ -280,7 +269,8 @@ def test_a_launch_without_an_environment_costs_nothing(tmp_path):
 
 def test_an_environment_that_breaks_its_schema_is_listed_and_costs_no_number(tmp_path):
     folder = write_results(tmp_path / "r", laptop_campaign(), LAPTOP)
-    edit_headers(folder, lambda index, header: header["environment"].update(hosts="many"))
+    for header, *_ in edit_launches(folder):
+        header["environment"]["hosts"] = "many"
     text = visible(make_report(folder).read_text(encoding="utf-8"))
     assert "51 of 51" in text
     assert "6 invalid lines" in text

@@ -1,12 +1,11 @@
 """Settings that may be the best: a row computed by hand, blocks, undecided cells, and sentences on several rows."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 import scipy.stats
-from synthetic import LAPTOP, analyse, collective_cell, make_campaign, write_lines, write_results
+from synthetic import LAPTOP, analyse, collective_cell, edit_records, make_campaign, write_results
 
 from regatta.core import best_settings as core
 from regatta.topics import communication
@@ -134,16 +133,12 @@ def test_the_finding_on_collectives_lists_the_algorithms_that_may_be_as_fast(tmp
     cells = [collective_cell(size, 1, 4, algorithm=name) for name in factors for size in (4096, 2**20)]
     cells += [collective_cell(2**20, 1, 4, "all_gather")]
     folder = write_results(tmp_path / "r", make_campaign(cells, repeats=3), LAPTOP)
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if line["kind"] == "record":
-                algorithm = line["spec"]["parameters"]["algorithm"]
-                call = int(1e6 * factors.get(algorithm, 1) * (1 + 0.01 * (line["repeat"] == (algorithm == "ring"))))
-                line["windows"] = {"steps_per_window": 1, "elapsed_ns": [[call] * 4 for _ in line["samples_ns"]]}
-                if algorithm == "halving_doubling" and line["repeat"]:
-                    line |= {"status": "failed", "phase": "measure", "cause": "boom"}
-        write_lines(path, lines)
+    for record in edit_records(folder):
+        algorithm = record["spec"]["parameters"]["algorithm"]
+        call = int(1e6 * factors.get(algorithm, 1) * (1 + 0.01 * (record["repeat"] == (algorithm == "ring"))))
+        record["windows"] = {"steps_per_window": 1, "elapsed_ns": [[call] * 4 for _ in record["samples_ns"]]}
+        if algorithm == "halving_doubling" and record["repeat"]:
+            record |= {"status": "failed", "phase": "measure", "cause": "boom"}
     data = analyse(folder)
     _, finding, other = communication.findings(data)
     assert other.values["near"] == ()

@@ -1,6 +1,5 @@
 """Launches and nodes that were slow in most of their cells: ratios by hand, their place in the report, chance."""
 
-import json
 import math
 import random
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from comparison_results import cell_of
 from scipy import stats
-from synthetic import LAPTOP, analyse, make_campaign, write_results
+from synthetic import LAPTOP, analyse, edit_records, make_campaign, write_results
 
 from regatta.kit.kinds import FAIR, LOW, NOTE, filled
 from regatta.store.csv_files import MEASUREMENTS, make_table
@@ -101,17 +100,14 @@ def test_a_node_is_compared_with_launches_on_others():
 def write(folder, slow: dict[int, float], load: dict[int, float] | None = None, repeats: int = 3):
     """Write results of some launches. slow: repeat -> factor in all but the last cell; load: ratio of others."""
     write_results(folder, make_campaign(CELLS, repeats=repeats), LAPTOP)
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in (line for line in lines if line["kind"] == "record"):
-            factor = slow.get(line["repeat"], 1) if line["cell"] != CELLS[0]["id"] else 1
-            line["samples_ns"] = [[int(factor * ns) for ns in row] for row in line["samples_ns"]]
-            line["windows"]["elapsed_ns"] = [[int(factor * ns) for ns in row] for row in line["windows"]["elapsed_ns"]]
-            if load:
-                times = {"num_cores": 2, "elapsed_ns": 10**9, "ranks_cpu_ns": 5 * 10**8}
-                times["busy_ns"] = 5 * 10**8 + int(2e9 * load[line["repeat"]])
-                line["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for record in edit_records(folder):
+        factor = slow.get(record["repeat"], 1) if record["cell"] != CELLS[0]["id"] else 1
+        for times, key in ((record, "samples_ns"), (record["windows"], "elapsed_ns")):
+            times[key] = [[int(factor * ns) for ns in row] for row in times[key]]
+        if load:
+            times = {"num_cores": 2, "elapsed_ns": 10**9, "ranks_cpu_ns": 5 * 10**8}
+            times["busy_ns"] = 5 * 10**8 + int(2e9 * load[record["repeat"]])
+            record["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
     return folder
 
 
@@ -178,13 +174,10 @@ def test_timeouts_on_a_busy_machine_are_named_in_the_line_on_failures(tmp_path):
     late = {(CELLS[i]["id"], 0): ("timeout", None, f"no record within 60 s; cell {i}") for i in range(3)}
     folder = tmp_path / "r"
     write_results(folder, make_campaign(CELLS), LAPTOP, late)
-    for path in (folder / "launches").glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in (line for line in lines if line.get("status") == "timeout"):
-            times = {"num_cores": 2, "elapsed_ns": 60 * 10**9, "ranks_cpu_ns": 20 * 10**9, "busy_ns": 110 * 10**9}
-            if line["cell"] != CELLS[2]["id"]:
-                line["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    times = {"num_cores": 2, "elapsed_ns": 60 * 10**9, "ranks_cpu_ns": 20 * 10**9, "busy_ns": 110 * 10**9}
+    for record in edit_records(folder):
+        if record["status"] == "timeout" and record["cell"] != CELLS[2]["id"]:
+            record["host_load"] = {"hosts": [{"rank": 0, **times, "unknown": {}}], "gpus": []}
     data = analyse(folder)
     line = read(data)["failed"]
     assert line["values"]["loaded_timeouts"] == {"num": 2, "num_timeouts": 3, "other_processes_ratio": 0.75}

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from synthetic import LAPTOP, analyse, make_campaign, make_report, train_cell, write_lines, write_results
+from synthetic import LAPTOP, analyse, edit_records, make_campaign, make_report, train_cell, write_results
 from synthetic_waits import write_waits
 from typed import stack_styles
 
@@ -61,13 +61,9 @@ def test_each_cell_has_a_mark_in_the_color_of_its_stack(drawing):
 def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
     cell = train_cell("resnet18", 1, 2)
     folder = write_results(tmp_path / "r", make_campaign([cell], repeats=2), LAPTOP)
-    for index, path in enumerate(sorted((folder / "launches").glob("*.jsonl"))):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for line in lines:
-            if line["kind"] == "record":
-                num = len(line["samples_ns"][0])
-                line["samples_ns"] = [[1_000_000 * (index + 1)] * num, [3_000_000] + [500_000] * (num - 1)]
-        write_lines(path, lines)
+    for record in edit_records(folder):
+        num = len(record["samples_ns"][0])
+        record["samples_ns"] = [[1_000_000 * (record["repeat"] + 1)] * num, [3_000_000] + [500_000] * (num - 1)]
     data = analyse(folder)
     samples = iteration_times(data.ok, cell["id"], data.launches)
     assert list(samples) == [0, 1]

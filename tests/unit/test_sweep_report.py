@@ -1,6 +1,5 @@
 """The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
 
-import json
 import math
 import statistics
 from dataclasses import replace
@@ -9,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import analyse, collective_cell, write_lines
+from synthetic import analyse, analyse_files, collective_cell, edit_launches
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 from typed import sweep_nodes_table, sweep_pairs_table, typed
 
@@ -293,11 +292,9 @@ def test_the_warning_names_nodes_unlike_the_others_and_none_if_all_are_alike(tmp
     names = ["n1", "n2", "n3", "n4"]
     folder = write_sweep(tmp_path / "sweep", sweep_campaign(names, repeats=2))
     assert not [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
-    for path in folder.glob("launches/*.jsonl"):
-        header, *rest = map(json.loads, path.read_text().splitlines())
+    for header, *_ in edit_launches(folder):
         if header["environment"]["hosts"][0]["host"] == "n3":
             header["environment"]["hosts"][0]["num_cores"] = 71
-            write_lines(path, [header, *rest])
     [unlike] = [f for f in machines.findings(analyse(folder)) if f.kind == "unlike_nodes"]
     assert unlike.values == {"num": 1, "nodes": ["n3"]}
 
@@ -307,7 +304,7 @@ def test_two_sweeps_are_compared_node_by_node(tmp_path):
     before = write_sweep(tmp_path / "before", sweep_campaign(names))
     after = write_sweep(tmp_path / "after", sweep_campaign(names), {("n2", ""): 1.5})
     for folder in (before, after):
-        analyse(folder)
+        analyse_files(folder)
     found = compare_campaigns(read_campaign(before), read_campaign(after), 0.05)
     assert len(found.comparisons) == 9
     slower = found.comparisons.query("verdict == 'slower'")

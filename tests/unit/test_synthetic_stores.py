@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from synthetic import (
-    analyse,
+    analyse_files,
     collective_cell,
+    edit_launches,
     make_campaign,
     make_failure,
     make_header,
@@ -112,7 +113,7 @@ def test_unpaired_campaigns(tmp_path, monkeypatch, seed, repeats):
     stores = [stacks_store(tmp_path / "before", seed, repeats)]
     stores.append(stacks_store(tmp_path / "after", seed + 10, repeats, slower=2.0))
     for store in stores:
-        analyse(store.folder)
+        analyse_files(store.folder)
     output, (before, after) = tmp_path / "compared.csv", stores
     folders = str(before.folder), str(after.folder)
     status = run_script(monkeypatch, "compare", *folders, "--margin", str(MARGIN), "--csv", str(output))
@@ -182,9 +183,9 @@ def judged_store(folder, order=list, name=str, edit=list):
                     cell for cell, spec in specs if (spec["stack"]["name"], spec["gpus_per_node"]) == (stack, ranks)
                 ]
                 store.launch(f"n01g0{ranks}-{0:012x}", repeat, {cell: times[keys[cell]] for cell in chosen})
-    for path in (folder / "launches").iterdir():
-        write_lines(path, edit([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]))
-    analyse(folder)
+    for lines in edit_launches(folder):
+        lines[:] = edit(lines)
+    analyse_files(folder)
     tables = {table: pd.read_csv(folder / "tables" / f"{table}.csv") for table in JUDGEMENTS}
     return {
         (table, keys[row["cell"]], column): row[column]

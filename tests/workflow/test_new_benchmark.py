@@ -1,21 +1,15 @@
 """A benchmark outside the tree from its skeleton to the report, and the ways in which its file fails on the ranks."""
 
-import csv
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
 from campaigns import REAL_REPORT, SAMPLING, fake_campaign, frozen_batches, record_lines, script, snakemake
+from copied_tree import rows_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
-
-def rows_of(path: Path) -> list[dict]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_skeleton_runs_to_the_report(tmp_path, wording):

@@ -1,6 +1,5 @@
 """Programs that know nothing of Regatta, from the campaign file to tables and report, and the ways in which they fail."""
 
-import csv
 import json
 import os
 import shutil
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from campaigns import REAL_REPORT, ROOT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
+from copied_tree import rows_of
 
 from regatta.core.errors import UserError
 from regatta.run.supervise import supervise
@@ -52,11 +52,6 @@ def campaign(tmp_path):
         return fake_campaign(stacks=stacks, shapes=shapes, benchmarks=entries, **changes)
 
     return make
-
-
-def rows_of(path) -> list[dict]:
-    with path.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_program_runs_to_the_report(tmp_path, campaign):

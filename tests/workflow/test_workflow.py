@@ -93,10 +93,8 @@ def test_the_launches_of_a_cell_are_spread_over_allocations_and_paired_within_ea
     assert dry_run(tmp_path, path) == 0
 
 
-def test_damage_of_the_same_size_is_named_and_measured_again_by_the_same_command(tmp_path):
-    path = write_campaign(tmp_path, fake_campaign())
-    run(tmp_path, path)
-    results = tmp_path / "results" / "small"
+def test_damage_of_the_same_size_is_named_and_measured_again_by_the_same_command(finished, tmp_path):
+    path, results = finished
     before = {slot: record["samples_ns"] for slot, record in zip(slots(results), ordered(results), strict=True)}
     damaged = sorted((results / "launches").glob("n01g02-*-l001-a00.jsonl"))[0]
     stamp, content = damaged.stat(), damaged.read_bytes()

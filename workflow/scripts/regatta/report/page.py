@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote
@@ -69,6 +69,7 @@ NEW_EACH_LAUNCH = (
 )
 
 
+@cache
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     """Return a template of workflow/report/. is_large: the page has thousands of cells and compressed downloads."""
     environment = jinja2.Environment(

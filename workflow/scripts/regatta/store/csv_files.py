@@ -266,7 +266,8 @@ def make_table(rows: list[dict], columns: dict[str, str]) -> pd.DataFrame:
     names = set().union(*rows)
     if undeclared := names - columns.keys() - MEASUREMENTS.keys() - OF_LAUNCHES.keys():
         raise ValueError(f"{', '.join(sorted(undeclared))} is not a column of its table ({', '.join(columns)})")
-    return pd.DataFrame(rows, columns=list(columns), dtype=object).astype(dict(columns))
+    arrays = {name: pd.array([row.get(name) for row in rows], dtype=kind) for name, kind in columns.items()}
+    return pd.DataFrame(arrays, index=range(len(rows)))
 
 
 TABLE_DIGITS = 9  # significant ones of computed numbers

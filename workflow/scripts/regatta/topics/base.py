@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import SAMPLES, SAMPLES_LABEL, benchmark_names, load_benchmark
@@ -35,7 +36,7 @@ def plain_rows(table: pd.DataFrame, names: tuple[str, ...]) -> list[dict]:
 
     Plain dictionaries: a data frame for each of a thousand small groups would take seconds.
     """
-    columns = (table[name].astype(object).where(table[name].notna(), None).tolist() for name in names)
+    columns = (np.where(table[name].isna(), None, table[name].to_numpy(dtype=object)).tolist() for name in names)
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
