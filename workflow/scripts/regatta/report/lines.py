@@ -32,7 +32,7 @@ DOT = 4.5
 MOST_LABELS = 6
 LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
-BESIDE_PT, LETTER_PT = 20, 5  # width of a label: of its sign and gap, and of one character
+BESIDE_PT, LETTER_PT = 20, 5.5  # width of a label: of its sign and gap, and of one character
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 
