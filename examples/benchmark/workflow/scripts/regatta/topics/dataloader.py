@@ -5,8 +5,8 @@ import pandas as pd
 from regatta.core.statistics import Estimate, interval_values
 from regatta.kit.columns import WHOLE, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign
-from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, by_cell, figure_of_cells, on_one_shape, panels
 from regatta.report.lines import PlotAxis
+from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section, by_cell, figure_of_cells, on_one_shape, panels
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, values_by_cell
