@@ -9,7 +9,7 @@ from drills import campaign, submitted
 @pytest.fixture
 def torch_campaign(site) -> dict:
     stack = {"kind": "host", "python": site.cluster.python}
-    limits = {"cell_seconds": 60, "launch_start_seconds": 30}  # a connection is awaited that long, in two jobs
+    limits = {"cell_seconds": 60, "launch_start_seconds": 60}
     return campaign({"host": stack}, repeats=1, limits=limits)
 
 
