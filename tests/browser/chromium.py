@@ -18,7 +18,7 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     " --disable-component-update --disable-sync --disable-default-apps --mute-audio --remote-debugging-pipe"
 )
-TIMEOUT_S = 150  # axe takes a minute where other tests fill the cores
+TIMEOUT_S = 280  # axe takes minutes where other tests fill the cores
 MAX_SHOT_PIXELS = 60_000
 
 
