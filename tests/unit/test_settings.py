@@ -153,3 +153,9 @@ def test_settings_are_equal_only_if_the_highest_end_of_their_intervals_is_small(
     assert highest_cost(["a"], {"a": small, "b": large}) == {"equal": "2.1 %"}  # rounded up
     assert highest_cost(["a", "b"], {"a": small, "b": large}) == {"upper": "46 %"}
     assert highest_cost(["a"], {"a": Setting(2)}) == {}
+
+
+@pytest.mark.parametrize(("freedom", "q"), [(2, 8), (4, 40), (10, 15), (10, 40), (40, 15)])
+def test_the_tail_of_two_settings_is_that_of_students_t(freedom, q):
+    expected = 2 * scipy.stats.t.sf(q / math.sqrt(2), freedom)  # the range of two values is sqrt(2) |t|
+    assert core.exceeding(q, 2, freedom) == pytest.approx(expected, rel=1e-9)

@@ -243,7 +243,7 @@ def test_a_kept_output_is_read_again_in_a_format_of_a_plugin_and_nothing_is_meas
 
     pattern = {"read": {"typical": {"match": r"^ 4096 .* 3.35 +(\S+)", "unit": "us", "better": "smaller"}}}
     outputs, _ = measure(**(pattern if first == "a pattern" else {"read": "perftest", "sizes": [2]}))
-    assert len(outputs) == 2  # each of the two launches ends with the time of its own
+    assert len(outputs) == 2  # the output of each launch ends with its time
     again, found = measure(read="perftest", sizes=[4, "4KiB"])
     assert found == {"size 4": (1.47, "us"), "size 4KiB": (2.26, "us")}
     assert again == outputs
