@@ -16,7 +16,7 @@ from common import ROOT, Figure, report
 from five_thousand_cells import MACHINE, PAUSE_S, campaign
 
 from chromium import Chromium  # isort: skip
-from synthetic import LAPTOP, analyse, collective_cell, make_campaign, train_cell, write_laptop, write_results  # isort: skip
+from synthetic import LAPTOP, analyse_files, collective_cell, make_campaign, train_cell, write_laptop, write_results  # isort: skip
 from synthetic_stacks import write_stacks  # isort: skip
 
 TEN_CELLS = [
@@ -57,7 +57,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Chromium(program) as browser:
         for name, write in WRITERS.items():
             results = write(Path(folder) / name.replace(" ", "-"))
-            analyse(results)
+            analyse_files(results)
             found[name] = write_report(results) | measure(browser, results / "report.html")
     print("| | " + " | ".join(found) + " |")
     print("|---" * (len(found) + 1) + "|")
