@@ -9,7 +9,17 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.text import interval_heading, is_unknown, natural, percent, plural, ranks_word, shape, with_ends
+from regatta.core.text import (
+    any_of,
+    interval_heading,
+    is_unknown,
+    natural,
+    percent,
+    plural,
+    ranks_word,
+    shape,
+    with_ends,
+)
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
@@ -342,7 +352,7 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
     elif near == tested and not undecided:
         words |= cost
     else:
-        words["best"] = " or ".join(f"{size:g}" for size in chosen) + " MiB"
+        words["best"] = any_of([f"{size:g}" for size in chosen]) + " MiB"
         words |= {f"near_{name}": text for name, text in cost.items()} if len(chosen) > 1 else {}
     cells = tuple(cell["cell"] for cell in every)
     return Finding("bucket", values, (of_cells("scaling", cells),), cells, "bucket", words)
