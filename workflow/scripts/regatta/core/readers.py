@@ -227,7 +227,7 @@ def read_results(
 def find_result(results: list[FormatResult], size: int | None) -> FormatResult:
     """Return the result of a message size; without one, the only result. Raises ValueError."""
     found = [each for each in results if size in (None, each.size)]
-    of_size = f" of {text_of_size(size)}" if size else ""
+    of_size = f" for {text_of_size(size)}" if size else ""
     if len(found) == 1:
         if found[0].failure:
             raise ValueError((f"line {found[0].line}: " if found[0].line else "") + found[0].failure)

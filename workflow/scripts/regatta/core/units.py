@@ -29,8 +29,8 @@ UNITS = {
 }
 KNOWN = (
     "ns, us, ms, s, min, h; B, kB, MB, GB, KiB, MiB, GiB; B/s, MB/s, GB/s, GiB/s, Gbit/s; flop/s, Mflop/s, Gflop/s,"
-    f" Tflop/s; {', '.join(f'{name}/s' for name in COUNTED)}, also with k, M, G; W, J; %; or none, for a number"
-    " without a unit"
+    f" Tflop/s; {', '.join(f'{name}/s' for name in COUNTED)}, also with k, M, G; W, J; %; or an empty unit, for a"
+    " dimensionless number"
 )
 
 

@@ -253,13 +253,13 @@ KINDS = (
         *("bucket", SUMMARY),
         lead=(
             "Bucket size: equal within {equal}",
-            "Bucket size: uncertain, may matter by up to {upper}",
+            "Bucket size: uncertain, may cost up to {upper}",
             "Bucket size: best is {best}",
             "Bucket size: undecided, one launch per cell",
         ),
         parts=(
             "fastest: {fastest:g} MiB",
-            ("equal within {near_equal}", "uncertain, may matter by up to {near_upper}"),
+            ("equal within {near_equal}", "uncertain, may cost up to {near_upper}"),
             "in {num_agreeing} of {num} workloads",
             "undecided in {num_untested} of {num_workloads:workload}",
             "undecided: {undecided_mb:g} MiB",
@@ -272,8 +272,8 @@ KINDS = (
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
         f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Undecided: one launch. Predicted"
-        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: all calls then"
-        " cost as much as the last bucket, which cannot overlap with computation.",
+        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: the overhead of"
+        " all calls then equals the transfer time of the last bucket, which cannot overlap with computation.",
     ),
     Kind(
         *("bucket_cost", RESULT),
