@@ -9,7 +9,17 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from campaigns import REAL_REPORT, ROOT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
+from campaigns import (
+    QUICK_REPORT,
+    REAL_REPORT,
+    ROOT,
+    fake_campaign,
+    frozen_batches,
+    record_lines,
+    script,
+    snakemake,
+    write_campaign,
+)
 from copied_tree import rows_of
 
 from regatta.core.errors import UserError
@@ -244,3 +254,11 @@ def test_an_output_that_a_full_disk_may_have_cut_is_not_recorded(tmp_path, campa
     assert record_lines(batch.parents[1]) == []
     monkeypatch.undo()
     assert supervise(batch, git, os.getppid())["counts"] == {"ok": 1}
+
+
+def test_a_run_needs_no_space_for_temporary_files(tmp_path, campaign):
+    """As if $TMPDIR were full: nothing can be created in /proc."""
+    path = write_campaign(tmp_path, campaign(repeats=1))
+    done = snakemake(tmp_path, path, env=QUICK_REPORT | {"TMPDIR": "/proc"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [record["status"] for record in record_lines(tmp_path / "results" / "small")] == ["ok"]
