@@ -35,7 +35,8 @@ class Quantity:
     """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
 
     The number is the group `value`, else the first group, else the whole match; it may end with a suffix, such as
-    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. better: `smaller` or `larger`.
+    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. better: `smaller` or
+    `larger`.
     """
 
     match: str = ""

@@ -91,8 +91,8 @@ KINDS = (
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
         ),
         next_step=(
-            "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`, then"
-            " `snakemake`; or fix the program, then `snakemake --forcerun measure`",
+            "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
+            " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
             "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`, `--forcerun measure`",
             "retry {num_failed:failure}: `snakemake --forcerun measure`",
         ),
