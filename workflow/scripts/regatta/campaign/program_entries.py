@@ -32,6 +32,7 @@ MOST_CHARACTERS = 20_000  # of a file: its text is in each record
 WORK = {"flop/s": 1e12, "B/s": 1e12}
 COUNTED_WORK = 1e6
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
+READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
 NANOSECONDS, MOST_NS = 1e9, 10**18
 # Parameters of the cells that a launch measures together: `sizes` of an import format, several quantities of `read`.
 SIZE, QUANTITY = "size", "quantity"
