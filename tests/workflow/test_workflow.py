@@ -162,6 +162,17 @@ def test_a_bad_edit_leaves_the_results_alone_and_mending_it_measures_nothing(fin
     assert dry_run(tmp_path, path) == 0
 
 
+def test_a_report_that_fails_keeps_the_previous_one(finished, tmp_path):
+    path, results = finished
+    before = [(results / name).read_bytes() for name in ("report.html", "answer.json")]
+    (results / "tables" / "scaling.csv").write_text("damaged")
+    assert snakemake(tmp_path, path, env=REAL_REPORT).returncode != 0
+    assert [(results / name).read_bytes() for name in ("report.html", "answer.json")] == before
+    (results / "tables" / "scaling.csv").unlink()
+    run(tmp_path, path, env=REAL_REPORT)
+    assert dry_run(tmp_path, path) == 0
+
+
 def test_what_is_deleted_is_made_again_from_the_store_and_an_edit_reaches_the_report(finished, tmp_path):
     """Both without Snakemake's metadata."""
     path, results = finished
