@@ -86,7 +86,9 @@ def test_the_list_of_pairs_fits_a_screen(browser, pages):
     show(browser, pages["compare"], "#status=slower", width=1440)
     box = "document.querySelector('#cells-table').closest('.scroll')"
     assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
-    assert browser.evaluate("document.querySelectorAll('#cells-table tbody tr:first-child td:last-child a').length") == 2
+    assert (
+        browser.evaluate("document.querySelectorAll('#cells-table tbody tr:first-child td:last-child a').length") == 2
+    )
 
 
 HEADS = "[...document.querySelectorAll('#drawer-body h3')].map(head => head.textContent)"

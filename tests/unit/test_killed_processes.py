@@ -60,6 +60,6 @@ def test_a_comparison_whose_import_is_killed_does_not_report_a_slower_cell(tmp_p
 
 def test_errors_of_a_process_that_lives_are_passed_on():
     with pytest.raises(ZeroDivisionError), pool_with(0, 1, "divides") as pool:
-        pool.submit(with_data, 1 .__truediv__).result()
+        pool.submit(with_data, (1).__truediv__).result()
     with pytest.raises(ProcessKilled, match="divides"), pool_with(0, 1, "divides") as pool:
         pool.submit(with_data, kill).result()

@@ -53,13 +53,12 @@ def nearest(word: object, known: Iterable[object]) -> str:
     return f" Did you mean '{matches[0]}'?" if matches else ""
 
 
-def run_script(
-    main: Callable[[], None], *, is_short: bool = False, status_if_killed: int = UNEXPECTED_ERROR
-) -> None:
+def run_script(main: Callable[[], None], *, is_short: bool = False, status_if_killed: int = UNEXPECTED_ERROR) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    So does ProcessKilled, with `status_if_killed`. When its output is no longer read, as with `| head`, it ends quietly with exit status 141. Messages that cannot be
-    printed are dropped. is_short: without garbage collection, which takes a tenth of the time and frees almost nothing.
+    So does ProcessKilled, with `status_if_killed`. When its output is no longer read, as with `| head`, it ends quietly
+    with exit status 141. Messages that cannot be printed are dropped. is_short: without garbage collection, which takes
+    a tenth of the time and frees almost nothing.
     """
     if is_short:
         gc.disable()

@@ -75,12 +75,13 @@ def caption_of(figure: Figure, name: str, data) -> str:
     least, most = launches.min(), launches.max()
     num = plural(int(most), "launch", "launches") if least == most else f"{least}\N{EN DASH}{most} launches"
     of_cells = f"n = {num} per cell, {plural(len(launches), 'cell')}." if len(launches) else "n = 0 launches."
+    of_record = "p5 to p95 of iterations" if figure.chart.record else ""
     kinds = re.findall("95 % interval|range", " ".join(figure.table.columns))
     [versions] = [table for table in provenance(data.headers)["tables"] if table.columns[0] == "stack"] or [None]
     lines = [
         f"{name}.",
         f"n = 1 launch: {figure.chart.record}." if figure.chart.record else of_cells,
-        f"Interval: {' or '.join(dict.fromkeys(kinds)) or ('p5 to p95 of iterations' if figure.chart.record else 'none')}.",
+        f"Interval: {' or '.join(dict.fromkeys(kinds)) or of_record or 'none'}.",
         f"Machine: {', '.join(machine_line(data.campaign, data.headers, data.measurements))}.",
     ]
     for row in versions.rows if versions else ():
@@ -125,9 +126,7 @@ def _lines(legend: Sequence[LegendEntry], text_pt: float) -> list["Line2D"]:
     handles = []
     for entry in legend:
         style = {"color": entry.color, "alpha": entry.opacity, "dashes": entry.dashes or (None, None)}
-        handles.append(
-            Line2D([], [], marker=entry.marker or "none", markersize=text_pt / 2, linewidth=1.4, **style)
-        )
+        handles.append(Line2D([], [], marker=entry.marker or "none", markersize=text_pt / 2, linewidth=1.4, **style))
     return handles
 
 

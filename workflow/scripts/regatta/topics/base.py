@@ -146,7 +146,11 @@ def fallback_text(*tables: pd.DataFrame) -> str:
     columns, changed = primary_columns(*tables), []
     for table in tables:
         alone = primary_columns(table)
-        changed += [name for name in set(table["benchmark"].unique() if "benchmark" in table else ()) & alone.keys() if alone[name] != columns[name]]
+        changed += [
+            name
+            for name in set(table["benchmark"].unique() if "benchmark" in table else ()) & alone.keys()
+            if alone[name] != columns[name]
+        ]
     return f"one side lacks a primary time; {primary_text(changed, columns)}" if changed else ""
 
 

@@ -377,7 +377,9 @@ def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
     if not len(rows):
         return rows.assign(label=[])
     axis = rows["axis"].iloc[0]
-    names = pd.Series([name.without(axis).brief for name in cell_names(plain_rows(rows, tuple(rows)))], index=rows.index)
+    names = pd.Series(
+        [name.without(axis).brief for name in cell_names(plain_rows(rows, tuple(rows)))], index=rows.index
+    )
     values, references = (rows[name].map(partial(axis_text, axis)) for name in ("value", "reference_value"))
     pairs = values + " vs. " + references
     if pairs.nunique() > 1:
