@@ -72,6 +72,25 @@ def test_the_page_of_two_campaigns_is_readable(browser, pages, width, scheme):
     assert browser.axe_violations() == []  # contrast too
 
 
+@pytest.mark.parametrize(
+    ("query", "num"),
+    [("4KiB", 1), ("4 KiB", 1), ("24KiB", 1), ("allreduce", 24), ("1x2", 24), ("slower", 18), ("resnet", 0)],
+)
+def test_the_search_of_pairs_understands_values_and_verdicts(browser, pages, query, num):
+    """Of 24 pairs, 7 to 24 % are slower by more than the margin of 5 %."""
+    show(browser, pages["compare"], f"#search={query}")
+    assert count(browser) == (num, NUM_CELLS)
+
+
+def test_the_list_of_pairs_fits_a_screen(browser, pages):
+    show(browser, pages["compare"], "#status=slower", width=1440)
+    box = "document.querySelector('#cells-table').closest('.scroll')"
+    assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert (
+        browser.evaluate("document.querySelectorAll('#cells-table tbody tr:first-child td:last-child a').length") == 2
+    )
+
+
 HEADS = "[...document.querySelectorAll('#drawer-body h3')].map(head => head.textContent)"
 
 

@@ -56,6 +56,8 @@ def test_the_index_is_accessible_and_no_wider_than_the_screen(browser, page, wid
         assert browser.evaluate(LOW_CONTRAST) == []
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
         assert browser.evaluate(OVERFLOWING) == []
+        box = "document.querySelector('.campaigns').parentElement"
+        assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
 
 
 def test_a_sparkline_has_a_point_for_each_campaign_and_a_mark_for_each_change(browser, page):

@@ -90,6 +90,15 @@ test("a search finds whole values, however they are written", () => {
   assert.deepEqual(on("(8*"), [false, false, false], "no pattern");
 });
 
+test("a search finds a node and a status, not others that begin alike", () => {
+  const words = ["node n07: timeout of 600 s", "n070", "n7"];
+  const cells = { ...block().cells, search: [0, 1, 2] };
+  const on = (search) => report.matching({ ...block(), words, cells }, { search });
+  assert.deepEqual(on("n07"), [true, false, false]);
+  assert.deepEqual(on("timeout"), [true, false, false]);
+  assert.deepEqual(on("N07 timeout"), [true, false, false]);
+});
+
 test("a search finds settings: as in the campaign file, and those that all cells share", () => {
   const on = (search) => report.matching(block(), { search });
   assert.deepEqual(on("skipped"), [false, false, true]);

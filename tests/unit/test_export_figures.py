@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from formats_files import run_script
-from synthetic import CLUSTER, analyse, analyse_files, make_campaign, train_cell, write_results
+from synthetic import CLUSTER, analyse, analyse_files, cluster_campaign, make_campaign, train_cell, write_results
 from synthetic_own import MACHINE, program_cell
 from test_frozen_tables import CAMPAIGNS
 
@@ -91,6 +91,42 @@ def test_the_texts_of_a_drawing_are_inside_it_and_of_one_size(small, monkeypatch
     assert sizes == {8}
     assert outside
     assert max(outside) < 0.005
+
+
+@pytest.mark.parametrize("kind", ["paper", "slides"])
+def test_legends_are_inside_the_drawing_and_rows_have_the_height_of_text(tmp_path, monkeypatch, kind):
+    from matplotlib.figure import Figure
+
+    drawn = []
+
+    def check(canvas, file, **_):
+        file.write(b"")
+        boxes = [one.get_window_extent().transformed(canvas.transFigure.inverted()) for one in canvas.legends]
+        beyond = max((max(-box.x0, -box.y0, box.x1 - 1, box.y1 - 1) for box in boxes), default=0)
+        drawn.append((Path(file.name).stem, len(boxes), beyond, canvas.get_figheight()))
+
+    monkeypatch.setattr(Figure, "savefig", check)
+    data = analyse(write_results(tmp_path / "stacks", cluster_campaign(), CLUSTER))
+    figures = [figure for figure in drawn_figures(data) if figure.chart.has_rows]
+    heights = {figure.id: figure.chart.size_in[1] for figure in figures}
+    assert heights.keys() == {"losses", "gantt"}
+    export_figures(figures, data, tmp_path / "figures", FORMS[kind])
+    assert max(heights.values()) > FORMS["slides"].height_in
+    for name, num_legends, beyond, height_in in drawn:
+        assert beyond < 0.005, name
+        assert num_legends or name != "gantt"
+        assert height_in >= heights[name]
+
+
+def test_the_caption_of_one_record_says_so(tmp_path):
+    """`rank-times` shows one launch, and the range of its iterations."""
+    out = tmp_path / "figures"
+    data = analyse(CAMPAIGNS["slow-rank"](tmp_path / "r"))
+    figures = [figure for figure in drawn_figures(data) if figure.id == "rank-times"]
+    export_figures(figures, data, out, FORMS["paper"])
+    lines = (out / "rank-times.txt").read_text(encoding="utf-8").splitlines()
+    assert figures[0].chart.record in lines[1]
+    assert "p5 to p95" in lines[2]
 
 
 def test_a_caption_has_launches_interval_machine_and_versions(small):

@@ -162,6 +162,23 @@ def test_a_bad_edit_leaves_the_results_alone_and_mending_it_measures_nothing(fin
     assert dry_run(tmp_path, path) == 0
 
 
+def test_a_report_that_runs_out_of_memory_keeps_the_previous_one(finished, tmp_path):
+    """Processes that the report forks are killed, also those of the partial report that follows."""
+    path, results = finished
+    kept = [results / name for name in ("report.html", "answer.json")]
+    before = [page.read_bytes() for page in kept]
+    (tmp_path / "kill").mkdir()
+    kill = "import os, sys\nif any(word.endswith('report.py') for word in sys.orig_argv):\n"
+    kill += "    os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), 9))\n"
+    (tmp_path / "kill" / "sitecustomize.py").write_text(kill)
+    problems = results / "problems.json"
+    problems.write_text(problems.read_text() + "\n")  # the report is out of date
+    done = snakemake(tmp_path, path, env=REAL_REPORT | {"PYTHONPATH": str(tmp_path / "kill")})
+    assert done.returncode == 1
+    assert "was killed" in done.stderr
+    assert [page.read_bytes() for page in kept] == before
+
+
 def test_what_is_deleted_is_made_again_from_the_store_and_an_edit_reaches_the_report(finished, tmp_path):
     """Both without Snakemake's metadata."""
     path, results = finished

@@ -20,8 +20,9 @@ rule report:
         code=sources("report.py"),
         page=sorted(map(str, (SCRIPTS.parent / "report").glob("*[!t]"))),  # templates and style sheet, without *.rst
     output:
-        report=report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Report"),
-        answer=f"{RESULTS}/answer.json",
+        # update: the previous ones stay if this fails
+        report=update(report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Report")),
+        answer=update(f"{RESULTS}/answer.json"),
     log:
         f"{RESULTS}/logs/report.log",
     params:

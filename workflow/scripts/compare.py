@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     try:
-        run_script(main)
-    except Exception:  # status 1 means that a cell is slower
+        run_script(main, is_short=True, status_if_killed=USER_ERROR)  # status 1 means that a cell is slower
+    except Exception:
         traceback.print_exc()
         sys.exit(USER_ERROR)

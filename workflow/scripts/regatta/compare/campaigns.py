@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -83,7 +83,8 @@ class CampaignsCompared:
 
     comparisons: a row for each cell with ok launches on both sides, the largest effect first; `reference` is base.
     unmatched: reason -> the cells that are not compared. fields: the single fields in which unmatched
-    cells of both differ. fallback: which primary times one side lacks; empty if none.
+    cells of both differ. fallback: which primary times one side lacks; empty if none. once: results of functions
+    (`once_per_report`).
     """
 
     base: CampaignResults
@@ -93,6 +94,7 @@ class CampaignsCompared:
     environment: list[Difference]
     fields: list[str]
     fallback: str = ""
+    once: dict = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def has_environments(self) -> bool:
@@ -116,7 +118,7 @@ def read_campaign(folder: Path) -> CampaignResults:
         for row in table[(table["status"] == "ok") & ~is_time].itertuples():
             found = f"{name} of {row.cell} is {getattr(row, name):g}"
             raise UserError(f"{measurements}: {found}; expected a positive time. {advice}")
-    missing = {cell.id for cell in campaign.cells} - set(table["cell"])
+    missing = {cell.id for cell in campaign.cells} - set(table["cell"].unique())
     if missing:
         raise UserError(
             f"{measurements}: lacks {len(missing)} of {len(campaign.cells)} cells of {frozen.name}, such as"

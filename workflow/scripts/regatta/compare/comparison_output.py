@@ -4,6 +4,8 @@ from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.core.text import UNKNOWN, duration, plural
 from regatta.model.frozen import Cell, names_by_id
 from regatta.report.findings import Finding
+from regatta.report.rows import table_rows
+from regatta.topics.base import once_per_report
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.comparison_section import NOT_KNOWN, NOTHING, Difference
 from regatta.topics.comparison.comparison_tables import is_within_margin
@@ -27,7 +29,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     lines += [f"Note: {found.fallback}."] if found.fallback else []
     if len(listed):
         heads = ("cell", "base", "test", "test/base", "n", "verdict")
-        lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, listed.itertuples())])]
+        lines += [HOW_TO_READ, "", *aligned([heads, *map(_texts, table_rows(listed))])]
     if len(listed) < len(rows):
         folded = rows.loc[is_within, "verdict"].value_counts().sort_index()
         words = ", ".join(f"{num} {word}" for word, num in folded.items())
@@ -40,6 +42,7 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+@once_per_report
 def names_and_lists(found: CampaignsCompared) -> tuple[list[str], dict[str, list[str]]]:
     """Return the names of the compared cells, distinct from all others, and lists of what is not compared by title."""
     compared = [found.test.campaign.by_id[cell] for cell in found.comparisons["cell"]]
@@ -62,6 +65,7 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
     return ["  ".join(map(format, row, forms)).rstrip() for row in rows]
 
 
+@once_per_report
 def statements(found: CampaignsCompared) -> list[tuple[str, str, str]]:
     """Return anchor, lead and text of each finding: the verdicts, what differs in times, and in environments."""
     judged = texts.with_labels(texts.judged_rows(found.comparisons))

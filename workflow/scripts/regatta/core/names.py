@@ -46,8 +46,8 @@ class CellName:
     @functools.cached_property
     def full(self) -> str:
         """Return the name outside any context. No two cells that were named together share it."""
-        ranks = {"shape": f"{self.parts['shape']} {self.ranks}"} if "shape" in self.parts else {}
-        return CellName(self.parts | ranks, self.varied, self.series, self.ranks).brief
+        fields = self._selected(self.parts, ("subject", "shape"))
+        return SEPARATOR.join(self.parts[of] + (f" {self.ranks}" if of == "shape" else "") for of in fields)
 
     @property
     def brief(self) -> str:
@@ -115,9 +115,7 @@ def cell_names(cells: list[dict], benchmark: str = "") -> list[CellName]:
 
 def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     known = benchmark in benchmark_names()
-    others = dict.fromkeys(name for cell in cells for name in cell if name not in NOT_NAMED)
-    axes = axes_of(benchmark) if known else {name: Axis(name, "string", name, None, "{}") for name in others}
-    axes = {name: axis for name, axis in axes.items() if axis.words}
+    axes = {name: axis for name, axis in axes_of(benchmark).items() if axis.words} if known else _unknown_axes(cells)
     subject = load_benchmark(benchmark).subject if known else benchmark
     in_subject = set(re.findall(r"{(\w+)}", subject))
     series = tuple(name for name, axis in axes.items() if axis.is_series)
@@ -128,16 +126,22 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     varied = {name for name in order if len(values[name]) > 1} - in_subject
     shapes = [shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else "" for cell in cells]  # "": a curve
     varied |= {"shape"} if len(set(shapes)) > 1 else set()
-    found = []
-    for cell, of_cell, place in zip(cells, known, shapes, strict=True):
+    rows = []
+    for of_cell, place in zip(known, shapes, strict=True):
         words = {name: texts[name][_key(value)] for name, value in of_cell.items()}
         parts = {"subject": subject.format(**{name: words.get(name, "unknown") for name in in_subject})}
         parts |= {"shape": place} if place else {}
         parts |= {name: text for name, text in words.items() if name not in in_subject}
-        found.append(CellName(parts, frozenset(varied), series, _ranks(cell)))
-    if len({name.parts["subject"] for name in found}) > 1:
-        found = [replace(name, varied=name.varied | {"subject"}) for name in found]
-    return _distinguished(found)
+        rows.append(parts)
+    varied |= {"subject"} if len({parts["subject"] for parts in rows}) > 1 else set()
+    all_varied = frozenset(varied)
+    named = zip(rows, map(_ranks, cells), strict=True)
+    return _distinguished([CellName(parts, all_varied, series, ranks) for parts, ranks in named])
+
+
+def _unknown_axes(cells: list[dict]) -> dict[str, Axis]:
+    names = dict.fromkeys(name for cell in cells for name in cell if name not in NOT_NAMED)
+    return {name: Axis(name, "string", name, None, "{}") for name in names}
 
 
 def _distinguished(names: list[CellName]) -> list[CellName]:

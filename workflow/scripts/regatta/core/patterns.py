@@ -152,8 +152,11 @@ def find_patterns(rows: Sequence[dict[str, object]], is_affected: Sequence[bool]
 
 
 def _descriptions(rows: Sequence[dict[str, object]]) -> Iterator[tuple[int, tuple[Condition, ...]]]:
-    """Yield single conditions, then pairs of them on two axes, each with the cells that meet it."""
-    single = _conditions(rows)
+    """Yield single conditions, then pairs of them on two axes, each with the cells that meet it, if these are enough.
+
+    A number with a separate value for nearly each cell has thousands of conditions that single cells meet.
+    """
+    single = [found for found in _conditions(rows) if found[0].bit_count() >= LEAST_AFFECTED]
     yield from ((cells, (condition,)) for cells, condition in single)
     for (one, first), (other, second) in itertools.combinations(single, 2):
         if first.axis != second.axis:

@@ -34,6 +34,8 @@ class Bars(Chart):
     bars: Sequence[Bar]
     heads: Sequence[str]
 
+    has_rows = True
+
     @property
     def rows(self) -> list[str | Bar]:
         """Return the names of groups and the bars, from top to bottom."""

@@ -88,13 +88,16 @@ class Chart:
     """What a figure draws, on a canvas in the report's style.
 
     size_in: width and height on the page. legend: of its series. is_labelled: whether these have labels, so that the
-    page omits the legend. axes_text: completes the title to its accessible name.
+    page omits the legend. axes_text: completes the title to its accessible name. has_rows: its height is that of its
+    rows, and no less. record: the only measurement that it shows, if it shows one.
     """
 
     size_in: tuple[float, float]
     legend: tuple[LegendEntry, ...] = ()
     is_labelled = False
     axes_text = ""
+    has_rows = False
+    record = ""
 
     def draw(self, figure_id: str, title: str, medium: Medium = PAGE) -> str:
         """Return the drawing for a medium. figure_id: unique on the page. title: what is shown.

@@ -21,6 +21,7 @@ from regatta.store.launch_files import write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
     from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
 
 GAP_IN = 0.04  # around the drawing, and between its parts
 
@@ -59,7 +60,10 @@ def _draw(figure: Figure, path: Path, form: FigureForm) -> str:
         return name
 
     def size_in(_: float, height_in: float) -> tuple[float, float]:
-        return form.width_in, form.height_in or height_in
+        if not figure.chart.has_rows:
+            return form.width_in, form.height_in or min(height_in, form.width_in)
+        factor = max(1, height_in / (form.height_in or height_in))  # of a slide: all rows fit
+        return factor * form.width_in, factor * form.height_in if form.height_in else height_in
 
     return figure.chart.draw(figure.id, figure.title, Medium(write, size_in, _light_colors()))
 
@@ -70,12 +74,14 @@ def caption_of(figure: Figure, name: str, data) -> str:
     launches = (ok[ok["cell"].isin(cells)] if cells else ok).groupby("cell").size()
     least, most = launches.min(), launches.max()
     num = plural(int(most), "launch", "launches") if least == most else f"{least}\N{EN DASH}{most} launches"
+    of_cells = f"n = {num} per cell, {plural(len(launches), 'cell')}." if len(launches) else "n = 0 launches."
+    of_record = "p5 to p95 of iterations" if figure.chart.record else ""
     kinds = re.findall("95 % interval|range", " ".join(figure.table.columns))
     [versions] = [table for table in provenance(data.headers)["tables"] if table.columns[0] == "stack"] or [None]
     lines = [
         f"{name}.",
-        f"n = {num} per cell, {plural(len(launches), 'cell')}." if len(launches) else "n = 0 launches.",
-        f"Interval: {' or '.join(dict.fromkeys(kinds)) or 'none'}.",
+        f"n = 1 launch: {figure.chart.record}." if figure.chart.record else of_cells,
+        f"Interval: {' or '.join(dict.fromkeys(kinds)) or of_record or 'none'}.",
         f"Machine: {', '.join(machine_line(data.campaign, data.headers, data.measurements))}.",
     ]
     for row in versions.rows if versions else ():
@@ -92,8 +98,13 @@ def _write(canvas: "Canvas", path: Path, form: FigureForm, legend: Sequence[Lege
         label.remove()  # the legend has it
     for text in canvas.texts:
         text.set_wrap(True)
+    legends = [(one.legend_handles, [of.get_text() for of in one.get_texts()], "upper") for one in canvas.legends]
+    for one in list(canvas.legends):
+        one.remove()  # it may be wider than this drawing
     if legend:
-        drawn = _add_legend(canvas, legend, form.text_pt)
+        legends.append((_lines(legend, form.text_pt), [entry.label for entry in legend], "lower"))
+    for handles, labels, side in legends:
+        drawn = _add_legend(canvas, handles, labels, side, form.text_pt)
         if form.height_in is None:
             canvas.draw_without_rendering()
             height_in = drawn.get_tightbbox().height / canvas.dpi
@@ -109,21 +120,21 @@ def _write(canvas: "Canvas", path: Path, form: FigureForm, legend: Sequence[Lege
                 canvas.savefig(file, format=kind, metadata=metadata)
 
 
-def _add_legend(canvas: "Canvas", legend: Sequence[LegendEntry], text_pt: float) -> "Legend":
+def _lines(legend: Sequence[LegendEntry], text_pt: float) -> list["Line2D"]:
     from matplotlib.lines import Line2D
 
     handles = []
     for entry in legend:
         style = {"color": entry.color, "alpha": entry.opacity, "dashes": entry.dashes or (None, None)}
-        label = entry.label.replace("\n", " \N{MIDDLE DOT} ")
-        line = Line2D(
-            [], [], marker=entry.marker or "none", markersize=text_pt / 2, linewidth=1.4, label=label, **style
-        )
-        handles.append(line)
-    longest = max(len(line.get_label()) for line in handles)
-    columns = max(1, int(canvas.get_figwidth() * 72 / (0.6 * text_pt * (longest + 5))))
+        handles.append(Line2D([], [], marker=entry.marker or "none", markersize=text_pt / 2, linewidth=1.4, **style))
+    return handles
+
+
+def _add_legend(canvas: "Canvas", handles: list, labels: list[str], side: str, text_pt: float) -> "Legend":
+    labels = [label.replace("\n", " \N{MIDDLE DOT} ") for label in labels]
+    columns = max(1, int(canvas.get_figwidth() * 72 / (0.6 * text_pt * (max(map(len, labels)) + 5))))
     style = {"fontsize": text_pt, "frameon": False, "borderaxespad": 0.2, "handlelength": 1.8, "columnspacing": 1}
-    drawn = canvas.legend(handles=handles, loc="outside lower left", ncols=columns, **style)
+    drawn = canvas.legend(handles, labels, loc=f"outside {side} left", ncols=columns, **style)
     for text in drawn.get_texts():
         text.set_parse_math(False)
     return drawn

@@ -254,7 +254,7 @@ def marked_status(status: str, phase: str | None = None) -> str:
 
 def read_headers(launches: Path, measurements: pd.DataFrame) -> list[dict]:
     """Return the first line, if valid, of each launch file with a row in `measurements`. Samples are not read."""
-    used = set(measurements["launch"].dropna())
+    used = set(measurements["launch"].dropna().unique())
     lines = (read_one_line(path, 1) for path in launch_paths(launches) if path.stem in used)
     return [line for line in lines if line is not None and line["kind"] == "launch" and violation(line) is None]
 

@@ -39,6 +39,7 @@ class Strip(Chart):
     groups: Sequence[tuple[str, int]] = ()
     log_above: float = 0
     listed: Sequence[LegendEntry] = ()
+    record: str = ""
 
     size_in = WIDTH_IN, 2.2
 

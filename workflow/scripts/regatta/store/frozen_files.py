@@ -5,6 +5,7 @@ Their schema is workflow/schemas/frozen.yaml.
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -76,11 +77,17 @@ def _is_campaign(text: bytes) -> bool:
     import fastjsonschema
 
     try:
-        value = json.loads(text, parse_float=_Real, parse_constant=str)  # a NaN becomes a word, which no schema allows
-        fastjsonschema.compile(frozen_schema()["$defs"]["campaign"], use_default=False)(value)
+        _check_campaign()(json.loads(text, parse_float=_Real, parse_constant=str))  # a NaN becomes a word: not allowed
     except fastjsonschema.JsonSchemaValueException:
         return False
     return True
+
+
+@cache
+def _check_campaign() -> Callable[[object], object]:
+    import fastjsonschema
+
+    return fastjsonschema.compile(frozen_schema()["$defs"]["campaign"], use_default=False)
 
 
 @cache

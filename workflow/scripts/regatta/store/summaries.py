@@ -92,11 +92,8 @@ def read_summaries(
         if folder is None or len(list(folder.glob("*.json"))) < len(paths):
             import scipy.special  # noqa: F401  # new summaries need it; 0.1 s, once instead of in each process
 
-        pool = pool_with(planned, NUM_PROCESSES)
-        try:
+        with pool_with(planned, NUM_PROCESSES, "reads launch files") as pool:
             yield from _parsed(paths, pool.map(functools.partial(with_data, summary_text), paths), used)
-        finally:
-            pool.shutdown(cancel_futures=True)
     for kept in folder.glob("*.json") if folder else ():
         if kept.name not in used:
             _delete(kept)

@@ -59,7 +59,7 @@ def primary_columns(*tables: pd.DataFrame) -> dict[str, str]:
         ok = table[(table["status"] == "ok").to_numpy()]
         for column in set(columns.values()) - {SAMPLES}:
             is_absent = ok[SAMPLES].notna() & (ok[column].isna() if column in ok else True)
-            lacking = set(ok.loc[is_absent, "benchmark"]) if "benchmark" in ok else columns
+            lacking = set(ok.loc[is_absent, "benchmark"].unique()) if "benchmark" in ok else columns
             columns |= {name: SAMPLES for name, used in columns.items() if used == column and name in lacking}
     return columns
 
@@ -146,7 +146,11 @@ def fallback_text(*tables: pd.DataFrame) -> str:
     columns, changed = primary_columns(*tables), []
     for table in tables:
         alone = primary_columns(table)
-        changed += [name for name in set(table.get("benchmark", ())) & alone.keys() if alone[name] != columns[name]]
+        changed += [
+            name
+            for name in set(table["benchmark"].unique() if "benchmark" in table else ()) & alone.keys()
+            if alone[name] != columns[name]
+        ]
     return f"one side lacks a primary time; {primary_text(changed, columns)}" if changed else ""
 
 
@@ -240,7 +244,7 @@ class ReportData:
 
 
 def once_per_report(function: Callable[[ReportData], Computed]) -> Callable[[ReportData], Computed]:
-    """Return a function that computes its result once for each report. Callers must not change it."""
+    """Return a function that computes its result once for each report, or comparison. Callers must not change it."""
 
     @functools.wraps(function)
     def found(data: ReportData) -> Computed:

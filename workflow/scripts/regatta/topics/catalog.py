@@ -202,7 +202,7 @@ def render(data: ReportData) -> str:
     """Return the report: one reproducible page without external assets, complete without its script."""
     is_large = page.is_large(data.campaign)
     warnings(data)  # first, since both processes need them
-    with pool_with(data, 1) as pool:  # half of the work on a large campaign
+    with pool_with(data, 1, "computes the data of the report") as pool:  # half of the work on a large campaign
         embedded = pool.submit(with_data, _embedded)
         return page.load_template("report.html.j2", is_large).render(_content(data, sections(data), *embedded.result()))
 

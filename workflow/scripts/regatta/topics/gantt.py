@@ -151,6 +151,8 @@ class Gantt(Chart):
 
     rows: dict[str, list[tuple]]
 
+    has_rows = True
+
     @property
     def size_in(self) -> tuple[float, float]:
         return WIDTH_IN, AROUND_IN + ROW_IN * len(self.rows)

@@ -11,6 +11,7 @@ from regatta.core.text import UNKNOWN, is_unknown, plural, shape
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import ORDER
 from regatta.report.rows import table_rows
+from regatta.topics.base import plain_rows
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.texts import difference_text
 
@@ -32,7 +33,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
     axis, (reference, value) = rows["axis"].iloc[0], texts.sides_text(rows)
     places = sorted(zip(rows["nodes"], rows["gpus_per_node"], strict=True), key=lambda of: (math.prod(of), of))
     places = list(dict.fromkeys(places))
-    rows = rows.assign(cell_name=[name.without(axis) for name in cell_names(rows.to_dict("records"))])
+    rows = rows.assign(cell_name=[name.without(axis) for name in cell_names(plain_rows(rows, tuple(rows)))])
     subjects = [(row.benchmark, row.cell_name.parts["subject"]) for row in table_rows(rows)]  # as in the campaign
     groups: dict[tuple, dict[str, dict[tuple, Square]]] = {subject: defaultdict(dict) for subject in subjects}
     settings = [column for column in ORDER if column in rows and column not in ("nodes", "gpus_per_node")]

@@ -127,7 +127,11 @@ class Histogram(Chart):
             for box, found in zip(boxes, of_verdict.values(), strict=True):
                 box.set_gid(f"{CELL}{' '.join(found)}")
             heights[places] += nums
-        axes.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.1 * heights.max()), xlabel="Change in time; margin shaded")
+        axes.set(
+            xlim=(edges[0], edges[-1]),
+            ylim=(0, 1.1 * heights.max()),
+            xlabel=f"Change in time; shaded: margin of {100 * math.expm1(axis.margin):.3g} %",
+        )
         set_ticks(axes.xaxis, axis.ticks)
         first, *_, last = axes.get_xticklabels()  # inside the figure
         first.set_ha("left")

@@ -17,6 +17,8 @@ from regatta.core.text import is_unknown, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled
 from regatta.report.findings import Finding, Source, percent_number
+from regatta.report.rows import table_rows
+from regatta.topics.base import plain_rows
 from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
@@ -154,7 +156,7 @@ def num_significant(judged: pd.DataFrame) -> dict[str, int]:
 
     There is no test over pairs: cells measured in the same launches are not independent.
     """
-    words = [direction_of(row) for row in judged.itertuples()]
+    words = [direction_of(row) for row in table_rows(judged)]
     return {word: words.count(word) for word in ("slower", "faster")}
 
 
@@ -176,7 +178,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     if judged.empty:
         return []
     counts = {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
-    num_unsettled = sum(is_unsettled(row) for row in judged.itertuples())
+    num_unsettled = sum(is_unsettled(row) for row in table_rows(judged))
     found, half, decided = list(map(outcome, summarized(judged))), half_widths(judged), largest_effect(judged)
     parts, text = [part for part, _ in found], "; ".join(text for _, text in found)
     directions, few = [part["direction"] for part in parts if part["direction"]], int(judged["p_adjusted"].isna().sum())
@@ -232,8 +234,8 @@ def patterns_of(judged: pd.DataFrame) -> Iterator[tuple[str, list[tuple[Pattern,
     Nothing if nearly all are, which the outcome says. Pairs without a test are left out.
     """
     tested = judged[judged["p_adjusted"].notna()]
-    rows, axis = tested.to_dict("records"), judged["axis"].iloc[0]
-    directions = [direction_of(row) for row in tested.itertuples()]
+    rows, axis = plain_rows(tested, tuple(tested)), judged["axis"].iloc[0]
+    directions = [direction_of(row) for row in table_rows(tested)]
     compared = [{axis: None, "value": axis_text(axis, row["value"])} for row in rows]
     names = [name.without(axis) for name in cell_names(rows)]
     axes = [axes_of(name, row) | value for name, row, value in zip(names, rows, compared, strict=True)]
@@ -374,7 +376,9 @@ def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
     if not len(rows):
         return rows.assign(label=[])
     axis = rows["axis"].iloc[0]
-    names = pd.Series([name.without(axis).brief for name in cell_names(rows.to_dict("records"))], index=rows.index)
+    names = pd.Series(
+        [name.without(axis).brief for name in cell_names(plain_rows(rows, tuple(rows)))], index=rows.index
+    )
     values, references = (rows[name].map(partial(axis_text, axis)) for name in ("value", "reference_value"))
     pairs = values + " vs. " + references
     if pairs.nunique() > 1:

@@ -270,6 +270,7 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
         (time.factor * ranks[["p50_s", "p5_s", "p95_s"]].to_numpy(float)).tolist(),
         [SLOW if is_slow else OTHER for is_slow in is_late],
         groups=[(host, len(list(run))) for host, run in groupby(ranks["host"].fillna(UNKNOWN))],
+        record=record,
     )
     return Figure("rank-times", title, strip, table, "waits")
 
