@@ -11,6 +11,7 @@ from regatta.topics.comparison.comparison_section import NOT_KNOWN, NOTHING, Dif
 from regatta.topics.comparison.comparison_tables import is_within_margin
 
 SHOWN = 10  # cells of a list
+LABELS = {"verdicts": "Verdicts", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )
@@ -23,7 +24,9 @@ def comparison_text(found: CampaignsCompared, shows_all: bool = False) -> str:
     rows = rows.assign(full_name=names)
     listed = rows if shows_all else rows[~is_within]
     lines = [f"{name}: {campaign_text(side)}" for name, side in (("base", found.base), ("test", found.test))] + [""]
-    lines += [f"{lead}{f'; {text}' if text else ''}" for _, lead, text in statements(found)]
+    lines += [
+        lead + (". " if text[:1].isupper() else "; " * bool(text)) + text for _, _, lead, text in statements(found)
+    ]
     differences = found.environment if found.has_environments else []
     lines += [f"  {difference_text(difference, 'in base', 'in test')}" for difference in differences]
     lines += [f"Note: {found.fallback}."] if found.fallback else []
@@ -66,15 +69,18 @@ def aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 @once_per_report
-def statements(found: CampaignsCompared) -> list[tuple[str, str, str]]:
-    """Return anchor, lead and text of each finding: the verdicts, what differs in times, and in environments."""
+def statements(found: CampaignsCompared) -> list[tuple[str, str, str, str]]:
+    """Return anchor, label, lead and text of each finding: the verdicts, what differs in times, and in environments."""
     judged = texts.with_labels(texts.judged_rows(found.comparisons))
     known = [difference.name for difference in found.environment if not difference.name.startswith(NOT_KNOWN)]
     is_known = found.has_environments
     words = {"num": len(known), "names": known if is_known else [], "unknown": "" if is_known else "no launch files"}
     findings = [*texts.compared_findings(judged)[::-1], Finding("environment", words, (), (), "environment")]
-    of_findings = [(f.anchor, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
-    return [(anchor, f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text) for anchor, lead, text in of_findings]
+    found_texts = [(f, *texts.KIND_OF[f.kind].words(f.values | f.words)) for f in findings]
+    return [
+        (f.anchor, LABELS[f.kind], f"{lead[:1].upper()}{lead[1:].removesuffix('.')}", text)
+        for f, lead, text in found_texts
+    ]
 
 
 def difference_text(difference: Difference, in_reference: str, in_other: str) -> str:

@@ -43,7 +43,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
             ("cells", "All pairs", "", ""),
             ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
         ],
-        summary=[*([("comparisons", *gate)] if gate else []), *statements(found)],
+        summary=[*([("comparisons", "Gate", *gate)] if gate else []), *statements(found)],
         environment=environment_tables(found.environment, "base", "test"),
         counts=counts_of(block, judged) if len(judged) else {},
         heads={verdict: head for verdict, (_, head) in VERDICTS.items()},
