@@ -149,10 +149,10 @@ def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(t
     faults = {(cells[-1]["id"], repeat): ("failed", "measure", "boom") for repeat in range(2)}
     _, matrix, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=2), faults=faults)
     [square] = squares.values()
-    assert (square.known, square.state) == ("2/3", "partial")
+    assert (square.known, square.state) == ("2 of 3", "partial")
     assert "2 of 3 sizes" in square.note
     page = str(load_template("matrix_tables.html.j2").make_module({"matrix": matrix}).matrix_tables(matrix))
-    assert re.findall(r"<small>(.*?)</small>", page) == ["2/3"]
+    assert re.findall(r"<small>(.*?)</small>", page) == ["2 of 3"]
     faults = {(cells[-1]["id"], 0): ("failed", "measure", "boom")}
     [square] = matrix_of(tmp_path / "one", make_campaign(cells, repeats=2), faults=faults)[2].values()
     assert (square.known, square.state) == ("", "partial")

@@ -356,7 +356,7 @@ class Distributions(Chart):
         return list(zip(self.legend, drawn, strict=True))
 
     def draw_on(self, canvas) -> None:
-        axes = self.add_plot(canvas, LEFT, 0.2, PLOT_WIDTH, 0.75)
+        axes = self.add_plot(canvas, LEFT, 0.15, PLOT_WIDTH, 0.81)
         for style, of_launch in self.lines:
             line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
             axes.ecdf(of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{self.cell}")

@@ -141,7 +141,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
             note += f"; {num_known} of {len(cells)} sizes have a value"
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
-        known = f"{num_known}/{len(cells)}" if num_known < len(cells) else ""
+        known = f"{num_known} of {len(cells)}" if num_known < len(cells) else ""
         return Square(text, level, "partial" if bad else state, tuple(cells), note, known=known)
 
     return square
