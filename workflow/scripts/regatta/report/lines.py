@@ -166,7 +166,8 @@ class Panel(Chart):
         longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0))
         beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
         width = min(PLOT_WIDTH, 1 - LEFT - beside)
-        axes = self.add_plot(canvas, LEFT, self.below_in / height_in, width, self.plot_in / height_in, self.y.drawn or self.y.label)
+        place, label = (LEFT, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
+        axes = self.add_plot(canvas, *place, label)
         _scale(axes, self)
         for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)

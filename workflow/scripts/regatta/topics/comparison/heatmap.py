@@ -39,7 +39,7 @@ def halves(matrices: list[Matrix]) -> tuple[Matrix, ...]:
     [matrix, *others] = matrices or [None]
     if matrix is None or others or matrix.is_folded or len(matrix.columns) > MOST_COLUMNS_OF_HALF:
         return ()
-    heights = list(accumulate((1 + len(group.rows) for group in matrix.groups)))
+    heights = list(accumulate(1 + len(group.rows) for group in matrix.groups))
     num = sum(height <= (heights[-1] - FIGURE_ROWS) / 2 for height in heights)
     parts = (matrix.groups[:num], matrix.groups[num:])
     return tuple(_part(matrix, groups, number) for number, groups in enumerate(parts)) if num else ()
