@@ -105,6 +105,32 @@ while True:
 """
 
 
+IN_BACKWARD = """
+each = [torch.optim.SGD([p], lr=0.1) for p in model.parameters()]
+while True:
+    time.sleep(0.01)
+    model(torch.ones(3, 4)).sum().backward()
+    for one in reversed(each):
+        one.step()
+"""
+REPLACED = """
+small = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+for number in range(10_000):
+    small.step()
+    if number == 8:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    time.sleep(0.01)
+    if number != 7:  # as skipped by a gradient scaler
+        step()
+"""
+
+
+@pytest.mark.parametrize("text", [IN_BACKWARD, REPLACED])
+def test_larger_optimizers_that_step_as_often_as_the_first_do_no_harm(launch, text):
+    found = launch(TRAIN + text)
+    assert [len(row) for row in found.record["samples_ns"]] == [12, 12]
+
+
 def test_several_optimizers_and_gradient_accumulation_count_as_one_step(launch):
     found = launch(TRAIN + ACCUMULATION)
     assert [len(row) for row in found.record["samples_ns"]] == [12, 12]
@@ -178,6 +204,14 @@ class Optimizer:
 for _ in range(20):
     Optimizer().step()
 """
+FIRST_OF_ANOTHER = """
+head = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+for number in range(10_000):
+    for _ in range(3 if number % 5 == 0 else 0):
+        head.step()
+    time.sleep(0.01)
+    step()
+"""
 FAULTS = {
     "ends early": (TRAIN + "for _ in range(5):\n    step()\n", "returned after 5 optimizer steps; 15 are needed"),
     "never steps": (TRAIN + "print('nothing')\n", "without a step of a torch.optim.Optimizer"),
@@ -191,6 +225,7 @@ FAULTS = {
     ),
     "bare except, returns": (TRAIN + "try:\n    while True:\n        step()\nexcept:\n    pass\n", "caught the end"),
     "one rank steps": (ALONE + ONE_RANK, "rank 1 did not end after step 15"),
+    "clock of an evaluation": (TRAIN + FIRST_OF_ANOTHER, "larger optimizers step unevenly"),
     "forks": (ALONE + FORK, "a process that the script forked"),
 }
 
@@ -265,6 +300,32 @@ def test_synchronization_is_off_in_every_other_step_after_the_timed_ones(launch)
 def test_settings_of_ddp_without_effect_are_refused(launch, text, cause):
     found = launch(text + "while True:\n    step()\n", ddp={"bucket_cap_mb": 3})
     assert cause in found.cause
+
+
+SETS_IT_ITSELF = """
+while True:
+    optimizer.zero_grad()
+    for micro in range(2):
+        model.require_backward_grad_sync = micro == 1
+        model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+NO_SYNC = """
+while True:
+    optimizer.zero_grad()
+    with model.no_sync():
+        model(torch.ones(3, 4)).sum().backward()
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_that_switches_synchronization_itself_has_no_exposed_communication(launch):
+    """It would undo the switch, and both kinds of steps would synchronize; a context that restores it is no harm."""
+    found = launch(TRAIN + SETS_IT_ITSELF, exposed=True)
+    assert (found.record, "require_backward_grad_sync" in (found.cause or "")) == (None, True)
+    assert launch(TRAIN + SETS_IT_ITSELF).lines[-2]["status"] == "ok"
+    assert len(launch(TRAIN + NO_SYNC, exposed=True).lines[-2]["parts_ns"]["no_sync"][0]) == 20
 
 
 def test_an_edited_script_is_not_measured(launch):

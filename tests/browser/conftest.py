@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests" / "unit"), str(ROOT / "workflow" / "scripts")]
+sys.path[:0] = [
+    str(Path(__file__).parent),
+    str(ROOT / "benchmarks"),
+    str(ROOT / "tests" / "unit"),
+    str(ROOT / "workflow" / "scripts"),
+]
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ def test_the_ends_of_the_efficiency_its_losses_and_the_best_bucket_are_named_by_
     assert by_model(line.values["largest_losses"]) == {"resnet18": "inter_node_ratio", "resnet50": "intra_node_ratio"}
     losses = by_model(line.values["largest_losses_ratio"])
     assert losses == {"resnet18": pytest.approx(0.4), "resnet50": pytest.approx(0.1)}
-    assert line.text == "losses: intra-node 10, inter-node 8.0 to 40 points"
+    assert line.text == "losses: intra-node 10, inter-node 8.0 to 40 percentage points"
     assert line.values["without_result"] == {}
     bars = {bar.group.partition(" ")[0]: bar for bar in reversed(loss_bars(data))}  # of the largest shape
     for name, kept in (("ResNet-18", 50), ("ResNet-50", 82)):  # DDP on one rank costs nothing here
@@ -126,7 +126,7 @@ def test_losses_have_their_range_over_workloads_and_none_is_called_the_largest(t
 
     set_step_times(folder, seconds)
     line = lines_of(folder)["scaling"]
-    assert line.text == "losses: intra-node 75, inter-node 50 points"
+    assert line.text == "losses: intra-node 75, inter-node 50 percentage points"
 
 
 def without(folder, is_lost):

@@ -1,6 +1,7 @@
 """Quantities of any program's output: patterns, units, checks, and outputs and patterns that must not do harm."""
 
 import io
+import re
 import time
 from pathlib import Path
 
@@ -48,10 +49,10 @@ def test_of_a_check_the_first_match_is_enough():
     stream = io.BytesIO(b"ok ok\nx 1\nok\nx 2\n")
     search_stream(stream, {"check.match": "ok", "x": r"x (\d)"}, ["check.match"], 100, emitted.append)
     assert emitted == [
-        ("check.match", 1, "ok", None),
-        ("x", 2, "1", None),
-        ("x", 4, "2", None),
-        (None, None, None, None),
+        ("check.match", 1, "ok", None, ""),
+        ("x", 2, "1", None, ""),
+        ("x", 4, "2", None, ""),
+        (None, None, None, None, ""),
     ]
 
 
@@ -76,6 +77,71 @@ def test_a_unit_in_the_text_outranks_none():
     reader = parse_reader({"bandwidth": {"samples": r"bw=(?P<value>[\d.]+)(?P<unit>\S+)", "better": "larger"}})
     assert read_quantities(text, reader).samples == {"bandwidth": [1.5 * 2**30, 2.0**29]}
     assert "line 1" in read_quantities("bw=3parsec/s", reader).problems[0]
+
+
+def iops(text: str, pattern: str, **more) -> tuple[list[float], int]:
+    """Return the samples that a pattern reads from a text, and the number of problems."""
+    found = read_quantities(text, parse_reader({"iops": {"samples": pattern, "unit": "operations/s"} | more}))
+    return found.samples.get("iops", []), len(found.problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["IOPS=11.9k, BW", "IOPS=11.9k", "IOPS=11.9K BW", "IOPS=3M,", "IOPS=3G/s", "IOPS=3T;", "IOPS=4Ki,", "IOPS=4Mi"],
+)
+def test_a_number_cut_before_its_suffix_is_a_problem_and_converts_if_the_group_has_it(text):
+    assert iops(text, r"IOPS=([\d.]+)") == ([], 1)
+    assert iops(text, r"IOPS=(?P<value>[\d.]+)") == ([], 1)
+    factors = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1024, "Mi": 1048576}
+    number, suffix = re.search(r"=([\d.]+)([A-Za-z]+)", text).groups()
+    expected = float(number) * factors[suffix]
+    assert iops(text, r"IOPS=([\d.]+[kKMGT]?i?)") == ([pytest.approx(expected)], 0)
+    with_match = read_quantities(text, parse_reader({"iops": {"match": r"IOPS=([\d.]+[kKMGT]?i?)"}}))
+    assert with_match.values == {"iops": pytest.approx(expected)}
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "value"),
+    [
+        ("rate 12ms", r"rate ([\d.]+)", 12),
+        ("rate 12 k", r"rate ([\d.]+)", 12),
+        ("rate 3Kernel", r"rate ([\d.]+)", 3),
+        ("rate 3k_x", r"rate ([\d.]+)", 3),
+        ("rate 3GB/s", r"rate ([\d.]+)", 3),
+        ("rate 11.9k", r"rate ([\d.]+)k", 11.9),  # the user's choice
+        ("rate 12.", r"rate (\d+)", 12),
+        ("rate 12, 345", r"rate (\d+)", 12),
+        ("rate 12,3456", r"rate (\d+)", 12),
+        ("rate 12,34", r"rate (\d+)", 12),
+        ("rate 11.9 k", r"rate ([\d.]+ ?k)", 11900),
+        ("rate 1,234.5k", r"rate (\S+)", 1234500),
+        ("rate 1.5e3k", r"rate (\S+)", 1.5e6),
+    ],
+)
+def test_what_follows_a_number_and_is_no_suffix_does_no_harm(text, pattern, value):
+    assert iops(text, pattern) == ([pytest.approx(value)], 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("rate 11.9", r"rate (\d+)"),
+        ("rate 1,234", r"rate (\d+)"),
+        ("rate 1,234,567 x", r"rate ([\d.]+)"),
+        ("rate 1.5e-05", r"rate ([\d.]+)"),
+        ("rate 123", r"rate (\d)"),
+        ("rate 11.9kB/s", r"rate ([\d.]+[kMG]?)"),  # a suffix of the unit, not of the number
+        ("rate 4KiB", r"rate (\d+[kMGK]?i?)"),
+    ],
+)
+def test_other_numbers_that_are_cut_are_problems(text, pattern):
+    assert iops(text, pattern) == ([], 1)
+
+
+def test_as_many_patterns_as_there_may_be_reach_the_process_that_matches():
+    read_key = {f"q{n}": {"samples": f"q{n}: (.)" + "x?" * 490} for n in range(300)}
+    found = read_quantities("q299: 7\n", parse_reader(read_key))
+    assert (found.samples, len(found.problems)) == ({"q299": [7]}, 299)
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,23 @@ def test_quantities_of_a_program_are_named_also_with_braces_and_parentheses(tmp_
     assert [found.values["quantity"] for found in programs.findings(data)] == sorted(names)
     (one,) = programs.findings(make(tmp_path / "one", [program_cell(n, 1, read=reads[0]) for n in (5, 6)]))
     assert one.values["quantity"] is None
+
+
+@pytest.mark.parametrize(("phase", "is_unread"), [("measure", True), (None, False)])
+def test_an_output_that_was_not_read_needs_no_measurement(tmp_path, phase, is_unread):
+    """Another pattern reads the kept output; only a program at fault is measured again."""
+    cells = [program_cell(5, n) for n in (1, 2)]
+    cells[1]["spec"]["program"]["command"].append("{output}")
+    folder, fault = tmp_path / "results", ("failed", phase, "read.rate: no line matches; pattern 'x'")
+    campaign = make_campaign(cells, name="own", repeats=2)
+    write_results(folder, campaign, MACHINE, {(cells[1]["id"], repeat): fault for repeat in range(2)})
+    data = analyse(folder)
+    found = by_kind(of for of in data.findings if of.kind in ("failed", "missing_launches"))
+    values = found["failed"].values
+    assert ("program" in values, found["missing_launches"].values["num_unread"]) == (is_unread, 2 * is_unread)
+    if is_unread:
+        batch = values["output"].split("/")[3]
+        assert values["output"] == f"results/own/batches/{batch}/outputs/{values['output'].split('/')[5]}/output"
+        assert values["program"] == "sum"
+    steps = [of.next_step for of in found.values()]
+    assert ["make try BENCHMARK=sum" in step for step in steps if step] == [is_unread]

@@ -405,7 +405,7 @@ def test_all_sizes_of_an_output_are_recorded_and_a_missing_one_fails(ended, caps
     small, large = ended.all(OSU, TWO, **SIZES)
     assert (small["status"], small["slowest_rank_samples_ns"], small["elapsed_ns"]) == ("ok", [2000], 3)
     assert (large["status"], large["phase"], large["slowest_rank_samples_ns"]) == ("failed", "measure", None)
-    assert "no result of 1 KiB; the output has 4 B, 8 B, 16 B" in large["cause"]
+    assert "no result for 1 KiB; the output has 4 B, 8 B, 16 B" in large["cause"]
     assert "ignored: 4 B, 16 B" in capsys.readouterr().out
     assert small["values"] == {"bus_factor": 1.0}  # 2(n−1)/n of an all-reduce on 2 ranks
     assert undeclared(small) == []

@@ -107,6 +107,16 @@ def test_the_status_is_that_of_a_launch(tmp_path, capsys, monkeypatch, wording, 
     wording(text + errors)
 
 
+@pytest.mark.parametrize(("pattern", "status", "shown"), [("([\\d.]+)", 2, "11.9k"), ("([\\d.]+[kMG]?)", 0, "11,900")])
+def test_a_number_that_is_cut_before_its_suffix_is_shown_with_it(tmp_path, capsys, monkeypatch, pattern, status, shown):
+    read = {"iops": {"match": f"IOPS={pattern}", "unit": "IOPS", "better": "larger"}}
+    path = write(tmp_path, small(cluster="local", benchmarks=[program(read=read)]))
+    log = tmp_path / "old.log"
+    log.write_text("read: IOPS=11.9k, BW=46.5MiB/s\n")
+    found, text, errors = try_it(capsys, monkeypatch, path, log)
+    assert (found, shown in (errors if status else text)) == (status, True)
+
+
 def test_the_entry_is_chosen_by_name(tmp_path, capsys, monkeypatch, wording):
     other = program(name="q", read={"t": {"samples": "t: (.*)", "unit": "ms", "better": "smaller", "drop": 1}})
     path = write(tmp_path, small(cluster="local", benchmarks=[program(), other]))

@@ -5,10 +5,21 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from campaigns import REAL_REPORT, ROOT, fake_campaign, frozen_batches, record_lines, script, snakemake, write_campaign
+from campaigns import (
+    QUICK_REPORT,
+    REAL_REPORT,
+    ROOT,
+    fake_campaign,
+    frozen_batches,
+    record_lines,
+    script,
+    snakemake,
+    write_campaign,
+)
 from copied_tree import rows_of
 
 from regatta.core.errors import UserError
@@ -21,6 +32,8 @@ import os, sys, time
 rank, mode, n = int(os.environ["RANK"]), sys.argv[1], int(sys.argv[2])
 if mode == "hang":
     time.sleep(60)
+if mode == "picky" and n < 50:
+    sys.exit(5)
 if mode == "dies" and rank == 1:
     sys.exit(74)
 if rank == 0:
@@ -56,7 +69,7 @@ def campaign(tmp_path):
 
 def test_a_program_runs_to_the_report(tmp_path, campaign):
     tokens = {"samples": r"(\d+) tokens/s", "unit": "tokens/s", "better": "larger", "drop": 1}
-    seconds = {"match": r"rate: (\d+)", "unit": "ms", "better": "smaller"}
+    seconds = {"match": r"rate: (\d+)\.", "unit": "ms", "better": "smaller"}
     entries = {"name": "copy", "parameters": {"n": [50, 100]}}, {"name": "train", "read": {"tps": tokens}}
     data = campaign(*entries, {"name": "slow", "read": {"wall": seconds}})
     path = write_campaign(tmp_path, data)
@@ -84,7 +97,7 @@ FAILURES = {
     "fails its check": ("invalid", "failed", "measure", "check.reject"),
     "prints no number": ("silent", "failed", "measure", "no line matches"),
     "prints NaN": ("nan", "failed", "measure", "not finite"),
-    "dies on one rank": ("dies", "failed", "launch", "code 74"),
+    "dies on one rank": ("dies", "failed", None, "code 74"),
     "hangs": ("hang", "timeout", None, "cell_seconds"),
 }
 
@@ -100,6 +113,7 @@ def test_a_program_that_gives_no_number_is_a_failed_cell_with_its_cause(tmp_path
         assert (records[mode]["status"], records[mode]["phase"]) == (status, phase), mode
         assert words in records[mode]["cause"], mode
         assert records[mode]["slowest_rank_samples_ns"] is None
+    assert records["absent"]["phase"] == "launch"
     assert "127" in records["absent"]["cause"]
     assert len(list((batch / "logs").glob("*.log"))) == len(records)
 
@@ -176,6 +190,22 @@ def test_one_launch_measures_all_quantities_and_a_new_one_is_read_from_its_outpu
     assert "n 50, tokens" in (results / "report.html").read_text()
 
 
+def test_values_for_which_a_program_fails_leave_the_others_and_an_absent_program_is_given_up(tmp_path, campaign):
+    """As for scripts: an exit status of the program says nothing of its other values. That it is absent does."""
+    failing = {"name": "picky", "command": ["python3", "run.py", "picky", "{n}"], "parameters": {"n": [1, 2, 3, 4]}}
+    absent = {"name": "absent", "command": ["no-such-program", "{n}"], "parameters": {"n": [1, 2, 3, 4]}}
+    (batch,) = frozen_batches(tmp_path, campaign(failing, absent, {}, repeats=1))
+    script(tmp_path, "measure.py", "--batch", str(batch), check=False)
+    found = Counter(
+        (record["spec"]["parameters"]["program"], record["status"], record["phase"])
+        for record in record_lines(batch.parent.parent)
+    )
+    assert found == {
+        ("picky", "failed", None): 4, ("p2", "ok", None): 1,
+        ("absent", "failed", "launch"): 3, ("absent", "skipped", None): 1,
+    }  # fmt: skip
+
+
 def test_a_program_that_fails_is_started_once_for_all_sizes(tmp_path, campaign):
     entry = {"command": ["python3", "-c", OSU, "3"], "files": {}, "parameters": {}, "check": {}, "read": "osu"}
     (batch,) = frozen_batches(tmp_path, campaign(entry | {"sizes": [4, 8, 16, 32]}))
@@ -224,3 +254,11 @@ def test_an_output_that_a_full_disk_may_have_cut_is_not_recorded(tmp_path, campa
     assert record_lines(batch.parents[1]) == []
     monkeypatch.undo()
     assert supervise(batch, git, os.getppid())["counts"] == {"ok": 1}
+
+
+def test_a_run_needs_no_space_for_temporary_files(tmp_path, campaign):
+    """As if $TMPDIR were full: nothing can be created in /proc."""
+    path = write_campaign(tmp_path, campaign(repeats=1))
+    done = snakemake(tmp_path, path, env=QUICK_REPORT | {"TMPDIR": "/proc"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [record["status"] for record in record_lines(tmp_path / "results" / "small")] == ["ok"]

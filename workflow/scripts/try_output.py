@@ -66,7 +66,7 @@ def describe(output: Path, entry: dict, reading: OutputReading) -> Iterator[str]
         if name in reading.samples:
             samples = [_shown(value, quantity) for value in reading.samples[name]]
             ends = f"{three(min(samples))} to {three(max(samples))} {quantity.unit}"
-            dropped = f", without the first {quantity.drop}" if quantity.drop else ""
+            dropped = f" after dropping the first {quantity.drop}" if quantity.drop else ""
             yield f"  gives {plural(len(samples), 'sample')}{dropped}: {ends}"
         elif name in reading.values:
             yield f"  gives {_shown(reading.values[name], quantity):,.7g} {quantity.unit}; {quantity.better} is better"
@@ -159,9 +159,9 @@ def main() -> None:
         print(*describe(output, entry, reading), sep="\n")
         problems = [*reading.problems, *_unrecordable(entry, reading)]
     if problems:
-        print("A launch with this output fails:", *problems, sep="\n  ", file=sys.stderr)
+        print("A launch with this output would fail:", *problems, sep="\n  ", file=sys.stderr)
         sys.exit(USER_ERROR)
-    print("A launch with this output is ok.")
+    print("A launch with this output would pass.")
 
 
 if __name__ == "__main__":

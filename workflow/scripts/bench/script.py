@@ -87,6 +87,9 @@ def measure_cell(spec: dict, ranks: Ranks, store: dist.Store, name: str, progres
     ddp.remove()
     if ddp.is_needed and not ddp.modules:
         raise ScriptError("ddp and exposed have no effect: the script makes no DistributedDataParallel. Remove them")
+    if clock.is_uneven():
+        text = "the first optimizer that steps is the clock, but larger optimizers step unevenly between its steps"
+        raise ScriptError(f"{text}. Let the optimizer of the training take the first step")
     times = clock.times()
     sent = {"place": clock.place, "host": socket.gethostname(), "samples": times.samples, "memory": clock.memory}
     sent |= {"gpu": environment.describe_gpu(clock.device)["uuid"] if clock.device.type == "cuda" else None}

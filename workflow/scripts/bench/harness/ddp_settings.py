@@ -17,6 +17,7 @@ class DdpSettings:
     def __init__(self, settings: dict, is_needed: bool, on_fault: Callable[[str], None]):
         self.settings, self.is_needed, self.on_fault = settings, is_needed, on_fault
         self.modules: list[weakref.ref] = []
+        self.is_on: bool | None = None  # gradient synchronization, as it was switched last
         self.original = DistributedDataParallel.__init__
         if is_needed:
             DistributedDataParallel.__init__ = self.replacement()
@@ -44,7 +45,11 @@ class DdpSettings:
 
     def switch_synchronization(self, is_on: bool) -> None:
         """Switch gradient synchronization of all modules, as their no_sync() does within its context."""
+        before, self.is_on = self.is_on, is_on
         for module in self.living():
+            if before not in (None, module.require_backward_grad_sync):
+                text = "exposed: the script sets require_backward_grad_sync itself, which undoes the switch"
+                self.on_fault(f"{text}. Use no_sync() in the script, or remove exposed")
             module.require_backward_grad_sync = is_on
 
     def remove(self) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from harness.failures import Progress
 from harness.process import peak_rss_bytes
 
 MIN_BLOCK_SHARE = 0.25  # of the steps so far: between two decisions
+MIN_EVEN_RATIO = 0.9  # of the timed steps, see is_uneven
 NUM_ROUNDS = 20  # of a step with and one without gradient synchronization; the first round is not counted
 
 
@@ -61,6 +63,8 @@ class StepClock:
         self.num_timed: int | None = None  # steps up to the last timed one, once it is known
         self.pid = os.getpid()
         self.optimizer: weakref.ref | None = None
+        self.size, self.sizes = 0, weakref.WeakKeyDictionary()  # parameters: of that optimizer, and of each
+        self.larger: Counter[int] = Counter()  # steps of optimizers with more parameters, by the number of marks before
         self.marks: list[int | torch.cuda.Event] = []
         self.known: list[int] = []  # times between marks that were read
         self.untimed: set[int] = set()  # numbers of the steps that follow a decision
@@ -89,7 +93,9 @@ class StepClock:
             return  # a step that is recorded for a CUDA graph does not run
         if self.optimizer is None or self.optimizer() is None:
             self.optimizer = weakref.ref(optimizer)
+            self.size = self.size_of(optimizer)
         if self.optimizer() is not optimizer:
+            self.larger[len(self.marks)] += self.size_of(optimizer) > self.size
             return
         if not self.marks:
             self.note_place(optimizer)
@@ -100,6 +106,20 @@ class StepClock:
             self.switch((len(self.marks) - self.num_timed) % 2 == 0)
         if len(self.marks) == self.num_warmup:
             self.warm_ns, self.progress.phase = time.monotonic_ns(), "measure"
+
+    def size_of(self, optimizer: torch.optim.Optimizer) -> int:
+        """Return how many parameters an optimizer has."""
+        if optimizer not in self.sizes:
+            self.sizes[optimizer] = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+        return self.sizes[optimizer]
+
+    def is_uneven(self) -> bool:
+        """Return whether the steps of larger optimizers do not follow the timed ones in turn.
+
+        Then the clock is not the training step, but for instance that of an evaluation. A few steps may be skipped.
+        """
+        counts = Counter(self.larger[step] for step in range(self.num_warmup, self.num_timed))
+        return counts.most_common(1)[0][1] < MIN_EVEN_RATIO * counts.total()
 
     def note_place(self, optimizer: torch.optim.Optimizer) -> None:
         """Note device and process group at the first step: those that the script trains with."""

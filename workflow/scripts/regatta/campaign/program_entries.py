@@ -32,6 +32,7 @@ MOST_CHARACTERS = 20_000  # of a file: its text is in each record
 WORK = {"flop/s": 1e12, "B/s": 1e12}
 COUNTED_WORK = 1e6
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
+READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
 NANOSECONDS, MOST_NS = 1e9, 10**18
 # Parameters of the cells that a launch measures together: `sizes` of an import format, several quantities of `read`.
 SIZE, QUANTITY = "size", "quantity"
@@ -84,7 +85,7 @@ def _size_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileErro
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # errors of the schema
         numbers = [parse_bytes(size) for size in _sizes(entry)]
         if len({*numbers}) < len({*_sizes(entry)}):
-            text = f"{place(where)}.sizes names one size in two ways. Remove one of them."
+            text = f"{place(where)}.sizes lists the same size twice in different notation. Remove one."
             yield file.error((*where, "sizes"), text)
 
 
@@ -94,9 +95,9 @@ def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[Fi
     texts += [_content(whole_path(path)) for path in entry.get("files", {}).values() if isinstance(path, str)]
     for name in entry.get("parameters", {}):
         if not any(f"{{{name}}}" in text for text in texts):
-            text = f"{place(where)}.parameters.{name} is in no word of command and in no file."
+            text = f"{place(where)}.parameters.{name} is not used in command or files."
             key = (*where, "parameters", name)
-            yield file.error(key, f"{text} Write {{{name}}} into one of them, or remove it.")
+            yield file.error(key, f"{text} Add {{{name}}} to one of them, or remove the parameter.")
 
 
 def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: list) -> Iterator[FileError]:
@@ -107,7 +108,7 @@ def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: lis
         text = file.texts.get(key, "")
         names = [found[1] if found[1] is not None else found[0] for found in TEMPLATE.finditer(text)]
         for name in [name for name in names if name not in ("{{", "}}", *known)][:1]:
-            shown = f"{place(key)} = {show(text)} names {show(name)}, which is no parameter.{nearest(name, known)}"
+            shown = f"{place(key)} = {show(text)} names {show(name)}, which is not a parameter.{nearest(name, known)}"
             yield file.error(key, f"{shown} Known: {', '.join(known)}. A literal brace is written {{{{ or }}}}.")
     first = file.texts.get((*where, "command", 0), "")
     if command and (not first or first.startswith("-")):
@@ -119,7 +120,7 @@ def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterato
     if not isinstance(path, str):  # an error of the schema
         return
     if name == OUTPUT or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
-        text = f"{place(key)}: the name must be letters, digits, dot, dash and underscore, no folder, and not {OUTPUT}."
+        text = f"{place(key)}: the name may contain only letters, digits, '.', '-' and '_', and must not be {OUTPUT}."
         yield file.error(key, text)
         return
     source = whole_path(path)
@@ -156,7 +157,7 @@ def check_quantity(item: tuple[str, Quantity]) -> None:
     unit = find_unit(quantity.unit)[0]
     wanted = "smaller" if unit == "s" else "larger" if unit.endswith("/s") else None
     if wanted is None:
-        raise UserError(f"read.{name}.unit: {quantity.unit!r} is neither a time nor a rate. Use one such as s or GB/s")
+        raise UserError(f"read.{name}.unit: {quantity.unit!r} is not a unit of time or rate. Use one such as s or GB/s")
     if quantity.better != wanted:
         kind = "time" if unit == "s" else "rate"
         raise UserError(f"read.{name}.better: {quantity.better} contradicts {quantity.unit}, a {kind}. Use {wanted}")

@@ -79,11 +79,11 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
         if unknown:
             known = f"Known: {', '.join(parameters)}" if parameters else "The entry has no parameters"
             remedy = "A literal brace is written {{ or }}."
-            shown = f"{place(key)} = {show(text)} names {show(unknown[0])}, which is no parameter."
+            shown = f"{place(key)} = {show(text)} names {show(unknown[0])}, which is not a parameter."
             found.append(file.error(key, f"{shown} {known}. {remedy}"))
     for name in parameters:
         if name not in used and not found:
-            text = f"{place(where)}.parameters.{name} is in no argument. Write {{{name}}} into arguments, or remove it."
+            text = f"{place(where)}.parameters.{name} is not used in arguments. Add {{{name}}}, or remove it."
             found.append(file.error((*where, "parameters", name), text))
     if not found:
         found += _rate_errors(file, where, entry, parameters)
@@ -97,7 +97,9 @@ def _rate_errors(file: YamlFile, where: tuple, entry: dict, parameters: dict) ->
         for text in texts if key in entry else ():
             if _product(text) is None:
                 wanted = "Write an integer above 0, or a product such as {batch}*4."
-                yield file.error((*where, key), f"{place((*where, key))} is {show(text)}, which is no number. {wanted}")
+                yield file.error(
+                    (*where, key), f"{place((*where, key))} is {show(text)}, which is not a positive integer. {wanted}"
+                )
                 break
 
 

@@ -43,7 +43,7 @@ def versus_errors(file: YamlFile, data: dict, stacks: Iterable[str]) -> list[Fil
     versus, names = versus_as_in_cells(data), [*COMMON_AXES, *parameter_names(data)]
     axis, where = versus["axis"], ("versus",) if isinstance(data["versus"], str) else ("versus", "axis")
     if axis == programs.QUANTITY and programs.has_quantities(data):
-        text = f"{place(where)} = {show(axis)} compares nothing: a ratio of two quantities has no meaning."
+        text = f"{place(where)} = {show(axis)} is not a valid axis: a ratio of two quantities has no meaning."
         return [file.error(where, f"{text} Choose another axis, or remove it.")]
     if axis not in names:
         text = f"{place(where)} = {show(axis)} is not an axis of this campaign.{nearest(axis, names)}"

@@ -47,9 +47,9 @@ def check_baseline_campaign(results: Path) -> tuple[Path, Path]:
     if len(frozen) == 1 and measurements.is_file():
         return frozen[0], measurements
     known = sorted(path.parent.name for path in results.parent.glob("*/measurements.csv"))
-    missing = "measurements.csv" if len(frozen) == 1 else "single campaign.<digest>.json"
+    missing = "contains no measurements.csv" if len(frozen) == 1 else "has no single campaign.<digest>.json"
     raise UserError(
-        f"{results} contains no {missing}, so there is nothing to compare with.{nearest(results.name, known)}"
+        f"{results} {missing}, so there is nothing to compare with.{nearest(results.name, known)}"
         f" Run that campaign first, or name another. Campaigns with results: {', '.join(known) or 'none'}."
     )
 

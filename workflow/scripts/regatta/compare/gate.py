@@ -28,7 +28,7 @@ from regatta.topics.failures import log_path
 
 ALLOCATION_VARIATION = 0.085  # default: for a standard deviation of 3 % between allocations (decision 7)
 FAILURE = ("repeat", "status", "phase", "cause", "launch")
-COMPARED = "of {num_compared} compared with '{baseline}' ({margins})"
+COMPARED = "in {num_compared:cell/cells} compared with '{baseline}' ({margins})"
 KINDS = (
     Kind(
         *("gate", SUMMARY),
@@ -51,7 +51,7 @@ KINDS = (
     Kind(
         *("screened", NOTE),
         lead="note: {num_screened} of {num_compared:compared cell/compared cells} only screened (fewer than"
-        f" {MIN_LAUNCHES} launches on either side): slower means that every launch is slower than every earlier one by"
+        f" {MIN_LAUNCHES} launches on one side): slower means that every launch is slower than every baseline launch by"
         " more than the margin; expected by chance: at most {most_by_chance} of {num_screened:cell/cells}",
     ),
 )

@@ -1,8 +1,9 @@
 """Match patterns against the lines of an output, in a stream. A program, because a process can be bounded.
 
 Patterns of users may backtrack without end, and outputs may have gigabytes or lines without end. The program uses the
-standard library alone, so that it starts in milliseconds. It reads the output on standard input and patterns as JSON in
-its argument, and prints a JSON line for each match: [name, line, value, unit], last [null, null, problem].
+standard library alone, so that it starts in milliseconds. Its argument is the file descriptor of the output. It reads
+patterns as JSON on standard input, since arguments are limited to 128 KiB, and prints a JSON line for each match:
+[name, line, value, unit, rest], last [null, null, problem, null, ""].
 """
 
 import json
@@ -16,6 +17,12 @@ from typing import BinaryIO
 MOST_CHARACTERS = 10_000  # of a line; what follows is not matched
 MOST_MATCHES = 1_000_000  # of all patterns together
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # ANSI: colors, titles, links
+# What follows a number that a group cuts: more digits, an exponent or a suffix such as k, of which no word begins; or
+# behind a suffix a unit, to which it belongs.
+REST = re.compile(
+    r"(?<=[\d.])(?:[kKMGT]i?(?!\w)|\.?\d[\d.]*|,\d{3}(?!\d)[\d,.]*|[eE][-+]?\d+)"
+    r"|(?<=\d[kKMGT])i?\w+|(?<=\d[KMGT]i)\w+"
+)
 
 
 class SlowPatternError(Exception):
@@ -48,10 +55,14 @@ def _text(line: bytes) -> str:
     return ESCAPES.sub("", line.decode("utf-8", "replace")).rstrip()
 
 
-def value_and_unit(match: re.Match) -> tuple[str | None, str | None]:
-    """Return the groups named `value` and `unit`; without a group `value` the first group, or the whole match."""
-    named = match.groupdict()
-    return named.get("value", match[1] if match.re.groups else match[0]), named.get("unit")
+def value_and_unit(match: re.Match) -> tuple[str | None, str | None, str]:
+    """Return the groups named `value` and `unit`, and the rest of a number of which the value is the beginning.
+
+    Without a group `value`, it is the first group, or the whole match. What a pattern matches behind it is no rest.
+    """
+    group = "value" if "value" in match.re.groupindex else min(1, match.re.groups)
+    rest = REST.match(match.string, match.end()) if match.end(group) == match.end() else None
+    return match[group], match.groupdict().get("unit"), rest[0] if rest else ""
 
 
 @contextmanager
@@ -102,9 +113,10 @@ def search_stream(stream: BinaryIO, patterns: dict[str, str], once: list[str], s
                 emit((name, number, *value_and_unit(match)))
     except (SlowPatternError, ValueError) as error:
         problem = str(error)
-    emit((None, None, problem, None))
+    emit((None, None, problem, None, ""))
 
 
 if __name__ == "__main__":
-    options = json.loads(sys.argv[1])
-    search_stream(sys.stdin.buffer, **options, emit=lambda found: sys.stdout.write(json.dumps(found) + "\n"))
+    options = json.load(sys.stdin)
+    with open(int(sys.argv[1]), "rb") as output:
+        search_stream(output, **options, emit=lambda found: sys.stdout.write(json.dumps(found) + "\n"))

@@ -21,7 +21,7 @@ from regatta.core import matching
 from regatta.core.errors import UserError
 from regatta.core.text import one_line, quoted
 from regatta.core.text import size as text_of_size
-from regatta.core.units import convert, find_unit, parse_number
+from regatta.core.units import convert, find_unit, parse_scaled
 
 LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
@@ -34,8 +34,9 @@ READ_OUTPUT = Path(__file__).resolve().parents[2] / "read_output.py"
 class Quantity:
     """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
 
-    The number is the group `value`, else the first group, else the whole match. A group `unit` is the unit in the text
-    itself. drop: first samples that are warm-up. better: `smaller` or `larger`.
+    The number is the group `value`, else the first group, else the whole match; it may end with a suffix, such as
+    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. better: `smaller` or
+    `larger`.
     """
 
     match: str = ""
@@ -148,17 +149,19 @@ def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
     if reader.match and not found["check.match"]:
         problems.append(f"check.match: no line matches '{reader.match}'. The program failed, or the pattern is wrong")
     if rejected := found.get("check.reject"):
-        line, text, _ = rejected[0]
+        line, text, *_ = rejected[0]
         problems.append(f"line {line}: check.reject matches {quoted(text)}. The run is invalid")
     return OutputReading(values, samples, tuple(problems), lines)
 
 
-def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None]]) -> list[float]:
+def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None, str]]) -> list[float]:
     """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
     numbers, problems = [], []
-    for line, text, unit in matches:
+    for line, text, unit, rest in matches:
         try:
-            number = parse_number((text or "").strip())
+            number = parse_scaled((text or "").strip())
+            if rest:
+                raise ValueError(f"cut from {quoted(text + rest)}. Capture all of it, {_whole_number(rest)}")
             found = quantity.unit if unit is None else unit.strip()
             if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
                 raise ValueError(f"its unit {quoted(found)} is not of the kind of {quantity.unit}")
@@ -177,6 +180,13 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
     return numbers
 
 
+def _whole_number(rest: str) -> str:
+    """Return how to capture a number with what a group cuts from it, for a message."""
+    if rest[0] in "kKMGT":
+        return r"as ([\d.]+[kMG]?) does, or match the suffix behind the group to ignore it"
+    return r"as ([\d.,eE+-]+) does, or its unit as a group named unit"
+
+
 def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
     """Yield what matching.py prints, which runs as a process to be bounded in time."""
     if not patterns:
@@ -190,8 +200,9 @@ def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
         seconds = LEAST_SECONDS + len(patterns) * num_bytes / BYTES_PER_SECOND
         once = [name for name in patterns if name.startswith("check.")]
         options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
-        command = [sys.executable, "-I", "-S", matching.__file__, options]
-        done = subprocess.run(command, stdin=file, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-I", "-S", matching.__file__, str(file.fileno())]
+        shared = {"pass_fds": [file.fileno()], "input": options}
+        done = subprocess.run(command, **shared, capture_output=True, text=True, check=False)
     if done.returncode:  # such as one that ran out of memory
         found = f"matching ended with status {done.returncode}: {one_line(done.stderr, 200)}"
         yield [None, 0, f"{found}. Simplify the patterns"]
@@ -227,7 +238,7 @@ def read_results(
 def find_result(results: list[FormatResult], size: int | None) -> FormatResult:
     """Return the result of a message size; without one, the only result. Raises ValueError."""
     found = [each for each in results if size in (None, each.size)]
-    of_size = f" of {text_of_size(size)}" if size else ""
+    of_size = f" for {text_of_size(size)}" if size else ""
     if len(found) == 1:
         if found[0].failure:
             raise ValueError((f"line {found[0].line}: " if found[0].line else "") + found[0].failure)

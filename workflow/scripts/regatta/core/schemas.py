@@ -1,6 +1,7 @@
 """Validate values against `workflow/schemas/`: one message for each violation, with place, value and remedy."""
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
@@ -16,7 +17,7 @@ from regatta.core.errors import nearest
 SCHEMAS = Path(__file__).resolve().parents[3] / "schemas"
 TYPE_NAMES = {
     "array": "a list, as in [a, b]",
-    "object": "keys and values",
+    "object": "a mapping (key: value)",
     "string": "a string",
     "integer": "an integer",
     "number": "a number",
@@ -167,9 +168,18 @@ def _explanation(rule: str, value: object, error: jsonschema.ValidationError) ->
     return f"is not allowed: {error.message}{about}", ""
 
 
+def _as_list(value: object) -> str:
+    """Return a value as a YAML list of one line. The words of a command line become its items."""
+    if not isinstance(value, str) or not value.isprintable():
+        return f"[{show(value)}]"
+    if not re.search(r"[\s{}]", value):
+        return f"[{value}]"
+    return yaml.safe_dump(value.split(), default_flow_style=True, width=math.inf, allow_unicode=True).strip()
+
+
 def _type_hint(wanted: str | list[str], value: object, is_described: bool) -> str:
     if wanted == "array" and not isinstance(value, dict | None):
-        return f" Write [{value if isinstance(value, str) and value.isprintable() else show(value)}]."
+        return f" Write {_as_list(value)}."
     if wanted in ("number", "integer") and isinstance(value, str):
         with contextlib.suppress(InvalidOperation):
             if (number := Decimal(value)).is_finite():  # without an exponent: YAML reads 1e-05 as a string

@@ -134,6 +134,11 @@ def plural(num: int, noun: str, nouns: str | None = None) -> str:
     return f"{num:,} {noun if num == 1 else nouns or noun + 's'}"
 
 
+def any_of(texts: list[str]) -> str:
+    """Return `2`, `2 or 12`, or `2, 4 or 12`."""
+    return " or ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+
+
 def shape(nodes: int, gpus_per_node: int) -> str:
     """Return nodes × GPUs per node: 2×4."""
     return f"{nodes}\N{MULTIPLICATION SIGN}{gpus_per_node}"

@@ -9,6 +9,8 @@ NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eEdD][-+]?\d
 NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)(?:\([^)]*\))?", re.IGNORECASE)
 PREFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 BINARY_PREFIXES = {f"{prefix}i": 2.0 ** (10 * power) for power, prefix in enumerate("KMGTPE", start=1)}
+SUFFIXES = PREFIXES | BINARY_PREFIXES | {"K": 1e3, "ki": 1024.0}  # of numbers, as fio prints 11.9k
+SUFFIX = re.compile(r"(?<=[\d.]) ?([kKMGT]i?)$")
 # Spellings of programs, beside the units themselves.
 SPELLINGS = {"nsec": "ns", "usec": "us", "msec": "ms", "sec": "s", "IOPS": "operations/s"}
 SPELLINGS |= {"\N{MICRO SIGN}s": "us", "\N{GREEK SMALL LETTER MU}s": "us"}
@@ -29,8 +31,8 @@ UNITS = {
 }
 KNOWN = (
     "ns, us, ms, s, min, h; B, kB, MB, GB, KiB, MiB, GiB; B/s, MB/s, GB/s, GiB/s, Gbit/s; flop/s, Mflop/s, Gflop/s,"
-    f" Tflop/s; {', '.join(f'{name}/s' for name in COUNTED)}, also with k, M, G; W, J; %; or none, for a number"
-    " without a unit"
+    f" Tflop/s; {', '.join(f'{name}/s' for name in COUNTED)}, also with k, M, G; W, J; %; or an empty unit, for a"
+    " dimensionless number"
 )
 
 
@@ -61,3 +63,9 @@ def parse_number(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError("beyond the range of numbers")
     return value
+
+
+def parse_scaled(text: str) -> float:
+    """Return a number that may end with a suffix: 11.9k, 4Ki. Raises ValueError as parse_number does."""
+    suffix = SUFFIX.search(text)
+    return parse_number(text[: suffix.start()]) * SUFFIXES[suffix[1]] if suffix else parse_number(text)

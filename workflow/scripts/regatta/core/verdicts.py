@@ -240,8 +240,8 @@ def verdict_text(row: object) -> str:
     elif not is_unknown(low):
         text += " (range)" if not is_tested else ", not significant" if low >= 1 or high <= 1 else ""
     if not is_unknown(needed):
-        return f"{text}; settled by {plural(needed, 'more launch', 'more launches')} per side"
-    return f"{text}; not settled by {MOST_LAUNCHES} more launches per side" if is_tested else text
+        return f"{text}; needs {plural(needed, 'more launch', 'more launches')} per side"
+    return f"{text}; needs more than {MOST_LAUNCHES} more launches per side" if is_tested else text
 
 
 def span_text(low: float, high: float) -> str:

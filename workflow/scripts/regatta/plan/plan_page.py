@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regatta.core.names import CellName
 from regatta.core.text import (
+    any_of,
     device_words,
     long_duration,
     natural,
@@ -237,7 +238,7 @@ def _alternatives(texts: list[str]) -> str:
     """Return `2`, `2 or 12`, `2, 4 or 12`, or the ends of many."""
     if len(texts) > MAX_LISTED_VALUES:
         return f"{texts[0]} to {texts[-1]}"
-    return " or ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    return any_of(texts)
 
 
 def _part_text(kind: str, reason: str, repeats: tuple[int, ...]) -> str:

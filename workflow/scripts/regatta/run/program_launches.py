@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from regatta.campaign.program_entries import (
     OUTPUT,
+    READING,
     command_of,
     file_text,
     geometry_of,
@@ -31,8 +32,6 @@ from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
 from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
-
-READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
 
 
 def folder_of(batch: Path, launch: str) -> Path:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from regatta.store.nodes import blame_nodes
 POLL_SECONDS = 0.05
 SECONDS_WITHOUT_ANSWER = 600  # limit without an answer of the scheduler
 MAX_FRUITLESS_LAUNCHES = 2  # consecutive launches that end before any cell starts; then the launch itself is at fault
+NOT_RUN = (126, 127)  # exit codes of a shell whose program is absent, no program, or lacks a library
 MAX_JOBS_WITHOUT_START = 3  # jobs in which no launch of a batch could start; then its cells are recorded as failed
 
 
@@ -269,7 +271,10 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
         launch.update()
         return None, None
     errors, num_oom_kills = read_rank_errors(Path(request.error_dir)), kernel_oom_kills() - num_oom_kills
-    return find_cause(allocation.launcher, errors, text, process.returncode, num_oom_kills), elapsed_ns
+    cause = find_cause(allocation.launcher, errors, text, process.returncode, num_oom_kills)
+    if launch.is_program and watch.current and process.returncode not in NOT_RUN:  # its code failed, not the launch
+        cause = replace(cause, phase=None)
+    return cause, elapsed_ns
 
 
 def _follow(launch: LaunchRun, process: subprocess.Popen, load: LaunchLoad | None) -> Generator[None, None, bool]:

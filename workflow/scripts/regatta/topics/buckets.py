@@ -9,7 +9,17 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.benchmarks import axes_of
-from regatta.core.text import interval_heading, is_unknown, natural, percent, plural, ranks_word, shape, with_ends
+from regatta.core.text import (
+    any_of,
+    interval_heading,
+    is_unknown,
+    natural,
+    percent,
+    plural,
+    ranks_word,
+    shape,
+    with_ends,
+)
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
@@ -243,13 +253,13 @@ KINDS = (
         *("bucket", SUMMARY),
         lead=(
             "Bucket size: equal within {equal}",
-            "Bucket size: uncertain, may matter by up to {upper}",
+            "Bucket size: uncertain, may cost up to {upper}",
             "Bucket size: best is {best}",
             "Bucket size: undecided, one launch per cell",
         ),
         parts=(
             "fastest: {fastest:g} MiB",
-            ("equal within {near_equal}", "uncertain, may matter by up to {near_upper}"),
+            ("equal within {near_equal}", "uncertain, may cost up to {near_upper}"),
             "in {num_agreeing} of {num} workloads",
             "undecided in {num_untested} of {num_workloads:workload}",
             "undecided: {undecided_mb:g} MiB",
@@ -262,8 +272,8 @@ KINDS = (
         term="Best bucket",
         help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
         f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Undecided: one launch. Predicted"
-        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: all calls then"
-        " cost as much as the last bucket, which cannot overlap with computation.",
+        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: the overhead of"
+        " all calls then equals the transfer time of the last bucket, which cannot overlap with computation.",
     ),
     Kind(
         *("bucket_cost", RESULT),
@@ -342,7 +352,7 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
     elif near == tested and not undecided:
         words |= cost
     else:
-        words["best"] = " or ".join(f"{size:g}" for size in chosen) + " MiB"
+        words["best"] = any_of([f"{size:g}" for size in chosen]) + " MiB"
         words |= {f"near_{name}": text for name, text in cost.items()} if len(chosen) > 1 else {}
     cells = tuple(cell["cell"] for cell in every)
     return Finding("bucket", values, (of_cells("scaling", cells),), cells, "bucket", words)

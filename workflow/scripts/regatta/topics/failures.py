@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from regatta.campaign.program_entries import OUTPUT, writes_output
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
 from regatta.core.patterns import Pattern, axes_of, find_pattern
@@ -19,6 +20,7 @@ from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.run.causes import log_excerpt, read_log_tail
+from regatta.run.progress import is_unread
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
@@ -89,6 +91,8 @@ KINDS = (
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
         ),
         next_step=(
+            "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
+            " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
             "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`, `--forcerun measure`",
             "retry {num_failed:failure}: `snakemake --forcerun measure`",
         ),
@@ -101,6 +105,8 @@ KINDS = (
         lead="Incomplete cells: {num} of {num_cells:cell} have fewer valid launches than planned.",
         advice=(
             "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
+            "Edit `read` or `check` if they did not fit the output of a program ({num_unread:measurement}), and run"
+            " `snakemake`: it reads the kept output. Run `snakemake --forcerun measure` to retry failures.",
             "Run `snakemake --forcerun measure` to retry failures.",
         ),
         next_step="run {num_missing:missing measurement}: `snakemake`",
@@ -121,6 +127,7 @@ def findings(data: ReportData) -> list[Finding]:
     if cells := tuple(bad["cell"].unique()):
         values = {"num": len(cells), "num_cells": int(planned["cell"].nunique())}
         values |= {"num_missing": int(bad["status"].isin(["not_measured", *ALWAYS_RETRIED]).sum())}
+        values["num_unread"] = sum(map(is_unread, plain_rows(bad, ("benchmark", "status", "phase"))))
         found.append(Finding("missing_launches", values, (of_runs("failures", bad),), cells, "warnings"))
     for job in data.problems.get("interrupted", []):
         words = {"end": status_text(job["kind"])}
@@ -155,6 +162,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         used = {host for of in data.tables["launches"]["hosts"].dropna() for host in of.split(", ")}
         host = hosts[0][0] if len(hosts) == 1 < len(used) and hosts[0][1] == num else None  # no other without a choice
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
+        values |= _unread(data, most["items"][0])
         pattern = _pattern_of(data, planned, most["items"])
         values["pattern"] = pattern and pattern.values
         shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
@@ -167,6 +175,15 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         if num == 1 < failed.total():  # no cause is more common than the others
             words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.most_common())
     return Finding("failed", values, (Source(file_of("failures"), what="all rows"),), words=words)
+
+
+def _unread(data: ReportData, failure: dict) -> dict[str, str]:
+    """Return the program whose output was not read, and the path of that output; empty after other failures."""
+    spec, log = next((cell.spec for cell in data.campaign.cells if cell.id == failure["cell"]), {}), failure["log"]
+    if not log or not is_unread(failure | {"benchmark": spec.get("benchmark")}):
+        return {}
+    output = log.replace("/logs/", "/outputs/").removesuffix(".log") + f"/{OUTPUT}" if writes_output(spec) else log
+    return {"program": spec["parameters"]["program"], "output": f"results/{data.campaign.name}/{output}"}
 
 
 def _pattern_of(data: ReportData, planned: pd.DataFrame, items: list[dict]) -> Pattern | None:

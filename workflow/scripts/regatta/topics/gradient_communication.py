@@ -16,7 +16,7 @@ from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
 
 STEP = {"shown_as": "ms", "table": "steps", "better": "smaller", "note": SYNCHRONIZED}
-STEP |= {"help": "medians over launches of `p50_s`, `mean_s`, `std_s`"}
+STEP |= {"help": "median over launches of the median, mean or standard deviation of each launch"}
 STEPS = (
     Column("step_p50_s", "step time p50", **STEP),
     Column("step_mean_s", "step time mean", **STEP),

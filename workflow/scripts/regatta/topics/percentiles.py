@@ -86,9 +86,9 @@ def section(data: ReportData) -> Section:
         "Percentiles as printed in the imported files."
         if data.campaign.imported
         else "Single steps, device synchronized before and after, slowest rank. Times: median over launches of each"
-        " launch's percentile (linear interpolation), if it has enough steps to contain a longer one with"
-        f" {100 * CONFIDENCE:g} % confidence ({needed}). Rates: batch size per rank / time. Scaling and bucket sizes"
-        " use pipelined steps instead."
+        " launch's percentile (linear interpolation), if each launch has enough steps that, with"
+        f" {100 * CONFIDENCE:g} % confidence, one is longer than the percentile (at least {needed}). Rates: batch size"
+        " per rank / time. Scaling and bucket sizes use pipelined steps instead."
     )
     tables, title = percentile_tables(data.tables["percentiles"], data.device), "Step-time percentiles"
     return Section("percentiles", title, lead=lead, tables=tables, summary=title if tables else "")

@@ -35,7 +35,7 @@ VALUE = Column(
     *("reported", "value"),
     interval="interval",
     text=partial(with_unit, "reported"),
-    help="mean over launches of the number that the program prints, in the unit of `unit`; of samples, their median",
+    help="mean over launches of the number that the program prints, in its unit; of several samples, their median",
     **SHOWN,
     **MAIN,
 )
@@ -144,8 +144,8 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 LEAD = (
-    "Numbers that programs print. Other sections show the time of a fixed amount of work instead of a rate: 10¹² bytes"
-    " or floating-point operations, 10⁶ of anything else. Ratios of these times are those of the rates, inverted."
+    "Numbers that programs print. For rates, other sections show the time for a fixed amount of work: 10¹² bytes or"
+    " floating-point operations, 10⁶ of any other unit. Time ratios are therefore the inverse of rate ratios."
 )
 TABLES = {"programs": TableSpec.of(PROGRAMS, programs_table, "campaign", "measurements")}
 TOPIC = Topic("programs", "Programs", TABLES, section, findings, kinds=KINDS)

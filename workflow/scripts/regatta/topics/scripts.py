@@ -98,7 +98,7 @@ def section(data: ReportData) -> Section:
 
 
 LEAD = (
-    "Time between optimizer steps of an unchanged script. Nothing is synchronized that the script does not synchronize."
+    "Time between optimizer steps of an unchanged script. Regatta adds no synchronization to the timed steps."
     " Memory: peaks since the start of the script."
 )
 

@@ -196,11 +196,11 @@ SLOW = "Slow {name}: {span}\N{MULTIPLICATION SIGN} as long as the others in {num
 OTHERS = "other processes used {other_processes_ratio:number} of the CPU time"
 TAKEN = ("CPU steal: {steal_ratio:number}.", "CPU throttling (cgroup limit): {throttled_ratio:number}.")
 HELP = (
-    f"A launch or node is slow if more than half of its cells, and at least {MIN_CELLS}, took more than"
-    f" {100 * MARGIN:g} % longer than the median of the cell's other launches ({MIN_OTHERS} or more), by primary time,"
-    " and its median ratio differs from those of the other launches of this shape and stack (t"
-    f" test, corrected p at most {FALSE_DISCOVERIES:g}), or exceeds {SLOW_FACTOR:g}. Other processes: the share of the"
-    " host's CPU time that they used: median over the slow cells, on the most loaded host."
+    f"A launch or node is slow if both hold. More than half of its cells, and at least {MIN_CELLS}, took over"
+    f" {100 * MARGIN:g} % longer (primary time) than the median of the cell's other launches ({MIN_OTHERS} or more)."
+    " Its median ratio differs from those of the other launches of this shape and stack (t test, corrected p at most"
+    f" {FALSE_DISCOVERIES:g}) or exceeds {SLOW_FACTOR:g}. Other processes: their share of the CPU time of the most"
+    " loaded host, median over the slow cells."
 )
 KINDS = (
     *(

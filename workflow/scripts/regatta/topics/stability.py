@@ -92,7 +92,7 @@ KINDS = (
         next_step=MORE_LAUNCHES,
     ),
     Kind(
-        *("few_launches", FAIR, f"Few launches: fewer than {MIN_LAUNCHES} for {{num}} of {{num_cells:cell}}."),
+        *("few_launches", FAIR, f"Few launches: {{num}} of {{num_cells:cell}} have fewer than {MIN_LAUNCHES}."),
         parts=("They have ranges, not confidence intervals.",),
         advice=MORE,
         next_step=MORE_LAUNCHES,
@@ -109,7 +109,8 @@ KINDS = (
             "Achieved: ±{half_width_ratio:number} (median).",
             "Variation of their cells between launches: {between_ratio:number} (median).",
         ),
-        advice="If the variation between launches is larger, increase `repeats`; else `max_seconds` and `max_samples`.",
+        advice="If the variation between launches exceeds the achieved precision, increase `repeats`; otherwise"
+        " increase `max_seconds` and `max_samples`.",
     ),
     Kind(
         *("outlying", NOTE),

@@ -34,10 +34,10 @@ THROUGHPUTS = "highest samples/s of the square's cells"
 NUMBERS = {  # by benchmark: what its squares show
     "train_step": EFFICIENCIES,
     "script": EFFICIENCIES,
-    "collective": "of collectives: highest bus bandwidth, or lowest time per call",
-    "program": "of programs: best value",
+    "collective": "for collectives: highest bus bandwidth, or lowest time per call",
+    "program": "for programs: best value",
 }
-CUSTOM = "of custom benchmarks: best result, or lowest time"
+CUSTOM = "for custom benchmarks: best result, or lowest time"
 OTHERS = "valid / planned measurements"
 
 SquareValue = tuple[str, float | None, str, str]  # text, level on the color scale, what the number is, state

@@ -214,7 +214,7 @@ KINDS = (
         ),
         parts=("Start or end of {num_excluded} of {num:allocation} not recorded: excluded, idle time unknown.",),
         term="Allocated time",
-        help="An allocation lasts from the first to the last action of the supervisor in a job, without the queue."
+        help="An allocation lasts from the first to the last action of the supervisor in a job, excluding queue time."
         " Measuring: iterations and windows. Setup, checks: the rest of the cells. Launch startup: time of launches"
         " outside cells. Idle: allocated time outside launches. GPU hours: ranks of the shape × hours. In the chart,"
         " the parts of a launch are summed over its cells.",

@@ -56,7 +56,7 @@ def section(data: ReportData) -> Section:
     if len(alike):
         found += (pairs_table(alike, f"{texts.pair_text(alike)}: identical stacks (A/A), no verdict"),)
     lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
-    lead += " Further differences are listed below." if environments else ""
+    lead += " Environment differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
     if not len(judged):
         return Section("comparisons", "Comparisons", empty, lead, tables=found)

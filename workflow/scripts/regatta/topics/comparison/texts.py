@@ -27,12 +27,12 @@ COMPARED = "Times: primary time of each benchmark, such as pipelined steps and c
 # What the pairs of two values have in common. If they name a value to use, it is `chosen`.
 OUTCOMES = {
     "slower": (
-        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly, {opposite} in the other"
+        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significant, {opposite} in the other"
         " direction)",
-        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significantly)",
+        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significant)",
     ),
     "equal": "{value} and {reference} are equal within {within} % ({num:cell/cells})",
-    "both_ways": "{value} is slower in {slower}, {reference} in {faster} of {num:cell/cells}",
+    "both_ways": "{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
     "uncertain": (
         "{value} is {span}, significantly slower in {slower} of {num:cell/cells}",
         "{value} is {span}, significantly faster in {faster} of {num:cell/cells}",
@@ -68,8 +68,7 @@ KINDS = (
         *("verdicts", RESULT),
         lead="Verdicts at a margin of {of_margin}: {verdicts}.",
         parts=(
-            "Smallest detectable difference: {half_width} (median half-width of the 95 % CIs, maximum"
-            " {largest_half_width}).",
+            "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
             "Largest difference: {largest}, ratio {largest_text}.",
             "Variation between allocations is not in the intervals of {num_without} of {num:pair/pairs}.",
         ),
@@ -85,11 +84,11 @@ KINDS = (
     ),
     Kind(
         *("not_interleaved", FAIR),
-        lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs}, all launches of one side started"
-        " before all of the other ({axis}).",
+        lead="Not interleaved: in {num} of {num_pairs:compared pair/compared pairs} ({axis}), all launches of one side"
+        " started before any launch of the other.",
         advice="Drift of the machine can appear as a difference between the two sides. Measure both again: stacks of"
         " one campaign alternate.",
-        next_step="measure both sides again under a new `name`, so that they alternate",
+        next_step="measure both sides in one campaign with a new `name`, so that their launches alternate",
     ),
     Kind(
         *("open_pairs", NOTE),

@@ -43,7 +43,7 @@ KINDS = (
             "Scaling efficiency on {on}: {unknown}",
         ),
         parts=(
-            "losses: {losses} points",
+            "losses: {losses} percentage points",
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",
             "no result on {missing_size} {ranks}: {missing}",
@@ -59,7 +59,7 @@ KINDS = (
     Kind(
         *("efficiency", RESULT),
         lead="{name}: {efficiency:number} scaling efficiency ({efficiency:ends}).",
-        parts=("Losses: {losses} points.", *FASTEST),
+        parts=("Losses: {losses} percentage points.", *FASTEST),
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell: the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"

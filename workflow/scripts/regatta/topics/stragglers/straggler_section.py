@@ -190,8 +190,8 @@ def judged_lags(lags: np.ndarray, groups: list[str], margin: float) -> list[dict
 # The section.
 
 STRIP = (
-    "One record, median and 5th to 95th percentile over iterations; bands are hosts; the axis does not start at 0."
-    " Diamonds: straggler."
+    "One cell in one launch: median and 5th to 95th percentile over iterations. Shaded bands separate hosts. Diamonds:"
+    " straggler. The axis does not start at 0."
 )
 OTHER, SLOW = LegendEntry("other", COLORS[0], marker="o"), LegendEntry("straggler", COLORS[1], marker="D")
 # The timed quantity, and how a straggler shows in it.
@@ -287,7 +287,7 @@ KINDS = (
     Kind(
         *("no_straggler", RESULT),
         lead=(
-            "No slow node or rank found; {num_checked} of {num_ok:measurement} could show one.",
+            "No slow node or rank found in the {num_checked} of {num_ok:measurement} that could reveal one.",
             f"Slow nodes and ranks: not detectable with fewer than {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",
@@ -303,7 +303,7 @@ KINDS = (
     Kind(
         *("outliers", RESULT),
         lead=(
-            "{num:outlier} in {num_iterations:iteration} add {cost_ratio:number} to the time.",
+            "{num:outlier} in {num_iterations:iteration} add {cost_ratio:number} to the total iteration time.",
             "No outliers in {num_iterations:iteration}.",
         ),
         parts=("Costliest: {what} on {place}, {largest_ratio:number} of their time.",),

@@ -108,7 +108,7 @@ KINDS = (
     Kind(
         *("nodes", SUMMARY),
         lead=(
-            "Failed nodes: {failed}",
+            "Nodes: {failed} failed",
             "{num_slower} of {num_nodes:node} slower than the median node",
             "No slow node among {num_settled:node} with a verdict",
             "Slow nodes: uncertain",

@@ -37,7 +37,7 @@ RATIO_HELP = (
 SHOWN_RATIO = {"shown_as": "%", "minus": 1, "interval": "interval", "key": "difference_percent", "is_shown": True}
 TIME = Column("time_s", "time", shown_as="ms", interval="interval", help=TIME_HELP, **RANKED, **MAIN)
 TIME_RATIO = Column("time_ratio", "difference in time", help=RATIO_HELP, **RANKED, **SHOWN_RATIO)
-FASTEST = "1 is the fastest of `num_places`"
+FASTEST = "position by time; 1 is the fastest"
 PLACE = Column("place", "place", WHOLE, **RANKED, help=FASTEST, text=lambda row: f"{row.place}/{row.num_places}")
 VERDICT = Column(
     *("verdict", "verdict", TEXT), table="ranking", text=lambda row: WORDS.get(row.verdict, row.verdict), help=JUDGED

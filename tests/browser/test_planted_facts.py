@@ -1,0 +1,148 @@
+"""Six campaigns made with known facts (planted_facts.yaml): answer.json and the page state them where a reader looks.
+
+The summary is looked at on a screen of 1440 x 900 pixels.
+"""
+
+import random
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+from explore_page import show
+
+pytestmark = pytest.mark.browser
+
+FACTS = yaml.safe_load(Path(__file__).with_name("planted_facts.yaml").read_text("utf-8"))
+LINE = """(() => {
+  const line = [...document.querySelectorAll('#summary li')].find(li => li.querySelector('.label').textContent === %s);
+  return line && {text: line.lastElementChild.innerText, bottom: line.getBoundingClientRect().bottom};
+})()"""
+ELEMENT = "(() => { const found = document.querySelector(%s); return found && {text: found.innerText, bottom: 0}; })()"
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Return the page of a campaign, and its answer.json where it has one."""
+    folder = tmp_path_factory.mktemp("planted")
+    return cache(lambda name: MAKERS[name](folder / name.replace(" ", "-")))
+
+
+def said(data) -> tuple[Path, dict]:
+    from planted import Said
+
+    return data.launches.with_name("report.html"), Said(data).lines
+
+
+def make_laptop(folder: Path):
+    from planted import plant
+    from synthetic import analyse, laptop_campaign
+    from test_planted_truths import laptop_seconds
+
+    return said(analyse(plant(folder, laptop_campaign(), laptop_seconds, noise=0.012)))
+
+
+def make_stacks(folder: Path):
+    from planted import plant
+    from synthetic import analyse, cluster_campaign
+    from test_planted_truths import broken_node, stacks_seconds
+
+    return said(analyse(plant(folder, cluster_campaign(), stacks_seconds, broken_node, slow={"n05": 1.2})))
+
+
+def make_five_thousand(folder: Path):
+    from five_thousand_cells import MACHINE, campaign
+    from planted import plant_tables
+
+    made = campaign()
+    for cell in made["cells"]:
+        stack = cell["spec"]["stack"]
+        stack["binds"] = ["/opt/lib:/host"] * (stack["name"] == "bound")
+    return said(plant_tables(folder, made, lambda spec, rng: MACHINE.seconds(spec) * rng.lognormvariate(0, 0.004)))
+
+
+def make_comparison(folder: Path):
+    from comparison_results import write_folder
+    from synthetic import CLUSTER, cluster_campaign
+
+    from regatta.compare.campaigns import compare_campaigns, read_campaign
+    from regatta.compare.comparison_page import comparison_page
+
+    rng, sides = random.Random(1), []
+    cells = [cell for cell in cluster_campaign()["cells"] if cell["spec"]["stack"]["name"] == "contained"]
+    for name, slower in (("base", 1.0), ("test", 1.1)):
+        times = []
+        for cell in cells:
+            spec = cell["spec"]
+            is_slower = (spec["benchmark"], spec["nodes"]) == ("train_step", 8)
+            time = CLUSTER.seconds(spec) * (slower if is_slower else 1)
+            times.append((cell, [time * rng.lognormvariate(0, 0.004) for _ in range(6)]))
+        sides.append(read_campaign(write_folder(folder / name, times, "01" if name == "base" else "09")))
+        (folder / name / "report.html").touch()
+    page = folder / "compare.html"
+    page.write_text(comparison_page(compare_campaigns(*sides, 0.05), page), "utf-8")
+    return page, None
+
+
+def make_sweep(folder: Path):
+    from synthetic import analyse
+    from synthetic_sweep import sweep_campaign, write_sweep
+
+    faults = {("n9", repeat): ("failed", "measure", "rank 0 on n9: RuntimeError: CUDA error") for repeat in range(6)}
+    campaign = sweep_campaign([f"n{i}" for i in range(1, 33)])
+    return said(analyse(write_sweep(folder, campaign, {("n17", ""): 1.2}, faults)))
+
+
+def make_imported(folder: Path):
+    from test_planted_truths import imported
+
+    return said(imported(folder, "nccl-13-columns.txt").data)
+
+
+MAKERS = {
+    "laptop": make_laptop,
+    "stacks": make_stacks,
+    "five thousand": make_five_thousand,
+    "comparison": make_comparison,
+    "sweep": make_sweep,
+    "imported": make_imported,
+}
+
+
+def is_true(value: object, fact: dict, truth: object) -> bool:
+    """Return whether a value of the page or of answer.json is the fact, or close enough to it."""
+    if isinstance(truth, str) or value is None:
+        return value == truth
+    return float(str(value).replace(",", "")) == pytest.approx(truth, rel=fact.get("within", 0), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_planted_facts_stand_where_a_reader_looks(browser, planted, name):
+    page, lines = planted(name)
+    show(browser, page, width=1440)
+    wrong = []
+    for fact in FACTS[name]:
+        is_line = "line" in fact
+        found = browser.evaluate(LINE % repr(fact["line"]) if is_line else ELEMENT % repr(fact["selector"]))
+        text = " ".join(found["text"].split()) if found else None
+        truths = fact["truth"] if isinstance(fact["truth"], list) else [fact["truth"]]
+        match = re.search(fact["shows"], text or "")
+        values = match.groups() if match else ()
+        if len(truths) == 1:
+            truths *= len(values) or 1
+        if len(values) != len(truths) or not all(
+            is_true(value, fact, t) for value, t in zip(values, truths, strict=True)
+        ):
+            wrong.append((fact, text))
+        elif is_line and found["bottom"] > 900:
+            wrong.append((fact, f"below the first screen: {found['bottom']}"))
+        if "answer" in fact:
+            id_, *keys = fact["answer"]
+            value = lines[id_]
+            for key in keys:
+                value = value[key]
+            value = value * fact["factor"] if "factor" in fact else value
+            if not is_true(value, fact, truths[0]):
+                wrong.append((fact, value))
+    assert wrong == []
