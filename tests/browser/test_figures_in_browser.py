@@ -117,6 +117,37 @@ def test_a_matrix_is_saved_as_it_is_shown_and_only_as_csv(browser, page):
     assert len(list(csv.reader(io.StringIO(saved(browser, "csv", "#matrix table")[1].decode())))) == 1 + len(rows) / 2
 
 
+def test_each_table_of_bucket_sizes_is_saved_under_the_name_of_its_cells(browser, page):
+    show(browser, page)
+    names = "[...document.querySelectorAll('#bucket table')].map(e => e.id)"
+    assert browser.evaluate(names) == [f"bucket-resnet50-ddp-{stack}" for stack in STACKS]
+    assert saved(browser, "csv", f"#bucket-resnet50-ddp-{STACKS[1]}")[0] == f"bucket-resnet50-ddp-{STACKS[1]}.csv"
+
+
+# Of each figure, the percentage of its card that plot and labels cover, and texts beyond the card. "Data" stays closed.
+COVERED = """
+[...document.querySelectorAll('figure:has(svg.chart)')].filter(e => e.checkVisibility() && e.id !== 'gantt').map(e => {
+  const card = e.getBoundingClientRect(), svg = e.querySelector('svg.chart'), box = svg.getBBox();
+  const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+  const cut = [...svg.querySelectorAll('text')].filter(text => {
+    const at = text.getBoundingClientRect(), around = svg.getBoundingClientRect();
+    return at.left < around.left - 1 || at.right > around.right + 1;
+  });
+  return [e.id, 100 * scale ** 2 * box.width * box.height / card.width / card.height, cut.map(text => text.textContent)];
+})
+"""
+
+
+@pytest.mark.parametrize("name", ["laptop", "cluster"])
+def test_plots_fill_their_cards_and_no_label_is_cut(browser, reports, name):
+    show(browser, reports[name], width=1440)
+    browser.evaluate("document.querySelectorAll('main details:not(figure *)').forEach(d => d.open = true)")
+    found = browser.evaluate(COVERED)
+    assert len(found) > 5
+    assert {figure: round(percent) for figure, percent, _ in found if percent < 60} == {}
+    assert {figure: cut for figure, _, cut in found if cut} == {}
+
+
 def point_at(browser, selector: str) -> None:
     browser.evaluate(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
     x, y = browser.evaluate(

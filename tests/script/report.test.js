@@ -152,9 +152,9 @@ test("the text on a mark has the number that its figure shows, its interval, lau
   given.texts = { ...given.texts, busbw: ["90", null, null], peak_percent: ["72", null, null], main: ["", "Step time (ms): 1,230", ""] };
   given.ends = { busbw: ["[88, 92]", null, null], peak_percent: [null, null, null] };
   assert.deepEqual(report.markText(given, 0, "busbw").split("\n"), [
-    "ResNet-18 · 1×2", "Bus bandwidth (GB/s): 90 [88, 92]", "Share of peak (%): 72", "valid launches: 3/3",
+    "ResNet-18 · 1×2", "Bus bandwidth (GB/s): 90 [88, 92]", "Share of peak (%): 72", "Valid launches: 3/3",
   ]);
-  const other = [`${HOSTILE}, "x"`, "Step time (ms): 1,230", "valid launches: 2/3"];
+  const other = [`${HOSTILE}, "x"`, "Step time (ms): 1,230", "Valid launches: 2/3"];
   assert.deepEqual(report.markText(given, 1, "busbw").split("\n"), other, "without the number: the first result");
 });
 

@@ -9,7 +9,7 @@ from synthetic import train_cell
 from typed import comparisons_table
 
 from regatta.report.matrix import Square
-from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, ratio_matrices
+from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, halves, ratio_matrices
 from regatta.topics.comparison.texts import UNSETTLED, compared_findings, judged_rows, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
@@ -88,6 +88,22 @@ def test_workloads_and_settings_go_down_and_shapes_across():
     rows = matrix.groups[0].rows
     assert [len([s for s in row.squares if s]) for row in rows] == [2, 1]
     assert {square.text for square in squares_of(matrix).values()} == {"+2.0"}
+
+
+def test_a_long_matrix_has_two_halves_with_all_its_squares_and_only_their_columns():
+    times = []
+    for stack, factor in (("contained", 1.0), ("bound", 1.02)):
+        cells = [train_cell("resnet18", nodes, 4, bucket=b, stack=stack) for nodes in (1, 2) for b in (1, 25, 50)]
+        cells += [cell_of(stack, 1024 * 2**i) for i in range(20)]
+        for cell in cells:
+            cell["spec"]["stack"] |= {"binds": [stack]}
+            times.append((cell, [factor * value for value in SIX], [f"{stack}-{cell['spec']['nodes']}"] * 6))
+    matrices = ratio_matrices(compared(times), {})
+    first, second = halves(matrices)
+    assert (first.columns, second.columns) == (("1×4", "2×4"), ("1×2",))
+    assert squares_of(first) | squares_of(second) == squares_of(matrices[0])
+    assert (first.caption, len({first.label, second.label})) == (matrices[0].caption, 2)
+    assert halves([]) == halves(matrices * 2) == halves([first]) == ()
 
 
 def test_each_pair_of_values_has_its_own_matrix():

@@ -9,7 +9,7 @@ from synthetic import CLUSTER, analyse, cluster_campaign, collective_cell, make_
 from typed import cell_row, collectives_table, scaling_table
 
 from regatta.core.names import PLACE
-from regatta.core.text import duration, natural, percent, shape, size, thousands, three, with_minus_signs
+from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
 from regatta.report.lines import (
     MAX_POINTS,
     Panel,
@@ -339,6 +339,8 @@ def test_sizes_durations_and_ticks_have_their_units():
     assert [size(n) for n in (12, 4096, 1536, 3 * 2**20, 2**30)] == ["12 B", "4 KiB", "1.50 KiB", "3 MiB", "1 GiB"]
     assert [duration(s) for s in (1.5e-6, 0.0123, 2.0, None)] == ["1.50 µs", "12.3 ms", "2.00 s", "n/a"]
     assert [thousands(v) for v in (950, 1500, 20000, 3e6)] == ["950", "1.5k", "20k", "3M"]
+    values = (2e-10, 2e-9, 1e-6, 0.0005, 0.999999999999, 950, 1500, 1e8, 2.5e9, 1e12)
+    assert [prefixed(v) for v in values] == ["0.2n", "2n", "1µ", "500µ", "1", "950", "1.5k", "100M", "2.5G", "1T"]
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
 
 

@@ -144,6 +144,20 @@ def test_a_collective_shows_the_bus_bandwidth_of_its_largest_message(tmp_path):
     assert "64 KiB" in square.note
 
 
+def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(tmp_path):
+    cells = [collective_cell(4096 * 4**i, 1, 2) for i in range(3)]
+    faults = {(cells[-1]["id"], repeat): ("failed", "measure", "boom") for repeat in range(2)}
+    _, matrix, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=2), faults=faults)
+    [square] = squares.values()
+    assert (square.known, square.state) == ("2 of 3", "partial")
+    assert "2 of 3 sizes" in square.note
+    page = str(load_template("matrix_tables.html.j2").make_module({"matrix": matrix}).matrix_tables(matrix))
+    assert re.findall(r"<small>(.*?)</small>", page) == ["2 of 3"]
+    faults = {(cells[-1]["id"], 0): ("failed", "measure", "boom")}
+    [square] = matrix_of(tmp_path / "one", make_campaign(cells, repeats=2), faults=faults)[2].values()
+    assert (square.known, square.state) == ("", "partial")
+
+
 def test_stacks_are_rows_of_one_model(tmp_path):
     _, matrix, squares = matrix_of(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)
     rows = {group.name: [row.name for row in group.rows] for group in matrix.groups}

@@ -80,9 +80,10 @@ function columnText({ cells, facets, texts }, { key, kind }, cell) {
 /** Return the text on a mark of a cell. shows: key of the figure's number. */
 function markText({ cells, columns, ends, texts }, cell, shows) {
   const known = columns.filter(({ key, is_share: isShare }) => (key === shows || isShare) && texts[key]?.[cell]);
-  const lines = known.map(({ key, label }) => `${label}: ${texts[key][cell]} ${ends[key][cell] ?? ""}`.trim());
+  known.push(...columns.filter(({ key }) => key === "num_ok"));
+  const lines = known.map(({ key, label }) => `${label}: ${texts[key][cell]} ${ends[key]?.[cell] ?? ""}`.trim());
   if (!texts[shows]?.[cell]) lines.unshift(texts.main[cell]);
-  return [cells.name[cell], ...lines, `valid launches: ${texts.num_ok[cell]}`].join("\n");
+  return [cells.name[cell], ...lines].join("\n");
 }
 
 // Files.
@@ -452,7 +453,7 @@ function addButton(block, element, cells) {
   const svg = element.closest("svg");
   if (svg) svg.role = "group";
   if (svg) return Object.assign(element, { role: "img", ariaLabel: tip });
-  if (!element.matches("tr, li")) element.title = tip;
+  if (!element.matches("tr, li")) element.title ||= tip;
   const host = element.cells?.[0] ?? element;
   if (!host.matches("button, :has(.open-cell)")) host.prepend(button({ class: "open-cell" }, host.firstChild));
 }
@@ -510,7 +511,7 @@ function cellDetails(block, cell) {
     "details", {}, make("summary", {}, files.names[file]), make("pre", { class: "command", tabindex: "0" }, files.argv[file]),
   );
 
-  fill("status", `${facets.status.values[cells.status[cell]]}; valid launches: ${texts.num_ok[cell]}`);
+  fill("status", `${facets.status.values[cells.status[cell]]}; ${markText(block, cell).split("\n").pop()}`);
   fill("reason", words[cells.reason[cell]]);
   fill("warning", words[cells.warning[cell]]);
   fill("results", numberRows("results"));

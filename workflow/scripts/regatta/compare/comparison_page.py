@@ -25,7 +25,8 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
     block, content = pairs_block(found, path), None
     if len(judged):
         content = {
-            "matrices": heatmap.ratio_matrices(planned, {}),
+            "matrices": (matrices := heatmap.ratio_matrices(planned, {})),
+            "halves": heatmap.halves(matrices),
             "figure": histogram(judged),
             "table": None,
             "is_equal": False,

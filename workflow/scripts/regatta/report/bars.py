@@ -8,7 +8,7 @@ from regatta.report.charts import Chart, Marks, set_ticks
 from regatta.report.findings import percent_number
 from regatta.report.svg import CELL, COLORS, GROUND, INK, LEVEL
 
-WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.17, 0.85
+WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.185, 0.9
 NUMBER = 0.11  # of the width, for each column of numbers
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 
@@ -71,7 +71,7 @@ class Bars(Chart):
                 at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "ha": "right"}
                 axes.annotate(shown, (1, row), place, **at, **text)
         for column, (head, fill) in enumerate(zip(self.heads, FILLS, strict=True)):
-            for words, color, above in ((head.replace("-", "-\n"), INK, 5), ("\N{BLACK SQUARE}", fill, 25)):
+            for words, color, above in ((head.replace("-", "-\n"), INK, 5), ("\N{BLACK SQUARE}", fill, 28)):
                 at = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "bottom"}
                 axes.annotate(words, (1, 1), ((column + 0.9) * number_pt, above), color=color, fontsize=8, **at)
         axes.set(xlim=(0, max([100, *(sum(v for v in b.parts if v and v > 0) for b in self.bars)])))

@@ -30,7 +30,7 @@ GUIDE_DASHES = (4, 3)
 FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
 MOST_LABELS = 6
-LABEL_GAP, MOST_LABEL = 11, 26  # points between two labels; characters of one
+LABEL_GAP, MOST_LABEL = 13, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
 BESIDE_PT, LETTER_PT = 20, 5.5  # width of a label: of its sign and gap, and of one character
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
@@ -72,6 +72,7 @@ class Series:
 class PlotAxis:
     """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
 
+    drawn: label beside ticks that have prefixes of its unit.
     is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
     """
 
@@ -82,6 +83,7 @@ class PlotAxis:
     ticks: tuple[tuple[float, str], ...] = ()
     show: Callable[[float], str] = "{:g}".format
     is_categorical: bool = False
+    drawn: str = ""
 
     @classmethod
     def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
@@ -164,7 +166,8 @@ class Panel(Chart):
         longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0))
         beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
         width = min(PLOT_WIDTH, 1 - LEFT - beside)
-        axes = self.add_plot(canvas, LEFT, self.below_in / height_in, width, self.plot_in / height_in, self.y.label)
+        place, label = (LEFT, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
+        axes = self.add_plot(canvas, *place, label)
         _scale(axes, self)
         for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)

@@ -18,7 +18,7 @@ class Square:
 
     side: "above" or "below" the middle of a diverging scale, whose colors differ; empty for a sequential scale.
     state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. others: cells
-    that it is compared with, which a filter may keep it for.
+    that it is compared with, which a filter may keep it for. known: which part of its sizes has a value, if not all.
     """
 
     text: str
@@ -28,6 +28,7 @@ class Square:
     note: str = ""
     side: str = ""
     others: tuple[str, ...] = ()
+    known: str = ""
 
     @property
     def classes(self) -> str:

@@ -17,10 +17,11 @@ from urllib.parse import quote
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
+from regatta.core.names import SEPARATOR
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
@@ -82,7 +83,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"code": with_code, "plural": plural}
-    environment.filters["unbroken"] = unbroken
+    environment.filters |= {"unbroken": unbroken, "asides": asides, "slug": slug}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= LIMITS | {
@@ -106,6 +107,16 @@ def script_source(script: str) -> str:
 def unbroken(text: str) -> str:
     """Return a text in which no line breaks between a number and its unit."""
     return type(text)(UNIT.sub("\N{NO-BREAK SPACE}", text))
+
+
+def slug(name: str) -> str:
+    """Return the name of a cell as part of an id or a file's name: resnet50-contained."""
+    return "-".join(filter(None, (re.sub(r"[^a-z0-9.]+", "", part) for part in name.lower().split(SEPARATOR))))
+
+
+def asides(text: str) -> Markup:
+    """Return a text whose parentheses are marked as secondary."""
+    return Markup(re.sub(r"\([^()]*\)", r'<span class="aside">\g<0></span>', str(escape(text))))
 
 
 @jinja2.pass_context

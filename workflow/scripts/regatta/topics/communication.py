@@ -3,7 +3,7 @@
 import pandas as pd
 
 from regatta.core.names import PLACE
-from regatta.core.text import NOT_PLANNED, is_unknown, shape, size, thousands, three
+from regatta.core.text import NOT_PLANNED, is_unknown, prefixed, shape, size, three
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
@@ -20,6 +20,7 @@ from regatta.topics.settings import is_costly, settings_of
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
+UNITS = {BUSBW: (1e9, "bytes/s"), LATENCY: (1e-6, "s")}  # of ticks with prefixes: value of a column's unit, name
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
 Values = dict[str, list[float]]  # by cell, one for each launch
@@ -66,7 +67,10 @@ def _axis(column: Column, rows: pd.DataFrame, launches: panels.Launches, more: l
     """Return the axis of all launches. more: other values on it."""
     values = [column.shown(value) for row in table_rows(rows) for value in launches(row)]
     heading = column.heading(rows["device"].iloc[0]) if values else ""
-    return PlotAxis(heading, True, min(values, default=None), max([*values, *more], default=None), show=thousands)
+    factor, unit = UNITS[column]
+    ends = min(values, default=None), max([*values, *more], default=None)
+    drawn = f"{column.label.capitalize()} ({unit})"
+    return PlotAxis(heading, True, *ends, show=lambda value: prefixed(factor * value), drawn=drawn)
 
 
 def _measured_panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

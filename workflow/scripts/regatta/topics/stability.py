@@ -15,7 +15,7 @@ import pandas as pd
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.patterns import axes_of, find_pattern
 from regatta.core.statistics import DRIFT_P
-from regatta.core.text import natural, percent, three
+from regatta.core.text import natural, percent, three, time_scale
 from regatta.kit.columns import CELL_ID, TEXT, WHOLE, Column, Columns
 from regatta.kit.kinds import FAIR, LOW, NOTE, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
@@ -336,7 +336,7 @@ class Distributions(Chart):
     times: dict[int, np.ndarray]
     color: str
 
-    size_in = WIDTH_IN, 2.0
+    size_in = WIDTH_IN, 2.7
     axes_text = f"share of iterations by {TIME.heading('')}"
 
     @property
@@ -357,11 +357,13 @@ class Distributions(Chart):
         return list(zip(self.legend, drawn, strict=True))
 
     def draw_on(self, canvas) -> None:
-        axes = self.add_plot(canvas, LEFT, 0.24, PLOT_WIDTH, 0.62, "Share of iterations")
+        axes = self.add_plot(canvas, LEFT, 0.15, PLOT_WIDTH, 0.75, "Share of iterations")
         for style, of_launch in self.lines:
             line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
             axes.ecdf(of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{self.cell}")
-        axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
+        scale, unit = time_scale(max(of.max() for of in self.times.values()))
+        axes.set(ylim=(-0.02, 1.04), xlabel=f"Time ({unit})")
+        axes.xaxis.set_major_formatter(lambda place, _: f"{place * scale / TIME.factor:g}")
         set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
         axes.locator_params(axis="x", nbins=4)
         axes.grid(visible=True)

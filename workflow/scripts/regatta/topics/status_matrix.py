@@ -60,6 +60,7 @@ def section(data: ReportData) -> Section | None:
     numbers = list(dict.fromkeys(numbers + others))
     has_colors = any(one.level for one in squares)
     content = {"matrix": matrix, "numbers": numbers, "states": states, "has_colors": has_colors}
+    content["known"] = next((one.known for one in squares if one.known), "")
     return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
 
 
@@ -135,10 +136,13 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
         text, level, what, state = f"{counts['ok']}/{counts['ok'] + bad.total()}", None, "ok measurements", ""
         if rows:
             text, level, what, state = _value(rows, _columns(data, benchmark), data.names)
-        note = f"{subject}: {what}"
+        note, num_known = f"{subject}: {what}", len(rows) if rows else len(cells)
+        if num_known < len(cells):
+            note += f"; {num_known} of {len(cells)} sizes have a value"
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
-        return Square(text, level, "partial" if bad else state, tuple(cells), note)
+        known = f"{num_known} of {len(cells)}" if num_known < len(cells) else ""
+        return Square(text, level, "partial" if bad else state, tuple(cells), note, known=known)
 
     return square
 

@@ -61,7 +61,8 @@ def section(data: ReportData) -> Section:
     if not len(judged):
         return Section("comparisons", "Comparisons", empty, lead, tables=found)
     content = {
-        "matrices": heatmap.ratio_matrices(comparisons, data.names),
+        "matrices": (matrices := heatmap.ratio_matrices(comparisons, data.names)),
+        "halves": heatmap.halves(matrices),
         "figure": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
         "num_pairs": len(judged),

@@ -3,6 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
 
 import pandas as pd
 
@@ -15,6 +17,7 @@ from regatta.topics.base import plain_rows
 from regatta.topics.comparison import texts
 from regatta.topics.comparison.texts import difference_text
 
+MOST_COLUMNS_OF_HALF, FIGURE_ROWS = 6, 12  # of half the page; height of a figure in rows
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
 SCALE_END = 1.2  # ratio with the strongest color, and 1 / 1.2
 
@@ -27,6 +30,33 @@ def ratio_matrices(comparisons: pd.DataFrame, names: Mapping[str, str]) -> list[
     rows = comparisons[comparisons["margin_ratio"].notna()]  # identical stacks (A/A) have none
     pairs = [part for _, part in rows.groupby(["reference_value", "value"], sort=False)]
     return [_matrix(part, names, is_only=len(pairs) == 1) for part in pairs if part["time_ratio"].notna().any()]
+
+
+def halves(matrices: list[Matrix]) -> tuple[Matrix, ...]:
+    """Return the only matrix in two parts of about the same height, the first below a figure; empty if it is small.
+
+    A part has only the columns that it needs.
+    """
+    [matrix, *others] = matrices or [None]
+    if matrix is None or others or matrix.is_folded or len(matrix.columns) > MOST_COLUMNS_OF_HALF:
+        return ()
+    heights = list(accumulate(1 + len(group.rows) for group in matrix.groups))
+    num = sum(height <= (heights[-1] - FIGURE_ROWS) / 2 for height in heights)
+    parts = (matrix.groups[:num], matrix.groups[num:])
+    return tuple(_part(matrix, groups, number) for number, groups in enumerate(parts)) if num else ()
+
+
+def _part(matrix: Matrix, groups: tuple[Group, ...], number: int) -> Matrix:
+    rows = [row for group in groups for row in group.rows]
+    kept = [place for place in range(len(matrix.columns)) if any(row.squares[place] for row in rows)]
+
+    def of(row: MatrixRow) -> MatrixRow:
+        return replace(row, squares=tuple(row.squares[place] for place in kept))
+
+    groups = tuple(replace(group, rows=tuple(map(of, group.rows))) for group in groups)
+    more = ", continued" if number else ""
+    texts_of = {"caption": matrix.caption + more, "label": matrix.label + more}
+    return replace(matrix, groups=groups, columns=tuple(matrix.columns[place] for place in kept), **texts_of)
 
 
 def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matrix:

@@ -11,16 +11,16 @@ from regatta.core.text import is_unknown
 from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
 from regatta.report.lines import BELOW_IN, GUIDE_DASHES, LEFT, PLOT_IN, PLOT_WIDTH, WIDTH_IN
 from regatta.report.panels import Figure, Table
-from regatta.report.svg import CELL, COLORS, GREY, GRID, GROUND
+from regatta.report.svg import CELL, COLORS, GREY, GRID
 from regatta.topics.comparison.texts import difference_text
 
 MOST_BEYOND = 4  # share of the axis beyond the 90 % of rows nearest to 1, relative to theirs
 BINS_IN_MARGIN, MOST_BINS = 4, 40
-STYLES = {  # by verdict, from the axis upwards: fill, edge
-    "equivalent": (GREY, GREY),
-    "inconclusive": (GROUND, GREY),
-    "slower": (COLORS[1], COLORS[1]),
-    "faster": (COLORS[0], COLORS[0]),
+STYLES = {  # by verdict, from the axis upwards: color, opacity
+    "equivalent": (GREY, 1),
+    "inconclusive": (GREY, 0.4),
+    "slower": (COLORS[1], 1),
+    "faster": (COLORS[0], 1),
 }
 
 
@@ -96,7 +96,7 @@ class Histogram(Chart):
 
     @property
     def legend(self) -> tuple[LegendEntry, ...]:
-        return tuple(LegendEntry(of, GREY if of == "inconclusive" else STYLES[of][0]) for of in self.cells)
+        return tuple(LegendEntry(of, STYLES[of][0], opacity=STYLES[of][1]) for of in self.cells)
 
     @property
     def table(self) -> Table:
@@ -121,8 +121,8 @@ class Histogram(Chart):
         heights = np.zeros(len(edges) - 1)
         for verdict, of_verdict in self.cells.items():
             nums = [len(found) for found in of_verdict.values()]
-            places, (fill, edge) = list(of_verdict), STYLES[verdict]
-            style = {"facecolor": fill, "edgecolor": edge, "linewidth": 0.6, "align": "edge"}
+            places, (color, opacity) = list(of_verdict), STYLES[verdict]
+            style = {"color": color, "alpha": opacity, "linewidth": 0.6, "align": "edge"}
             boxes = axes.bar(edges[places], nums, np.diff(edges)[places], heights[places], **style)
             for box, found in zip(boxes, of_verdict.values(), strict=True):
                 box.set_gid(f"{CELL}{' '.join(found)}")

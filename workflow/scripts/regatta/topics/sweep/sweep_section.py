@@ -34,6 +34,7 @@ from regatta.topics.sweep.sweep_tables import (
 MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
+MOST_COLUMNS_BESIDE = 3  # of a matrix beside a figure
 # Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
 GROUPS = {
     "failed": "Failed",
@@ -243,6 +244,7 @@ def section(data: ReportData) -> Section | None:
     lead = f"Slower and faster: beyond {margins} (dashed lines), and significant."
     content = {"matrices": [_nodes_matrix(data, nodes)], "most_open": MOST_ROWS_OPEN}
     content["pairs"] = _pair_matrices(data, rows) if noun == "pair" else []
+    content["is_narrow"] = len(content["matrices"][0].columns) <= MOST_COLUMNS_BESIDE and not content["pairs"]
     num_slower, title = len(counts_of(data, nodes)["slower"]), "Nodes" if noun == "node" else "Nodes and pairs"
     state = (f"{num_slower} slower", "bad") if num_slower else ("", "")
     return Section("sweep", title, "", lead, figures, (), "sweep.html.j2", content, state)
