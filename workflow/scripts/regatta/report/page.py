@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
@@ -34,7 +34,7 @@ from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
+MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
@@ -82,9 +82,8 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"code": with_code, "plural": plural}
-    environment.filters["unbroken"] = unbroken
+    environment.filters |= {"unbroken": unbroken, "size": size}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
-    environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
         "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
@@ -220,12 +219,25 @@ def _commit(header: dict) -> str | None:
     return git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "") if git.get("commit") else None
 
 
-def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
-    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.bz2."""
+@dataclass(frozen=True)
+class Download:
+    """A table as a CSV file. file: its name as embedded; uri: its content; num_rows, num_bytes: as plain CSV."""
+
+    name: str
+    file: str
+    uri: str
+    num_rows: int
+    num_bytes: int
+
+
+def download(name: str, csv: str, max_plain_bytes: int) -> Download:
+    """Return a table as it is embedded, compressed if it is large: pandas and R read .csv.bz2."""
     raw = csv.encode()
-    if len(raw) <= max_plain_bytes:
-        return name, f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
-    return f"{name}.bz2", f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
+    file, uri = f"{name}.csv", f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
+    if len(raw) > max_plain_bytes:
+        file += ".bz2"
+        uri = f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
+    return Download(name, file, uri, csv.count("\n") - 1, len(raw))
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:
