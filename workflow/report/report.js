@@ -352,7 +352,7 @@ function enhance(block) {
     if (key === "Escape" && drawer.open && !document.querySelector(":popover-open")) closeDrawer();
     else if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
     else if (key === "/") {
-      event.preventDefault(); // Firefox would search
+      event.preventDefault(); // Firefox searches
       search.focus();
     } else if (key === "?") byId("keys").togglePopover();
     else if (drawer.open) steps.find((step) => step.dataset.key === key)?.click();
@@ -485,11 +485,11 @@ function cellDetails(block, cell) {
     const [status, cause, others, log] = ["status", "cause", "others", "log"].map((name) => words[at(name)]);
     const [name, address] = [files.names, files.addresses].map((of) => of[at("file")]);
     const record = [address ? make("a", { href: address }, name) : "n/a", words[at("place")]];
-    let time = 0; // stored: the change from the one before
+    let time = 0; // stored: changes from time to time
     const times = Object.fromEntries(known.map(([name]) => [name, at(name) === null ? null : (time += at(name))]));
     const found = row(at("launch"), [status, strip(launchStrip(times, here))], ...Object.values(times).map(textOf), make("span", { class: "id" }, record));
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: log }, log));
-    const failure = [make("p", { class: "cause" }, cause), others, link];
+    const failure = make("div", {}, make("p", { class: "cause" }, cause), others, link);
     return cause ? [found, make("tr", {}, make("td", { colspan: 9 }, failure))] : found;
   };
   const pair = (of, place) => {

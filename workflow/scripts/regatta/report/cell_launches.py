@@ -26,18 +26,8 @@ TIMES = {"window": "pipelined"} | {
 }  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
 OF_CELL = (
-    "status",
-    "time_unit",
-    "times",
-    "decimals",
-    "low",
-    "high",
-    "first_launch",
-    "num_planned",
-    "num_ok",
-    "row",
-    "reason",
-    "search",
+    *("status", "time_unit", "times", "decimals", "low", "high"),
+    *("first_launch", "num_planned", "num_ok", "row", "reason", "search"),
 )
 TEXTS = ("launch", "status", "cause", "file", "place", "log", "others")  # of a launch, besides its times
 
@@ -59,7 +49,9 @@ class Texts:
 def add_launches(
     columns: dict, places: Mapping[str, int], tables: Mapping, words: Texts, files: Texts
 ) -> tuple[dict, list[list[tuple[str, str]]]]:
-    """Return the launches of all cells in order, and sets of times; add status, counts and reason of cells to `columns`.
+    """Return the launches of all cells in order, and the sets of times that cells have.
+
+    Add status, counts and reason of each cell to `columns`.
 
     A time is in units of the last decimal of its cell, and stored as the difference from the one before.
     """
@@ -131,8 +123,8 @@ def differences(times: dict[str, int | None]) -> dict[str, int | None]:
 def axis_of(launches: list[dict[str, float | None]]) -> tuple[float, float] | tuple[None, None]:
     """Return the ends of an axis for the strips of a cell's launches; None if no median is known.
 
-    It ends at the last box, the largest known quantile, if maxima are far beyond: with a far outlier on it, nothing else
-    could be read. launches: times by name.
+    It ends at the largest known quantile if maxima are far beyond: with them on it, nothing else could be read.
+    launches: times by name.
     """
     times = [
         {name: time for name, time in launch.items() if not is_unknown(time) and name != "window"}

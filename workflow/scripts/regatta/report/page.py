@@ -72,22 +72,16 @@ NEW_EACH_LAUNCH = (
 @cache
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     """Return a template of workflow/report/. is_large: the page has thousands of cells and compressed downloads."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    options = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, **options)
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters |= {"code": with_code, "plural": plural}
-    environment.filters |= {"unbroken": unbroken, "size": size}
+    environment.filters |= {"code": with_code, "plural": plural, "unbroken": unbroken, "size": size}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
-        "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
-        "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
+        "style": style("style.css"),
+        "explore_style": style("explore.css"),
         "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
         "headers": HEADERS,
         "marker_paths": MARKERS,
@@ -95,6 +89,12 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
+
+
+def style(name: str) -> str:
+    """Return a style sheet of workflow/report/ without comments and optional white space."""
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"(?s)/\*.*?\*/", "", text)).strip()
 
 
 def script_source(script: str) -> str:
@@ -232,12 +232,12 @@ class Download:
 
 def download(name: str, csv: str, max_plain_bytes: int) -> Download:
     """Return a table as it is embedded, compressed if it is large: pandas and R read .csv.bz2."""
-    raw = csv.encode()
-    file, uri = f"{name}.csv", f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
-    if len(raw) > max_plain_bytes:
-        file += ".bz2"
-        uri = f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
-    return Download(name, file, uri, csv.count("\n") - 1, len(raw))
+    raw, num_rows = csv.encode(), csv.count("\n") - 1
+    if len(raw) <= max_plain_bytes:
+        uri = f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
+        return Download(name, f"{name}.csv", uri, num_rows, len(raw))
+    uri = f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
+    return Download(name, f"{name}.csv.bz2", uri, num_rows, len(raw))
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

@@ -27,11 +27,10 @@ LINE = "data-line:"  # the cells of the marks that it connects
 GROUP = "group:"  # of successive elements: its classes, and after a colon what a pointer on it shows, if anything
 MARKS = "marks:"  # the cell of each mark of a plot, empty for a mark without one
 NEAR = 1  # marks of a cell within this distance look like one: their size is 4.5
-# What the page's style sheet has for all texts.
-TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}"}
+# What all texts have by default, or from the page's style sheet.
+TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}", "text-anchor: start"}
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
 PATH = re.compile(r'<path d="([^"]*)"(?=[^<]*/>$)')  # of a line
-LEAST_ALIKE = 4  # elements whose style is worth a class
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 # Ids of groups, alike in every figure; those of definitions are hashes.
 NUMBERED_ID = re.compile(r".*_\d+|\w+:.*")
@@ -61,12 +60,13 @@ def _merged(body: str) -> str:
 
 
 def _with_classes(body: str) -> str:
-    """Return a drawing in which a style that many elements have is a class. Its name says what the style is."""
+    """Return a drawing in which a style is a class where that is shorter. Its name says what the style is."""
     rules = []
     for style, num in Counter(re.findall(r' style="([^"]*)"', body)).items():
-        if num > LEAST_ALIKE:
-            name = f"s{zlib.crc32(style.encode()):x}"
-            rules.append(f".chart .{name} {{ {style} }}")
+        name = f"s{zlib.crc32(style.encode()):x}"
+        rule = f".chart .{name} {{ {style} }}"
+        if num * (len(style) - len(name)) > len(rule):
+            rules.append(rule)
             body = body.replace(f' style="{style}"', f' class="{name}"')
     return f"<style>{' '.join(rules)}</style>\n{body}" if rules else body
 
@@ -128,6 +128,8 @@ def _attributes(element: ElementTree.Element) -> str:
         found["style"] = "; ".join(word for word in found["style"].split("; ") if word not in TEXT_DEFAULTS)
     for name in {"x", "y", "width", "height", "transform"} & found.keys():
         found[name] = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), found[name])
+    if "style" in found:
+        found["style"] = found["style"].replace("stroke-dashoffset: 0; ", "")
     found["d"] = _short(found.get("d", "")).replace("m", "M", 1)  # so that it can follow another one
     return "".join(f' {name}="{escape(value)}"' for name, value in found.items() if value)
 

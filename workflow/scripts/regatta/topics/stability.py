@@ -363,7 +363,7 @@ class Distributions(Chart):
         axes.set(ylim=(-0.02, 1.04), xlabel=TIME.heading(""))
         set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
         axes.locator_params(axis="x", nbins=4)
-        axes.grid(visible=True)
+        axes.grid(visible=True, clip_on=False)
 
     def marks(self) -> Marks:
         rows = (
