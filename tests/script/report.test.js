@@ -163,3 +163,11 @@ test("the CSV of a figure has the ids of its cells and its other fields as they 
   const rows = report.figureRows({ ...block(), figures }, "efficiency-1");
   assert.equal(report.csv(rows), 'cell,series,mark\nc-3,"a, b",1.5\n,ideal,100\n');
 });
+
+test("the strip of a launch has its range and a box, on the axis of its cell", () => {
+  const axis = { low: 10, high: 20 };
+  assert.equal(report.launchStrip({ window: 9, min: 10, p50: 12, p75: 13, p90: null, max: 20 }, axis), "M0 8H100M20 4H30V12H20zM20 1V15");
+  assert.equal(report.launchStrip({ p50: 14, max: 30 }, axis), "M40 8H100M40 4H40V12H40zM40 1V15M96 5L100 8L96 11");
+  assert.equal(report.launchStrip({ p50: 10 }, { low: 10, high: 10 }), "M0 8H0M0 4H0V12H0zM0 1V15");
+  assert.equal(report.launchStrip({ min: null, p50: null, max: null }, axis), null);
+});

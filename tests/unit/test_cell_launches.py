@@ -10,11 +10,11 @@ from typed import make_tables
 
 from regatta.report.cell_launches import (
     OtherResults,
+    axis_of,
     hosts_by_launch,
     launch_files,
     other_results,
     printable,
-    strips_of,
 )
 from regatta.report.cell_numbers import cell_time_text
 from regatta.report.cells import data_block
@@ -96,8 +96,8 @@ def test_a_launch_has_its_pipelined_time_beside_the_quantiles_of_its_samples():
     cell = train_cell("resnet18", 1, 2)
     launches = [{"p50_s": 0.12, "window_step_s": 0.1}, {"p50_s": 0.13, "window_step_s": None}]
     block = data_block(data_of([(cell, launches)]))
-    assert block["launches"]["window"] == ["100.0", None]
-    assert block["launches"]["p50"] == ["120.0", "130.0"]
+    assert block["launches"]["window"] == [1000, None]
+    assert block["launches"]["p50"] == [200, 1300]
     notes = {column["key"]: column.get("note", "") for column in block["columns"]}
     assert notes["step_ms"].startswith("pipelined")
     assert notes["step_p50_ms"].startswith("synchronized")
@@ -188,22 +188,35 @@ def test_the_cell_time_is_split_where_the_launches_have_the_same_records():
         assert re.findall(r"[\d.]+", whole) == ["1.00"]
 
 
-def test_strips_share_an_axis_from_the_least_to_the_largest_time():
-    first = {"min": 10, "p50": 12, "p75": 13, "max": 20}
+def test_the_axis_of_launches_is_from_the_least_to_the_largest_time():
+    first = {"window": 9, "min": 10, "p50": 12, "p75": 13, "max": 20}
     second = {"min": 11, "p50": 14, "p75": 15, "p90": 16, "max": 18}
-    ends, strips = strips_of([first, {"p50": None}, second])
-    assert ends == (10, 20)
-    assert strips == ["M0 8H100M20 4H30V12H20zM20 1V15", None, "M10 8H80M40 4H60V12H40zM40 1V15"]
-    assert strips_of([{}]) == (None, [None])
+    assert axis_of([first, {"p50": None}, second]) == (10, 20)
+    assert axis_of([{"p50": 5}, {"p50": 7}]) == (5, 7)
+    assert axis_of([{}]) == (None, None)
 
 
-def test_the_strip_of_a_far_outlier_ends_in_an_arrow():
-    ends, [strip] = strips_of([{"min": 10, "p50": 12, "p75": 13, "p95": 14, "max": 1000}])
-    assert ends == (10, 14)
-    assert strip == "M0 8H100M50 4H100V12H50zM50 1V15M96 5L100 8L96 11"
+def test_the_axis_of_a_far_outlier_ends_at_the_last_percentile():
+    assert axis_of([{"min": 10, "p50": 12, "p75": 13, "p95": 14, "max": 1000}]) == (10, 14)
 
 
-def test_the_strip_of_a_launch_with_its_median_alone_is_one_tick():
-    _, strips = strips_of([{"p50": 5}, {"p50": 7}])
-    assert [strip.rpartition("M")[2] for strip in strips] == ["0 1V15", "100 1V15"]
-    assert strips_of([{"p50": 5}])[1] == ["M50 8H50M50 4H50V12H50zM50 1V15"]
+def test_times_are_four_figures_in_steps_of_the_least_median_and_each_is_the_change_from_the_one_before():
+    cell = collective_cell(4096, 1, 2)
+    launches = [
+        {"window_step_s": 9.9, "min_s": 9.99987, "p50_s": 10.07, "max_s": 12345.6},
+        {"p50_s": None, "status": "failed"},
+        {"min_s": 123.44, "p50_s": 1000.0, "max_s": 1000.0},
+    ]
+    block = data_block(data_of([(cell, launches)]))
+    assert [block["cells"][key] for key in ("time_unit", "decimals", "low", "high")] == [["s"], [2], [1000], [100000]]
+    assert block["times"][block["cells"]["times"][0]] == [
+        ("window", "pipelined"),
+        *((of, of) for of in ("min", "p50", "max")),
+    ]
+    times = [[block["launches"][name][launch] for name in ("window", "min", "p50", "max")] for launch in range(3)]
+    assert times == [[990, 10, 7, 1233993], [None] * 4, [None, 12340, 87660, 0]]
+
+
+def test_one_launch_does_not_take_digits_from_the_others():
+    block = data_block(data_of([(collective_cell(4096, 1, 2), [{"p50_s": 1000.0}, {"p50_s": 1.2345}])]))
+    assert (block["cells"]["decimals"], block["launches"]["p50"]) == ([3], [1_000_000, 1234])

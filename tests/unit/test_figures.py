@@ -22,7 +22,7 @@ from regatta.report.lines import (
 )
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
-from regatta.report.svg import COLORS, _short
+from regatta.report.svg import COLORS, _merged, _short
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
@@ -104,7 +104,7 @@ def test_a_line_has_the_cells_that_it_connects_and_its_label_all_of_the_series(d
 
 def marks_of(svg: str) -> list[tuple[str, str]]:
     """Return the places of the marks of a drawing."""
-    return re.findall(r"M([\d.]+) ([\d.]+)[hm]", svg)
+    return re.findall(r"M([\d.]+) ([\d.]+)(?:m|h0(?!\.))", svg)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,15 @@ def marks_of(svg: str) -> list[tuple[str, str]]:
 )
 def test_a_path_is_short_and_does_not_drift(path, short):
     assert _short(path) == short
+
+
+def test_successive_paths_of_one_style_are_one():
+    same, other = '<path d="M{0} 1h2" class="a"/>', '<path d="M5 5h2" class="b"/>'
+    lines = [same.format(1), same.format(2), other, "</g>", same.format(3), '<path d="M1 1"/></g>']
+    assert _merged("\n".join(lines)).split("\n") == [
+        '<path d="M1 1h2M2 1h2" class="a"/>',
+        *lines[2:],
+    ]
 
 
 def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawing):
@@ -132,7 +141,7 @@ def test_launches_that_coincide_are_one_mark_and_straight_lines_are_short(drawin
     points = (Point(1.0, (1.0, 1.0, 2.0), 1.0, cell="a"), Point(2.0, (1.0,), 1.0, cell="b"))
     svg = svg_of(Series("ddp", points))
     assert len(marks_of(svg)) == 3  # two of the three launches of a are equal
-    assert re.search(r'<g data-line="a b"><path d="m[\d.]+ [\d.]+h[\d.]+"', svg)  # from (1, 1) to (2, 1)
+    assert re.search(r'<g data-line="a b"><path d="M[\d.]+ [\d.]+h[\d.]+"', svg)  # from (1, 1) to (2, 1)
     assert not re.search(r'[ "]-?\d+\.\d\d+[ "]', " ".join(re.findall(r' (?:d|x|y)="[^"]*"', svg)))
 
 

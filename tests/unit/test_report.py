@@ -34,7 +34,7 @@ from regatta.report.page import LIMITS, download, headline, provenance, script_s
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
-from regatta.topics.catalog import TABLES, drawn_figures, render
+from regatta.topics.catalog import DOWNLOADS, TABLES, drawn_figures, render, with_downloads
 from regatta.topics.summary import summary
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -420,10 +420,26 @@ def test_the_figure_of_the_first_screen_is_that_of_the_first_section_that_has_on
 
 def test_a_small_csv_is_embedded_as_text_and_a_large_one_compressed():
     csv = 'a,b\n"x%20#&",µ\n'
-    name, uri = download(csv, "t.csv", 100)
-    assert name == "t.csv"
-    assert unquote(uri.removeprefix("data:text/csv;charset=utf-8,")) == csv
-    assert not set(uri) & set('"#& \n')
-    name, uri = download(csv, "t.csv", 5)
-    assert name == "t.csv.bz2"
-    assert bz2.decompress(base64.b64decode(uri.partition("base64,")[2])).decode() == csv
+    plain, packed = download("t", csv, 100), download("t", csv, 5)
+    assert (plain.file, packed.file) == ("t.csv", "t.csv.bz2")
+    assert unquote(plain.uri.removeprefix("data:text/csv;charset=utf-8,")) == csv
+    assert not set(plain.uri) & set('"#& \n')
+    assert bz2.decompress(base64.b64decode(packed.uri.partition("base64,")[2])).decode() == csv
+
+
+def test_the_largest_tables_stay_beside_a_page_that_they_would_make_too_large(monkeypatch):
+    found = [download(name, "a\n" + "1\n" * rows, 10_000) for name, rows in (("measurements", 500), ("scaling", 20))]
+    page = f"<main>{DOWNLOADS}</main>"
+
+    def files(most_bytes):
+        monkeypatch.setattr("regatta.topics.catalog.MAX_BYTES", most_bytes)
+        written = with_downloads(page, found)
+        assert len(written) <= most_bytes or "data:" not in written
+        assert {a["id"] for a in Page(written).all("a")} == {"csv-measurements", "csv-scaling"}
+        return [a.get("download") or a["href"] for a in Page(written).all("a")], visible(written)
+
+    assert files(10_000)[0] == ["measurements.csv", "scaling.csv"]
+    names, text = files(1_000)
+    assert names == ["scaling.csv", "measurements.csv"]
+    assert "(500 rows, 1002 B)" in text
+    assert files(100)[0] == ["measurements.csv", "tables/scaling.csv"]

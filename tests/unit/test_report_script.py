@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regatta.report.page import TEMPLATES, script_source
+from regatta.report.page import script_source, script_text
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+SCRIPT = script_text()
 
 
 def test_the_pure_functions_pass_their_tests():
@@ -22,7 +22,7 @@ def test_the_pure_functions_pass_their_tests():
 
 
 def test_the_script_is_small_and_makes_no_markup_of_texts():
-    assert len(SCRIPT.encode()) <= 28_000
+    assert len(SCRIPT.encode()) <= 28_000  # as embedded, without comments
     # Of the page itself: what is folded on a large page.
     rest = SCRIPT.replace('(":scope > noscript")) child.outerHTML = child.textContent;', "")
     assert not re.search(r"toFixed|toPrecision|toExponential", SCRIPT)  # numbers are texts of the data block

@@ -1,8 +1,8 @@
 "use strict";
-// Filters, drawer, table of all cells and tooltips. The page is complete without this script. Numbers are texts of the
-// data block. Names and commands may contain anything: they become text nodes, never markup.
+// Filters, drawer, table of all cells and tooltips: the page is complete without them. Names and commands may contain
+// anything: they become text nodes, never markup.
 
-// The view, as in the fragment of the URL: names of facets' values, search, sort (a column, "-": descending) and cell.
+// The view in the URL's fragment: values of facets, search, sort (a column, "-": descending) and cell.
 
 /** Return section and values of a fragment such as #scaling&model=resnet50. */
 function parseFragment(fragment) {
@@ -29,7 +29,7 @@ function knownValues({ cells, columns, facets }, values) {
   return [Object.fromEntries(pairs.filter(isKnown)), ignored];
 }
 
-/** Return for each cell whether it has the values of facets and contains all words of the search. */
+/** Return for each cell whether it has the values of facets and all words of the search. */
 function matching(block, values) {
   const { cells, facets } = block;
   const wanted = Object.keys(facets).filter((key) => values[key]);
@@ -64,11 +64,10 @@ function sorted(block, cells, sort) {
   if (!sort) return cells;
   const key = sort.replace(/^-/, "");
   const values = block.cells[key];
-  const isText = block.columns.find((column) => column.key === key).kind === "text";
-  const compare = isText ? new Intl.Collator("en", { numeric: true }).compare : (a, b) => a - b;
+  const { compare } = new Intl.Collator("en", { numeric: true });
   return [...cells].sort((a, b) => {
     if (values[a] === null || values[b] === null) return (values[a] === null) - (values[b] === null);
-    return (sort === key ? 1 : -1) * compare(values[a], values[b]);
+    return (sort === key ? 1 : -1) * (values[a] - values[b] || compare(values[a], values[b]));
   });
 }
 
@@ -154,17 +153,17 @@ const FILES = {
 };
 
 function save(name, content) {
-  const url = URL.createObjectURL(new Blob([content]));
-  make("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  const href = URL.createObjectURL(new Blob([content]));
+  make("a", { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 1000);
 }
 
 // Elements.
 
 /** Return an element. children: elements, texts or null. */
 function make(tag, attributes = {}, ...children) {
-  const isSvg = ["svg", "path", "rect", "style", "text"].includes(tag);
-  const element = isSvg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  const space = /svg|path|rect|style|text/.test(tag) ? "2000/svg" : "1999/xhtml";
+  const element = document.createElementNS(`http://www.w3.org/${space}`, tag);
   set(element, attributes).append(...children.flat().filter((child) => child != null));
   return element;
 }
@@ -181,14 +180,13 @@ const byId = (id) => document.getElementById(id);
 const button = (attributes, ...children) => make("button", { type: "button", ...attributes }, ...children);
 const cellButton = ({ cells }, cell) => button({ class: "open-cell", "data-cell": cell }, cells.name[cell]);
 const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
-const shares = (num, all) => `${num.toLocaleString("en-US")} of ${all.toLocaleString("en-US")}`;
+const shares = (...nums) => nums.map((num) => num.toLocaleString("en-US")).join(" of ");
 const counted = (num, all) => `${shares(num, all)} ${all === 1 ? "cell" : "cells"}`;
 const isNarrow = () => matchMedia("(max-width: 40rem)").matches;
 
 async function readBlock() {
   const bytes = Uint8Array.from(atob(byId("data-block").textContent), (c) => c.charCodeAt());
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).json();
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
 }
 
 /** Make filters, drawer and table work. */
@@ -362,7 +360,7 @@ function enhance(block) {
     if (key === "Escape" && drawer.open && !document.querySelector(":popover-open")) closeDrawer();
     else if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
     else if (key === "/") {
-      event.preventDefault(); // Firefox would search
+      event.preventDefault(); // Firefox searches
       search.focus();
     } else if (key === "?") byId("keys").togglePopover();
     else if (drawer.open) steps.find((step) => step.dataset.key === key)?.click();
@@ -474,7 +472,10 @@ function markSection() {
 function cellDetails(block, cell) {
   const { cells, columns, comparisons, facets, files, launches, texts, words } = block;
   const body = byId("cell-details").content.cloneNode(true);
-  const all = Array.from({ length: cells.num_planned[cell] }, (_, index) => cells.first_launch[cell] + index);
+  const here = Object.fromEntries(Object.entries(cells).map(([key, values]) => [key, values[cell]]));
+  const all = Array.from({ length: here.num_planned }, (_, index) => here.first_launch + index);
+  const digits = { minimumSignificantDigits: 4 };
+  const textOf = (time) => (time === null ? "n/a" : (time / 10 ** here.decimals).toLocaleString("en-US", digits));
   const fill = (name, ...children) => {
     const part = body.getElementById(`drawer-${name}`);
     const found = children.flat().filter((child) => child != null);
@@ -484,17 +485,19 @@ function cellDetails(block, cell) {
   const row = (name, ...values) => make("tr", {}, make("th", { scope: "row" }, name), values.map((value) => make("td", {}, value)));
   const lineRows = (lines) => lines.map((line) => row(...line));
   const numberRows = (group) => columns
-    .filter((column) => column.group === group && texts[column.key][cell] !== null)
+    .filter(({ key, group: of }) => of === group && texts[key][cell] !== null)
     .map(({ key, label, note }) => row([label, note && make("span", { class: "note" }, note)], texts[key][cell], block.ends[key][cell]));
 
-  const known = block.times.filter(([name]) => all.some((launch) => launches[name]?.[launch]));
-  const heads = known.map(([, label]) => make("th", { scope: "col" }, `${label} (${cells.time_unit[cell]})`));
+  const known = block.times[here.times] ?? [];
+  const head = ([, label]) => make("th", { scope: "col" }, `${label} (${here.time_unit})`);
   const launchRows = (launch) => {
-    const [status, cause, others, log] = ["status", "cause", "others", "log"].map((name) => words[launches[name][launch]]);
-    const [name, address] = [files.names, files.addresses].map((of) => of[launches.file[launch]]);
-    const record = [address ? make("a", { href: address }, name) : "n/a", words[launches.place[launch]]];
-    const times = known.map(([time]) => launches[time][launch] ?? "n/a");
-    const found = row(launches.launch[launch], [status, strip(launches.strip[launch])], ...times, make("span", { class: "id" }, record));
+    const at = (name) => launches[name][launch];
+    const [status, cause, others, log] = ["status", "cause", "others", "log"].map((name) => words[at(name)]);
+    const [name, address] = [files.names, files.addresses].map((of) => of[at("file")]);
+    const record = [address ? make("a", { href: address }, name) : "n/a", words[at("place")]];
+    let time = 0; // stored: changes from time to time
+    const times = Object.fromEntries(known.map(([name]) => [name, at(name) === null ? null : (time += at(name))]));
+    const found = row(at("launch"), [status, strip(launchStrip(times, here))], ...Object.values(times).map(textOf), make("span", { class: "id" }, record));
     const link = log && make("p", { class: "trace" }, "log: ", make("a", { href: log }, log));
     const failure = make("div", {}, make("p", { class: "cause" }, cause), others, link);
     return cause ? [found, make("tr", {}, make("td", { colspan: 9 }, failure))] : found;
@@ -504,39 +507,45 @@ function cellDetails(block, cell) {
     if (other === undefined) return [];
     return [row(comparisons.title[place], ""), ...lineRows(comparisons.lines[place]), row("other cell", cellButton(block, other))];
   };
-  const settings = Object.entries(facets).map(([key, { label, values }]) => [label, key !== "status" && values[cells[key][cell]]]);
-  const setting = ([label, text]) => text ? make("div", {}, make("dt", {}, label), make("dd", {}, text)) : null;
+  const settings = Object.entries(facets).map(([key, { label, values }]) => [label, key === "status" ? null : values[here[key]]]);
+  const setting = ([label, text]) => text && make("div", {}, make("dt", {}, label), make("dd", {}, text));
   const ran = [...new Set(all.map((launch) => launches.file[launch]))].filter((file) => files.argv[file]);
   const command = (file) => make(
     "details", {}, make("summary", {}, files.names[file]), make("pre", { class: "command", tabindex: "0" }, files.argv[file]),
   );
 
-  fill("status", `${facets.status.values[cells.status[cell]]}; ${markText(block, cell).split("\n").pop()}`);
-  fill("reason", words[cells.reason[cell]]);
-  fill("warning", words[cells.warning[cell]]);
+  fill("status", `${facets.status.values[here.status]}; ${markText(block, cell).split("\n").pop().toLowerCase()}`);
+  for (const key of ["reason", "warning"]) fill(key, words[here[key]]);
   fill("results", numberRows("results"));
   fill("reports", columns.flatMap((column) => linksOf(column, cell)));
-  fill("baseline", cells.baseline[cell] === null ? null : cellButton(block, cells.baseline[cell]));
-  body.querySelector("#drawer-launches th:last-child").before(...heads);
-  fill("axis", cells.axis[cell]);
+  fill("baseline", here.baseline === null ? null : cellButton(block, here.baseline));
+  body.querySelector("#drawer-launches th:last-child").before(...known.map(head));
+  fill("axis", here.low && `axis ${textOf(here.low)} to ${textOf(here.high)} ${here.time_unit}`);
   fill("launches", all.flatMap(launchRows));
   fill("memory", numberRows("memory"));
   fill("comparisons", comparisons.cell.flatMap(pair));
-  fill("curve", lineRows(block.curves[cells.curve[cell]] ?? []));
-  fill("settings", [["Cell id", cells.id[cell]], ...settings, ...block.common].map(setting));
-  fill("stack", words[cells.stack_facts[cell]]);
+  fill("curve", lineRows(block.curves[here.curve] ?? []));
+  fill("settings", [["Cell id", here.id], ...settings, ...block.common].map(setting));
+  fill("stack", words[here.stack_facts]);
   fill("command", ran.map(command));
-  fill("source", cells.row[cell]);
+  fill("source", here.row);
   const copy = body.querySelector("#drawer-rerun button");
   copy.onclick = () => {
     getSelection().selectAllChildren(copy.previousElementSibling); // navigator.clipboard may be missing
-    copy.nextElementSibling.textContent = document.execCommand("copy") ? copy.dataset.copied : copy.dataset.selected;
+    copy.nextElementSibling.textContent = copy.dataset[document.execCommand("copy") ? "copied" : "selected"];
   };
-  fill("rerun", cells.command[cell]);
+  fill("rerun", here.command);
   return body;
 }
 
-/** Return a path of the data block as a drawing. */
+/** Return a line from minimum to maximum and a box from median to largest known percentile as a path. */
+function launchStrip({ min, max, ...boxes }, { low, high }) {
+  const box = Object.values(boxes).findLast(Boolean);
+  const place = (time) => (100 * (Math.min(time, high) - low)) / (high - low || 1);
+  const [a, b, c, d] = [min ?? boxes.p50, boxes.p50, box, max ?? box].map(place);
+  return boxes.p50 && `M${a} 8H${d}M${b} 4H${c}V12H${b}zM${b} 1V15${max > high ? "M96 5L100 8L96 11" : ""}`;
+}
+
 function strip(path) {
   const box = { class: "strip", viewBox: "0 0 100 16", preserveAspectRatio: "none", "aria-hidden": "true" };
   return path && make("svg", box, make("path", { d: path }));
@@ -549,5 +558,5 @@ function linksOf(column, cell) {
 if (typeof module === "undefined") {
   if (window.DecompressionStream) readBlock().then(enhance);
 } else {
-  module.exports = { cellRows, columnText, csv, figureRows, formatFragment, knownValues, markText, matching, parseFragment, sorted };
+  module.exports = { cellRows, columnText, csv, figureRows, formatFragment, knownValues, launchStrip, markText, matching, parseFragment, sorted };
 }

@@ -79,4 +79,4 @@ class Bars(Chart):
         axes.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel="share of the ideal throughput (%)")
         set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 25)])
         set_ticks(axes.yaxis, [(row, bar.label) for row, bar in bars.items()])
-        axes.grid(visible=True, axis="x")
+        axes.grid(visible=True, clip_on=False, axis="x")

@@ -3,6 +3,7 @@
 Of a failed launch, also how other measurements ended on its hosts: a broken host fails many cells.
 """
 
+import math
 import re
 import shlex
 from collections import Counter
@@ -24,8 +25,11 @@ TIMES = {"window": "pipelined"} | {
     name: name for name in ("min", "p50", "p75", "p90", "p95", "p99", "max")
 }  # to labels
 WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
-OF_CELL = ("status", "time_unit", "axis", "first_launch", "num_planned", "num_ok", "row", "reason", "search")
-TEXTS = ("launch", "status", "cause", "file", "place", "log", "others", "strip")  # of a launch, besides its times
+OF_CELL = (
+    *("status", "time_unit", "times", "decimals", "low", "high"),
+    *("first_launch", "num_planned", "num_ok", "row", "reason", "search"),
+)
+TEXTS = ("launch", "status", "cause", "file", "place", "log", "others")  # of a launch, besides its times
 
 
 class Texts:
@@ -42,8 +46,15 @@ class Texts:
         return list(self._indices)
 
 
-def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, words: Texts, files: Texts) -> dict:
-    """Return the launches of all cells in order, and add the status, counts and reason of each cell to `columns`."""
+def add_launches(
+    columns: dict, places: Mapping[str, int], tables: Mapping, words: Texts, files: Texts
+) -> tuple[dict, list[list[tuple[str, str]]]]:
+    """Return the launches of all cells in order, and the sets of times that cells have.
+
+    Add status, counts and reason of each cell to `columns`.
+
+    A time is in units of the last decimal of its cell, and stored as the difference from the one before.
+    """
     measurements, failures = tables["measurements"], tables["failures"]
     logs, hosts = dict(zip(failures["launch"], failures["log"], strict=True)), hosts_by_launch(tables["launches"])
     others = other_results(measurements, hosts)
@@ -56,16 +67,19 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
             rows_of[places[row.cell]].append((place, row))
     values = {name: measurements[column].to_numpy(dtype=object).tolist() for name, column in times.items()}
     of_places = [dict(zip(values, of_row, strict=True)) for of_row in zip(*values.values(), strict=True)]
-    cells, found = [], []
+    cells, found, sets = [], [], Texts()
     for rows in rows_of:
         statuses = [row.shown for _, row in rows]
         planned = [(place, row) for place, row in rows if not is_unknown(row.repeat)]
         medians = [row.p50_s for _, row in planned if not is_unknown(row.p50_s)]
         factor, unit = time_scale(medians[0]) if medians else (1, "s")
         seconds = [of_places[place] for place, _ in planned]
-        ends, strips = strips_of(seconds)
-        axis = f"axis {' to '.join(_time(end, factor) for end in ends)} {unit}" if ends else None
-        cell = {"first_launch": len(found), "axis": axis}
+        least = min(medians, default=0) * factor
+        decimals = DIGITS - 1 - min(int(math.log10(least)), DIGITS - 1) if least > 1 else DIGITS - 1
+        low, high = (_steps(end, factor, decimals) for end in axis_of(seconds))
+        known = (name for name in times if not all(is_unknown(launch[name]) for launch in seconds))
+        cell = {"times": sets.index(" ".join(known))}
+        cell |= {"first_launch": len(found), "decimals": decimals, "low": low, "high": high}
         cell |= {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
         cell |= {"num_planned": len(planned), "num_ok": statuses.count("ok")}
         cell["row"] = rows[0][0] + 2 if rows else None  # line 1 of the file has the headings
@@ -73,7 +87,7 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
         searched = [text for _, row in rows for text in (row.cause, hosts.get(row.launch)) if not is_unknown(text)]
         cell["search"] = words.index(" ".join(dict.fromkeys(searched)))
         cells.append(cell)
-        for (place, row), of_launch, strip in zip(planned, seconds, strips, strict=True):
+        for (place, row), of_launch in zip(planned, seconds, strict=True):
             launch = {"launch": int(row.repeat) + 1, "cause": words.index(row.cause), "file": files.index(row.launch)}
             launch["status"] = words.index(marked_status(row.shown, None if is_unknown(row.phase) else row.phase))
             launch["place"] = words.index(_place(row.line, hosts.get(row.launch)))
@@ -81,10 +95,11 @@ def add_launches(columns: dict, places: Mapping[str, int], tables: Mapping, word
             launch["log"] = None if is_unknown(log) else words.index(address(*log.split("/")))
             text = f"Hosts: {hosts[row.launch]}. {others[place].text}" if place in others else None
             launch["others"] = words.index(text)
-            launch["strip"] = strip
-            found.append(launch | {name: _time(time, factor) for name, time in of_launch.items()})
+            steps = {name: _steps(time, factor, decimals) for name, time in of_launch.items()}
+            found.append(launch | differences(steps))
     columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
-    return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}
+    listed = [[(name, TIMES[name]) for name in known.split()] for known in sets.all]
+    return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}, listed
 
 
 def _place(line: int | None, hosts: str | None) -> str | None:
@@ -92,41 +107,36 @@ def _place(line: int | None, hosts: str | None) -> str | None:
     return None if is_unknown(line) else f" line {int(line)}" + (f" on {hosts}" if hosts else "")
 
 
-def _time(seconds: float | None, factor: float) -> str | None:
-    return None if is_unknown(seconds) else three(seconds * factor, DIGITS).replace(",", "")
+def _steps(seconds: float | None, factor: float, decimals: int) -> int | None:
+    """Return a time with four significant figures, in steps of the last of its cell's decimals."""
+    known = None if is_unknown(seconds) else float(three(seconds * factor, DIGITS).replace(",", ""))
+    return None if known is None else round(known * 10**decimals)
 
 
-def strips_of(launches: list[dict[str, float | None]]) -> tuple[tuple[float, float] | None, list[str | None]]:
-    """Return the ends of an axis for the launches of a cell, and the strip of each as a path in a box of 100 × 16.
+def differences(times: dict[str, int | None]) -> dict[str, int | None]:
+    """Return each known time of a launch as its difference from the one before: half of the data that the times are."""
+    known = {name: time for name, time in times.items() if time is not None}
+    before = dict(zip(known, [0, *known.values()], strict=False))
+    return {name: None if time is None else time - before[name] for name, time in times.items()}
 
-    A line from minimum to maximum, and a box from the median to the largest known quantile. An arrow marks a maximum
-    beyond the axis: with a far outlier on it, nothing else could be read. launches: times by name.
+
+def axis_of(launches: list[dict[str, float | None]]) -> tuple[float, float] | tuple[None, None]:
+    """Return the ends of an axis for the strips of a cell's launches; None if no median is known.
+
+    It ends at the largest known quantile if maxima are far beyond: with them on it, nothing else could be read.
+    launches: times by name.
     """
-    places = []
-    for launch in launches:
-        known = {name: time for name, time in launch.items() if not is_unknown(time)}
-        quantiles = [known[name] for name in ("p50", "p75", "p90", "p95", "p99") if name in known]
-        if "p50" in known:
-            ends = known.get("min", quantiles[0]), known.get("max", quantiles[-1])
-            places.append((ends[0], quantiles[0], quantiles[-1], ends[1]))
-        else:
-            places.append(None)
-    drawn = [place for place in places if place]
-    if not drawn:
-        return None, [None] * len(launches)
-    low, boxes, high = min(of[0] for of in drawn), max(of[2] for of in drawn), max(of[3] for of in drawn)
-    if boxes > low and high - low > MOST_EMPTY * (boxes - low):
-        high = boxes
-    return (low, high), [place and _strip(low, high, *place) for place in places]
-
-
-def _strip(low: float, high: float, *times: float) -> str:
-    """Return the path of one launch. times: minimum, median, quantile and maximum."""
-    start, median, quantile, end = (
-        round(100 * (min(time, high) - low) / (high - low)) if high > low else 50 for time in times
-    )
-    arrow = "M96 5L100 8L96 11" if times[-1] > high else ""
-    return f"M{start} 8H{end}M{median} 4H{quantile}V12H{median}zM{median} 1V15{arrow}"
+    times = [
+        {name: time for name, time in launch.items() if not is_unknown(time) and name != "window"}
+        for launch in launches
+        if not is_unknown(launch.get("p50"))
+    ]
+    if not times:
+        return None, None
+    low, high = (end(end(launch.values()) for launch in times) for end in (min, max))
+    boxes = max(max(time for name, time in launch.items() if name != "max") for launch in times)
+    is_far = boxes > low and high - low > MOST_EMPTY * (boxes - low)
+    return low, boxes if is_far else high
 
 
 def launch_files(files: list[str], headers: list[dict]) -> dict[str, list]:

@@ -18,7 +18,7 @@ from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
 from regatta.kit.columns import OF_CURVE, OF_PAIR, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign, Stack
-from regatta.report.cell_launches import TIMES, WORST_FIRST, Texts, add_launches, launch_files, printable
+from regatta.report.cell_launches import WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
 from regatta.report.page import STATUSES, marked_status
 from regatta.report.panels import Figure
@@ -58,7 +58,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
     columns["warning"] = [words.index(marked.get(cell)) for cell in places]
     columns["invalid"] = [words.index(marks.get(cell)) for cell in places]
     columns["stack_facts"] = [words.index(_stack_facts(cell.stack)) for cell in cells]
-    launches = add_launches(columns, places, tables, words, files)
+    launches, times = add_launches(columns, places, tables, words, files)
     baselines = {row.cell: row.baseline for row in table_rows(tables["scaling"])}
     columns["baseline"] = [places.get(baselines.get(cell)) for cell in places]
     columns["curve"], curves = _curves([cell_row(cell) for cell in cells], tables, declared, data.device)
@@ -84,7 +84,7 @@ def data_block(data, warnings: Mapping[str, str] = EMPTY, marks: Mapping[str, st
         "ends": ends,
         "order": default_order(columns, facets, statuses),
         "launches": launches,
-        "times": list(TIMES.items()),
+        "times": times,
         "files": launch_files(files.all, data.headers),
         "comparisons": _comparisons(table_rows(tables["comparisons"]), places, declared["comparisons"], data.device),
         "curves": curves,

@@ -279,7 +279,7 @@ def _scale(axes: "Axes", panel: Panel) -> None:
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
         set_ticks(side, axis.ticks or ticks_between(low, high, axis))
-    axes.grid(visible=True)
+    axes.grid(visible=True, clip_on=False)
 
 
 def _limits(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
@@ -35,7 +35,7 @@ from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
-MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept under ten megabytes: see is_large
+MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
@@ -73,30 +73,35 @@ NEW_EACH_LAUNCH = (
 @cache
 def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     """Return a template of workflow/report/. is_large: the page has thousands of cells and compressed downloads."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    options = {"undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, **options)
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters |= {"code": with_code, "plural": plural}
+    environment.filters |= {"code": with_code, "plural": plural, "size": size}
     environment.filters |= {"unbroken": unbroken, "asides": asides, "slug": slug}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
-    environment.filters["download"] = partial(download, max_plain_bytes=MAX_PLAIN_BYTES[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
-        "style": (TEMPLATES / "style.css").read_text(encoding="utf-8"),
-        "explore_style": (TEMPLATES / "explore.css").read_text(encoding="utf-8"),
-        "script": (TEMPLATES / "report.js").read_text(encoding="utf-8"),
+        "style": style("style.css"),
+        "explore_style": style("explore.css"),
+        "script": script_text(),
         "headers": HEADERS,
         "marker_paths": MARKERS,
         "most_rows_listed": MOST_ROWS_LISTED[is_large],
     }
     environment.globals["script_source"] = script_source(environment.globals["script"])
     return environment.get_template(name)
+
+
+def style(name: str) -> str:
+    """Return a style sheet of workflow/report/ without comments and optional white space."""
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"(?s)/\*.*?\*/", "", text)).strip()
+
+
+def script_text() -> str:
+    """Return the script of workflow/report/ without lines that are comments."""
+    return re.sub(r"(?m)^ *(?://|/\*\*).*\n", "", (TEMPLATES / "report.js").read_text(encoding="utf-8"))
 
 
 def script_source(script: str) -> str:
@@ -231,12 +236,25 @@ def _commit(header: dict) -> str | None:
     return git["commit"][:12] + (" (dirty)" if git.get("is_dirty") else "") if git.get("commit") else None
 
 
-def download(csv: str, name: str, max_plain_bytes: int) -> tuple[str, str]:
-    """Return the file name and the URI of an embedded CSV, compressed if it is large: pandas and R read .csv.bz2."""
-    raw = csv.encode()
+@dataclass(frozen=True)
+class Download:
+    """A table as a CSV file. file: its name as embedded; uri: its content; num_rows, num_bytes: as plain CSV."""
+
+    name: str
+    file: str
+    uri: str
+    num_rows: int
+    num_bytes: int
+
+
+def download(name: str, csv: str, max_plain_bytes: int) -> Download:
+    """Return a table as it is embedded, compressed if it is large: pandas and R read .csv.bz2."""
+    raw, num_rows = csv.encode(), csv.count("\n") - 1
     if len(raw) <= max_plain_bytes:
-        return name, f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
-    return f"{name}.bz2", f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
+        uri = f"data:text/csv;charset=utf-8,{quote(raw, safe=CSV_CHARACTERS)}"
+        return Download(name, f"{name}.csv", uri, num_rows, len(raw))
+    uri = f"data:application/x-bzip2;base64,{base64.b64encode(bz2.compress(raw)).decode()}"
+    return Download(name, f"{name}.csv.bz2", uri, num_rows, len(raw))
 
 
 def shown_status(rows: pd.DataFrame) -> pd.Series:

@@ -76,7 +76,7 @@ class Strip(Chart):
         _draw_groups(axes, self)
         axes.locator_params(axis="x", nbins=8, integer=True)
         set_ticks(axes.yaxis, self.y.ticks)
-        axes.grid(visible=True, axis="y")
+        axes.grid(visible=True, clip_on=False, axis="y")
 
     def marks(self) -> Marks:
         cells = self.cells or [""] * len(self.values)

@@ -27,10 +27,10 @@ LINE = "data-line:"  # the cells of the marks that it connects
 GROUP = "group:"  # of successive elements: its classes, and after a colon what a pointer on it shows, if anything
 MARKS = "marks:"  # the cell of each mark of a plot, empty for a mark without one
 NEAR = 1  # marks of a cell within this distance look like one: their size is 4.5
-# What the page's style sheet has for all texts.
-TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}"}
+# What all texts have by default, or from the page's style sheet.
+TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}", "text-anchor: start"}
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
-LEAST_ALIKE = 4  # elements whose style is worth a class
+PATH = re.compile(r'<path d="([^"]*)"(?=[^<]*/>$)')  # of a line
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 # Ids of groups, alike in every figure; those of definitions are hashes.
 NUMBERED_ID = re.compile(r".*_\d+|\w+:.*")
@@ -45,18 +45,28 @@ def svg_of(figure: "Figure", label: str) -> str:
     body = "\n".join(_text_of(element, shapes) for element in root[2:])  # without metadata and styles
     for name, color in PLACEHOLDERS.items():
         body = body.replace(color, f"var(--{name})")
-    body = _with_classes(body)
+    body = _with_classes(_merged(body))
     box = root.get("viewBox")
     return f'<svg class="chart" role="img" aria-label="{escape(label)}" viewBox="{box}">\n{body}\n</svg>\n'
 
 
+def _merged(body: str) -> str:
+    """Return a drawing in which successive paths that differ in their places alone are one."""
+    parts = []
+    for rest, run in groupby(body.split("\n"), key=lambda line: PATH.sub("", line) if PATH.match(line) else ""):
+        lines = list(run)
+        parts += [f'<path d="{"".join(PATH.match(line)[1] for line in lines)}"{rest}'] if rest else lines
+    return "\n".join(parts)
+
+
 def _with_classes(body: str) -> str:
-    """Return a drawing in which a style that many elements have is a class. Its name says what the style is."""
+    """Return a drawing in which a style is a class where that is shorter. Its name says what the style is."""
     rules = []
     for style, num in Counter(re.findall(r' style="([^"]*)"', body)).items():
-        if num > LEAST_ALIKE:
-            name = f"s{zlib.crc32(style.encode()):x}"
-            rules.append(f".chart .{name} {{ {style} }}")
+        name = f"s{zlib.crc32(style.encode()):x}"
+        rule = f".chart .{name} {{ {style} }}"
+        if num * (len(style) - len(name)) > len(rule):
+            rules.append(rule)
             body = body.replace(f' style="{style}"', f' class="{name}"')
     return f"<style>{' '.join(rules)}</style>\n{body}" if rules else body
 
@@ -67,7 +77,7 @@ def _text_of(element: ElementTree.Element, shapes: dict[str, str], cells: Sequen
     shapes: of marks, paths by id. cells: those of the element's marks.
     """
     tag, gid = element.tag, element.get("id", "")
-    if tag == "path" and (gid or element.get("style") == "fill: none"):
+    if tag == "path" and (gid or not element.get("d") or element.get("style") == "fill: none"):
         return ""
     if gid.startswith(MARKS):
         cells = gid.removeprefix(MARKS).split(" ")
@@ -118,7 +128,9 @@ def _attributes(element: ElementTree.Element) -> str:
         found["style"] = "; ".join(word for word in found["style"].split("; ") if word not in TEXT_DEFAULTS)
     for name in {"x", "y", "width", "height", "transform"} & found.keys():
         found[name] = LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), found[name])
-    found["d"] = _short(found.get("d", ""))
+    if "style" in found:
+        found["style"] = found["style"].replace("stroke-dashoffset: 0; ", "")
+    found["d"] = _short(found.get("d", "")).replace("m", "M", 1)  # so that it can follow another one
     return "".join(f' {name}="{escape(value)}"' for name, value in found.items() if value)
 
 
@@ -149,4 +161,4 @@ def _short(path: str) -> str:
             words.append(command.lower() + " ".join(f"{offset:g}" for offset in offsets))
         here = [here[0] + offsets[-2], here[1] + offsets[-1]] if offsets else start
         start = here if command == "M" else start
-    return "".join(words)
+    return "".join(words).replace(" -", "-")

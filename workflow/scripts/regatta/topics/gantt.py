@@ -34,6 +34,7 @@ STATES = {  # key of a bar -> how it is drawn
     "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
     "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
 }
+LAYERS = {"allocated, idle": 0, "failed": 2}  # the others are between: a failure is never covered
 SPENT = ("launch startup", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 
 
@@ -225,11 +226,16 @@ class Gantt(Chart):
         set_ticks(axes.yaxis, list(enumerate(self.names)))
         self._draw_ticks(axes)
         least = LEAST_FAILED * (RIGHT - self.left)
+        rows_of = defaultdict(list)  # a launch has the same bars on all of its hosts: one element with all classes
         for y, bars in enumerate(self.rows.values()):
-            for state, at, seconds, text, batch in sorted(bars, key=lambda bar: bar[0] == "failed"):  # never covered
-                low, high = self.place(at), self.place(at + seconds)
-                width = high - low if state in SPENT else max(high - low, least)
-                gid = f"{GROUP}bars {self.batches[batch]} n{y}:{text}"
+            for bar in bars:
+                rows_of[bar].append(y)
+        for bar, rows in sorted(rows_of.items(), key=lambda item: LAYERS.get(item[0][0], 1)):
+            state, at, seconds, text, batch = bar
+            low, high = self.place(at), self.place(at + seconds)
+            width = high - low if state in SPENT else max(high - low, least)
+            gid = f"{GROUP}bars {' '.join([self.batches[batch], *(f'n{y}' for y in rows)])}:{text}"
+            for y in rows:
                 axes.add_artist(Rectangle((low, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
         used = {state for bars in self.rows.values() for state, *_ in bars}
         hatch = {"hatch": "/////"}  # of the legend, which is not zoomed

@@ -366,7 +366,7 @@ class Distributions(Chart):
         axes.xaxis.set_major_formatter(lambda place, _: f"{place * scale / TIME.factor:g}")
         set_ticks(axes.yaxis, [(0, "0"), (0.5, "0.5"), (1, "1")])
         axes.locator_params(axis="x", nbins=4)
-        axes.grid(visible=True)
+        axes.grid(visible=True, clip_on=False)
 
     def marks(self) -> Marks:
         rows = (

@@ -137,7 +137,7 @@ class Histogram(Chart):
         first.set_ha("left")
         last.set_ha("right")
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.grid(visible=True, axis="y")
+        axes.grid(visible=True, clip_on=False, axis="y")
 
 
 def histogram(judged: pd.DataFrame) -> Figure:
