@@ -86,7 +86,8 @@ def test_the_value_to_use_is_named_where_most_pairs_differ_and_nearly_all_ratios
     assert direction["median_ratio"] == pytest.approx(0.8 if is_turned else 1.25, rel=2e-3)
     assert direction["most_ratio"] == pytest.approx(1 / 1.6 if is_turned else 1.6)
     assert outcomes_of(found) == [("slower", "bound" if is_turned else "contained")]
-    assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (7, 0, "")
+    assert [part["num_beyond"] for part in found.values["parts"]] == [7]
+    assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, "")  # not said twice
     wording(TOPIC.stated(found).text)
 
 
@@ -123,7 +124,8 @@ def test_pairs_within_the_margin_have_a_direction_if_it_is_that_of_most(ratios, 
     found, _ = findings_of(eight(ratios, shares_batch=True))
     assert found.values["by_verdict"]["equivalent"] == 4
     assert (outcomes_of(found), tuple(found.values["num_significant"].values())) == ([outcome], significant)
-    assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, "5 %")
+    limit = "" if outcome[0] == "slower" else "5 %"  # said with the direction
+    assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, limit)
     wording(TOPIC.stated(found).text)
 
 

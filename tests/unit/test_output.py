@@ -296,11 +296,11 @@ def test_the_result_of_a_size_is_found_or_the_reason_names_the_others():
     assert find_result(both, 16) == result(16)
     assert find_result([result(None)], None) == result(None)
     for results, size, words in (
-        (both, 32, "no result of 32 B; the output has 8 B, 16 B"),
-        ([result(None)], 8, "no result of 8 B; the output has no message sizes"),
+        (both, 32, "no result for 32 B; the output has 8 B, 16 B"),
+        ([result(None)], 8, "no result for 8 B; the output has no message sizes"),
         ([], None, "no result; the output has no message sizes"),
         (both, None, "2 results: .* under sizes"),
-        ([result(8), result(8)], 8, "2 results of 8 B"),
+        ([result(8), result(8)], 8, "2 results for 8 B"),
         ([result(8, "3 wrong values")], 8, "line 7: 3 wrong values"),
     ):
         with pytest.raises(ValueError, match=words):

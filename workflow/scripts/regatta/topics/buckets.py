@@ -264,7 +264,7 @@ KINDS = (
             "undecided in {num_untested} of {num_workloads:workload}",
             "undecided: {undecided_mb:g} MiB",
             (
-                "{worst_bucket_cap_mb:g} MiB: up to {worst_cost_ratio:number} slower (highest mean of {num_several}"
+                "{worst_bucket_cap_mb:g} MiB: up to {worst_cost_ratio:number} slower (worst of {num_several}"
                 " workloads)",
                 "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower ({worst_cost_ratio:ends})",
             ),

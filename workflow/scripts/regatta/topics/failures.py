@@ -12,7 +12,7 @@ from regatta.campaign.program_entries import OUTPUT, writes_output
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
 from regatta.core.patterns import Pattern, axes_of, find_pattern
-from regatta.core.text import UNKNOWN, is_unknown, natural, rank_time, shape, status_text
+from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.cell_launches import HOST, hosts_by_launch
@@ -35,6 +35,7 @@ FROM_RANK = (
 )
 NUMBER = re.compile(r"\d+(\.\d+)?")  # sizes, ports, ranks and times vary for one cause
 PLACE = ("nodes", "gpus_per_node", "stack")
+MOST_OF_CAUSE = 60  # characters, in the summary
 LEAST_IDLE_RATIO = 0.01  # of the allocated time; less is not shown
 SHARE = Column("share_ratio", shown_as="%", figures=2)
 
@@ -171,7 +172,8 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
             shared = f"{pattern.text(data.device)} ({inside}, {outside} elsewhere)"
             host = None if host in [condition.value for condition in pattern.conditions] else host
         parts = (status_text(most["status"], most["phase"]), shared, host and f"on {host}")
-        words |= {"what": ", ".join(filter(None, parts)), "most": num if num < failed.total() else None}
+        what = ", ".join(filter(None, parts)) + (f": {one_line(most['cause'], MOST_OF_CAUSE)}" if most["cause"] else "")
+        words |= {"what": what, "most": num if num < failed.total() else None}
         if num == 1 < failed.total():  # no cause is more common than the others
             words["statuses"] = ", ".join(f"{num} {status_text(status)}" for status, num in failed.most_common())
     return Finding("failed", values, (Source(file_of("failures"), what="all rows"),), words=words)

@@ -3,10 +3,11 @@
 The same lines end a run on the terminal, and are in answer.json for other programs.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from regatta.core.text import plural, rank_word, ranks_word
+from regatta.core.text import natural, plural, rank_word, ranks_word
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
@@ -29,6 +30,7 @@ MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
+EXCLUDED = re.compile(r"`exclude_nodes: \[([^\]]*)\]`")
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 # Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
 OF_WARNINGS = {
@@ -184,4 +186,17 @@ def confidence(data: ReportData, line: Line) -> Line:
 def next_steps(data: ReportData) -> list[str]:
     """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions."""
     found = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
-    return list(dict.fromkeys(filter(None, (finding.next_step for finding in found))))
+    return _with_one_list(list(dict.fromkeys(filter(None, (finding.next_step for finding in found)))))
+
+
+def _with_one_list(steps: list[str]) -> list[str]:
+    """Return the steps with one list of nodes to exclude, instead of several that would replace each other."""
+    found = [step for step in steps if EXCLUDED.search(step)]
+    if len(found) < 2:
+        return steps
+    nodes = sorted({node for step in found for node in EXCLUDED.search(step)[1].split(", ")}, key=natural)
+    heads, codes = zip(*(step.split(": `", 1) for step in found), strict=True)
+    others = dict.fromkeys(part for code in codes for part in f"`{code}".split(", `")[1:])
+    commands = [f"`exclude_nodes: [{', '.join(nodes)}]`", *(f"`{part}" for part in others)]
+    merged = f"{' and '.join(heads)}: {', '.join(commands)}"
+    return [merged if step == found[0] else step for step in steps if step not in found[1:]]

@@ -29,9 +29,9 @@ COMPARED = "Times: primary time of each benchmark, such as pipelined steps and c
 # What the pairs of two values have in common. If they name a value to use, it is `chosen`.
 OUTCOMES = {
     "slower": (
-        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significant, {opposite} in the other"
+        "{other} is {excess} % slower (median of {num:cell/cells}: {judged}; {opposite} significant in the other"
         " direction)",
-        "{other} is {excess} % slower (median of {num:cell/cells}, {significant} significant)",
+        "{other} is {excess} % slower (median of {num:cell/cells}: {judged})",
     ),
     "equal": "{value} and {reference} are equal within {within} % ({num:cell/cells})",
     "both_ways": "{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
@@ -207,7 +207,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     shown = counts | {"inconclusive": counts["inconclusive"] - num_unsettled, UNSETTLED: num_unsettled}
     words |= {
         "outcomes": text,
-        "num_beyond": counts["slower"] + counts["faster"],
+        "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
         "num_open": counts["inconclusive"] - few,
         "few": few,
         "margin": margins_text(judged["margin_ratio"].unique()),
@@ -217,7 +217,8 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
         "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),
     }
-    words["limit"] = "" if words["num_beyond"] or words["num_open"] or few else words["margin"]
+    is_said = any("num_beyond" in part for part in parts)
+    words["limit"] = "" if is_said or words["num_beyond"] or words["num_open"] or few else words["margin"]
     if (axis := judged["axis"].iloc[0]) != "campaign":
         label = axis_label(axis)
         words |= {"axis": f"{label[:1].upper()}{label[1:]}", "choice": choice(parts), "of_axis": text}
@@ -294,14 +295,25 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str]:
         name = "both_ways"
     part = {"reference": sides[0], "value": sides[1], "benchmarks": rows["benchmark"].unique().tolist()}
     part |= {"outcome": name, "num": len(rows), "median_ratio": median, "direction": None, "chosen": None}
-    words = part | significant | {"other": other, "significant": num, "opposite": sum(significant.values()) - num}
+    words = part | significant | {"other": other, "opposite": sum(significant.values()) - num}
+    num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
+    words["judged"] = _judged_text(len(rows), num, num_beyond, margins_text(rows["margin_ratio"].unique()))
     words |= {"excess": percent_number(max(median, 1 / median) - 1), "median": difference_text(median)}
     words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)} if len(known) else {}
     if name == "slower":
         most = float(ratios.max() if is_slower else ratios.min())
         shift = {"value": sides[1], "is_slower": is_slower, "num": num, "num_pairs": len(rows)}
         part |= {"chosen": chosen, "direction": shift | {"median_ratio": median, "most_ratio": most}}
+        part["num_beyond"] = num_beyond
     return part, rows["part"].iloc[0] + filled(OUTCOMES[name], words)
+
+
+def _judged_text(num: int, significant: int, beyond: int, margin: str) -> str:
+    """Return how many of a number of pairs are significant, and how many lie beyond the margin."""
+    if num == significant == beyond:
+        return f"all significant and beyond the {margin} margin"
+    counts = ("all" if num == significant else significant, beyond or "none")
+    return f"{counts[0]} significant, {counts[1]} beyond the {margin} margin"
 
 
 def choice(parts: list[dict]) -> str:

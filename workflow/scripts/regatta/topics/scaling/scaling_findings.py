@@ -38,11 +38,12 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "Scaling efficiency on {on}: {lowest_ratio:number} ({lowest}) to {highest_ratio:number} ({highest})",
+            "Scaling efficiency on {on}: {lowest_ratio:number} to {highest_ratio:number}",
             "Scaling efficiency on {on}: {lowest_ratio}",
             "Scaling efficiency on {on}: {unknown}",
         ),
         parts=(
+            "lowest: {lowest}, highest: {highest}",
             "losses: {losses} percentage points",
             "more launches are needed: {open}",
             "baseline implausible, as the efficiency is above 110 %: {suspect}",

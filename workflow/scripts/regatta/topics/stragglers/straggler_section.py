@@ -17,7 +17,7 @@ from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.statistics import OUTER_FENCE, launch_table
 from regatta.core.text import UNKNOWN, is_unknown, shape
 from regatta.kit.columns import FLAG, TEXT, WHOLE, Column, Columns, in_file
-from regatta.kit.kinds import FAIR, RESULT, Kind, Value
+from regatta.kit.kinds import FAIR, RESULT, Kind, Value, joined
 from regatta.report.cell_launches import HOST
 from regatta.report.charts import LegendEntry
 from regatta.report.findings import Finding, of_rows
@@ -279,7 +279,15 @@ LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launche
 CHECK = "Check for load, clocks, temperatures, memory errors, cable and switch port. Measure again without this node."
 KINDS = (
     *(
-        Kind(name, FAIR, "Slow {who}: lag {lag_ratio}.", (LATE, "Also slow: {others}."), CHECK, step, "straggler")
+        Kind(
+            name,
+            FAIR,
+            "Slow {who}, in {num_cells:cell} on {places}: lag {lag_ratio}.",
+            (LATE, "Also slow: {others}."),
+            CHECK,
+            step,
+            "straggler",
+        )
         for name, step in (
             ("straggler_host", "exclude the slow node: `exclude_nodes: [{host}]`"),
             ("straggler_rank", "check {who}"),
@@ -349,7 +357,9 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     who, *others = dict.fromkeys(f"node {row.host}" if keys == ["host"] else rank_text(row) for row in rows)
     words = {"who": who, "others": others, "what": WHAT[rows[0].quantity]}
     launches = data.tables["waits"].merge(slow[keys].drop_duplicates())["launch"]
-    cells = tuple(data.ok.loc[data.ok["launch"].isin(launches), "cell"].unique())
+    ran = data.ok.loc[data.ok["launch"].isin(launches), ["cell", "nodes", "gpus_per_node"]].drop_duplicates()
+    cells, shapes = tuple(ran["cell"].unique()), sorted({(row.nodes, row.gpus_per_node) for row in ran.itertuples()})
+    values["num_cells"], words["places"] = len(cells), joined([shape(*of) for of in shapes])
     return [Finding(kind, values, (of_rows(table, slow),), cells, "warnings", words)]
 
 
