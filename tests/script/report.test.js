@@ -28,6 +28,7 @@ const block = () => ({
     invalid: [null, 0, null],
     search: [3, 4, 2],
   },
+  ends: { step_ms: ["[12.1, 12.6]", null, null] },
   texts: { num_ok: ["3/3", "2/3", "–"], step_ms: ["12.3", "1,230", null] },
   common: [["Data type", "bf16"]],
   words: ["Variation", "", "needs 2 ranks", "node001, node002", "NCCL error: unhandled node003"],
@@ -112,6 +113,12 @@ test("cells with a warning are a value of the status", () => {
   assert.deepEqual(report.knownValues(block(), { status: "warning" }), [{ status: "warning" }, []]);
 });
 
+test("a search may have commas and numbers of ranks", () => {
+  const sized = (text) => ({ ...block(), common: [["Shape", text]] });
+  assert.deepEqual(report.matching(sized("8×4 32 GPUs"), { search: "32 GPUs, resnet18" }), [true, false, true]);
+  assert.deepEqual(report.matching(sized("1×4 4 GPUs 32 KiB"), { search: "32 GPUs" }), [false, false, false]);
+});
+
 test("unknown values come last in both directions", () => {
   const sort = (order) => report.sorted(block(), [0, 1, 2], order);
   assert.deepEqual(sort("step_ms"), [0, 1, 2]);
@@ -126,9 +133,17 @@ test("CSV has ids, all digits, names of facets, and quotes where needed", () => 
   const { columns } = block();
   assert.equal(
     report.csv(report.cellRows(block(), [1, 2], columns)),
-    "cell,Cell,Status,Model,Valid launches,Step time (ms)\n" +
+    "cell,name,Status,Model,Valid launches,Step time (ms)\n" +
       'b-2,"""><script>alert(1)</script>, ""x""",ok,"""><script>alert(1)</script>",2,1234.56\n' +
       "c-3,ResNet-18 · 1×10,skipped,resnet18,0,\n",
+  );
+});
+
+test("CSV has the intervals that its cells have", () => {
+  const { columns } = block();
+  assert.equal(
+    report.csv(report.cellRows(block(), [0, 2], columns.slice(3))),
+    'cell,Valid launches,Step time (ms),Step time (ms): interval\na-1,3,12.3456,"[12.1, 12.6]"\nc-3,0,,\n',
   );
 });
 

@@ -37,7 +37,7 @@ function matching(block, values) {
     key === "status" && values.status === "warning"
       ? cells.invalid[cell] !== null
       : facets[key].names[cells[key][cell]] === values[key];
-  const words = folded(values.search ?? "").split(/\s+/).filter(Boolean).map(wordPattern);
+  const words = folded(values.search ?? "").split(/[\s,;]+/).filter(Boolean).map(wordPattern);
   const texts = words.length && (block.searched ??= searchTexts(block));
   return cells.id.map((_, cell) => wanted.every(has(cell)) && words.every((word) => word.test(texts[cell])));
 }
@@ -48,9 +48,9 @@ function searchTexts({ cells, common, facets, words }) {
   return cells.id.map((id, cell) => folded([id, cells.name[cell], words[cells.search[cell]], settings(cell), common].join(" ")));
 }
 
-/** Return a text as it is compared: 8×4 is 8x4, "4 MiB" is 4mib, all-reduce and all_reduce are allreduce. */
+/** Return a text as it is compared: 8×4 is 8x4, "4 MiB" is 4mib, "32 GPUs" is 32gpus, all-reduce and all_reduce are allreduce. */
 function folded(text) {
-  return text.toLowerCase().replaceAll("×", "x").replace(/(\d) (?=[kmgt]?i?b\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
+  return text.toLowerCase().replaceAll("×", "x").replace(/(\d) (?=(?:[kmgt]?i?b|gpus?|process(?:es)?|nodes?)\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
 }
 
 /** Return the pattern of a searched word. One with a number is a whole value: 4MiB is not in 64 MiB, n1 not in n10. */
@@ -97,11 +97,16 @@ function csv(rows) {
   return rows.map((row) => row.map(field).join(",") + "\n").join("");
 }
 
-/** Return cells as rows with the id first, and all digits. */
-function cellRows({ cells, facets }, chosen, columns) {
-  const listed = columns.filter(({ key }) => key !== "id");
-  const valueOf = (cell) => ({ key, kind }) => (kind === "facet" ? facets[key].names[cells[key][cell]] : cells[key][cell]);
-  return [["cell", ...listed.map(({ label }) => label)], ...chosen.map((cell) => [cells.id[cell], ...listed.map(valueOf(cell))])];
+/** Return cells as rows with the id first, and all digits; numbers are followed by their intervals. */
+function cellRows({ cells, ends, facets }, chosen, columns) {
+  const listed = columns.filter(({ key }) => key !== "id").flatMap((column) => {
+    const hasEnds = chosen.some((cell) => ends[column.key]?.[cell]);
+    return hasEnds ? [column, { key: column.key, kind: "ends", label: `${column.label}: interval` }] : column;
+  });
+  const from = { ends: (key, cell) => ends[key][cell], facet: (key, cell) => facets[key].names[cells[key][cell]] };
+  const valueOf = (cell) => ({ key, kind }) => (from[kind] ? from[kind](key, cell) : cells[key][cell]);
+  const headOf = ({ key, label }) => (key === "name" ? "name" : label);
+  return [["cell", ...listed.map(headOf)], ...chosen.map((cell) => [cells.id[cell], ...listed.map(valueOf(cell))])];
 }
 
 /** Return the marks of a figure as rows. */
@@ -255,7 +260,12 @@ function enhance(block) {
     values[target.name] = target.value;
     update();
   });
-  filters.addEventListener("submit", (event) => event.preventDefault());
+  filters.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const [only, ...others] = chosen();
+    if (only !== undefined && !others.length) openDrawer([only], search);
+    else byId("cells").scrollIntoView();
+  });
   search.onfocus = () => (block.searched ??= searchTexts(block)); // so that the first letter is as fast as the others
   byId("filter-reset").onclick = () => remove("search", ...Object.keys(facets));
 
@@ -278,7 +288,7 @@ function enhance(block) {
   const bodyCell = (column, cell) => {
     const text = columnText(block, column, cell);
     if (column.links) return make("td", {}, linksOf(column, cell));
-    if (column.key !== "name") return make("td", { class: column.kind }, strip(column.strips?.[cell]), text);
+    if (column.key !== "name") return make("td", { class: column.kind, title: block.ends[column.key]?.[cell] }, strip(column.strips?.[cell]), text);
     const title = block.words[cells.invalid[cell]];
     const badge = title && [" ", make("a", { class: "badge", href: "#warnings", title }, "⚠")];
     return make("th", { scope: "row", class: "text" }, button({ class: "open-cell" }, text), badge);
@@ -348,6 +358,7 @@ function enhance(block) {
     const element = target.closest("[data-cell]");
     const inner = target.closest("a, button, summary, input, select, label, pre");
     const kind = inner?.dataset.save;
+    if (inner?.matches("#drawer a[href^='#']")) closeDrawer(); // it would hide what the link leads to
     const saved = kind && inner.closest("figure, table");
     if (saved) return save(`${saved.closest("[id]").id}.${kind}`, await FILES[kind](saved, block));
     const isOther = element?.contains(inner) && !inner.matches(".open-cell, [data-cell]");
@@ -358,11 +369,13 @@ function enhance(block) {
   });
   document.addEventListener("keydown", (event) => {
     const { key, target } = event;
-    if (key === "Escape" && drawer.open && !document.querySelector(":popover-open")) closeDrawer();
+    const clears = key === "Escape" && (document.querySelector(":popover-open") || (target === search && search.value));
+    if (key === "Escape" && drawer.open && !clears) closeDrawer();
     else if (event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
     else if (key === "/") {
       event.preventDefault(); // Firefox searches
-      search.focus();
+      search.focus({ preventScroll: true });
+      search.scrollIntoView({ block: "nearest" });
     } else if (key === "?") byId("keys").togglePopover();
     else if (drawer.open) steps.find((step) => step.dataset.key === key)?.click();
   });
@@ -372,7 +385,7 @@ function enhance(block) {
   /** Add the elements of cells, and what is around them, which is off if all of them are. */
   const addMarks = (root) => {
     const around = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, .card, svg, main > section:not(:has(noscript))";
-    for (const element of root.querySelectorAll("[data-cell]:not(#cells-table *)")) {
+    for (const element of root.querySelectorAll("[data-cell]:not(#cells-table *, #drawer *)")) {
       const own = cellsOf(element, "cell");
       if (element.isMark || !own.length) continue;
       element.isMark = true;
@@ -460,7 +473,7 @@ function addButton(block, element, cells) {
 /** Mark the current section in the contents. */
 function markSection() {
   const links = [...document.querySelectorAll('nav a[href^="#"]')];
-  const isAbove = ({ hash }) => byId(hash.slice(1))?.getBoundingClientRect().top < innerHeight / 3;
+  const isAbove = ({ hash }) => byId(hash.slice(1))?.getBoundingClientRect().top < 150;
   const mark = () => {
     const current = links.findLast(isAbove);
     for (const link of links) link.ariaCurrent = link === current ? "true" : null;
@@ -516,7 +529,8 @@ function cellDetails(block, cell) {
   );
 
   fill("status", `${facets.status.values[here.status]}; ${markText(block, cell).split("\n").pop().toLowerCase()}`);
-  for (const key of ["reason", "warning"]) fill(key, words[here[key]]);
+  fill("reason", words[here.reason] ?? all.map((launch) => words[launches.cause[launch]]).find(Boolean));
+  fill("warning", words[here.warning]);
   fill("results", numberRows("results"));
   fill("reports", columns.flatMap((column) => linksOf(column, cell)));
   fill("baseline", here.baseline === null ? null : cellButton(block, here.baseline));

@@ -178,13 +178,20 @@ def facet_of(label: str, texts: list[str | None], raw: list | None = None) -> di
     return {"label": label, "values": values, "names": [names[text] for text in values], "indices": indices}
 
 
+def _ranks_of(key: str, text: str) -> str:
+    """Return the number of ranks of a shape, as a search may name it; empty for other facets."""
+    sizes = re.fullmatch(r"(\d+)\D(\d+)", text) if key == "shape" else None
+    num = sizes and int(sizes[1]) * int(sizes[2])
+    return f" {num} GPUs {num} processes" if num else ""
+
+
 def facet_texts(key: str, facet: Mapping) -> dict:
     """Return whether a facet is listed first, and of each value the text of its chip and what a search finds."""
     label, values = facet["label"], facet["values"]
     return {
         "is_first": key in FIRST_FACETS,
         "chips": [f"{label}: {text}" if NUMBER.fullmatch(text) else text for text in values],
-        "search": [f"{text} {name}" for text, name in zip(values, facet["names"], strict=True)],
+        "search": [f"{text} {name}{_ranks_of(key, text)}" for text, name in zip(values, facet["names"], strict=True)],
     }
 
 

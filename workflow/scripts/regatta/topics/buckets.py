@@ -63,7 +63,7 @@ BUCKETS = Columns(
     Column("num_buckets", type=WHOLE, help="number of measured bucket sizes"),
     Column("best_bucket_cap_mb", "fastest bucket", group=OF_CURVE, help=BEST),
     Column("best_step_s", help=BEST),
-    Column("indistinguishable_mb", "within noise of it (MiB)", TEXT, group=OF_CURVE, help=OTHERS),
+    Column("indistinguishable_mb", "within noise of it", TEXT, group=OF_CURVE, help=OTHERS),
     Column("gradient_bytes", type=WHOLE, help="s: size of all gradients"),
     *in_file(
         REAL,

@@ -94,7 +94,8 @@ KINDS = (
         next_step=(
             "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
             " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
-            "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`, `--forcerun measure`",
+            "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`,"
+            " `snakemake --forcerun measure`",
             "retry {num_failed:failure}: `snakemake --forcerun measure`",
         ),
         term="Time lost",

@@ -66,7 +66,14 @@ DDP_HELP = "X(1) / X_none(1): cost of DDP on one {rank}"
 INTRA_HELP = "X(g) / (g X(1)): cost of additional {ranks} in a node. Empty for g = 1"
 INTER_HELP = "X(k g) / (k X(g)): cost of additional nodes. Empty for k = 1"
 DDP, INTRA_NODE, INTER_NODE = (
-    Column(f"{label.lower().replace('-', '_')}_ratio", label, **OF_BASELINE, help=text, applies=applies)
+    Column(
+        f"{label.lower().replace('-', '_')}_ratio",
+        label,
+        **OF_BASELINE,
+        help=text,
+        applies=applies,
+        note="factor of the efficiency",
+    )
     for label, text, applies in (
         ("DDP", DDP_HELP, lambda row: row.strategy != "none"),
         ("intra-node", INTRA_HELP, lambda row: row.gpus_per_node > 1),
