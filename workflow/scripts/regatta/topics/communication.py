@@ -128,10 +128,11 @@ def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
     """
     if rows["latency_s"].isna().all():
         return ""
-    call = "one call as imported" if is_imported else "one blocking call, slowest rank; bandwidth: pipelined calls"
+    measured = "Bandwidth and time per call: pipelined calls. Latency: one blocking call, slowest rank."
+    measured = "Time of one call as imported." if is_imported else measured
     is_within = (rows["device"] == "cpu").all() and (rows["nodes"] == 1).all()
     within = " Single host: no network traffic." if is_within else ""
-    return f"Time of {call}.{within} {panels.how_to_read(rows, 'latency_s')}"
+    return f"{measured}{within} {panels.how_to_read(rows, 'latency_s')}"
 
 
 def links_text(data: ReportData) -> str:
