@@ -349,7 +349,8 @@ def test_sizes_durations_and_ticks_have_their_units():
     assert [duration(s) for s in (1.5e-6, 0.0123, 2.0, None)] == ["1.50 µs", "12.3 ms", "2.00 s", "n/a"]
     assert [thousands(v) for v in (950, 1500, 20000, 3e6)] == ["950", "1.5k", "20k", "3M"]
     values = (2e-10, 2e-9, 1e-6, 0.0005, 0.999999999999, 950, 1500, 1e8, 2.5e9, 1e12)
-    assert [prefixed(v) for v in values] == ["0.2n", "2n", "1µ", "500µ", "1", "950", "1.5k", "100M", "2.5G", "1T"]
+    ticks = ["0.2 ns", "2 ns", "1 µs", "500 µs", "1 s", "950 s", "1.5 ks", "100 Ms", "2.5 Gs", "1 Ts"]
+    assert [prefixed(v, "s") for v in values] == ticks
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
 
 

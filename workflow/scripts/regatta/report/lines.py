@@ -33,6 +33,7 @@ MOST_LABELS = 6
 LABEL_GAP, MOST_LABEL = 13, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
 BESIDE_PT, LETTER_PT = 20, 5.5  # width of a label: of its sign and gap, and of one character
+TICK_GAP_PT = 5  # left of a tick of the vertical axis, and between it and the plot
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 
@@ -72,7 +73,7 @@ class Series:
 class PlotAxis:
     """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
 
-    drawn: label beside ticks that have prefixes of its unit.
+    drawn: label beside ticks that have its unit.
     is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
     """
 
@@ -165,10 +166,13 @@ class Panel(Chart):
         height_in = self.size_in[1]
         longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0))
         beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
-        width = min(PLOT_WIDTH, 1 - LEFT - beside)
-        place, label = (LEFT, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
+        limits = _limits_of(self)
+        ticks = [axis.ticks or ticks_between(*ends, axis) for axis, ends in zip((self.x, self.y), limits, strict=True)]
+        left = max(LEFT, (TICK_GAP_PT + LETTER_PT * max(len(text) for _, text in ticks[1])) / (72 * WIDTH_IN))
+        width = min(LEFT + PLOT_WIDTH - left, 1 - left - beside)
+        place, label = (left, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
         axes = self.add_plot(canvas, *place, label)
-        _scale(axes, self)
+        _scale(axes, self, limits, ticks)
         for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
         for (text, place), (side, gap) in zip(self.limits, (("bottom", 2), ("top", -2)), strict=False):
@@ -269,16 +273,20 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry)
         marks(points, lambda p: p.values if of_launches else (p.reported,), markerfacecolor=fill, **shape)
 
 
-def _scale(axes: "Axes", panel: Panel) -> None:
+def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of both axes, which have room for all that the panel draws."""
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported)]
     dots += [dot for _, line in panel.guides for dot in line]
     dots += [(dots[0][0], place) for _, place in panel.limits]
-    limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
+    return _limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08)
+
+
+def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
     axes.set_xlabel(panel.x.label)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
-    for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
-        set_ticks(side, axis.ticks or ticks_between(low, high, axis))
+    for side, of_side in zip((axes.xaxis, axes.yaxis), ticks, strict=True):
+        set_ticks(side, of_side)
     axes.grid(visible=True, clip_on=False)
 
 
