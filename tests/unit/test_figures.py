@@ -10,6 +10,7 @@ from typed import cell_row, collectives_table, scaling_table
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
+from regatta.report.bars import Bar, Bars
 from regatta.report.lines import (
     MAX_POINTS,
     Panel,
@@ -565,3 +566,43 @@ def line(label: str, num_points: int = 2, **changes) -> Series:
 def test_a_few_lines_have_labels_at_their_ends(series, is_labelled):
     assert Panel(PlotAxis("x"), PlotAxis("y"), tuple(series)).is_labelled is is_labelled
     assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_labelled
+
+
+@pytest.mark.parametrize(
+    ("series", "is_slope"),
+    [
+        ([line("a"), line("b")], True),
+        ([line("a"), line("b", num_points=5, is_context=True)], True),
+        ([line("a"), line("b", num_points=3)], False),
+        ([line("a", num_points=1)], False),
+        ([line(str(n)) for n in range(7)], False),  # too many
+        ([Series("a", (Point(1.0, (1.0,), 1.0), Point(1.0, (2.0,), 2.0)))], False),  # of one place
+        ([], False),
+    ],
+)
+def test_lines_between_two_places_have_values_at_both_ends(drawing, series, is_slope):
+    panel = Panel(PlotAxis("x"), PlotAxis("y", show="{:g} s".format), tuple(series))
+    assert panel.is_slope is is_slope
+    assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_slope
+
+
+def test_the_values_of_a_slope_are_written_as_its_axis_writes_them(drawing):
+    points = Point(1.0, (0.777,), 0.777), Point(2.0, (0.5556,), 0.5556)
+    texts = re.findall(r">([^<>]*)</text>", Panel(PlotAxis("x"), PlotAxis("y", show="{:g} s".format), (Series("ddp", points),)).draw("f", "x"))  # fmt: skip
+    assert {"0.777 s", "\N{BLACK CIRCLE} ddp 0.556 s"} <= {*texts}
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "names"),
+    [
+        ("abcde", ["8×4"] * 5, ["a", "b", "c", "d", "e"]),
+        ("abcde", ["8×4"] * 4 + ["4×4"], ["a · 8×4", "b · 8×4", "c · 8×4", "d · 8×4", "e · 4×4"]),
+        ("aabcd", ["8×4", *["4×4"] * 4], ["8×4", *["4×4"] * 4]),
+        ("ab", ["8×4"] * 2, ["8×4"] * 2),
+    ],
+)
+def test_many_groups_of_one_bar_are_named_beside_it(groups, labels, names):
+    bars = Bars([Bar(group, label, "", (100.0,)) for group, label in zip(groups, labels, strict=True)], ("left",))
+    assert [bars.name_of(bar) for bar in bars.bars] == names
+    num_headings = 0 if bars.is_flat else len({*groups})
+    assert len(bars.rows) == len(bars.bars) + num_headings
