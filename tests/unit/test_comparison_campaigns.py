@@ -2,6 +2,7 @@ import copy
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -10,7 +11,7 @@ from synthetic import analyse_files, write_laptop
 from synthetic_preflight import looked_at, make_preflight, make_seen, make_stack, write_preflight
 
 from regatta.compare.campaigns import compare_campaigns, read_campaign
-from regatta.compare.comparison_output import comparison_text
+from regatta.compare.comparison_output import comparison_text, title_of
 from regatta.core.errors import UserError
 from regatta.topics.comparison.texts import compared_findings, judged_rows, with_labels
 
@@ -180,6 +181,25 @@ def test_the_script_writes_a_page_and_a_table(tmp_path, script):
     assert "<h1>test vs. base</h1>" in page
     script(base, test, "--html", tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("base", "test", "title"),
+    [
+        (("stacks", "a/one", "2026-11-20"), ("bound", "a/one", "2026-11-20"), "bound vs. stacks"),
+        (("stacks", "a/one", "2026-11-20"), ("stacks", "a/two", "2026-11-21"), "two vs. one"),
+        (("stacks", "a/one", "2026-11-20"), ("stacks", "b/one", "2026-11-21"), "stacks of 2026-11-21 vs. stacks of 2026-11-20"),
+        (("stacks", "a/one", None), ("stacks", "b/one", None), "b/one vs. a/one"),
+    ],
+)  # fmt: skip
+def test_campaigns_of_one_name_are_told_apart_in_the_title(base, test, title):
+    sides = [
+        SimpleNamespace(
+            campaign=SimpleNamespace(name=name), folder=Path(folder), first_time_utc=day and f"{day}T03:00Z"
+        )
+        for name, folder, day in (base, test)
+    ]
+    assert title_of(SimpleNamespace(base=sides[0], test=sides[1])) == title
 
 
 def test_a_table_that_cannot_be_read_or_lacks_cells_is_an_error_that_says_what_to_do(tmp_path, wording):

@@ -10,6 +10,7 @@ from typed import cell_row, collectives_table, scaling_table
 
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
+from regatta.report.bars import Bar, Bars
 from regatta.report.lines import (
     MAX_POINTS,
     Panel,
@@ -349,7 +350,8 @@ def test_sizes_durations_and_ticks_have_their_units():
     assert [duration(s) for s in (1.5e-6, 0.0123, 2.0, None)] == ["1.50 µs", "12.3 ms", "2.00 s", "n/a"]
     assert [thousands(v) for v in (950, 1500, 20000, 3e6)] == ["950", "1.5k", "20k", "3M"]
     values = (2e-10, 2e-9, 1e-6, 0.0005, 0.999999999999, 950, 1500, 1e8, 2.5e9, 1e12)
-    assert [prefixed(v) for v in values] == ["0.2n", "2n", "1µ", "500µ", "1", "950", "1.5k", "100M", "2.5G", "1T"]
+    ticks = ["0.2 ns", "2 ns", "1 µs", "500 µs", "1 s", "950 s", "1.5 ks", "100 Ms", "2.5 Gs", "1 Ts"]
+    assert [prefixed(v, "s") for v in values] == ticks
     assert (percent(0.9328), shape(2, 4)) == ("93.3", "2×4")
 
 
@@ -564,3 +566,43 @@ def line(label: str, num_points: int = 2, **changes) -> Series:
 def test_a_few_lines_have_labels_at_their_ends(series, is_labelled):
     assert Panel(PlotAxis("x"), PlotAxis("y"), tuple(series)).is_labelled is is_labelled
     assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_labelled
+
+
+@pytest.mark.parametrize(
+    ("series", "is_slope"),
+    [
+        ([line("a"), line("b")], True),
+        ([line("a"), line("b", num_points=5, is_context=True)], True),
+        ([line("a"), line("b", num_points=3)], False),
+        ([line("a", num_points=1)], False),
+        ([line(str(n)) for n in range(7)], False),  # too many
+        ([Series("a", (Point(1.0, (1.0,), 1.0), Point(1.0, (2.0,), 2.0)))], False),  # of one place
+        ([], False),
+    ],
+)
+def test_lines_between_two_places_have_values_at_both_ends(drawing, series, is_slope):
+    panel = Panel(PlotAxis("x"), PlotAxis("y", show="{:g} s".format), tuple(series))
+    assert panel.is_slope is is_slope
+    assert not Panel(PlotAxis.of_categories("x", "ab"), PlotAxis("y"), tuple(series)).is_slope
+
+
+def test_the_values_of_a_slope_are_written_as_its_axis_writes_them(drawing):
+    points = Point(1.0, (0.777,), 0.777), Point(2.0, (0.5556,), 0.5556)
+    texts = re.findall(r">([^<>]*)</text>", Panel(PlotAxis("x"), PlotAxis("y", show="{:g} s".format), (Series("ddp", points),)).draw("f", "x"))  # fmt: skip
+    assert {"0.777 s", "\N{BLACK CIRCLE} ddp 0.556 s"} <= {*texts}
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "names"),
+    [
+        ("abcde", ["8×4"] * 5, ["a", "b", "c", "d", "e"]),
+        ("abcde", ["8×4"] * 4 + ["4×4"], ["a · 8×4", "b · 8×4", "c · 8×4", "d · 8×4", "e · 4×4"]),
+        ("aabcd", ["8×4", *["4×4"] * 4], ["8×4", *["4×4"] * 4]),
+        ("ab", ["8×4"] * 2, ["8×4"] * 2),
+    ],
+)
+def test_many_groups_of_one_bar_are_named_beside_it(groups, labels, names):
+    bars = Bars([Bar(group, label, "", (100.0,)) for group, label in zip(groups, labels, strict=True)], ("left",))
+    assert [bars.name_of(bar) for bar in bars.bars] == names
+    num_headings = 0 if bars.is_flat else len({*groups})
+    assert len(bars.rows) == len(bars.bars) + num_headings

@@ -10,7 +10,7 @@ from regatta.report.page import facts, machine_line
 from regatta.topics.base import unreliable_cells
 from regatta.topics.fits.fits_section import model_table
 from regatta.topics.stability import findings
-from regatta.topics.summary import answer_json
+from regatta.topics.summary import answer_json, next_steps
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,15 @@ def imported(tmp_path_factory):
 def test_single_imported_values_are_warned_of(imported):
     [single] = [finding for finding in findings(imported) if finding.kind == "single_launches"]
     assert set(single.cells) == set(imported.ok["cell"]) == unreliable_cells(imported)
+
+
+def test_an_import_has_no_repeats_to_increase(imported, tmp_path):
+    measured = analyse_store(
+        write_results(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 1)], repeats=1), LAPTOP)
+    )
+    of_both = [next_steps(data) for data in (imported, measured)]
+    assert [any("`repeats" in step for step in steps) for steps in of_both] == [False, True]
+    assert [any("import" in step for step in steps) for steps in of_both] == [True, False]
 
 
 @pytest.mark.parametrize("file", ["osu-put-bw.txt", "osu-mbw-mr.txt", "osu-iallreduce.txt"])

@@ -78,7 +78,8 @@ def test_machines_are_compared_by_benchmark(tmp_path):
     data = analyse(write_results(tmp_path / "r", make_campaign([collective_cell(4096, 1, 2)], repeats=4), CLUSTER))
     programs = [header for header in data.headers if header["repeat"] % 2]
     for header in programs:
-        header["environment"] = {"hosts": [{"host": host["host"]} for host in header["environment"]["hosts"]]}
+        hosts = [{"host": host["host"], "num_cores": 1, "ranks": []} for host in header["environment"]["hosts"]]
+        header["environment"] = {"hosts": hosts}
     is_program = data.measurements["launch"].isin([header["launch"] for header in programs])
     kinds = []
     for other in ("program", "collective"):
@@ -86,6 +87,30 @@ def test_machines_are_compared_by_benchmark(tmp_path):
         data.tables["measurements"] = data.measurements.assign(benchmark=benchmark)
         kinds.append("mixed_machines" in {finding.kind for finding in findings(data)})
     assert kinds == [False, True]
+
+
+GH200, HOST = {"name": "GH200"}, {"host": "n1", "ranks": [0]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "mixed"),
+    [
+        ({"gpus": [GH200] * 4, "settings": {"network": "ofi"}}, {}, []),
+        ({"gpus": [GH200] * 4}, {"gpus": [GH200]}, []),
+        ({"gpus": [GH200] * 4}, {"gpus": [{"name": None}]}, []),
+        ({"hosts": [HOST | {"num_cores": 72}]}, {"hosts": [HOST]}, []),
+        ({"gpus": [GH200] * 4}, {"gpus": [{"name": "H100"}]}, ["GH200 | H100"]),
+        ({"gpus": [GH200] * 2}, {"gpus": [GH200, {"name": "H100"}]}, ["GH200 | GH200, H100"]),
+        ({"gpus": [GH200, GH200, {"name": "H100"}]}, {"gpus": [GH200]}, ["2 × GH200, H100 | GH200"]),
+    ],
+)
+def test_what_an_imported_file_does_not_state_differs_from_nothing(tmp_path, one, other, mixed):
+    data = analyse(write_results(tmp_path / "r", make_campaign([collective_cell(4096, 1, 2)], repeats=2), CLUSTER))
+    data = report_data(data.campaign.to_json() | {"imported": [{}]}, data.measurements, data.headers)
+    for header, facts in zip(data.headers, (one, other), strict=True):
+        header["environment"] = {"hosts": [], "variables": {}, "settings": {}} | facts
+    texts = [text for found in findings(data) if found.kind.startswith("mixed") for text in found.words["mixed"]]
+    assert [text.partition(": ")[2] for text in texts] == mixed
 
 
 def test_damaged_files_are_named_first_with_the_command_that_repairs(tmp_path):

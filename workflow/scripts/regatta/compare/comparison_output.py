@@ -100,8 +100,21 @@ def _texts(row) -> tuple[str, ...]:
 
 
 def campaign_text(side: CampaignResults) -> str:
-    """Return the folder of a campaign, its size and its time."""
+    """Return name and folder of a campaign, its size and its time."""
     ok = side.measurements[side.measurements["status"] == "ok"]
     size = f"{plural(ok['cell'].nunique(), 'cell')} in {plural(ok['launch'].nunique(), 'launch', 'launches')}"
     notes = "".join(f". Note: {note}" for note in side.notes)
-    return f"{side.folder} ({size}, first record {side.first_time_utc or UNKNOWN}){notes}"
+    return f"{side.campaign.name} ({side.folder}, {size}, first record {side.first_time_utc or UNKNOWN}){notes}"
+
+
+def title_of(found: CampaignsCompared) -> str:
+    """Return the names of both campaigns; equal ones are replaced by those of folders, or have their dates."""
+    sides = found.test, found.base
+    for names in (
+        [side.campaign.name for side in sides],
+        [side.folder.resolve().name for side in sides],
+        [f"{side.campaign.name} of {(side.first_time_utc or UNKNOWN)[:10]}" for side in sides],
+    ):
+        if names[0] != names[1]:
+            return " vs. ".join(names)
+    return " vs. ".join(str(side.folder) for side in sides)

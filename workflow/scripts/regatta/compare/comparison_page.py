@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from regatta.compare.campaigns import CampaignsCompared
-from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
+from regatta.compare.comparison_output import campaign_text, names_and_lists, statements, title_of
 from regatta.compare.pairs import VERDICTS, counts_of, pairs_block
 from regatta.core.text import plural
 from regatta.report.cells import encoded, figure_columns
@@ -35,7 +35,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
         block["figures"] = figure_columns([content["figure"]], indices)
     num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
     return load_template("compare.html.j2").render(
-        title=f"{found.test.campaign.name} vs. {found.base.campaign.name}",
+        title=title_of(found),
         lead=texts.COMPARED,
         facts=[(name, campaign_text(side)) for name, side in (("Base", found.base), ("Test", found.test))],
         contents=[

@@ -152,12 +152,12 @@ def thousands(value: float) -> str:
     return f"{value:g}"
 
 
-def prefixed(value: float) -> str:
-    """Return a short number with a prefix for its unit, for the tick of an axis: 950, 1.5k, 100M, 20µ."""
+def prefixed(value: float, unit: str) -> str:
+    """Return a short number with a prefix for its unit, for the tick of an axis: 950 B/s, 1.5 kB/s, 20 µs."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""), (1e-3, "m"), (1e-6, "µ")):
         if value >= factor * (1 - 1e-9):
-            return f"{value / factor:.3g}{prefix}"
-    return f"{value / 1e-9:.3g}n"
+            return f"{value / factor:.3g} {prefix}{unit}"
+    return f"{value / 1e-9:.3g} n{unit}"
 
 
 def natural(text: str) -> list[str | float]:

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from regatta.core.text import with_minus_signs
+from regatta.core.names import SEPARATOR
+from regatta.core.text import one_line, with_minus_signs
 from regatta.report.charts import Chart, Marks, set_ticks
 from regatta.report.findings import percent_number
 from regatta.report.svg import CELL, COLORS, GROUND, INK, LEVEL
 
 WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.185, 0.9
-NUMBER = 0.11  # of the width, for each column of numbers
+NUMBER = {False: 0.11, True: 0.09}  # of the width, for each column of numbers, by is_flat
+LEFT, LETTER_PT = 0.09, 5.5  # of the width, for names; of a character
+MOST_NAME, MOST_NAMED_ABOVE = 32, 4  # characters of a name beside its bar; groups of one bar with a heading
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 
 
@@ -37,9 +40,21 @@ class Bars(Chart):
     has_rows = True
 
     @property
+    def is_flat(self) -> bool:
+        """Return whether the name of each group is on the line of its only bar."""
+        return len({bar.group for bar in self.bars}) == len(self.bars) > MOST_NAMED_ABOVE
+
+    def name_of(self, bar: Bar) -> str:
+        """Return the label of a bar; without headings its group, with the label if labels differ."""
+        differ = len({one.label for one in self.bars}) > 1
+        return one_line(bar.group + (SEPARATOR + bar.label) * differ, MOST_NAME) if self.is_flat else bar.label
+
+    @property
     def rows(self) -> list[str | Bar]:
-        """Return the names of groups and the bars, from top to bottom."""
+        """Return the names of groups and the bars, from top to bottom; bars alone if each is a group."""
         groups = dict.fromkeys(bar.group for bar in self.bars)
+        if self.is_flat:
+            return list(self.bars)
         return [row for group in groups for row in (group, *(bar for bar in self.bars if bar.group == group))]
 
     @property
@@ -52,9 +67,11 @@ class Bars(Chart):
 
     def draw_on(self, canvas) -> None:
         height_in, bars = self.size_in[1], {row: bar for row, bar in enumerate(self.rows) if isinstance(bar, Bar)}
-        width, height = 0.9 - NUMBER * len(self.heads), 1 - AROUND_IN / height_in
-        axes = self.add_plot(canvas, 0.09, 0.4 / height_in, width, height)
-        number_pt = NUMBER * 72 * canvas.get_figwidth()
+        number, names = NUMBER[self.is_flat], {row: self.name_of(bar) for row, bar in bars.items()}
+        left = max(LEFT, (9 + LETTER_PT * max(map(len, names.values()))) / (72 * WIDTH_IN))
+        width, height = 0.99 - left - number * len(self.heads), 1 - AROUND_IN / height_in
+        axes = self.add_plot(canvas, left, 0.4 / height_in, width, height)
+        number_pt = number * 72 * canvas.get_figwidth()
         text = {"fontsize": 9, "va": "center", "parse_math": False}
         for row, group in enumerate(self.rows):
             if row not in bars:
@@ -77,6 +94,6 @@ class Bars(Chart):
         axes.set(xlim=(0, max([100, *(sum(v for v in b.parts if v and v > 0) for b in self.bars)])))
         axes.spines["left"].set_visible(False)
         axes.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel="share of the ideal throughput (%)")
-        set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 25)])
-        set_ticks(axes.yaxis, [(row, bar.label) for row, bar in bars.items()])
+        set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 50 if self.is_flat else 25)])
+        set_ticks(axes.yaxis, list(names.items()))
         axes.grid(visible=True, clip_on=False, axis="x")

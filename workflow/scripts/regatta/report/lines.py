@@ -30,9 +30,11 @@ GUIDE_DASHES = (4, 3)
 FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
 MOST_LABELS = 6
+BESIDE_SLOPE = 0.35  # of its width, for its values on either side
 LABEL_GAP, MOST_LABEL = 13, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
 BESIDE_PT, LETTER_PT = 20, 5.5  # width of a label: of its sign and gap, and of one character
+TICK_GAP_PT = 5  # left of a tick of the vertical axis, and between it and the plot
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 
@@ -72,7 +74,7 @@ class Series:
 class PlotAxis:
     """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
 
-    drawn: label beside ticks that have prefixes of its unit.
+    drawn: label beside ticks that have its unit.
     is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
     """
 
@@ -121,6 +123,14 @@ class Panel(Chart):
         return bool(lines) and len(lines) <= MOST_LABELS and is_line and len(lines) == len(self.series)
 
     @property
+    def is_slope(self) -> bool:
+        """Return whether to write the values of lines at both ends: few lines, each between the same two places."""
+        lines = [one.points for one in self.series if not one.is_context]
+        pairs = {tuple(point.x for point in points) for points in lines}
+        is_pair = len(pairs) == 1 and len({*min(pairs)}) == len(min(pairs)) == 2
+        return is_pair and len(lines) <= MOST_LABELS and not self.x.is_categorical
+
+    @property
     def axes_text(self) -> str:
         return f"{self.y.label} by {self.x.label}" if self.x.label else self.y.label
 
@@ -163,12 +173,16 @@ class Panel(Chart):
 
     def draw_on(self, canvas) -> None:
         height_in = self.size_in[1]
-        longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0))
+        longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0)) + 7 * self.is_slope
         beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
-        width = min(PLOT_WIDTH, 1 - LEFT - beside)
-        place, label = (LEFT, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
+        limits = _limits_of(self)
+        ticks = [axis.ticks or ticks_between(*ends, axis) for axis, ends in zip((self.x, self.y), limits, strict=True)]
+        left = max(LEFT, (TICK_GAP_PT + LETTER_PT * max(len(text) for _, text in ticks[1])) / (72 * WIDTH_IN))
+        inside = BESIDE_SLOPE / (1 + 2 * BESIDE_SLOPE) if self.is_slope else 0  # of labels, in the plot
+        width = min(LEFT + PLOT_WIDTH - left, (1 - left - beside) / (1 - inside))
+        place, label = (left, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
         axes = self.add_plot(canvas, *place, label)
-        _scale(axes, self)
+        _scale(axes, self, limits, ticks)
         for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
         for (text, place), (side, gap) in zip(self.limits, (("bottom", 2), ("top", -2)), strict=False):
@@ -177,28 +191,41 @@ class Panel(Chart):
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
         for series, style in zip(self.series, _styles(self.series), strict=True):
             _draw_series(axes, self, series, style)
-        if self.is_labelled:
-            _label_ends(axes, self)
+        if self.is_labelled or self.is_slope:
+            _label_ends(axes, self, -1)
+        if self.is_slope:
+            _label_ends(axes, self, 0)
 
 
-def _label_ends(axes: "Axes", panel: Panel) -> None:
-    """Write the label of each line at its last point, and of each guide; labels that would overlap move apart."""
-    ends = [(line[-1], label, GREY, "", ()) for label, line in panel.guides]
-    ends += [
-        ((s.points[-1].x, s.points[-1].reported), s.label.replace("\n", " "), style.color, style.marker, s.cells)
-        for s, style in zip(panel.series, _styles(panel.series), strict=True)
-    ]
-    ends.sort(key=lambda end: end[0][1])
+def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
+    """Write labels at the first (0) or last (-1) point of lines; those that would overlap move apart.
+
+    The last point has the name of its line or guide, of lines with labels. Both have their values, of slopes.
+    """
+    is_named = panel.is_labelled and end == -1
+    ends = [(line[end], label, GREY, "", ()) for label, line in panel.guides if is_named]
+    for series, style in zip(panel.series, _styles(panel.series), strict=True):
+        if not series.is_context:
+            point = series.points[end]
+            name = _shortened(series.label.replace("\n", " ")) if is_named else ""
+            value = panel.y.show(float(three(point.reported))) if panel.is_slope else ""
+            marker = style.marker if is_named or end == -1 else ""
+            text = " ".join(filter(None, (name, value)))
+            ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
+    ends.sort(key=lambda one: one[0][1])
     dots_per_point = axes.figure.dpi / 72
     wanted = [axes.transData.transform(place)[1] / dots_per_point for place, *_ in ends]
     places = apart(wanted, LABEL_GAP, axes.bbox.ymax / dots_per_point)
-    right = max(x for (x, _), *_ in ends)
+    x, (offset, side) = (max if end else min)(x for (x, _), *_ in ends), (8, "left") if end else (-8, "right")
     for ((_, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
-        where = {"xytext": (8, place - wish), "textcoords": "offset points"}
-        text = label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
-        text = f"{SIGNS[marker]} {text}" if marker else text
-        drawn = axes.annotate(text, (right, y), va="center", fontsize=9, color=color, parse_math=False, **where)
+        where = {"xytext": (offset, place - wish), "textcoords": "offset points", "ha": side, "va": "center"}
+        text = f"{SIGNS[marker]} {label}" if marker else label
+        drawn = axes.annotate(text, (x, y), fontsize=9, color=color, parse_math=False, **where)
         drawn.set_gid(f"{LINE}{' '.join(cells)}")
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
@@ -269,17 +296,22 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry)
         marks(points, lambda p: p.values if of_launches else (p.reported,), markerfacecolor=fill, **shape)
 
 
-def _scale(axes: "Axes", panel: Panel) -> None:
+def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the ends of both axes, which have room for all that the panel draws."""
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported)]
     dots += [dot for _, line in panel.guides for dot in line]
     dots += [(dots[0][0], place) for _, place in panel.limits]
-    limits = (_limits(panel.x, [x for x, _ in dots], 0.06), _limits(panel.y, [y for _, y in dots], 0.08))
+    beside = BESIDE_SLOPE if panel.is_slope else 0.06
+    return _limits(panel.x, [x for x, _ in dots], beside), _limits(panel.y, [y for _, y in dots], 0.08)
+
+
+def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
     axes.set_xlabel(panel.x.label)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
-    for side, axis, (low, high) in ((axes.xaxis, panel.x, limits[0]), (axes.yaxis, panel.y, limits[1])):
-        set_ticks(side, axis.ticks or ticks_between(low, high, axis))
-    axes.grid(visible=True, clip_on=False)
+    for side, of_side in zip((axes.xaxis, axes.yaxis), ticks, strict=True):
+        set_ticks(side, of_side)
+    axes.grid(visible=True, clip_on=False, axis="x" if panel.is_slope else "both")  # no line through values
 
 
 def _limits(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:

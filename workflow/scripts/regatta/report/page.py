@@ -39,7 +39,7 @@ MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
-HEADLINE_IN = 4.2  # height of its plot: beside six or seven facts
+HEADLINE_IN, SLOPE_IN = 4.2, 2.9  # height of its plot: beside six or seven facts; if it has two places
 MAX_PLAIN_BYTES = {False: 2_500, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
 MOST_DIGITS = {False: 12, True: 6}  # significant ones in embedded CSVs, by is_large; the files have more
@@ -167,8 +167,9 @@ def headline(shown: list[Section]) -> Figure | None:
         if figures := [section.headline] if section.headline else section.figures[:1]:
             figure = figures[0]
             table = replace(figure.table, caption=f"Summary: {figure.table.caption}")  # landmarks are unique
-            is_panel = isinstance(figure.chart, Panel)
-            chart = replace(figure.chart, plot_in=HEADLINE_IN) if is_panel else figure.chart
+            chart = figure.chart
+            if isinstance(chart, Panel):
+                chart = replace(chart, plot_in=SLOPE_IN if chart.is_slope else HEADLINE_IN)
             return replace(figure, id="headline", table=table, chart=chart)
     return None
 

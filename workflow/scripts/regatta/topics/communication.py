@@ -20,7 +20,7 @@ from regatta.topics.settings import is_costly, settings_of
 MOST_FINDINGS = 2
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
-UNITS = {BUSBW: (1e9, "bytes/s"), LATENCY: (1e-6, "s")}  # of ticks with prefixes: value of a column's unit, name
+UNITS = {BUSBW: (1e9, "B/s"), LATENCY: (1e-6, "s")}  # of ticks with prefixes: value of a column's unit, name
 LABEL_SPACE = 1.6  # the axis ends as far above the highest peak, for its label
 BETWEEN = {"gpus": "from a GPU to the others of its node", "gpu_pair": "between two GPUs", "nodes": "per node"}
 Values = dict[str, list[float]]  # by cell, one for each launch
@@ -69,8 +69,8 @@ def _axis(column: Column, rows: pd.DataFrame, launches: panels.Launches, more: l
     heading = column.heading(rows["device"].iloc[0]) if values else ""
     factor, unit = UNITS[column]
     ends = min(values, default=None), max([*values, *more], default=None)
-    drawn = f"{column.label.capitalize()} ({unit})"
-    return PlotAxis(heading, True, *ends, show=lambda value: prefixed(factor * value), drawn=drawn)
+    drawn = column.label.capitalize()
+    return PlotAxis(heading, True, *ends, show=lambda value: prefixed(factor * value, unit), drawn=drawn)
 
 
 def _measured_panels(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -14,6 +14,7 @@ from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
 WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
 RIGHT, BREAK, MARGIN = 698.0, 6.0, 21.6  # points: right end of the axis; gap between its parts; space above and below
+THIN_IN, MOST_WIDE = 0.13, 16  # height of a row, of more than this
 MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
 MAX_LAUNCHES = 100  # of more, bars do not show what their time was spent on
 MAX_BREAKS = 10
@@ -156,7 +157,11 @@ class Gantt(Chart):
 
     @property
     def size_in(self) -> tuple[float, float]:
-        return WIDTH_IN, AROUND_IN + ROW_IN * len(self.rows)
+        return WIDTH_IN, AROUND_IN + (THIN_IN if self.is_thin else ROW_IN) * len(self.rows)
+
+    @property
+    def is_thin(self) -> bool:
+        return len(self.rows) > MOST_WIDE
 
     def marks(self) -> Marks:
         columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
@@ -224,6 +229,7 @@ class Gantt(Chart):
         axes = canvas.subplots(gridspec_kw=place)
         axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
         set_ticks(axes.yaxis, list(enumerate(self.names)))
+        axes.tick_params(axis="y", labelsize=7 if self.is_thin else 9)
         self._draw_ticks(axes)
         least = LEAST_FAILED * (RIGHT - self.left)
         rows_of = defaultdict(list)  # a launch has the same bars on all of its hosts: one element with all classes

@@ -128,8 +128,10 @@ def _mixed(data: ReportData) -> list[Finding]:
     """Return the findings on facts that differ between the launches of a stack, or of its cells of one shape.
 
     Only those of versions, hardware and settings invalidate a comparison: nodes of one kind, and commits, may differ.
-    Machines are compared by benchmark: a program of a user does not report what torch reports.
+    Machines are compared by benchmark: a program of a user does not report what torch reports. What is not recorded
+    does not differ; of an import, that is all that its file does not state.
     """
+    unrecorded = ("", None) if data.campaign.imported else (None,)
     launches = defaultdict(lambda: defaultdict(set))  # (kind, fact, group, benchmark) -> value -> launches
     benchmarks = data.measurements.groupby("launch")["benchmark"].unique()
     for header in data.headers:
@@ -143,7 +145,7 @@ def _mixed(data: ReportData) -> list[Finding]:
             facts |= {("mixed_machines", name, place, of): value for name, value in known for of in of_launch}
             facts["mixed_nodes", "nodes", place, ""] = " ".join(sorted(host["host"] for host in environment["hosts"]))
         for fact, value in facts.items():
-            if value is not None:
+            if value not in unrecorded:
                 launches[fact][str(value)].add(header["launch"])
     texts, differing = defaultdict(dict), defaultdict(set)
     for (kind, name, group, _), values in sorted(launches.items()):
@@ -157,19 +159,30 @@ def _mixed(data: ReportData) -> list[Finding]:
     return found
 
 
-def _machine(environment: dict) -> dict[str, str]:
-    """Return the facts on a launch's machine and settings that can change its numbers, each as one text."""
+def _machine(environment: dict) -> dict[str, str | None]:
+    """Return the facts on a launch's machine and settings that can change its numbers, each as one text.
+
+    None: not recorded.
+    """
     hosts = environment["hosts"]
     variables = {k: v for k, v in (environment.get("variables") or {}).items() if not k.startswith(NEW_EACH_LAUNCH)}
-    facts: dict[str, Iterable[str]] = {
-        "cpu": {str(host.get("cpu_model")) for host in hosts},
-        "cores": (str(host.get("num_cores")) for host in hosts),
-        "gpus": (str(gpu.get("name")) for gpu in environment.get("gpus") or []),
-        "threads per rank": [str(environment.get("threads_per_rank"))],
-        "settings": (f"{k}={v}" for k, v in (environment.get("settings") or {}).items()),
-        "variables": (f"{k}={v}" for k, v in variables.items()),
+    settings = {"settings": environment.get("settings") or {}, "variables": variables}
+    facts = {
+        "cpu": _counted(host.get("cpu_model") for host in hosts),
+        "cores": _counted(host.get("num_cores") for host in hosts),
+        "gpus": _counted(gpu.get("name") for gpu in environment.get("gpus") or []),
+        "threads per rank": _counted([environment.get("threads_per_rank")]),
     }
-    return {name: " ".join(sorted(values)) for name, values in facts.items()}
+    return facts | {name: " ".join(sorted(f"{k}={v}" for k, v in of.items())) for name, of in settings.items()}
+
+
+def _counted(values: Iterable) -> str | None:
+    """Return the values of hosts or GPUs, and how often each occurs if they differ; None if one is unknown."""
+    counts = Counter(values)
+    if None in counts:
+        return None
+    shown = sorted(counts.items(), key=str)
+    return ", ".join(f"{num} × {value}" if num > 1 and len(counts) > 1 else str(value) for value, num in shown)
 
 
 def _unlike_nodes(headers: list[dict]) -> list[Finding]:

@@ -65,9 +65,10 @@ VARIES = f"variation between launches above {LIMIT} in"
 VARIATION = f"{VARIES[1:]} {{num}} of {{num_cells:cell}}."
 WHERE = "Where: {where} ({num_inside}), {num_outside} elsewhere."
 NOISY = "Check for other load, clock changes and process placement. More launches (repeats) narrow intervals."
-MORE = f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run. For imports, add more runs."
+IMPORT_MORE = "mport the output of at least {least_runs} runs of the same command"
+MORE = (f"I{IMPORT_MORE}.", f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run.")
 QUIETER = "find the load that disturbs the machine"
-MORE_LAUNCHES = f"more launches: `repeats: {MIN_LAUNCHES}`"
+MORE_LAUNCHES = (f"i{IMPORT_MORE}", f"more launches: `repeats: {MIN_LAUNCHES}`")
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
     Kind(
@@ -88,7 +89,7 @@ KINDS = (
     ),
     Kind(
         *("single_launches", LOW, "Single launches: {num} of {num_cells:cell} have no second valid launch."),
-        advice=f"No difference can be tested. {MORE}",
+        advice=tuple(f"No difference can be tested. {more}" for more in MORE),
         next_step=MORE_LAUNCHES,
     ),
     Kind(
@@ -172,9 +173,10 @@ def _between_launches(data: ReportData) -> list[Finding]:
     counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
     source = Source(file_of("launch_ranges"), what="all rows")
     found = [Finding("confidence", counts, (source,), (), "warnings")]
+    runs = {"least_runs": MIN_LAUNCHES if data.campaign.imported else None}
     if 2 * len(single) > len(ranges):
         values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("launch_ranges", single)
-        return [*found, Finding("single_launches", values, (source,), tuple(single), "warnings")]
+        return [*found, Finding("single_launches", values, (source,), tuple(single), "warnings", runs)]
     if len(large):
         is_above = [len(large) > limit * len(known) for limit in (CELLS_GOOD_RATIO, CELLS_LOW_RATIO)]
         kind = ("some_variation", "variation", "noisy_machine")[sum(is_above)]
@@ -191,7 +193,7 @@ def _between_launches(data: ReportData) -> list[Finding]:
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
         source = Source(data.campaign.source, what="repeats")
         values = {"num": len(few), "num_cells": len(cells)}
-        found.append(Finding("few_launches", values, (source,), few, "warnings"))
+        found.append(Finding("few_launches", values, (source,), few, "warnings", runs))
     return found
 
 

@@ -75,7 +75,8 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     if not shown:
         return ()
     heads = ("efficiency", *(part.label for part in PARTS))
-    title = "Throughput breakdown, largest shapes first"
+    labels = {bar.label for bar in shown}
+    title = f"Throughput breakdown{f' at {min(labels)}' if len(labels) == 1 else ', largest shapes first'}"
     title += f": {len(shown)} of {len(bars)} bars" if len(shown) < len(bars) else ""
     columns = ("cell", *(f"{head[0].upper()}{head[1:]} (%)" for head in heads))
     texts = ([NOT_PLANNED if part is None else f"{part:z.1f}" for part in bar.parts] for bar in bars)

@@ -247,7 +247,8 @@ def section(data: ReportData) -> Section | None:
     content["is_narrow"] = len(content["matrices"][0].columns) <= MOST_COLUMNS_BESIDE and not content["pairs"]
     num_slower, title = len(counts_of(data, nodes)["slower"]), "Nodes" if noun == "node" else "Nodes and pairs"
     state = (f"{num_slower} slower", "bad") if num_slower else ("", "")
-    return Section("sweep", title, "", lead, figures, (), "sweep.html.j2", content, state)
+    first = next(iter(figures), None)  # the first screen has it
+    return Section("sweep", title, "", lead, figures[1:], (), "sweep.html.j2", content, state, headline=first)
 
 
 def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
