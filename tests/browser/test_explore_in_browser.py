@@ -128,6 +128,11 @@ def test_the_drawer_opens_from_a_row_by_click_and_escape_gives_the_focus_back(br
     records = "[...document.querySelectorAll('#drawer-launches td .id')].filter(e => e.matches(':has(a)')).length"
     assert browser.evaluate(records) == 3
     assert text(browser, "#drawer pre.by-hand") == block["cells"]["command"][8]
+    for place in ("#drawer-rerun", ".next"):  # the command and the setting before the button
+        browser.evaluate(f"document.querySelector('{place} .copy').click()")
+        copied = f"document.querySelector('{place} .copy').previousElementSibling.textContent"
+        assert browser.evaluate("getSelection().toString().trim()") == browser.evaluate(copied).strip()
+        assert text(browser, f"{place} .copy + [role=status]").strip()
     lines = (page.parent / "measurements.csv").read_text(encoding="utf-8").splitlines()
     assert block["cells"]["id"][8] in lines[block["cells"]["row"][8] - 1]
     press(browser, "Escape")
@@ -352,7 +357,11 @@ def test_folded_content_of_a_large_page_is_parsed_when_opened(browser, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report_page, "MOST_CELLS_IN_FULL", 0)
         page = make_report(results)
-    show(browser, page)
+    show(browser, page, "#search=nothing")
+    off = "['matrix', 'memory'].map(id => document.getElementById(id).matches('.is-off'))"
+    assert browser.evaluate(off) == [True, True]
+    browser.evaluate("document.getElementById('filter-reset').click()")
+    assert browser.evaluate(off) == [False, False]
     rows = "document.querySelectorAll('figure td, .folds td').length"
     num = browser.evaluate(rows)
     browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")

@@ -138,6 +138,14 @@ COVERED = """
 """
 
 
+def test_no_tick_is_cut_on_a_phone(browser, reports):
+    show(browser, reports["cluster"], width=390)
+    browser.evaluate("document.querySelectorAll('main details:not(figure *)').forEach(d => d.open = true)")
+    found = {figure: cut for figure, _, cut in browser.evaluate(COVERED) if figure.startswith(("bandwidth", "latency"))}
+    assert len(found) > 2
+    assert [text for cut in found.values() for text in cut if re.search(r"\ds$|B/s$| [mµ]?s$", text)] == []
+
+
 @pytest.mark.parametrize("name", ["laptop", "cluster"])
 def test_plots_fill_their_cards_and_no_label_is_cut(browser, reports, name):
     show(browser, reports[name], width=1440)

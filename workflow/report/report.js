@@ -355,6 +355,10 @@ function enhance(block) {
   byId("drawer-close").onclick = closeDrawer;
   for (const step of steps) step.onclick = () => openDrawer([neighbor(step)], step);
   document.addEventListener("click", async ({ target }) => {
+    if (target.matches(".copy")) {
+      getSelection().selectAllChildren(target.previousElementSibling); // navigator.clipboard may be missing
+      target.nextElementSibling.textContent = document.execCommand("copy") ? " Copied" : " Copy the selected text";
+    }
     const element = target.closest("[data-cell]");
     const inner = target.closest("a, button, summary, input, select, label, pre");
     const kind = inner?.dataset.save;
@@ -382,20 +386,23 @@ function enhance(block) {
 
   // The page.
 
-  /** Add the elements of cells, and what is around them, which is off if all of them are. */
+  /** Add a mark, and what is around it, which is off if all inside is. */
+  const addMark = (element, found) => {
+    const around = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, .card, svg, main > section";
+    const mark = { element, cells: found, isOff: false };
+    marks.push(mark);
+    for (let at = element.closest(around); at; at = at.parentElement.closest(around)) {
+      if (!groups.has(at)) groups.set(at, []);
+      groups.get(at).push(mark);
+    }
+  };
   const addMarks = (root) => {
-    const around = "[data-filter-group], .matrix tbody, .matrix tr, table, figure, .card, svg, main > section:not(:has(noscript))";
     for (const element of root.querySelectorAll("[data-cell]:not(#cells-table *, #drawer *)")) {
       const own = cellsOf(element, "cell");
       if (element.isMark || !own.length) continue;
       element.isMark = true;
-      const mark = { element, cells: [...own, ...cellsOf(element, "others")], isOff: false };
-      marks.push(mark);
+      addMark(element, [...own, ...cellsOf(element, "others")]);
       addButton(block, element, own);
-      for (let at = element.closest(around); at; at = at.parentElement.closest(around)) {
-        if (!groups.has(at)) groups.set(at, []);
-        groups.get(at).push(mark);
-      }
     }
   };
   const goToView = (isNew = true) => {
@@ -407,6 +414,10 @@ function enhance(block) {
   markSection();
   followPointer();
   addMarks(document);
+  for (const folded of document.querySelectorAll("main noscript")) {
+    const found = [...folded.textContent.matchAll(/data-cell="([\d ]+)/g)].flatMap(([, cells]) => cells.split(" ").map(Number));
+    if (found.length) addMark(folded, [...new Set(found)]);
+  }
   update();
   document.documentElement.classList.add("has-script");
   goToView();
@@ -544,11 +555,6 @@ function cellDetails(block, cell) {
   fill("stack", words[here.stack_facts]);
   fill("command", ran.map(command));
   fill("source", here.row);
-  const copy = body.querySelector("#drawer-rerun button");
-  copy.onclick = () => {
-    getSelection().selectAllChildren(copy.previousElementSibling); // navigator.clipboard may be missing
-    copy.nextElementSibling.textContent = copy.dataset[document.execCommand("copy") ? "copied" : "selected"];
-  };
   fill("rerun", here.command);
   return body;
 }

@@ -11,7 +11,7 @@ from regatta.report.svg import CELL, COLORS, GROUND, INK, LEVEL
 
 WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.185, 0.9
 NUMBER = {False: 0.11, True: 0.09}  # of the width, for each column of numbers, by is_flat
-LEFT, LETTER_PT = 0.09, 5.5  # of the width, for names; of a character
+LEFT, LETTER_PT = 0.09, 6.3  # of the width, for names; of a character on a phone
 MOST_NAME, MOST_NAMED_ABOVE = 32, 4  # characters of a name beside its bar; groups of one bar with a heading
 FILLS = (LEVEL, COLORS[5], COLORS[1], COLORS[4])  # of what is left, and of each part
 

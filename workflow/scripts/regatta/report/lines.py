@@ -34,7 +34,7 @@ BESIDE_SLOPE = 0.35  # of its width, for its values on either side
 LABEL_GAP, MOST_LABEL = 13, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
 BESIDE_PT, LETTER_PT = 20, 5.5  # width of a label: of its sign and gap, and of one character
-TICK_GAP_PT = 5  # left of a tick of the vertical axis, and between it and the plot
+TICK_GAP_PT, TICK_LETTER_PT = 5, 6.3  # around a tick of the vertical axis; its characters, larger on a phone
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
 
@@ -177,7 +177,7 @@ class Panel(Chart):
         beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
         limits = _limits_of(self)
         ticks = [axis.ticks or ticks_between(*ends, axis) for axis, ends in zip((self.x, self.y), limits, strict=True)]
-        left = max(LEFT, (TICK_GAP_PT + LETTER_PT * max(len(text) for _, text in ticks[1])) / (72 * WIDTH_IN))
+        left = max(LEFT, (TICK_GAP_PT + TICK_LETTER_PT * max(len(text) for _, text in ticks[1])) / (72 * WIDTH_IN))
         inside = BESIDE_SLOPE / (1 + 2 * BESIDE_SLOPE) if self.is_slope else 0  # of labels, in the plot
         width = min(LEFT + PLOT_WIDTH - left, (1 - left - beside) / (1 - inside))
         place, label = (left, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
@@ -208,7 +208,7 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
         if not series.is_context:
             point = series.points[end]
             name = _shortened(series.label.replace("\n", " ")) if is_named else ""
-            value = panel.y.show(float(three(point.reported))) if panel.is_slope else ""
+            value = panel.y.show(float(f"{point.reported:.3g}")) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
             text = " ".join(filter(None, (name, value)))
             ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
