@@ -78,7 +78,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
     environment.filters |= {"code": with_code, "plural": plural, "size": size}
-    environment.filters |= {"unbroken": unbroken, "asides": asides, "slug": slug}
+    environment.filters |= {"unbroken": unbroken, "asides": asides, "copied": copied, "slug": slug}
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,
@@ -117,6 +117,11 @@ def unbroken(text: str) -> str:
 def slug(name: str) -> str:
     """Return the name of a cell as part of an id or a file's name: resnet50-contained."""
     return "-".join(filter(None, (re.sub(r"[^a-z0-9.]+", "", part) for part in name.lower().split(SEPARATOR))))
+
+
+def copied(text: Markup, button: str) -> Markup:
+    """Return a text with a button behind each command of several words."""
+    return Markup(re.sub(r"<code>[^<]* [^<]*</code>", lambda code: code[0] + button, text))
 
 
 def asides(text: str) -> Markup:

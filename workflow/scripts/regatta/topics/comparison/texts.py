@@ -90,7 +90,7 @@ KINDS = (
         " started before any launch of the other.",
         advice="Drift of the machine can appear as a difference between the two sides. Measure both again: stacks of"
         " one campaign alternate.",
-        next_step="measure both sides in one campaign with a new `name`, so that their launches alternate",
+        next_step="measure both sides in one campaign with a new name, so that their launches alternate",
     ),
     Kind(
         *("open_pairs", NOTE),
