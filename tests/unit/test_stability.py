@@ -159,7 +159,7 @@ def test_a_hostile_stack_is_text_in_the_legend_alone(drawing):
 
 
 def test_ticks_keep_digits_that_tell_them_apart(drawing):
-    ticks = tuple((value, f"{value:.4f}") for value in (0.0301, 0.0302))
+    ticks = tuple((value, f"{value:.4f}") for value in (0.0301, 0.0302, 0.0303))
     line = Series("a", tuple(Point(value, (value,), value) for value, _ in ticks))
     svg = Panel(PlotAxis("x", ticks=ticks), PlotAxis("y"), (line,)).draw("f", "x")
     assert ">0.0301</text>" in svg

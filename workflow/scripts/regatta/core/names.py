@@ -186,3 +186,8 @@ def _key(value: object) -> object:
 def _ranks(cell: dict) -> str:
     is_one = "nodes" in cell and cell["nodes"] * cell["gpus_per_node"] == 1
     return (rank_word if is_one else ranks_word)(cell.get("device"))
+
+
+def slug(name: str) -> str:
+    """Return the name of a cell as part of an id or a file's name: resnet50-contained."""
+    return "-".join(filter(None, (re.sub(r"[^a-z0-9.]+", "", part) for part in name.lower().split(SEPARATOR))))

@@ -15,6 +15,8 @@ from regatta.core.text import is_unknown
 from regatta.kit.kinds import Kind, filled
 from regatta.store.csv_files import COLLECTED
 
+UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|percentage points)")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -73,6 +75,21 @@ class Finding:
 def with_code(text: str) -> Markup:
     """Return a text whose parts between backticks, commands and keys, are marked as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def unbroken(text: str) -> str:
+    """Return a text in which no line breaks between a number and its unit."""
+    return type(text)(UNIT.sub("\N{NO-BREAK SPACE}", text))
+
+
+def copied(text: Markup, button: str) -> Markup:
+    """Return a text with a button behind each command of several words."""
+    return Markup(re.sub(r"<code>[^<]* [^<]*</code>", lambda code: code[0] + button, text))
+
+
+def asides(text: str) -> Markup:
+    """Return a text whose parentheses are marked as secondary."""
+    return Markup(re.sub(r"\([^()]*\)", r'<span class="aside">\g<0></span>', str(escape(text))))
 
 
 def percent_number(ratio: float) -> str:

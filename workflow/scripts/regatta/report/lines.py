@@ -30,6 +30,7 @@ GUIDE_DASHES = (4, 3)
 FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
 MOST_LABELS = 6
+BREAK = (0.03, 0.055)  # of the axis: the strokes of a sign that it does not start at 0
 BESIDE_SLOPE = 0.35  # of its width, for its values on either side
 LABEL_GAP, MOST_LABEL = 13, 26  # points between two labels; characters of one
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
@@ -312,6 +313,10 @@ def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ti
     for side, of_side in zip((axes.xaxis, axes.yaxis), ticks, strict=True):
         set_ticks(side, of_side)
     axes.grid(visible=True, clip_on=False, axis="x" if panel.is_slope else "both")  # no line through values
+    if not panel.y.is_log and limits[1][0] > 0:  # a break sign
+        for low in BREAK:
+            where = {"transform": axes.transAxes, "color": GREY, "linewidth": 1, "clip_on": False}
+            axes.plot((-0.01, 0.01), (low - 0.012, low + 0.012), **where)
 
 
 def _limits(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:

@@ -17,18 +17,18 @@ from urllib.parse import quote
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from regatta.core.benchmarks import load_benchmark
 from regatta.core.moderation import MIN_LAUNCHES
-from regatta.core.names import SEPARATOR
+from regatta.core.names import slug
 from regatta.core.statistics import CONFIDENCE, MIN_SAMPLES_INTERVAL, Z_95
 from regatta.core.text import UNKNOWN, nodes_text, plural, rank_time, size, status_text, with_minus_signs
 from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.charts import MARKERS
-from regatta.report.findings import HEADERS, anchor_of, file_of, percent_number, with_code
+from regatta.report.findings import HEADERS, anchor_of, asides, copied, file_of, percent_number, unbroken, with_code
 from regatta.report.lines import Panel
 from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
@@ -37,7 +37,6 @@ from regatta.store.records import one_line, violation
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|points)")
 HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
 HEADLINE_IN, SLOPE_IN = 4.2, 2.9  # height of its plot: beside six or seven facts; if it has two places
 MAX_PLAIN_BYTES = {False: 2_500, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
@@ -107,26 +106,6 @@ def script_text() -> str:
 def script_source(script: str) -> str:
     """Return the source of a content security policy that lets this inline script run, and no other."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def unbroken(text: str) -> str:
-    """Return a text in which no line breaks between a number and its unit."""
-    return type(text)(UNIT.sub("\N{NO-BREAK SPACE}", text))
-
-
-def slug(name: str) -> str:
-    """Return the name of a cell as part of an id or a file's name: resnet50-contained."""
-    return "-".join(filter(None, (re.sub(r"[^a-z0-9.]+", "", part) for part in name.lower().split(SEPARATOR))))
-
-
-def copied(text: Markup, button: str) -> Markup:
-    """Return a text with a button behind each command of several words."""
-    return Markup(re.sub(r"<code>[^<]* [^<]*</code>", lambda code: code[0] + button, text))
-
-
-def asides(text: str) -> Markup:
-    """Return a text whose parentheses are marked as secondary."""
-    return Markup(re.sub(r"\([^()]*\)", r'<span class="aside">\g<0></span>', str(escape(text))))
 
 
 @jinja2.pass_context

@@ -275,19 +275,12 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
     return Figure("rank-times", title, strip, table, "waits")
 
 
+WHERE = "Slow {who}, in {num_cells:cell} on {places}: lag {lag_ratio}."
 LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."
 CHECK = "Check for load, clocks, temperatures, memory errors, cable and switch port. Measure again without this node."
 KINDS = (
     *(
-        Kind(
-            name,
-            FAIR,
-            "Slow {who}, in {num_cells:cell} on {places}: lag {lag_ratio}.",
-            (LATE, "Also slow: {others}."),
-            CHECK,
-            step,
-            "straggler",
-        )
+        Kind(name, FAIR, WHERE, (LATE, "Also slow: {others}."), CHECK, step, "straggler")
         for name, step in (
             ("straggler_host", "exclude the slow node: `exclude_nodes: [{host}]`"),
             ("straggler_rank", "check {who}"),
