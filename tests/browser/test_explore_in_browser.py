@@ -289,7 +289,7 @@ def test_the_download_has_the_filtered_cells_and_the_chosen_columns(browser, pag
     wait((tmp_path / "cells.csv").exists)
     rows = list(csv.DictReader((tmp_path / "cells.csv").read_text(encoding="utf-8").splitlines()))
     names = "[...document.querySelectorAll('#cells-table tbody th .open-cell')].map(e => e.textContent)"
-    assert [row["Cell"] for row in rows] == browser.evaluate(names)
+    assert [row["name"] for row in rows] == browser.evaluate(names)
     labels = {column["key"]: column["label"] for column in block["columns"]}
     assert sorted(row[labels["shape"]] for row in rows) == ["1×1"] * 2 + ["1×2"] * 2
     with (page.parent / "tables" / "scaling.csv").open(encoding="utf-8") as file:

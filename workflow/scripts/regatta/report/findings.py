@@ -84,7 +84,7 @@ def unbroken(text: str) -> str:
 
 def copied(text: Markup, button: str) -> Markup:
     """Return a text with a button behind each command of several words."""
-    return Markup(re.sub(r"<code>[^<]* [^<]*</code>", lambda code: code[0] + button, text))
+    return Markup(re.sub(r"<code>[^<]* [^<]*</code>", lambda code: f"{code[0]}{button}", text))
 
 
 def asides(text: str) -> Markup:
