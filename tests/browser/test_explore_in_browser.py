@@ -495,7 +495,7 @@ def test_keys_reach_the_search_and_their_list(browser, page):
     browser.evaluate("document.activeElement.blur()")
     press(browser, "?")
     assert browser.evaluate(is_listed)
-    assert browser.evaluate("document.querySelectorAll('#keys dt').length") == 4
+    assert browser.evaluate("document.querySelectorAll('#keys dt').length") == 5
     press(browser, "Escape")
     assert not browser.evaluate(is_listed)
 
