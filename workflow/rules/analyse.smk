@@ -18,7 +18,6 @@ rule analyse:
         campaign=FROZEN,
         manifests=MANIFESTS,
         launches=UNLISTED,
-        code=sources("analyse.py"),
     output:
         measurements=f"{RESULTS}/measurements.csv",
         details=DETAILS,
@@ -28,6 +27,7 @@ rule analyse:
         f"{RESULTS}/logs/analyse.log",
     params:
         program=program("analyse.py"),
+        code=digest(sources("analyse.py")),
         launches=untracked(f"{RESULTS}/launches"),
         tables=untracked(f"{RESULTS}/tables"),
     message:

@@ -7,7 +7,7 @@ from pathlib import Path
 SCRIPTS = Path(workflow.basedir) / "workflow" / "scripts"
 sys.path.insert(0, str(SCRIPTS))
 
-from regatta.core.files import sources
+from regatta.core.files import digest, sources
 from regatta.run.preflight import latest_preflight
 from regatta.store.csv_files import COLLECTED
 from regatta.topics.catalog import TABLES
@@ -17,6 +17,7 @@ SESSION = Session(workflow, sys.argv)
 PLAN = SESSION.plan  # None in a job on a cluster
 ANY_BATCH = r"n\d+g\d+-[0-9a-f]{12}"
 PYTHON = sys.executable
+PAGE = sorted(map(str, (SCRIPTS.parent / "report").glob("*[!t]")))  # templates and style sheet, without *.rst
 RESULTS = str(SESSION.results)
 BATCHES = list(SESSION.prices)
 MANIFESTS = SESSION.manifests()

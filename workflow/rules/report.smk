@@ -17,8 +17,6 @@ rule report:
         problems=f"{RESULTS}/problems.json",
         tables=[f"{RESULTS}/tables/{name}.csv" for name in TABLES],
         preflight=LATEST_PREFLIGHT,
-        code=sources("report.py"),
-        page=sorted(map(str, (SCRIPTS.parent / "report").glob("*[!t]"))),  # templates and style sheet, without *.rst
     output:
         # update: the previous ones stay if this fails
         report=update(report(f"{RESULTS}/report.html", caption="../report/report.rst", category="Report")),
@@ -27,6 +25,7 @@ rule report:
         f"{RESULTS}/logs/report.log",
     params:
         program=program("report.py"),
+        code=digest(sources("report.py") + PAGE),
         tables=untracked(f"{RESULTS}/tables"),
         launches=untracked(f"{RESULTS}/launches"),
     message:

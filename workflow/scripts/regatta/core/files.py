@@ -3,11 +3,12 @@
 import errno
 import fcntl
 import functools
+import hashlib
 import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import quote
@@ -135,7 +136,8 @@ def sources(script: str) -> list[str]:
     """Return a script of workflow/scripts, every module of regatta that it imports, directly or not, and all schemas.
 
     An edit of any of them rebuilds the script's outputs: Snakemake itself tracks only the script. Columns and labels
-    derive from the schemas.
+    derive from the schemas. As inputs, Snakemake would list all of them with each error of the rule, so `digest` is a
+    param.
     """
     found = set((SCRIPTS.parent / "schemas").rglob("*.yaml"))
     todo = [SCRIPTS / script]
@@ -146,6 +148,14 @@ def sources(script: str) -> list[str]:
         found.add(path)
         todo += _imported_files(path)
     return sorted(map(str, found))
+
+
+def digest(paths: Iterable[str]) -> str:
+    """Return the SHA-256 of the contents of files."""
+    found = hashlib.sha256()
+    for path in paths:
+        found.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    return found.hexdigest()
 
 
 # Twelve times as fast as ast; Snakemake reads the rules at every start.
