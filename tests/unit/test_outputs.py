@@ -5,7 +5,10 @@ import functools
 import json
 import os
 import resource
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -190,3 +193,10 @@ def test_a_comparison_that_the_disk_cannot_hold_is_one_message_and_no_regression
     message = f"{tmp_path}/out: no space left on the disk. Free some space and run the same command again.\n"
     assert (done.returncode, done.stderr) == (2, message)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_a_script_without_a_traceback():
+    program = "import signal; from regatta.core.errors import run_script; run_script(lambda: signal.raise_signal(2))"
+    environment = {"PYTHONPATH": str(SCRIPTS)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")

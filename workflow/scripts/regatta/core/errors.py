@@ -17,6 +17,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Exit statuses (README). 1 is also used for a failed gate, and for a comparison with a slower cell.
 UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED = 1, 2, 3, 4
 CLOSED_PIPE = 128 + signal.SIGPIPE  # exit status when stdout is closed (SIGPIPE)
+INTERRUPTED = 128 + signal.SIGINT  # by Ctrl-C
 
 
 class UserError(Exception):
@@ -56,9 +57,9 @@ def nearest(word: object, known: Iterable[object]) -> str:
 def run_script(main: Callable[[], None], *, is_short: bool = False, status_if_killed: int = UNEXPECTED_ERROR) -> None:
     """Run a script's main function. A UserError ends it with one message, exit status 2, and no traceback.
 
-    So does ProcessKilled, with `status_if_killed`. When its output is no longer read, as with `| head`, it ends quietly
-    with exit status 141. Messages that cannot be printed are dropped. is_short: without garbage collection, which takes
-    a tenth of the time and frees almost nothing.
+    So does ProcessKilled, with `status_if_killed`. It ends quietly with exit status 141 when its output is no longer
+    read, as with `| head`, and with 130 after Ctrl-C. Messages that cannot be printed are dropped. is_short: without
+    garbage collection, which takes a tenth of the time and frees almost nothing.
     """
     if is_short:
         gc.disable()
@@ -76,6 +77,8 @@ def run_script(main: Callable[[], None], *, is_short: bool = False, status_if_ki
         sys.exit(status_if_killed)
     except BrokenPipeError:
         sys.exit(CLOSED_PIPE)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except OSError as error:
         if error.filename is None and error.errno not in NO_SPACE:
             raise
