@@ -12,6 +12,7 @@ Those in tests/golden/srun/ are srun's (test_srun_log.py).
 import json
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -313,3 +314,12 @@ def test_nodes_that_cannot_reach_each_other_are_blamed_together(cause, log, is_n
     assert found == cause if not is_network else (found.status, found.hosts) == ("node_failure", {"n1", "n2"})
     assert not is_network or ("n1, n2" in found.text and cause.text[:30] in found.text)
     assert blame_network(cause, log, ["n1"]) is cause
+
+
+def test_a_program_that_is_absent_is_the_cause_itself(tmp_path):
+    script = Path(causes.__file__).resolve().parents[2] / "bench" / "program.sh"
+    words = ["sh", script, tmp_path, tmp_path, "stream", "--csv"]
+    found = subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    cause = find_cause([], found.stderr, found.returncode, 0)
+    assert (found.returncode, cause.status, cause.phase) == (127, "failed", "launch")
+    assert (cause.text, found.stderr.splitlines()[0]) == ("program not found: stream", "PATH is /usr/bin:/bin")

@@ -12,4 +12,8 @@ rank=${SLURM_PROCID:-${RANK:-0}}
 cd "$folder" || exit 1
 found=$(command -v "$1") || found=
 { uname -n && printf '%s\n' "$found"; } >"$started/.$rank" && mv "$started/.$rank" "$started/started-$rank" || exit 1
+if [ -z "$found" ] && [ ! -e "$1" ]; then
+    printf 'PATH is %s\nregatta: program not found: %s\n' "$PATH" "$1" >&2
+    exit 127
+fi
 exec "$@"

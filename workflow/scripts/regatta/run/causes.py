@@ -14,6 +14,8 @@ LOG_TAIL_BYTES = 65_536
 EXIT_STORE_UNWRITABLE = 74  # sysexits.h EX_IOERR; bench/ exits with it if a line of the store cannot be written
 MAX_CAUSE = 300  # characters
 PYTORCH_LOG = r"[WE]\d{4} "
+ABSENT = "program not found: "
+ABSENT_LINE = re.compile(rf"^(?:\d+: )?regatta: ({ABSENT}.*)$", re.MULTILINE)  # printed by bench/program.sh
 
 
 def read_rank_errors(error_dir: Path) -> list[dict]:
@@ -42,6 +44,8 @@ def find_cause(launcher: Launcher, errors: list[dict], log: str, exit_code: int,
     reading = launcher.ranks.read_log(log)
     if reading.node_problem:
         return Cause("node_failure", None, one_line(reading.node_problem, MAX_CAUSE), reading.hosts)
+    if absent := ABSENT_LINE.search(log):
+        return Cause("failed", "launch", one_line(absent[1], MAX_CAUSE))
     killed = {rank: -code for rank, code in reading.rank_codes.items() if code < 0 and -code != signal.SIGTERM}
     # When a rank raises, NCCL's watchdogs abort the others: with an error file their SIGABRT is a consequence.
     is_consequence = bool(errors) and set(killed.values()) == {signal.SIGABRT}
