@@ -3,8 +3,10 @@
 import json
 import math
 import os
+import re
 import statistics
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from synthetic import (
     write_laptop,
     write_results,
 )
+from synthetic_own import MACHINE, program_cell
 from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
@@ -38,7 +41,7 @@ from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import scaling_findings as scaling
 from regatta.topics.scaling.scaling_findings import loss_bars
 from regatta.topics.scaling.scaling_section import losses_figures
-from regatta.topics.summary import Line, answer_json, confidence, subject, summary
+from regatta.topics.summary import Line, answer_json, confidence, next_steps, subject, summary
 
 
 def lines_of(folder):
@@ -456,6 +459,35 @@ def test_the_lines_are_in_the_order_of_the_questions(tmp_path):
     [bucket] = [line for line in lines if line.id == "bucket"]
     assert bucket.values["bucket_cap_mb"] == [25.0, 100.0]
     assert "--forcerun measure" in lines[-1].values["steps"][0]
+
+
+def test_steps_that_change_the_same_setting_are_one(tmp_path):
+    steps = next_steps(analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)))
+    assert [re.findall("repeats: [0-9]+", step) for step in steps if "repeats: " in step] == [["repeats: 3"]]
+    failing = [node_finding("failed", "n7, n12"), node_finding("slow", "n3"), node_finding("slow", "n12")]
+    data = SimpleNamespace(findings=[*failing, Finding("more", {"repeats": 7}, (), declared=MORE)])
+    assert next_steps(data) == [
+        "retry failed, avoid slow: `exclude_nodes: [n3, n7, n12]`, `snakemake`",
+        "measure more: `repeats: 7`",
+    ]
+
+
+MORE = Kind("more", FAIR, "More", next_step="measure more: `repeats: {repeats}`")
+EXCLUDE = "`exclude_nodes: [{exclude}]`"
+STEPS = {"failed": f"retry failed: {EXCLUDE}, `snakemake`", "slow": f"avoid slow: {EXCLUDE}"}
+
+
+def node_finding(name: str, nodes: str) -> Finding:
+    declared = Kind(name, LOW, "Nodes", next_step=STEPS[name])
+    return Finding(name, {}, (), words={"exclude": nodes}, declared=declared)
+
+
+def test_an_absent_program_is_to_be_installed_not_retried(tmp_path):
+    cell = program_cell(5, 1)
+    faults = {(cell["id"], repeat): ("failed", "launch", "program not found: sum") for repeat in range(3)}
+    campaign = make_campaign([cell], name="own", repeats=3)
+    lines = summary(analyse(write_results(tmp_path / "r", campaign, MACHINE, faults)))
+    assert lines[-1].values["steps"][0].startswith("install sum ")
 
 
 def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):

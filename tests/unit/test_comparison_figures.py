@@ -6,6 +6,7 @@ from synthetic import make_header, report_data, train_cell
 from typed import comparisons_table
 
 from regatta.compare.comparison_output import difference_text
+from regatta.report.findings import excess_text
 from regatta.report.page import load_template
 from regatta.store.csv_files import LAUNCHES, make_table
 from regatta.topics.comparison.comparison_section import (
@@ -17,7 +18,7 @@ from regatta.topics.comparison.comparison_section import (
     pairs_table,
     section,
 )
-from regatta.topics.comparison.texts import axis_text, compared_findings, judged_rows, with_labels
+from regatta.topics.comparison.texts import axis_text, choice, compared_findings, judged_rows, with_labels
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}
@@ -127,6 +128,23 @@ def test_pairs_within_the_margin_have_a_direction_if_it_is_that_of_most(ratios, 
     limit = "" if outcome[0] == "slower" else "5 %"  # said with the direction
     assert (found.words["num_beyond"], found.words["num_open"], found.words["limit"]) == (0, 0, limit)
     wording(TOPIC.stated(found).text)
+
+
+def test_a_stack_that_is_better_for_one_benchmark_only_is_chosen_for_it():
+    def part(benchmark, outcome, chosen):
+        return {"reference": "host", "value": "tf32", "benchmarks": [benchmark], "outcome": outcome, "chosen": chosen}
+
+    parts = [part("script", "uncertain", None), part("train_step", "slower", "tf32")]
+    assert choice(parts) == "tf32 for train steps"
+    assert choice([part("script", "both_ways", None), part("train_step", "equal", None)]) == "compared with host"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(1.032, "is 3.2 % slower"), (1.98, "is 98 % slower"), (2.834, "takes 2.8\N{MULTIPLICATION SIGN} as long")],
+)
+def test_large_ratios_are_said_as_factors(ratio, text):
+    assert excess_text(ratio) == text
 
 
 @pytest.mark.parametrize(

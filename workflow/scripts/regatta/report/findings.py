@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 from markupsafe import Markup, escape
 
-from regatta.core.text import is_unknown
+from regatta.core.text import is_unknown, three
 from regatta.kit.kinds import Kind, filled
 from regatta.store.csv_files import COLLECTED
 
@@ -71,6 +71,10 @@ class Finding:
     def next_step(self) -> str:
         return filled(self.declared.next_step, self.values | self.words)
 
+    def next_step_with(self, name: str, value: object) -> str:
+        """Return the next step with another value."""
+        return filled(self.declared.next_step, self.values | self.words | {name: value})
+
 
 def with_code(text: str) -> Markup:
     """Return a text whose parts between backticks, commands and keys, are marked as code."""
@@ -96,6 +100,13 @@ def percent_number(ratio: float) -> str:
     """Return a ratio in percent with the digits that a measurement supports: 37, 3.2, 0.4."""
     percent = 100 * ratio
     return f"{percent:.0f}" if abs(percent) >= 9.95 else f"{percent:z.1f}"
+
+
+def excess_text(ratio: float) -> str:
+    """Return how much longer something takes, from a ratio of at least 1: `is 3.2 % slower`, `takes 2.8× as long`."""
+    if ratio < 2:
+        return f"is {percent_number(ratio - 1)} % slower"
+    return f"takes {three(ratio, 2)}\N{MULTIPLICATION SIGN} as long"
 
 
 def file_of(table: str) -> str:

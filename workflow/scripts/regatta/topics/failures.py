@@ -19,7 +19,7 @@ from regatta.report.cell_launches import HOST, hosts_by_launch
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
-from regatta.run.causes import log_excerpt, read_log_tail
+from regatta.run.causes import ABSENT, log_excerpt, read_log_tail
 from regatta.run.progress import is_unread
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
@@ -82,6 +82,7 @@ KINDS = (
         *("failed", SUMMARY),
         lead=(
             "Failed: {num_failed} of {num_planned:measurement}",
+            "Missing: {num_not_measured} of {num_planned:measurement}, none failed",
             "Failed: 0 of {num_planned:measurement}",
             "No measurement was planned",
         ),
@@ -94,8 +95,8 @@ KINDS = (
         next_step=(
             "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
             " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
-            "retry {num_failed:failure} without the failing node: `exclude_nodes: [{host}]`,"
-            " `snakemake --forcerun measure`",
+            "install {absent} or correct its `command`; then `snakemake --forcerun measure`",
+            "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `snakemake --forcerun measure`",
             "retry {num_failed:failure}: `snakemake --forcerun measure`",
         ),
         term="Time lost",
@@ -150,7 +151,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
     values |= {"lost_hours": lost, "num_lost_unknown": int(lost_by.isna().sum())}
     values |= {f"{name}_hours": hours[name] if hours["total"] else None for name in ("idle", "measuring")}
     values["allocated_hours"] = hours["total"] or None
-    words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()]}
+    words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()] if failed else []}
     idle = hours["idle"] if hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO else 0
     longer = max(lost or 0, idle)
     words["lost"] = "" if lost is None else rank_time(lost, data.device, longer)
@@ -164,6 +165,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         used = {host for of in data.tables["launches"]["hosts"].dropna() for host in of.split(", ")}
         host = hosts[0][0] if len(hosts) == 1 < len(used) and hosts[0][1] == num else None  # no other without a choice
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
+        words |= {"exclude": host, "absent": (most["cause"] or "").partition(ABSENT)[2]}
         values |= _unread(data, most["items"][0])
         pattern = _pattern_of(data, planned, most["items"])
         values["pattern"] = pattern and pattern.values

@@ -151,7 +151,7 @@ def findings(data: ReportData) -> list[Finding]:
         kind, name = (
             ("slow_node", f"node {row['host']}") if row["host"] else ("slow_launch", _name_of(row, hosts, data))
         )
-        words = _loads(row) | {"span": "\N{EN DASH}".join(span)}
+        words = _loads(row) | {"span": "\N{EN DASH}".join(span), "exclude": row["host"]}
         source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
         found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
     # If all launches are disturbed, none is slow.
@@ -209,7 +209,7 @@ KINDS = (
             (
                 "slow_node",
                 "Check other programs, clocks and temperatures. Exclude the node (exclude_nodes).",
-                "exclude the slow node: `exclude_nodes: [{host}]`",
+                "exclude the slow node: `exclude_nodes: [{exclude}]`",
             ),
             (
                 "slow_launch",

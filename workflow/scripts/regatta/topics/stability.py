@@ -68,7 +68,7 @@ NOISY = "Check for other load, clock changes and process placement. More launche
 IMPORT_MORE = "mport the output of at least {least_runs} runs of the same command"
 MORE = (f"I{IMPORT_MORE}.", f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run.")
 QUIETER = "find the load that disturbs the machine"
-MORE_LAUNCHES = (f"i{IMPORT_MORE}", f"more launches: `repeats: {MIN_LAUNCHES}`")
+MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`")
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
     Kind(
@@ -173,7 +173,7 @@ def _between_launches(data: ReportData) -> list[Finding]:
     counts = {"num_varying": len(large), "num_cells": len(known), "num_launches": repeats}
     source = Source(file_of("launch_ranges"), what="all rows")
     found = [Finding("confidence", counts, (source,), (), "warnings")]
-    runs = {"least_runs": MIN_LAUNCHES if data.campaign.imported else None}
+    runs = {"least_runs": MIN_LAUNCHES if data.campaign.imported else None, "repeats": MIN_LAUNCHES}
     if 2 * len(single) > len(ranges):
         values, source = {"num": len(single), "num_cells": len(ranges)}, of_cells("launch_ranges", single)
         return [*found, Finding("single_launches", values, (source,), tuple(single), "warnings", runs)]

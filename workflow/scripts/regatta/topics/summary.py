@@ -30,7 +30,11 @@ MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
-EXCLUDED = re.compile(r"`exclude_nodes: \[([^\]]*)\]`")
+# Values of settings in next steps -> how those of several steps become one.
+COMBINED = {
+    "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
+    "repeats": max,
+}
 URGENT_FIRST = (SUMMARY, LOW, FAIR, RESULT, NOTE)
 # Lines whose values in answer.json include those of warnings: kind -> key, and whether it lists all or has the first.
 OF_WARNINGS = {
@@ -184,19 +188,25 @@ def confidence(data: ReportData, line: Line) -> Line:
 
 
 def next_steps(data: ReportData) -> list[str]:
-    """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions."""
-    found = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
-    return _with_one_list(list(dict.fromkeys(filter(None, (finding.next_step for finding in found)))))
+    """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions.
+
+    Steps that change the same setting are one: the second value would replace the first.
+    """
+    urgent = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
+    found = [finding for finding in urgent if finding.next_step]
+    steps = [finding.next_step for finding in found]
+    for name, combine in COMBINED.items():
+        several = [i for i, finding in enumerate(found) if finding.next_step_with(name, None) != finding.next_step]
+        if len(several) > 1:
+            value = combine([(found[i].values | found[i].words)[name] for i in several])
+            steps[several[0]] = _as_one([found[i].next_step_with(name, value) for i in several])
+            for i in several[1:]:
+                steps[i] = ""
+    return list(dict.fromkeys(filter(None, steps)))
 
 
-def _with_one_list(steps: list[str]) -> list[str]:
-    """Return the steps with one list of nodes to exclude, instead of several that would replace each other."""
-    found = [step for step in steps if EXCLUDED.search(step)]
-    if len(found) < 2:
-        return steps
-    nodes = sorted({node for step in found for node in EXCLUDED.search(step)[1].split(", ")}, key=natural)
-    heads, codes = zip(*(step.split(": `", 1) for step in found), strict=True)
-    others = dict.fromkeys(part for code in codes for part in f"`{code}".split(", `")[1:])
-    commands = [f"`exclude_nodes: [{', '.join(nodes)}]`", *(f"`{part}" for part in others)]
-    merged = f"{' and '.join(heads)}: {', '.join(commands)}"
-    return [merged if step == found[0] else step for step in steps if step not in found[1:]]
+def _as_one(steps: list[str]) -> str:
+    """Return steps of the form `what: commands` as one, with each command once."""
+    parts = [step.partition(": `") for step in steps]
+    commands = dict.fromkeys(command for _, _, of in parts for command in re.findall("`[^`]+`", f"`{of}"))
+    return f"{', '.join(dict.fromkeys(what for what, _, _ in parts))}: {', '.join(commands)}"

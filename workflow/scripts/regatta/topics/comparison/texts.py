@@ -15,8 +15,8 @@ from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.patterns import Pattern, axes_of, find_patterns
 from regatta.core.text import is_unknown, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
-from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled
-from regatta.report.findings import Finding, Source, percent_number
+from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, joined
+from regatta.report.findings import Finding, Source, excess_text, percent_number
 from regatta.report.rows import table_rows
 from regatta.topics.base import plain_rows
 from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect
@@ -29,9 +29,8 @@ COMPARED = "Times: primary time of each benchmark, such as pipelined steps and c
 # What the pairs of two values have in common. If they name a value to use, it is `chosen`.
 OUTCOMES = {
     "slower": (
-        "{other} is {excess} % slower (median of {num:cell/cells}: {judged}; {opposite} significant in the other"
-        " direction)",
-        "{other} is {excess} % slower (median of {num:cell/cells}: {judged})",
+        "{other} {takes} (median of {num:cell/cells}: {judged}; {opposite} significant in the other direction)",
+        "{other} {takes} (median of {num:cell/cells}: {judged})",
     ),
     "equal": "{value} and {reference} are equal within {within} % ({num:cell/cells})",
     "both_ways": "{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
@@ -51,7 +50,7 @@ KINDS = (
             "{of_axis}",
             "{where}",
             "{num_beyond} by more than the {margin} margin",
-            "{num_open} may or may not exceed the {margin} margin",
+            "{num_open:cell/cells} may or may not exceed the {margin} margin",
             "none by more than the {limit} margin",
             "{few:cell/cells} with too few launches for a verdict",
         ),
@@ -298,7 +297,7 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str]:
     words = part | significant | {"other": other, "opposite": sum(significant.values()) - num}
     num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
     words["judged"] = _judged_text(len(rows), num, num_beyond, margins_text(rows["margin_ratio"].unique()))
-    words |= {"excess": percent_number(max(median, 1 / median) - 1), "median": difference_text(median)}
+    words |= {"takes": excess_text(max(median, 1 / median)), "median": difference_text(median)}
     words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)} if len(known) else {}
     if name == "slower":
         most = float(ratios.max() if is_slower else ratios.min())
@@ -317,10 +316,13 @@ def _judged_text(num: int, significant: int, beyond: int, margin: str) -> str:
 
 
 def choice(parts: list[dict]) -> str:
-    """Return the value to use: the one that is faster wherever two differ."""
+    """Return the value to use: the one that is faster wherever two differ, and for which benchmarks if not for all."""
     outcomes, chosen = {part["outcome"] for part in parts}, {part["chosen"] for part in parts} - {None}
     if outcomes <= {"slower", "equal"} and len(chosen) == 1:
         return chosen.pop()
+    if len(chosen) == 1 and len({(part["reference"], part["value"]) for part in parts}) == 1:
+        of = [f"{name.replace('_', ' ')}s" for part in parts if part["chosen"] for name in part["benchmarks"]]
+        return f"{chosen.pop()} for {joined(of)}"
     if len(outcomes) == 1 and not chosen:
         return CHOICES[outcomes.pop()]
     return f"compared with {' and '.join(dict.fromkeys(part['reference'] for part in parts))}"

@@ -282,7 +282,7 @@ KINDS = (
     *(
         Kind(name, FAIR, WHERE, (LATE, "Also slow: {others}."), CHECK, step, "straggler")
         for name, step in (
-            ("straggler_host", "exclude the slow node: `exclude_nodes: [{host}]`"),
+            ("straggler_host", "exclude the slow node: `exclude_nodes: [{exclude}]`"),
             ("straggler_rank", "check {who}"),
         )
     ),
@@ -349,6 +349,7 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     values |= {column.name: Value.of(rows[0], column) for column in LAG}
     who, *others = dict.fromkeys(f"node {row.host}" if keys == ["host"] else rank_text(row) for row in rows)
     words = {"who": who, "others": others, "what": WHAT[rows[0].quantity]}
+    words["exclude"] = ", ".join(dict.fromkeys(slow["host"])) if keys == ["host"] else None
     launches = data.tables["waits"].merge(slow[keys].drop_duplicates())["launch"]
     ran = data.ok.loc[data.ok["launch"].isin(launches), ["cell", "nodes", "gpus_per_node"]].drop_duplicates()
     cells, shapes = tuple(ran["cell"].unique()), sorted({(row.nodes, row.gpus_per_node) for row in ran.itertuples()})

@@ -121,7 +121,7 @@ KINDS = (
             "skipped: {skipped_names}",
             "{num_checked} of {num_planned:measurement} checked",
         ),
-        next_step="check or exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
+        next_step="exclude the failed and slow nodes: `exclude_nodes: [{exclude}]`",
     ),
     *(
         Kind(name, RESULT, "{name}: {effect} than the median {noun}, {workload}.", (part,))
