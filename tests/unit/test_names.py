@@ -39,6 +39,24 @@ def test_what_varies_in_one_benchmark_is_not_said_of_another(wording):
     wording(names[1:])
 
 
+def test_what_varies_only_between_subjects_is_not_said():
+    small = {"model": "lm_small", "batch_size": 16}
+    names = full(
+        step(dtype="fp32"),
+        step(dtype="bf16"),
+        step(**small),
+        step(**small, compile=True),
+        step(**small, compile=True, nodes=1),
+    )
+    assert names[0] == "ResNet-50 \N{MIDDLE DOT} 8\N{MULTIPLICATION SIGN}4 GPUs \N{MIDDLE DOT} fp32"
+    assert [name.split(" \N{MIDDLE DOT} ")[2:] for name in names[1:]] == [
+        ["bf16"],
+        ["no compile"],
+        ["compile"],
+        ["compile"],
+    ]
+
+
 def test_values_that_rounding_would_make_one_are_said_in_full(wording):
     call = {"benchmark": "collective", "operation": "all_reduce", "nodes": 1, "gpus_per_node": 4, "device": "cpu"}
     names = full(*(call | {"message_bytes": num} for num in (1234567, 1234568)))

@@ -123,20 +123,24 @@ def _names_of_benchmark(benchmark: str, cells: list[dict]) -> list[CellName]:
     known = [{name: cell[name] for name in order if not is_unknown(cell.get(name))} for cell in cells]
     values = {name: list({_key(of[name]): of[name] for of in known if name in of}.values()) for name in order}
     texts = {name: _texts(axes.get(name), values[name]) for name in order}
-    varied = {name for name in order if len(values[name]) > 1} - in_subject
+    varied = {name for name in (*series, *PLACE) if len(values[name]) > 1} - in_subject
     shapes = [shape(cell["nodes"], cell["gpus_per_node"]) if "nodes" in cell else "" for cell in cells]  # "": a curve
     varied |= {"shape"} if len(set(shapes)) > 1 else set()
-    rows = []
+    rows, settings = [], defaultdict(lambda: defaultdict(set))  # settings: subject -> field -> its values
     for of_cell, place in zip(known, shapes, strict=True):
         words = {name: texts[name][_key(value)] for name, value in of_cell.items()}
         parts = {"subject": subject.format(**{name: words.get(name, "unknown") for name in in_subject})}
         parts |= {"shape": place} if place else {}
         parts |= {name: text for name, text in words.items() if name not in in_subject}
         rows.append(parts)
-    varied |= {"subject"} if len({parts["subject"] for parts in rows}) > 1 else set()
-    all_varied = frozenset(varied)
+        for name in parts:
+            settings[parts["subject"]][name].add(parts[name])
+    varied |= {"subject"} if len(settings) > 1 else set()
+    several = {of: {name for name in axes if len(found[name]) > 1} for of, found in settings.items()}
     named = zip(rows, map(_ranks, cells), strict=True)
-    return _distinguished([CellName(parts, all_varied, series, ranks) for parts, ranks in named])
+    return _distinguished(
+        [CellName(row, frozenset(varied | several[row["subject"]]), series, ranks) for row, ranks in named]
+    )
 
 
 def _unknown_axes(cells: list[dict]) -> dict[str, Axis]:
