@@ -405,6 +405,51 @@ def test_where_no_cell_matches_tables_figures_and_the_bar_say_so(browser, page):
     assert set(browser.evaluate(notes)) == {False}
 
 
+@pytest.mark.parametrize(("width", "has_failures"), [(1440, False), (1440, True), (390, True)])
+def test_all_sections_of_cells_collapse_to_one_line_where_no_cell_matches(browser, tmp_path, width, has_failures):
+    from synthetic import CLUSTER, cluster_campaign, make_report, write_results
+    from synthetic_failures import write_failing
+
+    with without_drawing():
+        folder = tmp_path / "r"
+        if has_failures:
+            page = make_report(write_failing(folder))
+        else:
+            page = make_report(write_results(folder, cluster_campaign(repeats=2), CLUSTER))
+    show(browser, page, "#search=nothing", width=width)
+    heights = "Object.fromEntries([...document.querySelectorAll('main > section')].map(e => [e.id, {}]))"
+    off = "e.matches('.is-off') && e.getBoundingClientRect().height"
+    found = browser.evaluate(heights.format(off))
+    assert {"models", "failures", "timeline", "stability", "cells"} <= found.keys()
+    assert {name for name, height in found.items() if height is False} == {"methods", "provenance"}
+    assert max(found.values()) < (40 if width > 1000 else 70)  # on a phone, the note may have its own line
+    browser.evaluate("document.getElementById('filter-reset').click()")
+    assert set(browser.evaluate(heights.format("e.matches('.is-off')")).values()) == {False}
+
+
+def test_sections_of_curves_and_launches_collapse_where_none_of_theirs_matches(browser, page, block):
+    show(browser, page)
+    is_off = "['models', 'timeline', 'failures'].map(id => document.getElementById(id)?.matches('.is-off'))"
+    choose(browser, "status", "skipped")  # never launched, so on no curve; listed as skipped
+    assert browser.evaluate(is_off) == [True, True, False]
+    assert browser.evaluate(COUNT.format("timeline")) == "0 of 17"
+    browser.evaluate("document.getElementById('filter-reset').click()")
+    choose(browser, "status", "ok")
+    assert browser.evaluate(is_off) == [False, False, True]
+
+
+def test_no_count_replaces_that_nothing_failed(browser, tmp_path):
+    from synthetic import LAPTOP, make_campaign, make_report, train_cell, write_results
+
+    cells = [train_cell("resnet18", 1, gpus, bucket=bucket) for gpus in (1, 2) for bucket in (1, 25)]
+    with without_drawing():
+        page = make_report(write_results(tmp_path / "r", make_campaign(cells, repeats=2), LAPTOP))
+    show(browser, page, "#bucket=25")
+    assert browser.evaluate(COUNT.format("cells")) == "2 of 4"
+    assert browser.evaluate(COUNT.format("failures")) == "none"
+    assert browser.evaluate("document.getElementById('failures').matches('.is-off')") is False
+
+
 COUNT = "document.querySelector('nav a[href=\"#{}\"] + span').textContent"
 CHIPS = "[...document.querySelectorAll('#filter-chips button')].map(e => e.textContent)"
 

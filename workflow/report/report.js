@@ -243,7 +243,7 @@ function enhance(block) {
     for (const [state, text] of contents) {
       const inside = groups.get(byId(state.previousElementSibling.hash.slice(1)));
       const all = [...new Set(inside?.flatMap((mark) => mark.cells))];
-      state.textContent = isFiltered && inside ? shares(all.filter((cell) => isOn[cell]).length, all.length) : text;
+      state.textContent = isFiltered && inside && text !== "none" ? shares(all.filter((cell) => isOn[cell]).length, all.length) : text;
     }
     numRows = isOn.length > 30 && !isNarrow() ? 25 : 8;
     fillTable();
@@ -417,6 +417,14 @@ function enhance(block) {
   for (const folded of document.querySelectorAll("main noscript")) {
     const found = [...folded.textContent.matchAll(/data-cell="([\d ]+)/g)].flatMap(([, cells]) => cells.split(" ").map(Number));
     if (found.length) addMark(folded, [...new Set(found)]);
+  }
+  // Sections without marks, and the cells that they are about.
+  const isKnown = (value) => value !== null;
+  const hasRun = (at, cell) => block.launches.file.slice(at, cells.first_launch[cell + 1]).some(isKnown);
+  const flags = { failures: cells.id, models: cells.curve.map(isKnown), timeline: cells.first_launch.map(hasRun) };
+  for (const id in flags) {
+    const element = byId(id);
+    if (element && !groups.has(element)) addMark(element, marks[0].cells.filter((cell) => flags[id][cell]));
   }
   update();
   document.documentElement.classList.add("has-script");

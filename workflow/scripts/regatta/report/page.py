@@ -99,8 +99,8 @@ def style(name: str) -> str:
 
 
 def script_text() -> str:
-    """Return the script of workflow/report/ without lines that are comments."""
-    return re.sub(r"(?m)^ *(?://|/\*\*).*\n", "", (TEMPLATES / "report.js").read_text(encoding="utf-8"))
+    """Return the script of workflow/report/ without comments."""
+    return re.sub(r"(?m)^ *(?://|/\*\*).*\n| // .*", "", (TEMPLATES / "report.js").read_text(encoding="utf-8"))
 
 
 def script_source(script: str) -> str:
