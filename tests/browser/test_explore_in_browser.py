@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -510,6 +511,85 @@ def test_back_closes_the_drawer_and_forward_opens_it(browser, page, block):
     browser.evaluate("history.back()")
     wait(lambda: not browser.evaluate(IS_OPEN))
     assert (browser.evaluate(IS_OPEN), count(browser)) == (False, (6, 26))
+
+
+VIEW = "[document.getElementById('drawer').open, location.hash]"
+
+
+def back(browser) -> str:
+    """Press Back; return the address that it leads to."""
+
+    def entry() -> tuple[int, str]:
+        while True:
+            with suppress(RuntimeError):  # between two pages
+                found = browser.call("Page.getNavigationHistory")
+                return found["currentIndex"], found["entries"][found["currentIndex"]]["url"]
+
+    before = entry()
+    browser.evaluate("setTimeout(() => history.back())")  # the page may be left
+    wait(lambda: entry() != before, timeout_s=5)
+    return entry()[1]
+
+
+@pytest.mark.parametrize("closes", ["Escape", "button"])
+def test_after_closing_the_drawer_back_leaves_the_page(browser, page, closes):
+    show(browser, page, "#model=resnet18", width=1440)
+    browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
+    browser.evaluate("scrollTo(0, 700)")
+    choose(browser, "bucket", "25 MiB")  # the view that stays
+    if closes == "Escape":
+        browser.evaluate("document.activeElement.blur()")
+        press(browser, "Escape")
+    else:
+        browser.evaluate("document.getElementById('drawer-close').click()")
+    assert not browser.evaluate(IS_OPEN)
+    wait(lambda: not browser.evaluate("history.state.isDrawer"))
+    assert browser.evaluate(VIEW) == [False, "#model=resnet18&bucket=25"]
+    assert browser.evaluate("scrollY") == 700
+    assert back(browser) == "about:blank"
+
+
+def test_back_closes_a_list_of_cells(browser, page):
+    show(browser, page)
+    browser.evaluate("document.querySelector('#scaling .findings li .open-cell').click()")
+    assert text(browser, TITLE) == "2 cells"
+    browser.evaluate("document.querySelector('#drawer-body .open-cell').click()")
+    back(browser)
+    wait(lambda: not browser.evaluate(IS_OPEN))
+    assert browser.evaluate(VIEW) == [False, ""]
+
+
+def test_a_drawer_opened_by_the_address_closes_in_its_entry(browser, page, block):
+    cells = block["cells"]["id"]
+    show(browser, page, f"#cell={cells[8]}")
+    num = browser.evaluate("history.length")
+    browser.evaluate("document.querySelectorAll('#cells-table .open-cell')[3].click()")  # while it is open
+    press(browser, "Escape")
+    assert browser.evaluate(VIEW) == [False, ""]
+    browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
+    press(browser, "Escape")
+    wait(lambda: not browser.evaluate("history.state.isDrawer"))
+    assert browser.evaluate(VIEW) == [False, ""]
+    assert browser.evaluate("history.length") == num + 1  # the closed one is ahead
+    assert back(browser) == "about:blank"
+
+
+def test_a_link_in_the_drawer_takes_the_place_of_its_entry(browser, page, block):
+    show(browser, page)
+    cell = next(place for place, mark in enumerate(block["cells"]["invalid"]) if mark is not None)
+    choose(browser, "model", block["facets"]["model"]["values"][block["cells"]["model"][cell]])
+    view = browser.evaluate("location.hash")
+    browser.evaluate(f"document.querySelector('#cells-table tr[data-cell=\"{cell}\"] .open-cell').click()")
+    num = browser.evaluate("history.length")
+    browser.evaluate("document.querySelector('#drawer-warning a').click()")
+    wait(lambda: "warnings" in browser.evaluate("location.hash"))
+    top = "document.getElementById('warnings').getBoundingClientRect().top"
+    assert browser.evaluate(VIEW) == [False, view.replace("#", "#warnings&")]
+    assert 0 < browser.evaluate(top) < 850
+    assert browser.evaluate("history.length") == num
+    back(browser)
+    wait(lambda: not browser.evaluate(IS_OPEN))
+    assert browser.evaluate(VIEW) == [False, view]
 
 
 def test_the_drawer_goes_to_the_next_cell_in_the_order_of_the_table(browser, page, block):

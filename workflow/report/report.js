@@ -204,7 +204,7 @@ function enhance(block) {
   const marks = [{ element: byId("cells"), cells: [...cells.id.keys()], isOff: false }];
   const groups = new Map([[byId("cells"), [...marks]]]);
   let { section, values } = parseFragment(location.hash);
-  let ignored, isOn, numRows, opener;
+  let ignored, isClosing, isOn, numRows, opener;
 
   // Filters.
 
@@ -250,11 +250,13 @@ function enhance(block) {
     writeFragment();
   };
   /** Show the view in the address. Entries of the page have a state, those of its anchors none; one is the drawer's. */
-  const writeFragment = (isOpened = false) => {
-    const hash = formatFragment(section, values);
-    const method = isOpened && !history.state?.isDrawer ? "pushState" : "replaceState";
-    if (hash === location.hash && history.state) return;
-    history[method](isOpened ? { isDrawer: true } : (history.state ?? {}), "", hash || location.pathname + location.search);
+  const writeFragment = (isOpened) => {
+    const address = formatFragment(section, values) || location.pathname + location.search;
+    if (!isOpened || history.state?.isDrawer) return history.replaceState(history.state ?? {}, "", address);
+    // Back to this entry closes the drawer: the page stays where it is.
+    history.scrollRestoration = "manual";
+    history.pushState({ isDrawer: true }, "", address);
+    history.scrollRestoration = "auto";
   };
   filters.addEventListener("input", ({ target }) => {
     values[target.name] = target.value;
@@ -332,12 +334,15 @@ function enhance(block) {
     if (from?.closest("#comparisons")) byId("drawer-comparisons")?.scrollIntoView();
     writeFragment(isOpened);
   };
+  /** Close the drawer and leave its entry, so that Back leaves the view. */
   const closeDrawer = () => {
-    delete values.cell;
-    writeFragment();
     hideDrawer();
+    if (!history.state?.isDrawer) return writeFragment();
+    isClosing = true;
+    history.back();
   };
   const hideDrawer = () => {
+    delete values.cell;
     drawer.close();
     (opener?.isConnected ? opener : search).focus({ preventScroll: true });
     opener = null;
@@ -354,7 +359,8 @@ function enhance(block) {
   };
   byId("drawer-close").onclick = closeDrawer;
   for (const step of steps) step.onclick = () => openDrawer([neighbor(step)], step);
-  document.addEventListener("click", async ({ target }) => {
+  document.addEventListener("click", async (event) => {
+    const { target } = event;
     if (target.matches(".copy")) {
       getSelection().selectAllChildren(target.previousElementSibling); // navigator.clipboard may be missing
       target.nextElementSibling.textContent = document.execCommand("copy") ? " Copied" : " Copy the selected text";
@@ -362,7 +368,14 @@ function enhance(block) {
     const element = target.closest("[data-cell]");
     const inner = target.closest("a, button, summary, input, select, label, pre");
     const kind = inner?.dataset.save;
-    if (inner?.matches("#drawer a[href^='#']")) closeDrawer(); // it would hide what the link leads to
+    if (inner?.matches("#drawer a[href^='#']")) { // it would hide what the link leads to
+      hideDrawer();
+      writeFragment();
+      if (history.state.isDrawer) {
+        event.preventDefault();
+        location.replace(inner.hash);
+      }
+    }
     const saved = kind && inner.closest("figure, table");
     if (saved) return save(`${saved.closest("[id]").id}.${kind}`, await FILES[kind](saved, block));
     const isOther = element?.contains(inner) && !inner.matches(".open-cell, [data-cell]");
@@ -435,6 +448,11 @@ function enhance(block) {
     showMarks();
   }, true);
   addEventListener("popstate", ({ state }) => {
+    history.scrollRestoration = "auto";
+    if (isClosing) {
+      isClosing = false;
+      return writeFragment(drawer.open); // opened again in the meantime
+    }
     const found = parseFragment(location.hash);
     const isAnchor = !state && !Object.keys(found.values).length; // of the page: the view stays
     section = found.section;
