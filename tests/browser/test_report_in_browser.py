@@ -161,6 +161,33 @@ def test_the_timeline_zooms_to_a_batch_and_to_a_node_and_back(browser, reports):
     assert browser.evaluate("document.querySelector('.zoom button').checkVisibility()") is False
 
 
+def test_the_timeline_of_a_node_shows_its_row_alone(browser, reports):
+    browser.open(reports["cluster"], 1440)
+    nodes = browser.evaluate("[...document.querySelectorAll('.zoom [label=Nodes] option')].map(e => [e.value, e.text])")
+    names = "[...document.querySelectorAll('#gantt .name')].filter(e => e.getBoundingClientRect().width).map(e => e.textContent.trim())"
+    # Heights at which bars are, in points of the drawing.
+    rows = """(() => {
+      const svg = document.querySelector('#gantt svg');
+      svg.scrollIntoView({ block: 'center' });
+      const { x, y, width, height } = svg.getBoundingClientRect(), found = [];
+      for (let at = 0.5; at < height * 720 / width; at++) {
+        const isHit = (left) => document.elementFromPoint(x + left, y + at * width / 720)?.closest('.bars');
+        if ([...Array(Math.floor(width)).keys()].some(isHit)) found.push(at);
+      }
+      return [height * 720 / width, Math.min(...found), Math.max(...found)];
+    })()"""
+    assert browser.evaluate(names) == [name for _, name in nodes]
+    whole, top, bottom = browser.evaluate(rows)
+    assert bottom - top > 0.7 * whole
+    for value, name in (nodes[0], nodes[-1]):
+        browser.evaluate(f"document.querySelector('.zoom select').value = '{value}'")
+        assert browser.evaluate(names) == [name]
+        height, first, last = browser.evaluate(rows)
+        assert height < 0.5 * whole
+        assert first == pytest.approx(top, abs=1)
+        assert last - first < 16
+
+
 def test_no_element_scrolls_vertically(browser, report):
     browser.open(report, 1440)
     browser.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")

@@ -1,6 +1,7 @@
 """The Gantt chart of launches: a row for each host; the time axis leaves out long gaps.
 
-The page zooms it to a batch or a host with CSS alone: bars have the classes of both, and each view has its ticks.
+The page zooms it to a batch or a host with CSS alone: bars have the classes of both, and each view has its ticks. Of
+the row of a host, the bars are clipped to it and shifted to the first row, and the drawing is cut off below it.
 """
 
 import itertools
@@ -139,12 +140,16 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
 
 @dataclass(frozen=True)
 class View:
-    """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds."""
+    """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds.
+
+    row: the only row that it shows; None if it shows all.
+    """
 
     key: str
     label: str
     start: float
     end: float
+    row: int | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +163,16 @@ class Gantt(Chart):
     @property
     def size_in(self) -> tuple[float, float]:
         return WIDTH_IN, AROUND_IN + (THIN_IN if self.is_thin else ROW_IN) * len(self.rows)
+
+    @property
+    def row_points(self) -> float:
+        """Return the height of a row in points."""
+        return 72 * (THIN_IN if self.is_thin else ROW_IN)
+
+    @property
+    def box(self) -> tuple[float, float]:
+        """Return width and height of the drawing of a single row in points."""
+        return 72 * WIDTH_IN, 2 * MARGIN + self.row_points
 
     @property
     def is_thin(self) -> bool:
@@ -190,11 +205,14 @@ class Gantt(Chart):
     def views(self) -> dict[str, list[View]]:
         """Return what the chart can be zoomed to: batches and hosts, if there are several."""
         bars = [(host, bar) for host, bars in self.rows.items() for bar in bars]
-        batches = [(key, name, [bar for _, bar in bars if bar[4] == name]) for name, key in self.batches.items()]
-        hosts = [(f"n{place}", self.names[place], of) for place, of in enumerate(self.rows.values())]
+        batches = [(key, name, [bar for _, bar in bars if bar[4] == name], None) for name, key in self.batches.items()]
+        hosts = [(f"n{place}", self.names[place], of, place) for place, of in enumerate(self.rows.values())]
         found = {"Batches": batches[:MOST_BATCHES], "Nodes": hosts}
         return {
-            title: [View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of)) for key, name, of in listed]
+            title: [
+                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), row)
+                for key, name, of, row in listed
+            ]
             for title, listed in found.items()
             if len(listed) > 1
         }
@@ -230,6 +248,10 @@ class Gantt(Chart):
         axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
         set_ticks(axes.yaxis, list(enumerate(self.names)))
         axes.tick_params(axis="y", labelsize=7 if self.is_thin else 9)
+        for y, label in enumerate(axes.get_yticklabels()):
+            label.set_gid(f"{GROUP}name n{y}:")
+        for spine in axes.spines.values():
+            spine.set_gid(f"{GROUP}ticks all:")
         self._draw_ticks(axes)
         least = LEAST_FAILED * (RIGHT - self.left)
         rows_of = defaultdict(list)  # a launch has the same bars on all of its hosts: one element with all classes
@@ -268,19 +290,22 @@ class Gantt(Chart):
                 axes.plot([x, x], [-0.5, bottom], color=GREY, linewidth=0.8, zorder=0.6, **line)
 
     def draw(self, figure_id: str, title: str, medium: Medium = PAGE) -> str:
-        """Return the drawing; on a page, behind it the ticks of each view."""
+        """Return the drawing; on a page, behind it the ticks of each view and the place of a single row."""
         drawn = super().draw(figure_id, title, medium)
-        if medium is not PAGE:
+        views = list(itertools.chain.from_iterable(self.views.values()))
+        if medium is not PAGE or not views:
             return drawn
-        views = itertools.chain.from_iterable(self.views.values())
-        return drawn.replace(">\n", ">\n" + "".join(map(self._ticks_of_view, views)), 1)
+        row = f'<rect y="{MARGIN}" width="{self.box[0]:g}" height="{self.row_points:.1f}"/>'
+        behind = [f'<clipPath id="{figure_id}-row">{row}</clipPath>\n', *map(self._ticks_of_view, views)]
+        return drawn.replace(">\n", f' preserveAspectRatio="xMidYMin slice">\n{"".join(behind)}', 1)
 
     def _ticks_of_view(self, view: View) -> str:
         """Return the ticks of a view as a group of an SVG element."""
         factor, offset = self.zoom(view)
         runs = [(max(start, view.start), min(end, view.end)) for start, end in self.runs]
         ticks = ticks_of([run for run in runs if run[0] < run[1]], self.runs[0][0])
-        bottom, marks = 72 * self.size_in[1] - MARGIN, []
+        bottom = MARGIN + self.row_points * (len(self.rows) if view.row is None else 1)
+        marks = [f'<path class="axes" d="M{self.left:.1f} {MARGIN}V{bottom:.1f}H{RIGHT}"/>']
         for at, label in itertools.chain.from_iterable(ticks):
             x = offset + factor * self.place(at)
             marks.append(f'<path d="M{x:.1f} {MARGIN}V{bottom:.1f}"/>')
