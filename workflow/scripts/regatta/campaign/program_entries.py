@@ -283,6 +283,11 @@ def writes_output(spec: dict) -> bool:
     return any("{output}" in text for text in texts)
 
 
+def is_unread(row: Mapping[str, object]) -> bool:
+    """Return whether a measurement failed because nothing was read from the output of a program that exited with 0."""
+    return (row.get("benchmark"), row["status"], row.get("phase")) == (BENCHMARK, "failed", READING)
+
+
 def quantity_of(spec: dict) -> tuple[str, Quantity]:
     """Return the name and the quantity by which a cell is judged."""
     return quantity_read(spec["program"]["read"], has_sizes=size_of(spec) is not None)

@@ -4,11 +4,11 @@ import csv
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.campaign.program_entries import BENCHMARK, READING
+from regatta.campaign.program_entries import is_unread
 from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR
 from regatta.core.text import one_line, plural, status_text
 from regatta.run.preflight import failed_stacks, latest_preflight
@@ -119,11 +119,6 @@ def outcome_text(results: Path) -> str:
             excluded = f"  stack {stack} failed the preflight and is excluded from this run: {cause.rstrip('.')}"
             lines.append(f"{excluded}. Run the same command again once it is fixed")
     return "\n".join(lines)
-
-
-def is_unread(row: Mapping[str, object]) -> bool:
-    """Return whether a measurement failed because nothing was read from the output of a program that exited with 0."""
-    return (row.get("benchmark"), row["status"], row.get("phase")) == (BENCHMARK, "failed", READING)
 
 
 def answer_lines(results: Path) -> list[str]:

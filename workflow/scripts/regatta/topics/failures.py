@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from regatta.campaign.program_entries import OUTPUT, writes_output
+from regatta.campaign.program_entries import OUTPUT, is_unread, writes_output
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
 from regatta.core.patterns import Pattern, axes_of, find_pattern
@@ -20,7 +20,6 @@ from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
 from regatta.report.page import STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.run.causes import ABSENT, log_excerpt, read_log_tail
-from regatta.run.progress import is_unread
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
