@@ -165,5 +165,7 @@ def test_an_output_that_was_not_read_needs_no_measurement(tmp_path, phase, is_un
         batch = values["output"].split("/")[3]
         assert values["output"] == f"results/own/batches/{batch}/outputs/{values['output'].split('/')[5]}/output"
         assert values["program"] == "sum"
+    advice = {name: found["missing_launches"].advice.find(name) for name in ("`read`", "--forcerun")}
+    assert (0 < advice["`read`"] < advice["--forcerun"]) == is_unread
     steps = [of.next_step for of in found.values()]
     assert ["make try BENCHMARK=sum" in step for step in steps if step] == [is_unread]

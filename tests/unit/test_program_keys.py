@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, load, matrix, message, plan, program, small
+from campaign_files import HOSTILE, SLURM, TEXT, fake_sif, load, matrix, message, plan, program, small, write_launch
 from synthetic import make_campaign
 from typed import cell_pairs
 
@@ -19,9 +19,11 @@ from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.launchers import PROGRAM, launch_argv
+from regatta.model.frozen import fields_to_json
 from regatta.model.launches import LaunchRequest
 from regatta.plan.plan import launch_lines
 from regatta.run import program_launches as runs
+from regatta.store.history import summarize
 from regatta.store.launch_files import read_launch_file
 from regatta.store.records import problem_of
 
@@ -458,3 +460,24 @@ def test_an_output_without_a_number_is_a_failure_with_its_cause(ended, output, e
     record = ended(output, TWO, **entry)
     assert (record["status"], record["phase"], record["slowest_rank_samples_ns"]) == ("failed", "measure", None)
     assert words in record["cause"]
+
+
+def test_the_plan_of_an_output_that_was_not_read_names_its_reader_before_a_retry(folder, ended):
+    record = ended(b"no rate\n", TWO)
+    made = plan(folder, campaign(folder, repeats=1))
+    results, launch = made.results, made.results / "launches" / "b-l000-a00.jsonl"
+    write_launch(results, launch.stem, 0, [record | {"cell": made.cells[0].cell.id}])
+
+    def advice() -> list[tuple[str, bool]]:
+        cells = plan(folder, campaign(folder, repeats=1)).cells
+        return [(cell.kind, "make try BENCHMARK=hpl" in cell.reason) for cell in cells if cell.state == "not_ok"]
+
+    assert advice() == [("not read", True)]
+    (results / "batches" / "b").mkdir(parents=True, exist_ok=True)
+    entries = [fields_to_json(summarize(read_launch_file(launch)))]
+    manifest = {"schema": 1, "batch": "b", "held": {}, "launches": entries}
+    (results / "batches" / "b" / "manifest.json").write_text(json.dumps(manifest))
+    assert advice() == [("not read", True)]
+    del entries[0]["records"][-1]["phase"]  # as in manifests of earlier versions
+    (results / "batches" / "b" / "manifest.json").write_text(json.dumps(manifest))
+    assert advice() == [("not ok", False)]

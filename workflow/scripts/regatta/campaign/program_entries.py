@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from regatta.campaign import script_entries as scripts
@@ -286,6 +286,14 @@ def writes_output(spec: dict) -> bool:
 def is_unread(row: Mapping[str, object]) -> bool:
     """Return whether a measurement failed because nothing was read from the output of a program that exited with 0."""
     return (row.get("benchmark"), row["status"], row.get("phase")) == (BENCHMARK, "failed", READING)
+
+
+def reading_advice(spec: dict, records: Iterable[Mapping[str, object]]) -> str:
+    """Return how to read the kept outputs of a cell again; empty if another of its records is not ok."""
+    if not all(is_unread({**record, "benchmark": spec["benchmark"]}) for record in records):
+        return ""
+    program = spec["parameters"]["program"]
+    return f"edit read or check (make try BENCHMARK={program} FILE=<log>), and the kept output is read; "
 
 
 def quantity_of(spec: dict) -> tuple[str, Quantity]:

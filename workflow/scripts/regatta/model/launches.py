@@ -161,7 +161,8 @@ class RecordSummary:
     """A record without its samples. order: of the records of one slot, the one with the highest counts.
 
     generation: of its batch; 0 if absent from the launch. modules: SHA-256 by path of what a user's script loaded
-    besides its cell's files. time_utc: that of its launch if a manifest of an earlier version lists the record.
+    besides its cell's files. time_utc: that of its launch if a manifest of an earlier version lists the record. phase:
+    in which it failed; None in manifests of earlier versions.
     """
 
     slot: Slot
@@ -173,6 +174,7 @@ class RecordSummary:
     modules: dict[str, str] | None
     time_utc: str
     order: tuple
+    phase: str | None = None
 
     @classmethod
     def of(
@@ -187,7 +189,8 @@ class RecordSummary:
         cause, time_utc = record.get("cause"), record.get("time_utc")
         cause = None if cause is None else str(cause)
         fields = (record["status"], cause, launch, elapsed_s, generation, record.get("modules"))
-        return cls((record["cell"], of.repeat), *fields, time_utc if is_time(time_utc) else of.time_utc, order)
+        time_utc, phase = time_utc if is_time(time_utc) else of.time_utc, record.get("phase")
+        return cls((record["cell"], of.repeat), *fields, time_utc, order, phase)
 
     @property
     def cell(self) -> str:

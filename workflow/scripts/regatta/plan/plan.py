@@ -11,6 +11,7 @@ import orjson
 
 from regatta.campaign.expansion import CampaignMatrix, MatrixCell, canonical_json, content_hash, expand, whole
 from regatta.campaign.load import Campaign, load_campaign
+from regatta.campaign.program_entries import reading_advice
 from regatta.campaign.script_entries import edited
 from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
@@ -336,8 +337,9 @@ def _plan_cell(
             kind, reason = changes.get(cell.id, ("new", "new"))
         return CellPlan(cell, "todo", reason, tuple(missing), seconds, kind)
     if bad:
-        reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); --forcerun measure retries them"
-        return CellPlan(cell, "not_ok", reason, (), seconds, "not ok")
+        advice = reading_advice(cell.spec, [vars(slot) for slot in bad.values()])
+        reason = f"{repeats - len(bad)} ok, {len(bad)} not ok ({failure}); {advice}--forcerun measure retries them"
+        return CellPlan(cell, "not_ok", reason, (), seconds, "not read" if advice else "not ok")
     return CellPlan(cell, "done", f"{repeats} ok", (), seconds)
 
 

@@ -149,6 +149,7 @@ KINDS = {
     "changed": "one field differs from a cell of the previous plan",
     "new": "no record in the store",
     "not ok": "the store has a record of each launch; --forcerun measure retries those that are not ok",
+    "not read": "the output of the program was not read; edit read or check, and try it (make try)",
 }
 
 

@@ -107,7 +107,7 @@ def _listed(record: dict) -> dict:
         "cause": problem or record["cause"],
         "elapsed_s": None if elapsed_ns is None else elapsed_ns / 1e9,
         **({} if problem else {"time_utc": record["time_utc"]}),
-        **({"modules": record["modules"]} if record.get("modules") and not problem else {}),
+        **({name: record[name] for name in ("modules", "phase") if record.get(name) and not problem}),
     }
 
 

@@ -106,9 +106,9 @@ KINDS = (
         *("missing_launches", NOTE),
         lead="Incomplete cells: {num} of {num_cells:cell} have fewer valid launches than planned.",
         advice=(
-            "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
             "Edit `read` or `check` if they did not fit the output of a program ({num_unread:measurement}), and run"
             " `snakemake`: it reads the kept output. Run `snakemake --forcerun measure` to retry failures.",
+            "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
             "Run `snakemake --forcerun measure` to retry failures.",
         ),
         next_step="run {num_missing:missing measurement}: `snakemake`",
