@@ -1,11 +1,13 @@
 """A horizontal strip: a row with the launches of each cell, where a panel would have nothing along its axis."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
+from regatta.core.text import three
 from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
@@ -16,6 +18,7 @@ from regatta.report.lines import (
     Panel,
     PlotAxis,
     Point,
+    Ticks,
     limits_along,
     styles_of,
     ticks_between,
@@ -25,12 +28,13 @@ from regatta.report.svg import GREY, LINE, MARKS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROW_IN, TWO_LINES_IN, LEAST_IN = 0.24, 0.34, 0.85  # height of a row, by the lines of its label; of all rows
+ROW_IN, TWO_LINES_IN, LEAST_IN = 0.24, 0.4, 0.9  # height of a row, by the lines of its label; of all rows
 ABOVE_IN, GUIDE_IN, BELOW_IN = 0.3, 0.14, 0.26  # for the label of the axis, names of guides, ticks
 MOST_ROWS = 24  # beyond, those of the context share one
 ONE_LINE, MOST_NAME = 22, 28  # characters of a label in one line; of each of two lines
 MOST_HEADING = 66  # of what stands above
-GAP_PT = 8  # between label and plot, and between plot and number
+NAME_LETTER_PT = 6.8  # of a character of a name, larger in print
+GAP_PT, LINE_PT = 6, 11.5  # between plot and label or number; from one line to the next
 ZOOMED = 0.5  # of the highest value: an axis begins above 0 if all values are higher
 LOG_RATIO = 10  # highest to lowest value of a logarithmic axis, at least
 LEAST_ZOOMED = 0.04  # of the highest value: what such an axis spans at least
@@ -150,7 +154,8 @@ class RowStrip(Chart):
 
     def number_of(self, row: StripRow) -> str:
         """Return the text of a row's value, with a verdict; empty if it has several values."""
-        number = "" if len(row.points) > 1 else self.panel.y.show(float(f"{row.points[0].reported:.3g}"))
+        show = three if self.panel.y.show == PlotAxis.show else self.panel.y.show  # 94.0 below 93.7
+        number = "" if len(row.points) > 1 else show(float(f"{row.points[0].reported:.3g}"))
         return f"{number}\n{row.style.label}" if self.is_verdict else number
 
     def marks(self) -> Marks:
@@ -165,7 +170,7 @@ class RowStrip(Chart):
 
     def draw_on(self, canvas) -> None:
         width_pt, height_in, rows, axis = 72 * WIDTH_IN, self.size_in[1], self.rows, self.axis
-        left = (GAP_PT + TICK_LETTER_PT * _longest(row.label for row in rows)) / width_pt
+        left = (GAP_PT + NAME_LETTER_PT * _longest(row.label for row in rows)) / width_pt
         right = (GAP_PT + TICK_LETTER_PT * _longest(map(self.number_of, rows))) / width_pt
         place = left, BELOW_IN / height_in, 0.99 - left - right, len(rows) * self.height_in / height_in
         axes = self.add_plot(canvas, *place, self.heading)
@@ -177,15 +182,14 @@ class RowStrip(Chart):
             axes.annotate(name, (at, 1), (0, 2), va="bottom", fontsize=8, color=GREY, **above)
         for number, row in enumerate(rows):
             _draw_row(axes, number, row, self.panel.has_points)
-            beside = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
-            style = {"va": "center" if self.is_verdict else "center_baseline", "fontsize": 9, "linespacing": 1.1}
-            axes.annotate(self.number_of(row), (1, number), (GAP_PT, 0), parse_math=False, **beside, **style)
-        ticks = ticks_between(low, high, axis)
-        step = _step(ticks, place[2] * width_pt)
-        set_ticks(axes.xaxis, ticks[::step])
-        set_ticks(axes.yaxis, [(number, row.label) for number, row in enumerate(rows)])
-        for label in axes.get_yticklabels():
-            label.set(parse_math=False, linespacing=1.1)
+            beside = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "center_baseline"}
+            for x, side, text in ((0, "right", row.label), (1, "left", self.number_of(row))):
+                lines = text.split("\n")  # each a text, so that a larger one ends at the same place
+                for index, line in enumerate(lines):
+                    offset = GAP_PT * (2 * x - 1), LINE_PT * ((len(lines) - 1) / 2 - index)
+                    axes.annotate(line, (x, number), offset, ha=side, fontsize=9, parse_math=False, **beside)
+        set_ticks(axes.xaxis, _with_room(ticks_between(low, high, axis), axes, place[2] * width_pt))
+        set_ticks(axes.yaxis, [(0, "")])
         axes.grid(visible=True, clip_on=False, axis="x")
         axes.spines["left"].set_visible(axis.is_log or low <= 0)
         if not axis.is_log and low > 0:  # a break sign
@@ -219,10 +223,16 @@ def _draw_row(axes: "Axes", number: int, row: StripRow, has_points: bool) -> Non
             axes.plot(*places, linestyle="none", gid=MARKS + " ".join(p.cell for p, _ in marks), **style, **common)
 
 
-def _step(ticks: Sequence[tuple[float, str]], width_pt: float) -> int:
-    """Return which ticks have room: every one, every second, ..."""
-    wide = sum(TICK_LETTER_PT * (len(text) + 2) for _, text in ticks)
-    return max(1, -(-int(wide) // int(width_pt)))
+def _with_room(ticks: Ticks, axes: "Axes", width_pt: float) -> Ticks:
+    """Return the ticks whose texts do not overlap one before."""
+    found, end_pt = [], -math.inf
+    for place, text in ticks:
+        x, _ = axes.transAxes.inverted().transform(axes.transData.transform((place, 0)))
+        half_pt = TICK_LETTER_PT * (len(text) + 1) / 2
+        if x * width_pt - half_pt >= end_pt:
+            found.append((place, text))
+            end_pt = x * width_pt + half_pt
+    return tuple(found)
 
 
 def has_bands(charts: Iterable[Chart]) -> bool:

@@ -13,7 +13,7 @@ from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
 
 MOST_ROWS = 12
-LEAST = 0.02  # log of the ratio that the axis spans at least, to either side of no change
+LEAST, AROUND_MARGIN = 0.06, 1.2  # log of the ratio that the axis spans to either side at least; relative to the margin
 VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
 
 
@@ -29,8 +29,9 @@ def changes_figure(judged: pd.DataFrame) -> Figure:
         for verdict, of in points.items()
     )
     ends = [end for of in points.values() for point in of for end in (point.reported, *(point.ends or ()))]
-    low, high = min(*ends, math.exp(-LEAST)), max(*ends, math.exp(LEAST))
     margin = 1 + float(shown["margin_ratio"].max())
+    least = max(LEAST, AROUND_MARGIN * math.log(margin))
+    low, high = min(*ends, math.exp(-least)), max(*ends, math.exp(least))
     panel = Panel(
         PlotAxis.of_categories("", [row.label for row in rows]),
         PlotAxis("Change in time (%)", True, low, high, show=_change_text),
