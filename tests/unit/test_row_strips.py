@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from synthetic import CLUSTER, analyse, make_campaign, train_cell, write_results
 
-from regatta.report.headline import headline_figure
+from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import Panel, PlotAxis, Point, Series
 from regatta.report.panels import Figure, Section, Table
@@ -184,6 +184,22 @@ CURVE = panel_of(Series("ddp", (Point(1.0, (1.0,), 1.0, cell="a"), Point(2.0, (1
 )
 def test_without_several_places_the_first_screen_has_what_is_compared(sections, title):
     assert headline_figure(sections).title == title
+
+
+@pytest.mark.parametrize(
+    ("sections", "nums"),
+    [
+        ([section("communication", CURVE), section("stability", CURVE)], [0, 1]),
+        ([section("communication", CURVE, CURVE)], [2]),
+        ([section("scaling", CURVE, headline=CURVE)], [1]),
+        ([section("stability", CURVE)], [1]),
+        ([section("scaling", ONE), section("comparisons", headline=SEVERAL)], [1, 0]),
+        ([section("stability")], [0]),
+    ],
+)
+def test_the_only_figure_of_a_section_is_shown_once(sections, nums):
+    assert [len(one.figures) for one in without_headline(sections)] == nums
+    assert len(figures_of_page(sections, False)) == sum(nums) + (headline_figure(sections) is not None)
 
 
 def report_of(tmp_path, cells):

@@ -37,6 +37,18 @@ def _figures_of(section: Section) -> tuple[Figure, ...]:
     return (section.headline,) if section.headline else section.figures
 
 
+def without_headline(shown: list[Section]) -> list[Section]:
+    """Return the sections without the figure of the first screen, if it is the only one of its section."""
+    first = headline_figure(shown)
+    titles = [first.title] if first else []
+    return [
+        replace(section, figures=())
+        if not section.headline and [figure.title for figure in section.figures] == titles
+        else section
+        for section in shown
+    ]
+
+
 def _has_sizes(section: Section) -> bool:
     """Return whether any figure of a section is over several places, as that of throughput with the baseline is."""
     return any(isinstance(figure.chart, Panel) for figure in (*section.figures, *section.folded[1]))
@@ -54,7 +66,7 @@ def figures_of_page(shown: list[Section], is_large: bool) -> list[Figure]:
     """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
     first = headline_figure(shown)
     found = [first] if first else []
-    for section in (one for outer in shown for one in (outer, *outer.parts)):
+    for section in (one for outer in without_headline(shown) for one in (outer, *outer.parts)):
         for figures in (section.figures, section.folded[1]):
             found += drawn_and_listed(figures, MOST_DRAWN[is_large])[0]
         found += [section.content["figure"]] if section.content.get("figure") else []

@@ -18,7 +18,7 @@ from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
-from regatta.report.headline import figures_of_page, headline_figure
+from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
@@ -265,6 +265,7 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     num_launches = len(launch_paths(data.launches))
     headline, indices = headline_figure(shown), cells.cell_indices(campaign)
     block["figures"] = cells.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
+    shown = without_headline(shown)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",
