@@ -26,6 +26,21 @@ def page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def pages(reports, tmp_path_factory) -> dict:
+    """Return the reports of all kinds, with one of two stacks on one shape, which has strips."""
+    from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
+
+    cells = [train_cell("resnet50", 1, 1, "none", stack=stack) for stack in STACKS]
+    for model in ("resnet50", "resnet101"):
+        cells += [train_cell(model, 1, 1, bucket=bucket, stack=stack) for bucket in (1, 25) for stack in STACKS]
+        cells += [train_cell(model, 1, 1, "fsdp", stack=STACKS[0])]
+    for cell in cells:
+        cell["spec"]["stack"]["binds"] = [cell["spec"]["stack"]["name"]]  # else the stacks are identical
+    results = write_results(tmp_path_factory.mktemp("strips") / "r", make_campaign(cells), CLUSTER)
+    return reports | {"one_size": make_report(results)}
+
+
+@pytest.fixture(scope="module")
 def block(page) -> dict:
     from regatta.report.cells import decoded
 
@@ -34,6 +49,7 @@ def block(page) -> dict:
 
 STACKS = ("bound", "contained")
 FIGURE = "#scaling figure[data-shows=efficiency_percent]"
+WITH_LEGEND = "#variation"
 
 
 def saved(browser, kind: str, place: str = FIGURE) -> tuple[str, bytes]:
@@ -56,12 +72,12 @@ def saved(browser, kind: str, place: str = FIGURE) -> tuple[str, bytes]:
 @pytest.mark.parametrize(("scheme", "ground"), [("light", "#ffffff"), ("dark", "#14171c")])
 def test_the_menu_saves_a_drawing_with_title_legend_and_the_colors_of_the_theme(browser, page, scheme, ground):
     show(browser, page, scheme=scheme)
-    name, content = saved(browser, "svg")
+    name, content = saved(browser, "svg", WITH_LEGEND)
     svg = ElementTree.fromstring(content)
     texts = ["".join(element.itertext()) for element in svg.iter("{http://www.w3.org/2000/svg}text")]
-    shown = browser.evaluate(f"document.querySelector('{FIGURE} h3').textContent")
-    legend = browser.evaluate(f"[...document.querySelectorAll('{FIGURE} .legend li')].map(e => e.textContent)")
-    assert name == "efficiency-1.svg"
+    shown = browser.evaluate(f"document.querySelector('{WITH_LEGEND} h3').textContent")
+    legend = browser.evaluate(f"[...document.querySelectorAll('{WITH_LEGEND} .legend li')].map(e => e.textContent)")
+    assert name == "variation.svg"
     assert legend
     assert set(legend) | {shown} <= set(texts)
     assert svg.find("{http://www.w3.org/2000/svg}rect").get("fill") == ground
@@ -146,14 +162,44 @@ def test_no_tick_is_cut_on_a_phone(browser, reports):
     assert [text for cut in found.values() for text in cut if re.search(r"\ds$|B/s$| [mµ]?s$", text)] == []
 
 
-@pytest.mark.parametrize("name", ["laptop", "cluster"])
-def test_plots_fill_their_cards_and_no_label_is_cut(browser, reports, name):
-    show(browser, reports[name], width=1440)
+@pytest.mark.parametrize("name", ["laptop", "cluster", "one_size"])
+def test_plots_fill_their_cards_and_no_label_is_cut(browser, pages, name):
+    show(browser, pages[name], width=1440)
     browser.evaluate("document.querySelectorAll('main details:not(figure *)').forEach(d => d.open = true)")
     found = browser.evaluate(COVERED)
     assert len(found) > 5
     assert {figure: round(percent) for figure, percent, _ in found if percent < 60} == {}
     assert {figure: cut for figure, _, cut in found if cut} == {}
+
+
+# Of a strip of the first screen and one of scaling: which share of the width the names of rows take, the gap to the
+# first stroke, and the middles of names and of strokes.
+ROWS = """
+['#headline', '#scaling figure'].map(place => {
+  const svg = document.querySelector(`${place} svg.chart`), around = svg.getBoundingClientRect();
+  const box = element => element.getBoundingClientRect(), texts = [...svg.querySelectorAll('text')];
+  const names = texts.filter(text => /end/.test(getComputedStyle(text).textAnchor)).map(box);
+  const strokes = [...svg.querySelectorAll('path[data-cell]')].map(box).filter(b => b.height > 2 * b.width);
+  const [first, end] = [Math.min(...strokes.map(b => b.left)), Math.max(...names.map(b => b.right))];
+  return [(end - around.left) / around.width, first - end,
+          names.map(b => (b.top + b.bottom) / 2), strokes.map(b => (b.top + b.bottom) / 2)];
+})
+"""
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_names_of_rows_are_beside_their_strokes_and_outside_the_plot(browser, pages, width, scheme):
+    show(browser, pages["one_size"], width=width, scheme=scheme)
+    for share, gap, names, strokes in browser.evaluate(ROWS):
+        assert 3 <= len(strokes) <= len(names)
+        assert share < 0.45
+        assert gap > 0
+        for middle in strokes:
+            assert min(abs(middle - name) for name in names) < 8
+    found = browser.evaluate(COVERED)
+    assert {figure: cut for figure, _, cut in found if cut} == {}
+    assert browser.complaints() == []
 
 
 def point_at(browser, selector: str) -> None:
@@ -211,7 +257,7 @@ def test_a_stack_or_shape_under_the_pointer_is_lit_in_all_figures(browser, page,
 
 def test_an_entry_of_a_legend_lights_its_cells(browser, page, block):
     show(browser, page)
-    point_at(browser, f"{FIGURE} .legend li[data-line]")
-    cells = browser.evaluate(f"document.querySelector('{FIGURE} .legend li[data-line]').dataset.line").split()
-    assert set(browser.evaluate(LIT.format(f"{FIGURE} svg"))) == set(cells)
+    point_at(browser, f"{WITH_LEGEND} .legend li[data-line]")
+    cells = browser.evaluate(f"document.querySelector('{WITH_LEGEND} .legend li[data-line]').dataset.line").split()
+    assert set(browser.evaluate(LIT.format(f"{WITH_LEGEND} svg"))) == set(cells)
     assert len({block["cells"]["stack"][int(cell)] for cell in cells}) == 1

@@ -281,7 +281,7 @@ def test_algorithms_are_lines_of_one_panel_for_each_shape(tmp_path):
         f"{what}: {title}" for what in ("Bus bandwidth", "Latency") for title in titles
     ]
     assert [s.label for s in figures[0].chart.series] == ["butterfly", "halving_doubling", "ring", "torch"]
-    assert [s.label for s in figures[2].chart.series] == ["1×2"]
+    assert [s.label for s in figures[2].chart.panel.series] == ["1×2"]
     assert figures[3].table.columns[-1] == "Largest relative error"
     assert (figures[3].table.rows[3][1], figures[3].table.rows[3][-1]) == ("1×2 · halving_doubling", "1.2e-07")
 
@@ -315,7 +315,8 @@ def test_all_operations_in_one_report_have_the_same_axes(tmp_path):
     figures = collective_figures_of(collectives, medians)
     assert len(figures) == 17
     for first_y, kind in (("Bus bandwidth (GB/s)", "bandwidth"), ("Latency (µs)", "latency")):
-        own = [figure.chart for figure in figures if figure.id.startswith(kind)]
+        charts = (figure.chart for figure in figures if figure.id.startswith(kind))
+        own = [getattr(chart, "panel", chart) for chart in charts]
         assert {(panel.y.label, panel.y.low, panel.y.high) for panel in own} == {(first_y, own[0].y.low, own[0].y.high)}
     with_sizes = [figure.chart.x for figure in figures if "barrier" not in figure.title]
     assert {(x.low, x.high) for x in with_sizes} == {(64, 2**30)}
@@ -419,7 +420,7 @@ def test_the_line_of_bus_bandwidth_goes_through_that_of_the_mean_time():
     rows = [cell_row(cell) | {"repeat": i, "status": "ok", "p50_s": s} for i, s in enumerate((0.001, 0.003))]
     table = collectives_table(make_campaign([cell], repeats=2), make_table(rows, MEASUREMENTS))
     figures = collective_figures_of(table, {cell["id"]: [0.001, 0.003]})
-    reported = [figure.chart.series[0].points[0].reported for figure in figures]
+    reported = [figure.chart.panel.series[0].points[0].reported for figure in figures]  # rows: of one message size
     assert reported == pytest.approx([1 / 3**0.5, 1000 * 3**0.5])
 
 
@@ -545,7 +546,7 @@ def test_a_stack_whose_name_begins_that_of_a_backend_leaves_the_others_words_alo
     ],
 )
 def test_labels_move_apart_and_stay_below_the_highest_place(wanted, found):
-    assert apart(wanted, 10, 100) == found
+    assert apart(wanted, [10] * len(wanted), 100) == found
 
 
 def line(label: str, num_points: int = 2, **changes) -> Series:
@@ -559,7 +560,8 @@ def line(label: str, num_points: int = 2, **changes) -> Series:
         ([line(str(n)) for n in range(6)], True),
         ([line(str(n)) for n in range(7)], False),  # too many
         ([line("a"), line("b", num_points=1)], False),  # no line
-        ([line("a"), line("b", is_context=True)], False),
+        ([line("a"), line("b", is_context=True)], True),
+        ([line("a"), *(line(str(n), 1, is_context=True) for n in range(9))], True),
         ([], False),
     ],
 )

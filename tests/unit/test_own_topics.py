@@ -123,7 +123,7 @@ def test_one_shape_is_drawn_by_setting_and_several_over_ranks(tmp_path):
     data = make(tmp_path / "one", [program_cell(n, 1, stack=stack) for n in (5, 6) for stack in ("old", "new")])
     (figure,) = programs.section(data).figures
     assert {cell.id for cell in data.campaign.cells} == set(figure.table.cells)
-    assert [entry.label for entry in figure.legend] == ["old", "new"]
+    assert [row.label for row in figure.chart.rows] == ["n 5 · old", "n 5 · new", "n 6 · old", "n 6 · new"]
     several = make(tmp_path / "several", [program_cell(5, n) for n in (1, 2)])
     (figure,) = programs.section(several).figures
     assert [entry.label for entry in figure.legend] == ["n 5"]

@@ -30,7 +30,8 @@ from synthetic import (
 
 import warm_start
 from regatta.report.cells import decoded
-from regatta.report.page import LIMITS, download, headline, provenance, script_source
+from regatta.report.headline import headline_figure
+from regatta.report.page import LIMITS, download, provenance, script_source
 from regatta.report.panels import Figure, Section, Table
 from regatta.topics import machines
 from regatta.topics.base import unreliable_cells
@@ -413,9 +414,9 @@ def test_the_figure_of_the_first_screen_is_that_of_the_first_section_that_has_on
         ([communication, scaling], "efficiency-1"),
         ([replace(scaling, headline=figure("all")), communication], "all"),
     ):
-        found = headline(sections)
+        found = headline_figure(sections)
         assert (found.id, found.title) == ("headline", title)
-    assert headline([stability]) is None
+    assert headline_figure([stability]) is None
 
 
 def test_a_small_csv_is_embedded_as_text_and_a_large_one_compressed():

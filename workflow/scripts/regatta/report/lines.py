@@ -7,10 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from regatta.core.names import SEPARATOR
 from regatta.core.text import three
 from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
+from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
 
 if TYPE_CHECKING:
@@ -32,9 +36,10 @@ DOT = 4.5
 MOST_LABELS = 6
 BREAK = (0.03, 0.055)  # of the axis: the strokes of a sign that it does not start at 0
 BESIDE_SLOPE = 0.35  # of its width, for its values on either side
-LABEL_GAP, MOST_LABEL = 13, 26  # points between two labels; characters of one
+LABEL_PT, MOST_LABEL = (13, 24), 26  # height of a label of one line, and of two; characters of one line
+ONE_LINE = 14  # characters of a label; longer ones have two lines where there is room
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
-BESIDE_PT, LETTER_PT = 20, 5.5  # width of a label: of its sign and gap, and of one character
+BESIDE_PT, LETTER_PT = 24, 6.1  # width of a label: of its sign and gap, and of one character
 TICK_GAP_PT, TICK_LETTER_PT = 5, 6.3  # around a tick of the vertical axis; its characters, larger on a phone
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
@@ -45,6 +50,7 @@ class Point:
     """One cell in a panel. values: one per launch. reported: the table's number, which the line goes through.
 
     is_on_line: False for a second shape of the same size. cell: its id, so that the mark opens it; empty: none.
+    ends: of the interval of the reported value. shape: of the cell, where places alone don't tell.
     """
 
     x: float
@@ -52,6 +58,8 @@ class Point:
     reported: float
     is_on_line: bool = True
     cell: str = ""
+    ends: tuple[float, float] | None = None
+    shape: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ class Panel(Chart):
         """Return whether to label lines at their ends instead of in a legend: few lines over several places."""
         lines = [one for one in self.series if not one.is_context]
         is_line = not self.x.is_categorical and all(len(one.points) > 1 for one in lines)
-        return bool(lines) and len(lines) <= MOST_LABELS and is_line and len(lines) == len(self.series)
+        return bool(lines) and len(lines) <= MOST_LABELS and is_line
 
     @property
     def is_slope(self) -> bool:
@@ -131,9 +139,27 @@ class Panel(Chart):
         is_pair = len(pairs) == 1 and len({*min(pairs)}) == len(min(pairs)) == 2
         return is_pair and len(lines) <= MOST_LABELS and not self.x.is_categorical
 
+    @cached_property
+    def end_labels(self) -> tuple[str, list[str]]:
+        """Return what the labels of lines have in common, the rest of each, then those of guides and context."""
+        labels = [one.label for one in self.series if not one.is_context]
+        if not self.is_labelled:
+            return "", labels
+        common, rest = split_common(labels)
+        rest = [*rest, *(label for label, _ in self.guides), *([self.context] if self.context_end else [])]
+        if len(rest) * LABEL_PT[1] <= 72 * self.plot_in:
+            rest = [wrapped(label, ONE_LINE) for label in rest]
+        return common, [shortened(label, MOST_LABEL) for label in rest]
+
     @property
     def axes_text(self) -> str:
         return f"{self.y.label} by {self.x.label}" if self.x.label else self.y.label
+
+    @property
+    def context_end(self) -> Series | None:
+        """Return the series of the context that its label is beside: the lowest of those that are longest."""
+        context = [one for one in self.series if one.is_context and self.context]
+        return max(context, key=lambda one: (one.points[-1].x, -one.points[-1].reported), default=None)
 
     @property
     def below_in(self) -> float:
@@ -146,7 +172,7 @@ class Panel(Chart):
     @property
     def legend(self) -> tuple[LegendEntry, ...]:
         """Return guides, then series, each in the order of the panel, so that it is the same in all figures."""
-        styles = list(zip(self.series, _styles(self.series), strict=True))
+        styles = list(zip(self.series, styles_of(self.series), strict=True))
         guides = (LegendEntry(label, GREY, GUIDE_DASHES) for label, _ in self.guides)
         of_series = (replace(style, cells=of.cells) for of, style in styles if not of.is_context)
         context = [(of.cells, style) for of, style in styles if of.is_context]
@@ -174,15 +200,16 @@ class Panel(Chart):
 
     def draw_on(self, canvas) -> None:
         height_in = self.size_in[1]
-        longest = min(MOST_LABEL, max((len(one.label) for one in self.series), default=0)) + 7 * self.is_slope
+        common, names = self.end_labels
+        longest = max((len(line) for name in names for line in name.split("\n")), default=0) + 7 * self.is_slope
         beside = (BESIDE_PT + LETTER_PT * longest) / (72 * WIDTH_IN) if self.is_labelled else 0
         limits = _limits_of(self)
         ticks = [axis.ticks or ticks_between(*ends, axis) for axis, ends in zip((self.x, self.y), limits, strict=True)]
         left = max(LEFT, (TICK_GAP_PT + TICK_LETTER_PT * max(len(text) for _, text in ticks[1])) / (72 * WIDTH_IN))
         inside = BESIDE_SLOPE / (1 + 2 * BESIDE_SLOPE) if self.is_slope else 0  # of labels, in the plot
         width = min(LEFT + PLOT_WIDTH - left, (1 - left - beside) / (1 - inside))
-        place, label = (left, self.below_in / height_in, width, self.plot_in / height_in), self.y.drawn or self.y.label
-        axes = self.add_plot(canvas, *place, label)
+        place = left, self.below_in / height_in, width, self.plot_in / height_in
+        axes = self.add_plot(canvas, *place, SEPARATOR.join(filter(None, (self.y.drawn or self.y.label, common))))
         _scale(axes, self, limits, ticks)
         for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
@@ -190,7 +217,7 @@ class Panel(Chart):
             axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
-        for series, style in zip(self.series, _styles(self.series), strict=True):
+        for series, style in zip(self.series, styles_of(self.series), strict=True):
             _draw_series(axes, self, series, style)
         if self.is_labelled or self.is_slope:
             _label_ends(axes, self, -1)
@@ -204,19 +231,24 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
     The last point has the name of its line or guide, of lines with labels. Both have their values, of slopes.
     """
     is_named = panel.is_labelled and end == -1
-    ends = [(line[end], label, GREY, "", ()) for label, line in panel.guides if is_named]
-    for series, style in zip(panel.series, _styles(panel.series), strict=True):
+    names, ends = iter(panel.end_labels[1]), []
+    for series, style in zip(panel.series, styles_of(panel.series), strict=True):
         if not series.is_context:
-            point = series.points[end]
-            name = _shortened(series.label.replace("\n", " ")) if is_named else ""
+            point, name = series.points[end], next(names)
             value = panel.y.show(float(f"{point.reported:.3g}")) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
-            text = " ".join(filter(None, (name, value)))
+            text = " ".join(filter(None, (name if is_named else "", value)))
             ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
+    if is_named:
+        ends += [(line[end], next(names), GREY, "", ()) for _, line in panel.guides]
+    if is_named and (series := panel.context_end):
+        cells = tuple(cell for one in panel.series if one.is_context for cell in one.cells)
+        ends.append(((series.points[-1].x, series.points[-1].reported), next(names), GREY, "", cells))
     ends.sort(key=lambda one: one[0][1])
     dots_per_point = axes.figure.dpi / 72
     wanted = [axes.transData.transform(place)[1] / dots_per_point for place, *_ in ends]
-    places = apart(wanted, LABEL_GAP, axes.bbox.ymax / dots_per_point)
+    heights = [LABEL_PT[text.count("\n")] for _, text, *_ in ends]
+    places = apart(wanted, heights, axes.bbox.ymax / dots_per_point)
     x, (offset, side) = (max if end else min)(x for (x, _), *_ in ends), (8, "left") if end else (-8, "right")
     for ((_, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
         where = {"xytext": (offset, place - wish), "textcoords": "offset points", "ha": side, "va": "center"}
@@ -225,22 +257,22 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
         drawn.set_gid(f"{LINE}{' '.join(cells)}")
 
 
-def _shortened(label: str) -> str:
-    return label if len(label) <= MOST_LABEL else f"{label[: MOST_LABEL - 1]}\N{HORIZONTAL ELLIPSIS}"
+def apart(wanted: Sequence[float], heights: Sequence[float], highest: float) -> list[float]:
+    """Return places in ascending order for labels of these heights that do not overlap, near those wanted (ascending).
 
-
-def apart(wanted: Sequence[float], gap: float, highest: float) -> list[float]:
-    """Return places in ascending order, at least `gap` apart and at most `highest`, near those wanted (ascending)."""
+    All are at most `highest`.
+    """
+    gaps = [(one + other) / 2 for one, other in pairwise(heights)]
     places, lowest = [], -math.inf
-    for place in wanted:
-        lowest = max(place, lowest + gap)
-        places.append(lowest)
+    for place, gap in zip(wanted, [*gaps, 0], strict=True) if wanted else ():
+        places.append(max(place, lowest))
+        lowest = places[-1] + gap
     for index in reversed(range(len(places))):
-        places[index] = min(places[index], highest - gap * (len(places) - 1 - index))
+        places[index] = min(places[index], highest - sum(gaps[index:]))
     return places
 
 
-def _styles(series: Sequence[Series]) -> list[LegendEntry]:
+def styles_of(series: Sequence[Series]) -> list[LegendEntry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
 
     The last one, such as the largest shape, is solid and darkest.
@@ -303,7 +335,7 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
     dots += [dot for _, line in panel.guides for dot in line]
     dots += [(dots[0][0], place) for _, place in panel.limits]
     beside = BESIDE_SLOPE if panel.is_slope else 0.06
-    return _limits(panel.x, [x for x, _ in dots], beside), _limits(panel.y, [y for _, y in dots], 0.08)
+    return limits_along(panel.x, [x for x, _ in dots], beside), limits_along(panel.y, [y for _, y in dots], 0.08)
 
 
 def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
@@ -319,7 +351,7 @@ def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ti
             axes.plot((-0.01, 0.01), (low - 0.012, low + 0.012), **where)
 
 
-def _limits(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:
+def limits_along(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:
     low = min(values) if axis.low is None else axis.low
     high = max(values) if axis.high is None else axis.high
     if axis.is_log:

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from html import unescape
 from pathlib import Path
@@ -29,16 +29,13 @@ from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.charts import MARKERS
 from regatta.report.findings import HEADERS, anchor_of, asides, copied, file_of, percent_number, unbroken, with_code
-from regatta.report.lines import Panel
-from regatta.report.panels import MOST_FIGURES, Figure, Section, Table, drawn_and_listed
+from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "report"
 MOST_CELLS_IN_FULL = 1000  # beyond this, the page is kept small: see is_large
 MOST_ROWS_LISTED = {False: 1000, True: 20}  # of a table, by is_large; all rows are in its CSV
-HEADLINES = ("sweep", "scaling", "scripts", "programs", "communication", "training_runs")  # sections, the first counts
-HEADLINE_IN, SLOPE_IN = 4.2, 2.9  # height of its plot: beside six or seven facts; if it has two places
 MAX_PLAIN_BYTES = {False: 2_500, True: 2_000}  # limit of a CSV, by is_large; a larger one is embedded as .csv.bz2
 MOST_DRAWN = {False: MOST_FIGURES, True: 7}  # figures of one grid, by is_large; of the others the data is linked
 MOST_DIGITS = {False: 12, True: 6}  # significant ones in embedded CSVs, by is_large; the files have more
@@ -142,31 +139,6 @@ def contents(shown: list[Section]) -> list[tuple[str, str, str, str]]:
         found.append((section.id, section.title, *(section.state if section.state[0] else (counted, "quiet"))))
     found.append(("cells", "All cells", "", ""))
     return [*found, ("methods", "Methods", "", ""), ("provenance", "Provenance", "", "")]
-
-
-def headline(shown: list[Section]) -> Figure | None:
-    """Return the figure of the first screen: of the first section in HEADLINES that has one."""
-    by_id = {section.id: section for section in shown}
-    for section in (by_id[name] for name in HEADLINES if name in by_id):
-        if figures := [section.headline] if section.headline else section.figures[:1]:
-            figure = figures[0]
-            table = replace(figure.table, caption=f"Summary: {figure.table.caption}")  # landmarks are unique
-            chart = figure.chart
-            if isinstance(chart, Panel):
-                chart = replace(chart, plot_in=SLOPE_IN if chart.is_slope else HEADLINE_IN)
-            return replace(figure, id="headline", table=table, chart=chart)
-    return None
-
-
-def drawn_figures(shown: list[Section], is_large: bool) -> list[Figure]:
-    """Return the figures that the page draws: that of the first screen, then those of sections and their parts."""
-    first = headline(shown)
-    found = [first] if first else []
-    for section in (one for outer in shown for one in (outer, *outer.parts)):
-        for figures in (section.figures, section.folded[1]):
-            found += drawn_and_listed(figures, MOST_DRAWN[is_large])[0]
-        found += [section.content["figure"]] if section.content.get("figure") else []
-    return found
 
 
 def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd.DataFrame) -> list[str]:

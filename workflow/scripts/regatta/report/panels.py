@@ -20,6 +20,7 @@ from regatta.core.text import (
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.charts import Chart, LegendEntry, Marks
 from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series, size_ticks
+from regatta.report.row_strips import chart_of, has_bands
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import cell_columns, quoted
 
@@ -295,7 +296,9 @@ def make_series(rows: pd.DataFrame, over: str, column: Column, values: Launches)
             if launches:
                 place = float(getattr(row, over))
                 is_on_line = nodes.setdefault(place, row.nodes) == row.nodes
-                points.append(Point(place, launches, column.of(row)[0], is_on_line, row.cell))
+                value, *ends = column.of(row)
+                ends, of_cell = None if None in ends else tuple(ends), shape(row.nodes, row.gpus_per_node)
+                points.append(Point(place, launches, value, is_on_line, row.cell, ends, of_cell))
         if points:
             series.append(Series(name, tuple(points), int(hues[name]), name in context))
     return tuple(series)
@@ -320,12 +323,16 @@ def launches(row) -> str:
     return f"{row.num_launches}/{row.num_planned}"
 
 
-def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line") -> str:
-    """Return the sentences on points, lines, n and gaps. drawn: the column that is unknown where nothing is drawn."""
+def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line", figures: Sequence[Figure] = ()) -> str:
+    """Return the sentences on points, lines, bands, n and gaps.
+
+    drawn: the column that is unknown where nothing is drawn. figures: those that may have bands.
+    """
     is_drawn = rows[drawn].notna()
     nums = rows.loc[is_drawn, "num_launches"]
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
     text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: values in the table."
+    text += " Band: their interval." if has_bands(figure.chart for figure in figures) else ""
     num_missing = int((~is_drawn).sum())
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 
@@ -346,9 +353,9 @@ def figure_of_cells(
 
     source: the table of the rows.
     """
-    panel = Panel(*axes, make_series(rows, over, column, values), **of_panel)
+    chart = chart_of(Panel(*axes, make_series(rows, over, column, values), **of_panel))
     table = Table.of_columns(title, columns, rows, rows["device"].iloc[0])
-    return Figure(figure_id, title, panel, table, source, column.block_key)
+    return Figure(figure_id, title, chart, table, source, column.block_key)
 
 
 def ranks_axis(rows: pd.DataFrame) -> PlotAxis:

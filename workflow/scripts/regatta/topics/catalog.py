@@ -18,6 +18,7 @@ from regatta.kit.kinds import NOTE, RESULT, WARNINGS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import cells, page
 from regatta.report.findings import Finding
+from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
@@ -215,7 +216,7 @@ def render(data: ReportData) -> str:
 
 def drawn_figures(data: ReportData) -> list[Figure]:
     """Return the figures that the report draws, in the page's order."""
-    return page.drawn_figures(sections(data), page.is_large(data.campaign))
+    return figures_of_page(sections(data), page.is_large(data.campaign))
 
 
 def terms(data: ReportData) -> list[tuple[str, str]]:
@@ -262,8 +263,9 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     """Return the variables of report.html.j2. shown: sections. block: of `_embedded`."""
     campaign, measurements, marked = data.campaign, data.measurements, marks(data, warnings(data))
     num_launches = len(launch_paths(data.launches))
-    headline, indices = page.headline(shown), cells.cell_indices(campaign)
-    block["figures"] = cells.figure_columns(page.drawn_figures(shown, page.is_large(campaign)), indices)
+    headline, indices = headline_figure(shown), cells.cell_indices(campaign)
+    block["figures"] = cells.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
+    shown = without_headline(shown)
     return {
         "campaign": campaign,
         "is_cpu": data.device == "cpu",

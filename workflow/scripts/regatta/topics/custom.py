@@ -62,7 +62,7 @@ def section(data: ReportData) -> Section:
             column = column.fitted(part[column.name].max()) if is_time or column.unit == "bytes" else column
             shown = (figure_id, "custom", benchmark, part, column, by_cell(values), over)
             figures += user_code.figures_of_cells(data, *shown)
-    lead = how_to_read(data.tables["custom"], TIME.name) if tables else ""
+    lead = how_to_read(data.tables["custom"], TIME.name, figures=figures) if tables else ""
     return Section("custom", "Custom benchmarks", lead=lead, figures=tuple(figures), tables=tuple(tables))
 
 

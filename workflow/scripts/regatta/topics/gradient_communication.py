@@ -11,6 +11,7 @@ from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.lines import Panel, PlotAxis
 from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
+from regatta.report.row_strips import chart_of
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import STEP_COLUMNS, described, make_table, result_column
 from regatta.topics.base import ReportData, TableSpec, Topic, launch_means, rows_of_cells, values_by_cell
@@ -106,7 +107,8 @@ def strategy_figures(strategies: pd.DataFrame, measurements: pd.DataFrame) -> li
     title, columns = "Gradient communication by shape", (FULL_NAME, LAUNCHES, *STRATEGIES.of_table("steps"))
     table = Table.of_columns(title, columns, rows, device)
     panel = Panel(below, beside, series)
-    return [Figure("strategies-1", title, panel, table, "strategies", EXPOSED_SHARE.block_key)]
+    chart = chart_of(panel) if len(shapes) == 1 else panel  # series side by side at each shape
+    return [Figure("strategies-1", title, chart, table, "strategies", EXPOSED_SHARE.block_key)]
 
 
 def section(data: ReportData) -> Section:

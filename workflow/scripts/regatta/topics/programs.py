@@ -120,7 +120,7 @@ def section(data: ReportData) -> Section:
             of = (f"program-{name}-{number}", "programs", BENCHMARK, part, shown, launches, over)
             figures += user_code.figures_of_cells(data, *of, is_log=shown is BUS)
     tables = user_code.tables_of_cells(data, "programs", BENCHMARK, known, PROGRAMS.of_table("programs"), "program")
-    lead = f"{LEAD} {how_to_read(rows, VALUE.name)}" if tables else ""
+    lead = f"{LEAD} {how_to_read(rows, VALUE.name, figures=figures)}" if tables else ""
     return Section("programs", "Programs", lead=lead, figures=tuple(figures), tables=tables)
 
 

@@ -93,7 +93,7 @@ def section(data: ReportData) -> Section:
         figures = user_code.figures_of_cells(data, "script-step", "scripts", BENCHMARK, rows, STEP_TIME, by_cell(steps))
     measured = rows.dropna(subset=STEP_TIME.name)
     tables = user_code.tables_of_cells(data, "scripts", BENCHMARK, measured, SCRIPTS.of_table("steps"), "script")
-    lead = f"{LEAD} {how_to_read(rows, STEP_TIME.name)}" if tables else ""
+    lead = f"{LEAD} {how_to_read(rows, STEP_TIME.name, figures=figures)}" if tables else ""
     return Section("scripts", "Training scripts", lead=lead, figures=tuple(figures), tables=tables)
 
 

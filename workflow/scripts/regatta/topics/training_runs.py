@@ -17,6 +17,7 @@ from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
 from regatta.report.lines import DOT, Panel, PlotAxis, size_ticks
 from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
+from regatta.report.row_strips import chart_of
 from regatta.report.rows import table_rows
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
@@ -152,8 +153,9 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     known = epochs[epochs["cell"].isin(rows["cell"]) & epochs[curve.name].notna()]
     values = known.groupby(["cell", "epoch"])[curve.name].agg(in_launches=list, median="median").reset_index()
     points = rows.merge(values, on="cell")
+    of_epoch = replace(curve, interval="")  # that of the row is of the whole run
     series = panels.make_series(
-        points.assign(**{curve.name: points["median"]}), "epoch", curve, lambda row: row.in_launches
+        points.assign(**{curve.name: points["median"]}), "epoch", of_epoch, lambda row: row.in_launches
     )
     ticks = size_ticks(sorted(set(values["epoch"])), "{:g}".format)
     dot = DOT if len(ticks) <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
@@ -162,7 +164,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
     table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)
-    return Figure(figure_id, title, panel, table, "epochs", curve.block_key)
+    return Figure(figure_id, title, chart_of(panel), table, "epochs", curve.block_key)
 
 
 def section(data: ReportData) -> Section:

@@ -18,6 +18,7 @@ from regatta.store.records import one_line
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison import heatmap, texts
+from regatta.topics.comparison.changes import changes_figure
 from regatta.topics.comparison.histogram import histogram
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
@@ -69,7 +70,8 @@ def section(data: ReportData) -> Section:
         "is_equal": bool((judged["verdict"] == "equivalent").all()),
     }
     template, state = "comparisons.html.j2", (plural(len(judged), "pair"), "quiet")
-    return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state)
+    first = changes_figure(judged)
+    return Section("comparisons", "Comparisons", empty, lead, (), found, template, content, state, headline=first)
 
 
 @once_per_report

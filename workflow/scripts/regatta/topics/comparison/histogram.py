@@ -14,6 +14,7 @@ from regatta.report.panels import Figure, Table
 from regatta.report.svg import CELL, COLORS, GREY, GRID
 from regatta.topics.comparison.texts import difference_text
 
+HIGH_IN = PLOT_IN + 0.3  # height of the plot
 MOST_BEYOND = 4  # share of the axis beyond the 90 % of rows nearest to 1, relative to theirs
 BINS_IN_MARGIN, MOST_BINS = 4, 40
 STYLES = {  # by verdict, from the axis upwards: color, opacity
@@ -74,7 +75,7 @@ class Histogram(Chart):
 
     judged: pd.DataFrame
 
-    size_in = WIDTH_IN, 0.15 + PLOT_IN + BELOW_IN
+    size_in = WIDTH_IN, 0.15 + HIGH_IN + BELOW_IN
     axes_text = "number of pairs by change"
 
     @cached_property
@@ -114,7 +115,7 @@ class Histogram(Chart):
         from matplotlib.ticker import MaxNLocator
 
         axis, edges, height_in = self.axis, self.axis.bins(), self.size_in[1]
-        axes = self.add_plot(canvas, LEFT, BELOW_IN / height_in, PLOT_WIDTH, PLOT_IN / height_in)
+        axes = self.add_plot(canvas, LEFT, BELOW_IN / height_in, PLOT_WIDTH, HIGH_IN / height_in)
         axes.axvspan(-axis.margin, axis.margin, color=GRID, alpha=0.4, linewidth=0, zorder=0)
         for place in (-axis.margin, axis.margin):
             axes.axvline(place, color=GREY, dashes=GUIDE_DASHES, linewidth=1, zorder=1)

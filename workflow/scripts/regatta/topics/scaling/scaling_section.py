@@ -49,7 +49,7 @@ def section(data: ReportData) -> Section | None:
         return None
     common = panels.common_words(scaling) if len(scaling) else ""
     lead = f"All workloads: {common}. Batch size is per {rank_word(data.device)}." if common else ""
-    drawn = panels.how_to_read(scaling, "step_s") if throughput else ""
+    drawn = panels.how_to_read(scaling, "step_s", figures=(*efficiency, *throughput)) if throughput else ""
     if is_large(data.campaign):  # charts of so many workloads are alike
         efficiency, throughput = (), ()
         drawn = "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
@@ -128,7 +128,7 @@ def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame) -> str:
 Steps = dict[str, list[float]]  # seconds per step of each launch, by cell
 LEAST_ZOOMED = 0.6  # lowest efficiency of an axis that does not begin at 0
 BRIEF_NAME = Column("brief_name", "cell", TEXT, text=lambda row: row.cell_name.brief)
-MOST_LINES = 6  # of the headline, whose labels stand at their ends
+MOST_LINES = {False: 6, True: 12}  # of the headline, whose labels stand at their ends; rows, if it has one size
 OTHER_BUCKETS = "other bucket sizes"
 
 
@@ -177,21 +177,25 @@ def full_line(rows: pd.DataFrame) -> tuple:
 def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     """Return the efficiency of the fastest cell of each size, a line for each workload and stack.
 
-    None without two sizes. Of more than MOST_LINES lines, those with the lowest efficiency. rows: with names.
+    Of one size, that of the fastest cell of each workload, stack and strategy. Of more than MOST_LINES, those with the
+    lowest efficiency. None without any. rows: with names.
     """
     known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
-    lines = []
-    for _, of_line in known.groupby(["workload", "stack", "backend"], sort=True):
+    is_one_size = known["world_size"].nunique() < 2
+    lines, kinds = [], ["workload", "stack", "backend", *(["strategy"] if is_one_size else [])]
+    for _, of_line in known.groupby(kinds, sort=True):
         best = [fastest(table_rows(of_size)) for _, of_size in of_line.groupby("world_size", sort=True)]
-        lines += [best] if len(best) > 1 else []
+        lines += [best] if is_one_size or len(best) > 1 else []
     if not lines:
         return None
     lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
-    shown = known[known["cell"].isin({row.cell for line in lines[:MOST_LINES] for row in line})]
+    shown = known[known["cell"].isin({row.cell for line in lines[: MOST_LINES[is_one_size]] for row in line})]
     shown = shown.sort_values("workload", kind="stable")
-    label = [name.say("subject", *name.settings, *PLACE, always=("subject",)) for name in shown["cell_name"]]
+    names, always = shown["cell_name"], ("subject", "strategy")
+    series = names.iloc[0].series if is_one_size else ()
+    label = [name.say("subject", *name.settings, *series, *PLACE, always=always) for name in names]
     title = "Scaling efficiency of the fastest cells"
-    title += f": lowest {MOST_LINES} of {len(lines)}" if len(lines) > MOST_LINES else ""
+    title += f": lowest {MOST_LINES[is_one_size]} of {len(lines)}" if len(lines) > MOST_LINES[is_one_size] else ""
     return panels.figure_of_cells(
         *("headline", title, shown.assign(label=label), "world_size", EFFICIENCY),
         panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
