@@ -244,11 +244,17 @@ def test_changes_have_verdicts_beside_their_numbers_the_largest_first():
             "time_ratio": [1.01, 0.5],
             "time_low_ratio": [0.99, None],
             "time_high_ratio": [1.02, None],
+            "interval": ["interval", None],
             "margin_ratio": 0.05,
             "verdict": ["equivalent", "faster"],
         }
     )
-    strip = changes_figure(rows).chart
+    figure = changes_figure(rows)
+    strip = figure.chart
     assert [strip.number_of(one).split("\n") for one in strip.rows] == [["−50", "faster"], ["+1.0", "equivalent"]]
-    assert [place for _, place in strip.lines] == pytest.approx([1.05, 1 / 1.05])
-    assert [one.points[0].ends for one in strip.rows] == [None, (0.99, 1.02)]
+    assert [place for _, place in strip.lines] == pytest.approx([5, 100 / 1.05 - 100])
+    assert [one.points[0].reported for one in strip.rows] == pytest.approx([-50, 1])
+    assert strip.rows[0].points[0].ends is None
+    assert strip.rows[1].points[0].ends == pytest.approx((-1, 2))
+    assert (strip.axis.low, strip.axis.high) == pytest.approx((-50 - 0.06 * 56.5, 6.5 + 0.06 * 56.5))
+    assert [line[3] for line in figure.table.rows] == ["n/a", "[−1.0, +2.0]"]

@@ -191,7 +191,7 @@ class RowStrip(Chart):
         set_ticks(axes.xaxis, _with_room(ticks_between(low, high, axis), axes, place[2] * width_pt))
         set_ticks(axes.yaxis, [(0, "")])
         axes.grid(visible=True, clip_on=False, axis="x")
-        axes.spines["left"].set_visible(not axis.is_log and low <= 0)
+        axes.spines["left"].set_visible(low == 0)
         if not axis.is_log and low > 0:  # a break sign
             height_pt, wide_pt = 72 * height_in * place[3], width_pt * place[2]
             for at in BREAK:

@@ -1,10 +1,8 @@
 """The change in time of each pair with its interval: what the first screen has if all cells have one shape."""
 
-import math
-
 import pandas as pd
 
-from regatta.core.text import is_unknown
+from regatta.core.text import UNKNOWN, interval_heading, is_unknown
 from regatta.report.lines import Panel, PlotAxis, Point, Series
 from regatta.report.panels import Figure, Table
 from regatta.report.row_strips import RowStrip
@@ -13,7 +11,9 @@ from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
 
 MOST_ROWS = 12
-LEAST, AROUND_MARGIN = 0.06, 1.2  # log of the ratio that the axis spans to either side at least; relative to the margin
+LABEL = "Change in time (%)"
+LEAST, AROUND_MARGIN = 2, 1.3  # change that the axis has at least to either side; relative to the margin
+BESIDE = 0.06  # of the axis, beyond the last change
 VERDICT_HUES = {"faster": 0, "slower": 1}  # others are gray
 
 
@@ -22,28 +22,41 @@ def changes_figure(judged: pd.DataFrame) -> Figure:
     shown = tables.by_effect(with_labels(judged)).head(MOST_ROWS)
     rows, points = table_rows(shown), {}
     for place, row in enumerate(rows):
-        ends = (float(row.time_low_ratio), float(row.time_high_ratio)) if not is_unknown(row.time_low_ratio) else None
-        points.setdefault(row.verdict, []).append(Point(place, (), float(row.time_ratio), cell=row.cell, ends=ends))
+        value, *ends = map(_change, (row.time_ratio, row.time_low_ratio, row.time_high_ratio))
+        ends = None if None in ends else tuple(ends)
+        points.setdefault(row.verdict, []).append(Point(place, (), value, cell=row.cell, ends=ends))
     series = tuple(
         Series(verdict, tuple(of), VERDICT_HUES.get(verdict, 0), verdict not in VERDICT_HUES)
         for verdict, of in points.items()
     )
-    ends = [end for of in points.values() for point in of for end in (point.reported, *(point.ends or ()))]
     margin = 1 + float(shown["margin_ratio"].max())
-    least = max(LEAST, AROUND_MARGIN * math.log(margin))
-    low, high = min(*ends, math.exp(-least)), max(*ends, math.exp(least))
+    limits = _change(margin), _change(1 / margin)
+    least = max(LEAST, AROUND_MARGIN * limits[0])
+    ends = [end for of in points.values() for point in of for end in (point.reported, *(point.ends or ()))]
+    low, high = min(*ends, -least), max(*ends, least)
+    around = BESIDE * (high - low)
     panel = Panel(
         PlotAxis.of_categories("", [row.label for row in rows]),
-        PlotAxis("Change in time (%)", True, low, high, show=_change_text),
+        PlotAxis(LABEL, low=low - around, high=high + around, show=_text),
         series,
-        limits=((f"margin {100 * (margin - 1):.3g} %", margin), ("", 1 / margin)),
+        limits=((f"margin {limits[0]:.3g} %", limits[0]), ("", limits[1])),
     )
     title, num = f"Change in time: {pair_text(shown)}", len(judged)
     title += f", largest {len(rows)} of {num} pairs" if len(rows) < num else ""
-    lines = tuple((row.label, row.verdict, difference_text(float(row.time_ratio))) for row in rows)
-    table = Table(title, ("cell", "verdict", "change (%)"), lines, cells=tuple(row.cell for row in rows))
+    in_order = sorted((point for of in points.values() for point in of), key=lambda point: point.x)
+    lines = tuple(
+        (row.label, row.verdict, _text(of.reported), f"[{', '.join(map(_text, of.ends))}]" if of.ends else UNKNOWN)
+        for row, of in zip(rows, in_order, strict=True)
+    )
+    heads = ("cell", "verdict", LABEL.lower(), interval_heading(shown["interval"]))
+    table = Table(title, heads, lines, cells=tuple(row.cell for row in rows))
     return Figure("changes", title, RowStrip(panel, is_verdict=True), table, "comparisons")
 
 
-def _change_text(ratio: float) -> str:
-    return "0" if math.isclose(ratio, 1) else difference_text(ratio)
+def _change(ratio: object) -> float | None:
+    """Return the change in percent that a ratio stands for; None if unknown."""
+    return None if is_unknown(ratio) else 100 * (float(ratio) - 1)
+
+
+def _text(change: float) -> str:
+    return "0" if abs(change) < 1e-9 else difference_text(1 + change / 100)
