@@ -121,6 +121,7 @@ def is_true(value: object, fact: dict, truth: object) -> bool:
 def test_planted_facts_stand_where_a_reader_looks(browser, planted, name):
     page, lines = planted(name)
     show(browser, page, width=1440)
+    assert browser.evaluate("document.querySelectorAll('section.is-off').length") == 0
     wrong = []
     for fact in FACTS[name]:
         is_line = "line" in fact

@@ -436,8 +436,8 @@ function enhance(block) {
   const hasRun = (at, cell) => block.launches.file.slice(at, cells.first_launch[cell + 1]).some(isKnown);
   const flags = { failures: cells.id, models: cells.curve.map(isKnown), timeline: cells.first_launch.map(hasRun) };
   for (const id in flags) {
-    const element = byId(id);
-    if (element && !groups.has(element)) addMark(element, marks[0].cells.filter((cell) => flags[id][cell]));
+    const found = marks[0].cells.filter((cell) => flags[id][cell]);
+    if (found.length && byId(id) && !groups.has(byId(id))) addMark(byId(id), found);
   }
   update();
   document.documentElement.classList.add("has-script");

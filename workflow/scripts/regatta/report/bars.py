@@ -7,9 +7,10 @@ from regatta.core.names import SEPARATOR
 from regatta.core.text import one_line, with_minus_signs
 from regatta.report.charts import Chart, Marks, set_ticks
 from regatta.report.findings import percent_number
+from regatta.report.lines import TICK_PAD_PT
 from regatta.report.svg import CELL, COLORS, GROUND, INK, LEVEL
 
-WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.185, 0.9
+WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.205, 0.95
 NUMBER = {False: 0.11, True: 0.09}  # of the width, for each column of numbers, by is_flat
 LEFT, LETTER_PT = 0.09, 6.3  # of the width, for names; of a character on a phone
 MOST_NAME, MOST_NAMED_ABOVE = 32, 4  # characters of a name beside its bar; groups of one bar with a heading
@@ -70,7 +71,7 @@ class Bars(Chart):
         number, names = NUMBER[self.is_flat], {row: self.name_of(bar) for row, bar in bars.items()}
         left = max(LEFT, (9 + LETTER_PT * max(map(len, names.values()))) / (72 * WIDTH_IN))
         width, height = 0.99 - left - number * len(self.heads), 1 - AROUND_IN / height_in
-        axes = self.add_plot(canvas, left, 0.4 / height_in, width, height)
+        axes = self.add_plot(canvas, left, 0.45 / height_in, width, height)
         number_pt = number * 72 * canvas.get_figwidth()
         text = {"fontsize": 9, "va": "center", "parse_math": False}
         for row, group in enumerate(self.rows):
@@ -93,7 +94,9 @@ class Bars(Chart):
                 axes.annotate(words, (1, 1), ((column + 0.9) * number_pt, above), color=color, fontsize=8, **at)
         axes.set(xlim=(0, max([100, *(sum(v for v in b.parts if v and v > 0) for b in self.bars)])))
         axes.spines["left"].set_visible(False)
-        axes.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel="share of the ideal throughput (%)")
+        axes.set(ylim=(len(self.rows) - 0.5, -0.5))
+        axes.set_xlabel("share of the ideal throughput (%)", labelpad=6)
+        axes.tick_params(axis="x", pad=TICK_PAD_PT)
         set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 50 if self.is_flat else 25)])
         set_ticks(axes.yaxis, list(names.items()))
         axes.grid(visible=True, clip_on=False, axis="x")

@@ -36,13 +36,14 @@ DOT = 4.5
 MOST_LABELS = 6
 BREAK = (0.03, 0.055)  # of the axis: the strokes of a sign that it does not start at 0
 BESIDE_SLOPE = 0.35  # of its width, for its values on either side
-LABEL_PT, MOST_LABEL = (13, 24), 26  # height of a label of one line, and of two; characters of one line
+LABEL_PT, MOST_LABEL = (14, 27), 26  # height of a label of one line, and of two; characters of one line
 ONE_LINE = 14  # characters of a label; longer ones have two lines where there is room
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
 BESIDE_PT, LETTER_PT = 24, 6.1  # width of a label: of its sign and gap, and of one character
 TICK_GAP_PT, TICK_LETTER_PT = 5, 6.3  # around a tick of the vertical axis; its characters, larger on a phone
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
-ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.45, 0.16  # for the label above, ticks and label below, each more line of ticks
+ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.5, 0.18  # for the label above, ticks and label below, each more line of ticks
+LINE_SPACING, TICK_PAD_PT = 1.45, 6  # room for the larger letters of phone and print
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,7 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
     x, (offset, side) = (max if end else min)(x for (x, _), *_ in ends), (8, "left") if end else (-8, "right")
     for ((_, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
         where = {"xytext": (offset, place - wish), "textcoords": "offset points", "ha": side, "va": "center"}
+        where["linespacing"] = LINE_SPACING
         text = f"{SIGNS[marker]} {label}" if marker else label
         drawn = axes.annotate(text, (x, y), fontsize=9, color=color, parse_math=False, **where)
         drawn.set_gid(f"{LINE}{' '.join(cells)}")
@@ -339,11 +341,14 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
-    axes.set_xlabel(panel.x.label)
+    axes.set_xlabel(panel.x.label, labelpad=6)
+    axes.tick_params(axis="x", pad=TICK_PAD_PT)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])
     for side, of_side in zip((axes.xaxis, axes.yaxis), ticks, strict=True):
         set_ticks(side, of_side)
+    for label in axes.get_xticklabels():
+        label.set_linespacing(LINE_SPACING)
     axes.grid(visible=True, clip_on=False, axis="x" if panel.is_slope else "both")  # no line through values
     if not panel.y.is_log and limits[1][0] > 0:  # a break sign
         for low in BREAK:

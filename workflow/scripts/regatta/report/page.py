@@ -96,8 +96,8 @@ def style(name: str) -> str:
 
 
 def script_text() -> str:
-    """Return the script of workflow/report/ without comments."""
-    return re.sub(r"(?m)^ *(?://|/\*\*).*\n| // .*", "", (TEMPLATES / "report.js").read_text(encoding="utf-8"))
+    """Return the script of workflow/report/ without comments and empty lines."""
+    return re.sub(r"(?m)^ *(?://|/\*\*).*\n| // .*|\n(?=\n)", "", (TEMPLATES / "report.js").read_text(encoding="utf-8"))
 
 
 def script_source(script: str) -> str:
