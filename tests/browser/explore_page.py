@@ -30,7 +30,9 @@ def show(browser, page: Path, fragment: str = "", width: int = 1280, scheme: str
     """Load the page anew at a fragment and wait until its script has set it up."""
     browser.call("Page.navigate", url="about:blank")
     browser.open(page, width, scheme=scheme, fragment=fragment)
-    wait(lambda: browser.evaluate("document.documentElement.classList.contains('has-script')"))
+    is_ready = "document.documentElement.classList.contains('has-script')"
+    wait(lambda: browser.evaluate(is_ready))
+    assert browser.evaluate(is_ready), browser.complaints()
 
 
 def press(browser, key: str) -> None:

@@ -159,14 +159,15 @@ def test_tokens_and_mfu_stand_in_the_throughput_table_and_the_peak_with_its_sour
     # 4 GPUs x 4 sequences x 128 tokens / 0.1 s; 4 x 96.049e9 / 0.1 s = 3.84 TFLOP/s of 990.
     assert numbers["Throughput (tokens/s)"] == "20,500"
     assert (numbers["Compute rate per GPU (TFLOP/s)"], numbers["MFU (%)"]) == ("3.84", "0.388")
-    assert f"990 TFLOP/s (bf16) of {GPU}, by {SOURCE}." in peaks_text(campaign, scaling)
+    assert f"990 TFLOP/s (bf16) of {GPU}, by {SOURCE}." in peaks_text(campaign, scaling, {GPU})
+    assert peaks_text(campaign, scaling, {"another GPU"}) == ""
 
 
 def test_without_mfu_nothing_is_said_of_peaks():
     cell = train_cell("resnet18", 1, 1)
     campaign = make_campaign([cell], cluster={"name": "c", "peaks": PEAKS})
     scaling = scaling_table(campaign, make_table([measured(cell)], MEASUREMENTS))
-    assert peaks_text(campaign, scaling) == ""
+    assert peaks_text(campaign, scaling, {GPU}) == ""
     _, (figure,) = scaling_figures(name_rows(scaling, "train_step"), {cell["id"]: [0.1]}, "cpu")
     assert "MFU (%)" not in figure.table.columns
 

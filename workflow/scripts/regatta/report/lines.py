@@ -251,6 +251,8 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
     heights = [LABEL_PT[text.count("\n")] for _, text, *_ in ends]
     places = apart(wanted, heights, axes.bbox.ymax / dots_per_point)
     x, (offset, side) = (max if end else min)(x for (x, _), *_ in ends), (8, "left") if end else (-8, "right")
+    if is_named and not panel.is_slope:  # beside the plot, with its grid
+        x, offset = axes.get_xlim()[1], 5
     for ((_, y), label, color, marker, cells), wish, place in zip(ends, wanted, places, strict=True):
         where = {"xytext": (offset, place - wish), "textcoords": "offset points", "ha": side, "va": "center"}
         where["linespacing"] = LINE_SPACING

@@ -95,6 +95,7 @@ KINDS = (
             "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
             " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
             "install {absent} or correct its `command`; then `snakemake --forcerun measure`",
+            "retry {num_failed:failure} after the repair of {repaired}: `snakemake --forcerun measure`",
             "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `snakemake --forcerun measure`",
             "retry {num_failed:failure}: `snakemake --forcerun measure`",
         ),
@@ -153,7 +154,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
     words = {"missing": [f"{num} {status_text(status)}" for status, num in missing.items()] if failed else []}
     idle = hours["idle"] if hours["total"] and hours["idle"] / hours["total"] >= LEAST_IDLE_RATIO else 0
     longer = max(lost or 0, idle)
-    words["lost"] = "" if lost is None else rank_time(lost, data.device, longer)
+    words["lost"] = rank_time(lost, data.device, longer) if failed and lost is not None else ""
     if idle:
         words |= {f"{name}_ratio": Value(SHARE, hours[name] / hours["total"]) for name in ("idle", "measuring")}
         words["idle"] = rank_time(idle, data.device, longer)
@@ -164,7 +165,8 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         used = {host for of in data.tables["launches"]["hosts"].dropna() for host in of.split(", ")}
         host = hosts[0][0] if len(hosts) == 1 < len(used) and hosts[0][1] == num else None  # no other without a choice
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
-        words |= {"exclude": host, "absent": (most["cause"] or "").partition(ABSENT)[2]}
+        words["repaired" if data.campaign.sweep else "exclude"] = host
+        words["absent"] = (most["cause"] or "").partition(ABSENT)[2]
         values |= _unread(data, most["items"][0])
         pattern = _pattern_of(data, planned, most["items"])
         values["pattern"] = pattern and pattern.values

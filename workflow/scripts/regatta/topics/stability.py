@@ -236,7 +236,7 @@ MOST_ECDFS = 5
 MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
 QUANTILES = np.linspace(0, 1, MOST_STEPS + 1)
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
-TICKS = (0, 1, 2, 3, 4, 5, 10, 20, 50, 100, 200, 500, 1000)  # percent
+TICKS = (0, 1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 500, 1000)  # percent
 ITERATIONS = (
     Column("launch", "launch", WHOLE),
     Column("num_samples", "iterations", WHOLE),
@@ -295,7 +295,7 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
         cells,
         first=1,
         limits=(limit,),
-        log_above=limit,
+        log_above=limit if above else 0,
         listed=tuple(dict.fromkeys(styles.values())) if len({styles[cell] for cell in cells}) > 1 else (),
     )
     return Figure("variation", "Variation between launches", strip, table, "launch_ranges", RANGE.block_key)

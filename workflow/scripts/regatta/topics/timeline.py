@@ -182,7 +182,7 @@ def section(data: ReportData) -> Section:
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
     rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
     shown = gantt.shown_rows(rows) if rows else []
-    note = f"Shown: {len(shown)} of {len(rows)} rows, most failures first." if len(shown) < len(rows) else ""
+    note = f"Shown: {len(shown)} of {len(rows)} rows, those with the most failures." if len(shown) < len(rows) else ""
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
     chart = gantt.Gantt({name: rows[name] for name in shown})
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if rows else None

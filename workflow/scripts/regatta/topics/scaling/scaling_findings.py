@@ -7,7 +7,7 @@ from dataclasses import replace
 from regatta.core.benchmarks import axes_of
 from regatta.core.moderation import CONFIDENCE, MIN_LAUNCHES
 from regatta.core.names import PLACE, SEPARATOR, CellName
-from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape
+from regatta.core.text import is_unknown, natural, plural, rank_word, ranks_word, shape, with_minus_signs
 from regatta.core.verdicts import Verdict
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report.bars import Bar
@@ -38,9 +38,9 @@ KINDS = (
     Kind(
         *("scaling", SUMMARY),
         lead=(
-            "Scaling efficiency on {on}: {lowest_ratio:number} to {highest_ratio:number}",
-            "Scaling efficiency on {on}: {lowest_ratio}",
-            "Scaling efficiency on {on}: {unknown}",
+            "{what} on {on}: {lowest_ratio:number} to {highest_ratio:number}",
+            "{what} on {on}: {lowest_ratio}",
+            "{what} on {on}: {unknown}",
         ),
         parts=(
             "lowest: {lowest}, highest: {highest}",
@@ -259,7 +259,8 @@ def _summary(data: ReportData) -> Finding:
     still_open = [*groups.get("uncertain", ()), *groups.get("undecided", ())]
     values["num_uncertain"] = len(still_open)
     on = plural(largest, rank_word(data.device), ranks)
-    words = {"on": on, "ranks": ranks, "losses": _ranges_of_losses(list(known.values()))}
+    words = {"what": "Scaling efficiency" if largest > 1 else "Efficiency", "on": on, "ranks": ranks}
+    words |= {"losses": _ranges_of_losses(list(known.values()))}
     for name, end in zip(("lowest", "highest"), (ends[0], ends[-1]) if ends else (), strict=False):
         value = end.values["efficiency"]
         values[f"{name}_ratio"] = replace(value, low=None, high=None) if len(ends) > 1 else value
@@ -310,6 +311,6 @@ def _ranges_of_losses(rows: list[dict[str, float]]) -> dict[str, str]:
     found = {}
     for part in PARTS:
         if losses := [row[part.name] for row in rows if part.name in row]:
-            low, high = percent_number(min(losses)), percent_number(max(losses))
+            low, high = (with_minus_signs(percent_number(end(losses))) for end in (min, max))
             found[part.label] = low if low == high else f"{low} to {high}"
     return found

@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Collection
 
 import pandas as pd
 
@@ -53,7 +54,8 @@ def section(data: ReportData) -> Section | None:
     if is_large(data.campaign):  # charts of so many workloads are alike
         efficiency, throughput = (), ()
         drawn = "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
-    lead = " ".join(filter(None, (reference_text(data), lead, drawn, peaks_text(data.campaign, scaling))))
+    peaks = peaks_text(data.campaign, scaling, set(data.ok["gpu"].dropna()))
+    lead = " ".join(filter(None, (reference_text(data), lead, drawn, peaks)))
     figures = (efficiency or throughput) + losses_figures(data)
     folded = ("Throughput", throughput) if efficiency else ("", ())
     return Section("scaling", "Scaling", "", lead, figures, tables, folded=folded, headline=headline(data, placed))
@@ -112,14 +114,14 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: s
     return (Table.of_columns(title, columns, shown, device, sources=("efficiencies",)),)
 
 
-def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame) -> str:
-    """Return the peaks that MFU is relative to, with their sources; empty if there is no MFU."""
+def peaks_text(campaign: FrozenCampaign, scaling: pd.DataFrame, gpus: Collection[str]) -> str:
+    """Return the peaks that MFU is relative to, with their sources; empty if there is no MFU. gpus: those measured."""
     used = {(row.peak_dtype, row.peak_tflop_per_s) for row in scaling[scaling["mfu_ratio"].notna()].itertuples()}
-    texts = [
-        f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']}) of {peak['device']}, by {peak['source']}"
-        for peak in campaign.cluster.get("peaks") or []
-        if (peak["dtype"], float(peak["tflop_per_s"])) in used
-    ]
+    found = defaultdict(list)
+    for peak in campaign.cluster.get("peaks") or []:
+        if (peak["dtype"], float(peak["tflop_per_s"])) in used and peak["device"] in gpus:
+            found[peak["device"], peak["source"]].append(f"{peak['tflop_per_s']:g} TFLOP/s ({peak['dtype']})")
+    texts = [f"{', '.join(of)} of {gpu}, by {source}" for (gpu, source), of in found.items()]
     return f"MFU is relative to {'; '.join(texts)}." if texts else ""
 
 
