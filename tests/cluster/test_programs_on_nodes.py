@@ -60,7 +60,7 @@ def rates(site: Site) -> dict[tuple[str, str], tuple[float, str]]:
 def test_programs_of_sites_are_measured_by_what_they_print(site: Site):
     prepare(site)
     bandwidth = {"match": r"WRITE: bw=(?P<value>[\d.]+)(?P<unit>[KMG]iB/s)", "unit": "MiB/s"} | LARGER
-    loop = {"match": r"([\d.]+) nsec per loop", "unit": "ns", "better": "smaller"}
+    loop = {"match": r"([\d.e+]+) nsec per loop", "unit": "ns", "better": "smaller"}
     entries = [
         hpcc(site, HPCC_RATES),
         program("fio", ["fio", "--name=x", "--rw=write", "--size=16M", "--bs=1M"], {"fio": bandwidth}, ranks="one"),

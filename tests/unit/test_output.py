@@ -116,6 +116,12 @@ def test_a_number_cut_before_its_suffix_is_a_problem_and_converts_if_the_group_h
         ("rate 11.9 k", r"rate ([\d.]+ ?k)", 11900),
         ("rate 1,234.5k", r"rate (\S+)", 1234500),
         ("rate 1.5e3k", r"rate (\S+)", 1.5e6),
+        ("n12 ms", r"(\d+) ms", 12),
+        ("3-12 ms", r"(\d+) ms", 12),
+        ("a-12 ms", r"(\d+) ms", 12),
+        ("2,12 ms", r"(\d+) ms", 12),
+        ("0:12 ms", r"(\d+) ms", 12),
+        ("rate -12 ms", r"rate -(\d+) ms", 12),
     ],
 )
 def test_what_follows_a_number_and_is_no_suffix_does_no_harm(text, pattern, value):
@@ -132,6 +138,11 @@ def test_what_follows_a_number_and_is_no_suffix_does_no_harm(text, pattern, valu
         ("rate 123", r"rate (\d)"),
         ("rate 11.9kB/s", r"rate ([\d.]+[kMG]?)"),  # a suffix of the unit, not of the number
         ("rate 4KiB", r"rate (\d+[kMGK]?i?)"),
+        ("1.06e+03 ms", r"([\d.]+) ms"),
+        ("1e3 ms", r"(\d+) ms"),
+        ("12.5 ms", r"(\d+) ms"),
+        ("123 ms", r"(\d) ms"),
+        ("took -5 ms", r"([\d.]+) ms"),
     ],
 )
 def test_other_numbers_that_are_cut_are_problems(text, pattern):

@@ -3,7 +3,7 @@
 Patterns of users may backtrack without end, and outputs may have gigabytes or lines without end. The program uses the
 standard library alone, so that it starts in milliseconds. Its argument is the file descriptor of the output. It reads
 patterns as JSON on standard input, since arguments are limited to 128 KiB, and prints a JSON line for each match:
-[name, line, value, unit, rest], last [null, null, problem, null, ""].
+[name, line, value, unit, whole], last [null, null, problem, null, ""].
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 MOST_CHARACTERS = 10_000  # of a line; what follows is not matched
 MOST_MATCHES = 1_000_000  # of all patterns together
+DIGITS = "0123456789."
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # ANSI: colors, titles, links
 # What follows a number that a group cuts: more digits, an exponent or a suffix such as k, of which no word begins; or
 # behind a suffix a unit, to which it belongs.
@@ -23,6 +24,8 @@ REST = re.compile(
     r"(?<=[\d.])(?:[kKMGT]i?(?!\w)|\.?\d[\d.]*|,\d{3}(?!\d)[\d,.]*|[eE][-+]?\d+)"
     r"|(?<=\d[kKMGT])i?\w+|(?<=\d[KMGT]i)\w+"
 )
+# What is before a number whose beginning a group cuts: digits, perhaps with a point or an exponent, or a minus sign.
+BEFORE = re.compile(r"(?:(?<![\w.])[-+]?[\d.,]*\d(?:\.|[eE][-+]?)?|(?:^|(?<=[\s=:(\[]))-)$")
 
 
 class SlowPatternError(Exception):
@@ -56,13 +59,17 @@ def _text(line: bytes) -> str:
 
 
 def value_and_unit(match: re.Match) -> tuple[str | None, str | None, str]:
-    """Return the groups named `value` and `unit`, and the rest of a number of which the value is the beginning.
+    """Return the groups named `value` and `unit`, and the whole number if the value is only a part of it.
 
-    Without a group `value`, it is the first group, or the whole match. What a pattern matches behind it is no rest.
+    Without a group `value`, it is the first group, or the whole match. What a pattern matches before or behind it is no
+    part of the number.
     """
     group = "value" if "value" in match.re.groupindex else min(1, match.re.groups)
-    rest = REST.match(match.string, match.end()) if match.end(group) == match.end() else None
-    return match[group], match.groupdict().get("unit"), rest[0] if rest else ""
+    text, (begin, end) = match[group], match.span(group)
+    rest = REST.match(match.string, end) if match.end() == end else None
+    before = BEFORE.search(match.string[:begin]) if match.start() == begin and text and text[0] in DIGITS else None
+    whole = f"{before[0] if before else ''}{text}{rest[0] if rest else ''}"
+    return text, match.groupdict().get("unit"), whole if before or rest else ""
 
 
 @contextmanager

@@ -157,11 +157,12 @@ def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
 def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None, str]]) -> list[float]:
     """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
     numbers, problems = [], []
-    for line, text, unit, rest in matches:
+    for line, text, unit, whole in matches:
         try:
             number = parse_scaled((text or "").strip())
-            if rest:
-                raise ValueError(f"cut from {quoted(text + rest)}. Capture all of it, {_whole_number(rest)}")
+            if whole:
+                rest = whole.removeprefix(text)
+                raise ValueError(f"cut from {quoted(whole)}. Capture all of it, {_whole_number(rest)}")
             found = quantity.unit if unit is None else unit.strip()
             if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
                 raise ValueError(f"its unit {quoted(found)} is not of the kind of {quantity.unit}")
@@ -182,7 +183,7 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
 
 def _whole_number(rest: str) -> str:
     """Return how to capture a number with what a group cuts from it, for a message."""
-    if rest[0] in "kKMGT":
+    if rest.startswith(tuple("kKMGT")):
         return r"as ([\d.]+[kMG]?) does, or match the suffix behind the group to ignore it"
     return r"as ([\d.,eE+-]+) does, or its unit as a group named unit"
 
