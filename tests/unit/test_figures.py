@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,13 +12,15 @@ from typed import cell_row, collectives_table, scaling_table
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
 from regatta.report.bars import Bar, Bars
+from regatta.report.labels import apart
 from regatta.report.lines import (
     MAX_POINTS,
     Panel,
     PlotAxis,
     Point,
     Series,
-    apart,
+    _limits_of,
+    is_banded,
     size_ticks,
     ticks_between,
 )
@@ -88,7 +91,7 @@ def test_a_drawing_has_text_colors_of_the_page_and_no_ids_that_another_has(drawi
 
 def test_each_mark_has_the_cell_that_it_stands_for(drawing):
     points = tuple(Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, cell=f"cell-{i}") for i in range(3))
-    assert re.findall(r'data-cell="([^"]*)"', svg_of(Series("ddp", points))) == ["cell-0", "cell-1", "cell-2"]
+    assert re.findall(r'data-cell="([^"]*)"', svg_of(Series("ddp", points))) == 2 * ["cell-0", "cell-1", "cell-2"]
     assert "data-cell" not in svg_of(series())
 
 
@@ -133,7 +136,14 @@ def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawin
     points = [Point(float(i), (1.0 + i, 1.1 + i), 1.0 + i, is_on_line=i < 2, cell=f'"{i}') for i in range(3)]
     svg = svg_of(Series("ddp", tuple(points)))
     paths = re.findall(r'<path data-cell="&quot;(\d)" d="([^"]*)"/>', svg)
-    assert [(cell, path.count("M")) for cell, path in paths] == [("0", 2), ("1", 2), ("2", 2)]
+    assert [(cell, path.count("M")) for cell, path in paths] == [
+        ("0", 2),
+        ("1", 2),
+        ("0", 1),
+        ("1", 1),
+        ("2", 2),
+        ("2", 1),
+    ]
     assert len(re.findall(r'<g style="fill: none; stroke: var\(--hue-1\)[^"]*; stroke-linecap: round"', svg)) == 1
     assert len(re.findall(r'<g style="fill: var\(--ground\)', svg)) == 1  # the third is not on the line
 
@@ -141,7 +151,7 @@ def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawin
 def test_launches_that_coincide_are_one_mark_and_straight_lines_are_short(drawing):
     points = (Point(1.0, (1.0, 1.0, 2.0), 1.0, cell="a"), Point(2.0, (1.0,), 1.0, cell="b"))
     svg = svg_of(Series("ddp", points))
-    assert len(marks_of(svg)) == 3  # two of the three launches of a are equal
+    assert len(marks_of(svg)) == 4  # two of the three launches of a are equal; the single one of b is its value
     assert re.search(r'<g data-line="a b"><path d="M[\d.]+ [\d.]+h[\d.]+"', svg)  # from (1, 1) to (2, 1)
     assert not re.search(r'[ "]-?\d+\.\d\d+[ "]', " ".join(re.findall(r' (?:d|x|y)="[^"]*"', svg)))
 
@@ -608,3 +618,15 @@ def test_many_groups_of_one_bar_are_named_beside_it(groups, labels, names):
     assert [bars.name_of(bar) for bar in bars.bars] == names
     num_headings = 0 if bars.is_flat else len({*groups})
     assert len(bars.rows) == len(bars.bars) + num_headings
+
+
+def test_a_line_has_the_intervals_of_its_points_as_a_band_that_fits_the_axis(drawing):
+    points = tuple(Point(float(i), (2.0, 2.2), 2.1, cell=f"c{i}", ends=(1.0, 9.0)) for i in (1, 2))
+    panel = Panel(PlotAxis("x"), PlotAxis("y", low=0), (Series("ddp", points),))
+    assert is_banded(panel.series[0])
+    assert len(re.findall(r'<g data-line="c1 c2"><path', panel.draw("figure", "band"))) == 2  # band and line
+    assert [row[-1] for row in panel.marks().rows if row[3] in ("low", "high")] == [1, 9, 1, 9]
+    assert _limits_of(panel)[1][1] > 9
+    partly = Series("ddp", (points[0], replace(points[1], ends=None)))
+    assert not is_banded(partly)
+    assert not is_banded(replace(panel.series[0], is_context=True))

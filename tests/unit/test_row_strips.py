@@ -114,7 +114,7 @@ def test_a_strip_draws_launches_value_interval_and_guide(drawing):
     assert strip.lines == [("100 %", 100)]
     assert strip.legend == ()
     assert has_bands([strip])
-    assert not has_bands([RowStrip(panel_of(*TWO_STACKS, x=CATEGORIES)), panel_of(row("ddp", 90))])
+    assert not has_bands([RowStrip(panel_of(*TWO_STACKS, x=CATEGORIES)), panel_of(*TWO_STACKS)])
 
 
 def test_the_marks_of_a_strip_have_the_ends_of_intervals():

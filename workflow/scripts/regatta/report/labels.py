@@ -1,7 +1,9 @@
-"""Labels of lines and rows in a figure: without what all have in common, in two lines where one would be long."""
+"""Labels of lines and rows in a figure: without what all have in common, in two lines if long, and where they stand."""
 
+import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from regatta.core.names import SEPARATOR
 
@@ -51,3 +53,18 @@ def shortened(text: str, most: int) -> str:
     """Return a text whose lines have at most `most` characters."""
     lines = text.split("\n")
     return "\n".join(line if len(line) <= most else f"{line[: most - 1]}\N{HORIZONTAL ELLIPSIS}" for line in lines)
+
+
+def apart(wanted: Sequence[float], heights: Sequence[float], highest: float) -> list[float]:
+    """Return places in ascending order for labels of these heights that do not overlap, near those wanted (ascending).
+
+    All are at most `highest`.
+    """
+    gaps = [(one + other) / 2 for one, other in pairwise(heights)]
+    places, lowest = [], -math.inf
+    for place, gap in zip(wanted, [*gaps, 0], strict=True) if wanted else ():
+        places.append(max(place, lowest))
+        lowest = places[-1] + gap
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], highest - sum(gaps[index:]))
+    return places

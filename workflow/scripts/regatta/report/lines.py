@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import three
 from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
-from regatta.report.labels import shortened, split_common, wrapped
+from regatta.report.labels import apart, shortened, split_common, wrapped
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
 WIDER = 1.7  # than the last series of a hue: the others, so that they are seen below it where lines coincide
 GUIDE_DASHES = (4, 3)
+FAINT, BAND = 0.45, 0.2  # opacity of launches, and of bands
 FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
 MOST_LABELS = 6
@@ -180,8 +180,11 @@ class Panel(Chart):
         others = tuple(cell for cells, _ in context for cell in cells)
         return (*guides, *of_series, *(replace(style, label=self.context, cells=others) for _, style in context[:1]))
 
-    def marks(self) -> Marks:
-        """Return of each point the value that its line goes through, and those of its launches."""
+    def marks(self, *, has_all_ends: bool = False) -> Marks:
+        """Return of each point the value that its line goes through, those of its launches, and the ends of bands.
+
+        has_all_ends: also those of intervals that are no part of a band.
+        """
         texts = {} if self.x.is_log else {place: text.replace("\n", " ") for place, text in self.x.ticks}
         rows = [("", label, "", "guide", x, y) for label, line in self.guides for x, y in line]
         rows += [("", label, "", "limit", None, place) for label, place in self.limits]
@@ -193,6 +196,8 @@ class Panel(Chart):
                     values += [(f"launch {number}", value) for number, value in enumerate(point.values, start=1)]
                 elif not series.is_context:
                     values += [("minimum", min(point.values)), ("maximum", max(point.values))]
+                if point.ends and (has_all_ends or is_banded(series)):
+                    values += zip(("low", "high"), point.ends, strict=True)
                 rows += [
                     (point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values
                 ]
@@ -261,21 +266,6 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
         drawn.set_gid(f"{LINE}{' '.join(cells)}")
 
 
-def apart(wanted: Sequence[float], heights: Sequence[float], highest: float) -> list[float]:
-    """Return places in ascending order for labels of these heights that do not overlap, near those wanted (ascending).
-
-    All are at most `highest`.
-    """
-    gaps = [(one + other) / 2 for one, other in pairwise(heights)]
-    places, lowest = [], -math.inf
-    for place, gap in zip(wanted, [*gaps, 0], strict=True) if wanted else ():
-        places.append(max(place, lowest))
-        lowest = places[-1] + gap
-    for index in reversed(range(len(places))):
-        places[index] = min(places[index], highest - sum(gaps[index:]))
-    return places
-
-
 def styles_of(series: Sequence[Series]) -> list[LegendEntry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
 
@@ -328,14 +318,28 @@ def _draw_series(axes: "Axes", panel: Panel, series: Series, style: LegendEntry)
         ends = [(p.x, end) for p in series.points for end in (min(p.values), max(p.values), math.nan)]
         line(series.points, ends, linewidth=1)
     shape = {"marker": style.marker, "markersize": dot, "markeredgewidth": 0.2 * dot, "zorder": 3}
+    if is_banded(series) and not panel.x.is_categorical:
+        low, high = ([p.ends[end] for p in on_line] for end in (0, 1))
+        places = [p.x for p in on_line]
+        gid = f"{LINE}{' '.join(p.cell for p in on_line)}" if all(p.cell for p in on_line) else None
+        outline = [*places, *reversed(places)], [*low, *reversed(high)]
+        axes.fill(*outline, color=style.color, alpha=BAND, linewidth=0, gid=gid)
     of_launches = panel.has_points and not series.is_context
+    faint = shape | {"alpha": FAINT * style.opacity, "markersize": 0.75 * dot, "markeredgewidth": 0}
     for points, fill in ((on_line, style.color), (others, GROUND)):
-        marks(points, lambda p: p.values if of_launches else (p.reported,), markerfacecolor=fill, **shape)
+        if of_launches:
+            marks(points, lambda p: p.values if len(p.values) > 1 else (), markerfacecolor=style.color, **faint)
+        marks(points, lambda p: (p.reported,), markerfacecolor=fill, **shape)
+
+
+def is_banded(series: Series) -> bool:
+    """Return whether a line has a band: the intervals of all its points."""
+    return not series.is_context and all(point.ends for point in series.points if point.is_on_line)
 
 
 def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the ends of both axes, which have room for all that the panel draws."""
-    dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported)]
+    dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported, *(p.ends or ()))]
     dots += [dot for _, line in panel.guides for dot in line]
     dots += [(dots[0][0], place) for _, place in panel.limits]
     beside = BESIDE_SLOPE if panel.is_slope else 0.06

@@ -1,7 +1,7 @@
 """A horizontal strip: a row with the launches of each cell, where a panel would have nothing along its axis."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
     BREAK,
+    FAINT,
     GUIDE_DASHES,
     TICK_LETTER_PT,
     WIDTH_IN,
@@ -19,6 +20,7 @@ from regatta.report.lines import (
     PlotAxis,
     Point,
     Ticks,
+    is_banded,
     limits_along,
     styles_of,
     ticks_between,
@@ -38,7 +40,6 @@ GAP_PT, LINE_PT = 6, 11.5  # between plot and label or number; from one line to 
 ZOOMED = 0.5  # of the highest value: an axis begins above 0 if all values are higher
 LOG_RATIO = 10  # highest to lowest value of a logarithmic axis, at least
 LEAST_ZOOMED = 0.04  # of the highest value: what such an axis spans at least
-FAINT = 0.55
 
 
 @dataclass(frozen=True)
@@ -160,13 +161,7 @@ class RowStrip(Chart):
 
     def marks(self) -> Marks:
         """Return the marks of the panel, and the ends of intervals."""
-        found, ends = self.panel.marks(), []
-        points = (point for one in self.panel.series for point in one.points)
-        for row, point in zip((row for row in found.rows if row[3] == "value"), points, strict=True):
-            ends += [
-                (*row[:3], name, row[4], end) for name, end in zip(("low", "high"), point.ends or (), strict=False)
-            ]
-        return Marks(found.columns, (*found.rows, *ends))
+        return self.panel.marks(has_all_ends=True)
 
     def draw_on(self, canvas) -> None:
         width_pt, height_in, rows, axis = 72 * WIDTH_IN, self.size_in[1], self.rows, self.axis
@@ -235,10 +230,11 @@ def _with_room(ticks: Ticks, axes: "Axes", width_pt: float) -> Ticks:
     return tuple(found)
 
 
-def has_bands(charts: Iterable[Chart]) -> bool:
+def has_bands(charts: Sequence[Chart]) -> bool:
     """Return whether any of the charts marks intervals as bands."""
-    strips = (chart for chart in charts if isinstance(chart, RowStrip))
-    return any(point.ends for strip in strips for row in strip.rows for point in row.points)
+    strips, panels = ([chart for chart in charts if isinstance(chart, kind)] for kind in (RowStrip, Panel))
+    lines = (series for panel in panels for series in panel.series)
+    return any(point.ends for of in strips for row in of.rows for point in row.points) or any(map(is_banded, lines))
 
 
 def chart_of(panel: Panel) -> Chart:
