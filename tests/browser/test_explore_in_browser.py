@@ -817,3 +817,17 @@ def test_five_thousand_cells_are_filtered_at_once(browser, page, tmp_path, capsy
     with capsys.disabled():
         print(f"\n{num} cells: ready after {ready_s:.1f} s, filtered in {elapsed_ms:.0f} ms (goal: 100 ms)")
     assert elapsed_ms < 2000
+
+
+def test_the_head_of_the_table_stays_in_view(browser, page):
+    show(browser, page, width=1440)
+    browser.evaluate("document.getElementById('cells-more').click()")
+    tops = """[...document.querySelectorAll('#cells > .scroll, #cells-table thead th:last-child, #cells-table tbody tr')]
+        .map(element => Math.round(element.getBoundingClientRect().top))"""
+    browser.evaluate("""(() => {
+      const scroll = document.querySelector('#cells > .scroll');
+      scroll.style.maxHeight = '300px';
+      scroll.scrollTo(0, 400);
+    })()""")
+    top, head, first_row, *_ = browser.evaluate(tops)
+    assert (head, first_row < top - 100) == (top, True)
