@@ -630,3 +630,19 @@ def test_a_line_has_the_intervals_of_its_points_as_a_band_that_fits_the_axis(dra
     partly = Series("ddp", (points[0], replace(points[1], ends=None)))
     assert not is_banded(partly)
     assert not is_banded(replace(panel.series[0], is_context=True))
+
+
+def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_path):
+    shapes = ((1, "none"), (2, "ddp"), (4, "ddp"))
+    cells = [
+        train_cell("resnet50", 1, num, strategy, batch_size=batch, stack=stack)
+        for batch in (1, 2, 4, 8)
+        for stack in ("contained", "bound")
+        for num, strategy in shapes
+    ]
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3), CLUSTER))
+    section = next(topic for topic in TOPICS if topic.id == "scaling").section(data)
+    labels = [tuple(one.label.split(" \N{MIDDLE DOT} ")[1:]) for one in section.headline.chart.series]
+    assert len(labels) == 6
+    assert {stack for _, stack in labels} == {"contained", "bound"}
+    assert len({batch for batch, _ in labels}) == 3

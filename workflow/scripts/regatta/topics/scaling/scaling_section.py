@@ -179,8 +179,8 @@ def full_line(rows: pd.DataFrame) -> tuple:
 def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     """Return the efficiency of the fastest cell of each size, a line for each workload and stack.
 
-    Of one size, that of the fastest cell of each workload, stack and strategy. Of more than MOST_LINES, those with the
-    lowest efficiency. None without any. rows: with names.
+    Of one size, that of the fastest cell of each workload, stack and strategy. Of more than MOST_LINES, those of the
+    workloads with the lowest efficiency. None without any. rows: with names.
     """
     known = rows[rows["efficiency_ratio"].notna() & (rows["cell"] != rows["baseline"]).fillna(False)]
     is_one_size = known["world_size"].nunique() < 2
@@ -191,13 +191,19 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     if not lines:
         return None
     lines.sort(key=lambda line: (-line[-1].world_size, line[-1].efficiency_ratio))
-    shown = known[known["cell"].isin({row.cell for line in lines[: MOST_LINES[is_one_size]] for row in line})]
+    workloads, drawn = dict.fromkeys(line[-1].workload for line in lines), []
+    for workload in workloads if len(lines) > MOST_LINES[is_one_size] else ():
+        of_workload = [line for line in lines if line[-1].workload == workload]
+        drawn += of_workload if len(drawn) + len(of_workload) <= MOST_LINES[is_one_size] else []
+    drawn = drawn or lines[: MOST_LINES[is_one_size]]
+    num_drawn = len({line[-1].workload for line in drawn})
+    shown = known[known["cell"].isin({row.cell for line in drawn for row in line})]
     shown = shown.sort_values("workload", kind="stable")
     names, always = shown["cell_name"], ("subject", "strategy")
     series = names.iloc[0].series if is_one_size else ()
     label = [name.say("subject", *name.settings, *series, *PLACE, always=always) for name in names]
     title = "Scaling efficiency of the fastest cells"
-    title += f": lowest {MOST_LINES[is_one_size]} of {len(lines)}" if len(lines) > MOST_LINES[is_one_size] else ""
+    title += f": lowest {num_drawn} of {len(workloads)} workloads" if num_drawn < len(workloads) else ""
     return panels.figure_of_cells(
         *("headline", title, shown.assign(label=label), "world_size", EFFICIENCY),
         panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
