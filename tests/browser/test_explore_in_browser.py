@@ -641,7 +641,7 @@ def test_a_filter_dims_the_lines_of_other_cells(browser, tmp_path):
     cells = [train_cell("resnet18", 1, gpus, bucket=bucket) for gpus in (1, 2, 4) for bucket in (1, 25)]
     page = make_report(write_results(tmp_path / "r", make_campaign(cells, repeats=1), LAPTOP))
     show(browser, page)
-    off = "[...document.querySelectorAll('#scaling svg [data-line]')].map(e => [e.dataset.line, e.matches('.is-off')])"
+    off = "[...document.querySelectorAll('#headline svg [data-line]')].map(e => [e.dataset.line, e.matches('.is-off')])"
     of_bucket = {"0 2 4": False, "1 3 5": False}
     assert dict(browser.evaluate(off)) == of_bucket
     choose(browser, "bucket", "25 MiB")
