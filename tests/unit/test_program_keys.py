@@ -19,9 +19,10 @@ from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
 from regatta.launchers import PROGRAM, launch_argv
-from regatta.model.frozen import fields_to_json
+from regatta.model.frozen import fields_to_json, names_by_id
 from regatta.model.launches import LaunchRequest
 from regatta.plan.plan import launch_lines
+from regatta.plan.plan_page import workload_hours
 from regatta.run import program_launches as runs
 from regatta.store.history import summarize
 from regatta.store.launch_files import read_launch_file
@@ -68,6 +69,14 @@ def ids_of(folder: Path, entry: dict, **changes) -> list[str]:
 def test_cells_are_excluded_by_the_names_of_their_parameters(folder, when, kept):
     found = plan(folder, campaign(folder, exclude=[{"when": when, "reason": "too slow"}])).cells
     assert [cell.cell.parameters["settings"] for cell in found] == kept
+
+
+def test_quantities_of_one_run_share_its_price(folder):
+    """Two runs of at most 60 s, each with two quantities, 3 launches, on 2 ranks."""
+    found = plan(folder, campaign(folder, {"read": {"rate": RATE, "other": RATE}}, limits={"cell_seconds": 60}))
+    assert [cell.seconds for cell in found.cells] == [30, 30, 30, 30]
+    [workload] = workload_hours(found.cells, names_by_id([cell.cell for cell in found.cells]))
+    assert workload["gpu_hours"] == pytest.approx(2 * 60 * 3 * 2 / 3600)
 
 
 def test_an_unknown_parameter_in_exclude_is_refused_with_the_known_ones(folder, wording):

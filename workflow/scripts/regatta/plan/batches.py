@@ -96,6 +96,14 @@ class Price:
             longest[key] = max(cost, longest.get(key, 0.0))
         return sum(longest.values())
 
+    def shares(self, cells: Iterable[MatrixCell]) -> dict[str, float]:
+        """Return the duration of each cell in its launch. Cells of one run of a program share that of the run."""
+        found = {}
+        for group in _by_key(cells, lambda cell: (cell.stack.name, cell.shape, cell.hosts, cell.twin_key)).values():
+            factor = self._seconds_of_cells(group) / (sum(map(self.cell_seconds, group)) or 1)
+            found |= {cell.id: factor * self.cell_seconds(cell) for cell in group}
+        return found
+
     def _seconds_of_cells(self, cells: tuple[MatrixCell, ...]) -> float:
         """Return the duration of the cells of a launch. Those of a program that runs once share its limit."""
         seconds = [self.cell_seconds(cell) for cell in cells]
@@ -262,7 +270,7 @@ def _launches_of_shape(campaign: Campaign, repeat: int, cells: list[MatrixCell],
 
 
 def _by_key(
-    cells: list[MatrixCell], key: Callable[[MatrixCell], object] = lambda cell: cell.twin_key
+    cells: Iterable[MatrixCell], key: Callable[[MatrixCell], object] = lambda cell: cell.twin_key
 ) -> dict[object, tuple[MatrixCell, ...]]:
     """Return cells in groups. Of one stack and shape, cells with one twin key are measured by one launch."""
     groups: dict[object, list[MatrixCell]] = {}

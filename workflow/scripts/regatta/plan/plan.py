@@ -125,7 +125,8 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     history = read_history(results)
     changes = _changes(matrix.cells, _gone_cells(results, {cell.id for cell in matrix.cells}), history)
     price = make_price(campaign, history)
-    cells = [_plan_cell(campaign, cell, history, changes, is_retry, price) for cell in matrix.cells]
+    seconds = price.shares(matrix.cells)
+    cells = [_plan_cell(campaign, cell, history, changes, is_retry, seconds[cell.id]) for cell in matrix.cells]
     skipped = [CellPlan(cell, "skipped", reason) for cell, reason in matrix.skipped]
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
     check_walltime(campaign, (cell for cell, _ in todo), price)
@@ -304,9 +305,9 @@ def launch_lines(plan: Plan) -> dict[str, str]:
 
 
 def _plan_cell(
-    campaign: Campaign, cell: MatrixCell, history: History, changes: dict[str, tuple], is_retry: bool, price: Price
+    campaign: Campaign, cell: MatrixCell, history: History, changes: dict[str, tuple], is_retry: bool, seconds: float
 ) -> CellPlan:
-    repeats, seconds = campaign.data["repeats"], price.cell_seconds(cell)
+    repeats = campaign.data["repeats"]
     slots = {repeat: history.slots.get((cell.id, repeat)) for repeat in range(repeats)}
     stale = {repeat: paths for repeat, slot in slots.items() if (paths := _edited_modules(slot))}
     recorded = {
