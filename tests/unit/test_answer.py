@@ -472,6 +472,12 @@ def test_steps_that_change_the_same_setting_are_one(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("imported", "command"), [((), "snakemake"), (("a.csv",), "compare.py results/x ")])
+def test_a_campaign_without_open_questions_has_a_next_step(imported, command):
+    [step] = next_steps(SimpleNamespace(findings=[], campaign=SimpleNamespace(imported=imported, name="x")))
+    assert command in step
+
+
 MORE = Kind("more", FAIR, "More", next_step="measure more: `repeats: {repeats}`")
 EXCLUDE = "`exclude_nodes: [{exclude}]`"
 STEPS = {"failed": f"retry failed: {EXCLUDE}, `snakemake`", "slow": f"avoid slow: {EXCLUDE}"}

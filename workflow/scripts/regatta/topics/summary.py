@@ -30,6 +30,9 @@ MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
+# If nothing is open.
+EXTEND = "nothing is open; extend the campaign, then `snakemake`: only what is new is measured"
+COMPARE = "nothing is open; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {
     "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
@@ -202,7 +205,9 @@ def next_steps(data: ReportData) -> list[str]:
             steps[several[0]] = _as_one([found[i].next_step_with(name, value) for i in several])
             for i in several[1:]:
                 steps[i] = ""
-    return list(dict.fromkeys(filter(None, steps)))
+    return list(dict.fromkeys(filter(None, steps))) or [
+        COMPARE.format(data.campaign.name) if data.campaign.imported else EXTEND
+    ]
 
 
 def _as_one(steps: list[str]) -> str:
