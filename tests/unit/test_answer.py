@@ -490,10 +490,11 @@ def node_finding(name: str, nodes: str) -> Finding:
 
 def test_an_absent_program_is_to_be_installed_not_retried(tmp_path):
     cell = program_cell(5, 1)
-    faults = {(cell["id"], repeat): ("failed", "launch", "program not found: sum") for repeat in range(3)}
+    faults = {(cell["id"], repeat): ("failed", "launch", "program not found: su`m") for repeat in range(3)}
     campaign = make_campaign([cell], name="own", repeats=3)
     lines = summary(analyse(write_results(tmp_path / "r", campaign, MACHINE, faults)))
-    assert lines[-1].values["steps"][0].startswith("install sum ")
+    step = lines[-1].values["steps"][0]
+    assert (step.startswith("install su'm "), step.count("`")) == (True, 4)
 
 
 def test_a_campaign_without_a_valid_record_still_has_an_answer(tmp_path):

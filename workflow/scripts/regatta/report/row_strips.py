@@ -11,7 +11,6 @@ from regatta.core.text import three
 from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
-    BREAK,
     FAINT,
     GUIDE_DASHES,
     TICK_LETTER_PT,
@@ -37,6 +36,7 @@ ONE_LINE, MOST_NAME = 22, 28  # characters of a label in one line; of each of tw
 MOST_HEADING = 66  # of what stands above
 NAME_LETTER_PT = 6.8  # of a character of a name, larger in print
 GAP_PT, LINE_PT = 6, 11.5  # between plot and label or number; from one line to the next
+BREAK_PT = (3.6, 6.6)  # of the axis: the strokes of a sign that it does not start at 0
 ZOOMED = 0.5  # of the highest value: an axis begins above 0 if all values are higher
 LOG_RATIO = 10  # highest to lowest value of a logarithmic axis, at least
 LEAST_ZOOMED = 0.04  # of the highest value: what such an axis spans at least
@@ -189,8 +189,8 @@ class RowStrip(Chart):
         axes.spines["left"].set_visible(low == 0)
         if not axis.is_log and low > 0:  # a break sign
             height_pt, wide_pt = 72 * height_in * place[3], width_pt * place[2]
-            for at in BREAK:
-                x, y = 3 * at / 0.1 * 4 / wide_pt, 3 / height_pt
+            for at_pt in BREAK_PT:
+                x, y = at_pt / wide_pt, 3 / height_pt
                 where = {"transform": axes.transAxes, "color": GREY, "linewidth": 1, "clip_on": False}
                 axes.plot((x - 1.5 / wide_pt, x + 1.5 / wide_pt), (-y, y), **where)
 

@@ -166,7 +166,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         host = hosts[0][0] if len(hosts) == 1 < len(used) and hosts[0][1] == num else None  # no other without a choice
         values |= {"num_of_cause": num, "cause": most["cause"], "status": most["status"], "host": host}
         words["repaired" if data.campaign.sweep else "exclude"] = host
-        words["absent"] = (most["cause"] or "").partition(ABSENT)[2]
+        words["absent"] = (most["cause"] or "").partition(ABSENT)[2].replace("`", "'")  # which would begin a command
         values |= _unread(data, most["items"][0])
         pattern = _pattern_of(data, planned, most["items"])
         values["pattern"] = pattern and pattern.values
