@@ -2,7 +2,7 @@
 
 python benchmarks/run_all.py                       all programs
 python benchmarks/run_all.py planning.py           some
-python benchmarks/run_all.py --write               also write the table into docs/figures.md
+python benchmarks/run_all.py --write               also write rows of these programs into docs/figures.md
 
 --write is refused on a busy machine: load average at the start, or CPU use by other processes, above 0.5 per core.
 """
@@ -25,6 +25,7 @@ from common import COLLECTED, ROOT, Figure, show, show_goal
 MAX_LOAD_PER_CORE = 0.5
 DOCUMENT = ROOT / "docs" / "figures.md"
 BEGIN, END = "<!-- written by make bench -->\n", "<!-- end of what make bench writes -->\n"
+HEADINGS = ["figure", "goal", "now", "before", "met", "measured"]
 NOT_PROGRAMS = ("common.py", "run_all.py")
 
 
@@ -46,12 +47,13 @@ def main() -> None:
     text = (
         f"{machine()}\nLoad at the start {load:.2f} per core; other processes took {max(others, 0):.2f} per core.\n\n"
     )
-    text += table(figures, previous_values(document))
-    print(f"\n{text}")
+    rows = previous_rows(document)
+    print(f"\n{text}{table(rows_of(figures, rows))}")
     if options.write:
         if others > MAX_LOAD_PER_CORE:
             sys.exit(f"Table not updated: other processes used {others:.2f} per core (limit {MAX_LOAD_PER_CORE}).")
-        DOCUMENT.write_text(with_table(document, text))
+        kept = rows if options.programs else {}
+        DOCUMENT.write_text(with_table(document, text + table(kept | rows_of(figures, rows))))
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
@@ -86,29 +88,36 @@ def self_cpu_seconds() -> float:
 
 
 def machine() -> str:
-    """Return the date and what the figures were measured on."""
+    """Return what the figures were measured on."""
     found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    today = datetime.datetime.now(datetime.UTC).date()
     model = found[1] if found else platform.machine()
-    return f"{today}, {os.cpu_count()} cores ({model}), {memory:.0f} GiB, Python {platform.python_version()}."
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Python {platform.python_version()}."
 
 
-def table(figures: list[Figure], before: dict[str, str]) -> str:
-    """Return the table in Markdown."""
-    rows = ["| figure | goal | now | before | met |", "|---|---|---|---|---|"]
+def rows_of(figures: list[Figure], previous: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the row of each figure by its name, with the value of the previous table."""
+    rows, today = {}, str(datetime.datetime.now(datetime.UTC).date())
     for figure in figures:
         met = {True: "yes", False: "no", None: "unknown"}[figure.is_met]
+        before = previous[figure.name][2] if figure.name in previous else ""
         now = show(figure.value, figure.unit)
-        rows.append(f"| {figure.name} | {show_goal(figure)} | {now} | {before.get(figure.name, '')} | {met} |")
-    return "\n".join(rows) + "\n"
+        rows[figure.name] = [figure.name, show_goal(figure), now, before, met, today]
+    return rows
 
 
-def previous_values(document: str) -> dict[str, str]:
-    """Return what the document's table says that was measured last, by the figure's name."""
+def table(rows: dict[str, list[str]]) -> str:
+    """Return the table in Markdown."""
+    head = [HEADINGS, ["---"] * len(HEADINGS)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [*head, *rows.values()])
+
+
+def previous_rows(document: str) -> dict[str, list[str]]:
+    """Return the rows of the document's table by the figure's name."""
     _, _, rest = document.partition(BEGIN)
-    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]+) \| [^|]* \| [^|]+ \|$", rest.partition(END)[0], re.MULTILINE)
-    return {name: now for name, now in rows if name != "figure"}
+    lines = [line for line in rest.partition(END)[0].splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row for row in rows[2:] if len(row) == len(HEADINGS)}
 
 
 def with_table(document: str, text: str) -> str:

@@ -27,18 +27,36 @@ def test_a_goal_is_an_upper_or_lower_bound(value, goal, is_minimum, is_met):
 def test_what_was_not_measured_is_neither_met_nor_missed():
     figure = Figure("x", None, "s", 1.0)
     assert figure.is_met is None
-    assert "not measured" in run_all.table([figure], {})
+    assert run_all.rows_of([figure], {})["x"][2:5] == ["not measured", "", "unknown"]
 
 
 def test_the_next_run_shows_what_this_one_wrote_as_before():
-    first = run_all.table([Figure("start, 24 cells", 12.34, "s", 10), Figure("share", 0.9, "", 0.85, True)], {})
-    written = run_all.with_table(DOCUMENT, first)
+    first = run_all.rows_of([Figure("start, 24 cells", 12.34, "s", 10), Figure("share", 0.9, "", 0.85, True)], {})
+    written = run_all.with_table(DOCUMENT, run_all.table(first))
     assert written.startswith("# Title")
     assert written.endswith("The rest.\n")
     assert "old" not in written
-    assert run_all.previous_values(written) == {"start, 24 cells": "12.3 s", "share": "0.900"}
-    again = run_all.table([Figure("start, 24 cells", 9.0, "s", 10)], run_all.previous_values(written))
-    assert "12.3 s" in again.splitlines()[-1]
+    assert run_all.previous_rows(written) == first
+    assert [row[2] for row in first.values()] == ["12.3 s", "0.900"]
+    again = run_all.rows_of([Figure("start, 24 cells", 9.0, "s", 10)], first)
+    assert again["start, 24 cells"][2:5] == ["9.00 s", "12.3 s", "yes"]
+
+
+@pytest.mark.parametrize(("programs", "kept"), [(["planning.py"], ["start", "share"]), ([], ["share"])])
+def test_rows_of_programs_that_were_not_run_stay(tmp_path, monkeypatch, programs, kept):
+    document = tmp_path / "figures.md"
+    before = run_all.rows_of([Figure("start", 12.0, "s", 10), Figure("share", 0.9, "", 0.85, True)], {})
+    document.write_text(run_all.with_table(DOCUMENT, run_all.table(before)))
+    monkeypatch.setattr(run_all, "DOCUMENT", document)
+    monkeypatch.setattr(run_all.os, "getloadavg", lambda: (0, 0, 0))
+    monkeypatch.setattr(run_all, "machine_cpu_seconds", lambda: 0.0)
+    monkeypatch.setattr(run_all, "run_programs", lambda names: ([Figure("share", 0.8, "", 0.85, True)], []))
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--write", *programs])
+    with pytest.raises(SystemExit):
+        run_all.main()
+    written = run_all.previous_rows(document.read_text())
+    assert list(written) == kept
+    assert written["share"][2:5] == ["0.800", "0.900", "no"]
 
 
 def test_a_document_without_the_marks_is_not_changed():
