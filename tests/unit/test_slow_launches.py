@@ -146,7 +146,7 @@ def test_slow_launches_are_named_by_effect_with_the_step_that_excludes_them(tmp_
     assert [finding.values["repeat"] for finding in found] == [3, 1]
     kind = TOPIC.stated(found[0]).declared
     assert "launch 4" in filled(kind.next_step, found[0].values)
-    assert "[n7]" in filled(TOPIC.kinds[0].next_step, {"exclude": "n7"})
+    assert "[n7]" in filled(TOPIC.kinds[0].next_step, {"name": "node n7", "exclude": "n7"})
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def machine_line(campaign: FrozenCampaign, headers: list[dict], measurements: pd
     when = [f"imported {day}" for day in when] if campaign.imported else when
     known = [f"torch {facts_of['torch']}"] if facts_of["torch"] != UNKNOWN else []
     known += [processor] if processor != UNKNOWN else []
-    used = [f"cell time {rank_time(hours, campaign.device)}"] if (hours := cell_hours(measurements)) else []
+    used = [f"{rank_time(hours, campaign.device)} in cells"] if (hours := cell_hours(measurements)) else []
     return [f"cluster {campaign.cluster['name']}", *known, *used, *when]
 
 

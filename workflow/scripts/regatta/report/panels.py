@@ -331,8 +331,8 @@ def how_to_read(rows: pd.DataFrame, drawn: str, mark: str = "line", figures: Seq
     is_drawn = rows[drawn].notna()
     nums = rows.loc[is_drawn, "num_launches"]
     num = f"{nums.min()}" if nums.min() == nums.max() else f"{nums.min()}\N{EN DASH}{nums.max()}"
-    text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: values in the table."
-    text += " Band: their interval." if has_bands([figure.chart for figure in figures]) else ""
+    text = f"Points: individual launches ({num} per cell). {mark.capitalize()}: mean over launches."
+    text += " Band: its interval." if has_bands([figure.chart for figure in figures]) else ""
     num_missing = int((~is_drawn).sum())
     return text + (f" Not drawn: {num_missing} of {plural(len(rows), 'cell')}, without a value." if num_missing else "")
 

@@ -45,7 +45,7 @@ BUSBW = Column(
     interval="interval",
     note="of pipelined calls",
     help="algbw × factor: all_reduce 2(n−1)/n; all_gather, reduce_scatter, all_to_all (n−1)/n; broadcast, reduce,"
-    " send_recv_ring, send_recv_pair 1. Comparable with link peaks. Empty for one rank and for a barrier",
+    " send_recv_ring, send_recv_pair 1. Comparable with link bandwidth. Empty for one rank and for a barrier",
     key="busbw",
     is_shown=True,
 )

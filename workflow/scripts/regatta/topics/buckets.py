@@ -270,10 +270,11 @@ KINDS = (
             ),
         ),
         term="Best bucket",
-        help="The size with the lowest pipelined step time, or one that may be as fast: multiple comparisons with the"
-        f" best, 95 %. Equal: no interval of a cost exceeds {100 * EQUAL_RATIO:g} %. Undecided: one launch. Predicted"
-        " (cell drawer): √(s w o), for s bytes of gradients, bandwidth w and overhead o per all-reduce: the overhead of"
-        " all calls then equals the transfer time of the last bucket, which cannot overlap with computation.",
+        help="The size with the lowest pipelined step time, or one within noise of it: multiple comparisons with the"
+        f" best, 95 %. Equal: the interval of each cost ends at or below {100 * EQUAL_RATIO:g} %. Undecided: one"
+        " launch. Predicted (in the details of a cell): √(s w o), for s bytes of gradients, bandwidth w and overhead o"
+        " per all-reduce: the overhead of all calls then equals the transfer time of the last bucket, which cannot"
+        " overlap with computation.",
     ),
     Kind(
         *("bucket_cost", RESULT),

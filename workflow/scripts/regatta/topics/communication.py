@@ -114,7 +114,7 @@ def section(data: ReportData) -> Section:
     medians = base.values_by_cell(data.measurements, "p50_s")
     collectives = data.named(data.tables["collectives"], "collective", without=("message_bytes",))
     bandwidth, latency = collective_figures(collectives, medians, base.steps_by_cell(data.measurements))
-    title = "Latency" if is_imported else "Latency of one blocking call"
+    title = "Latency" if is_imported else "Latency of blocking calls"
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
     has_peak = collectives["peak_gb_per_s"].notna().any()
     lead = (lead_text(collectives, is_imported), links_text(data) if has_peak else "")

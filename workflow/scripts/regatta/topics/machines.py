@@ -60,7 +60,7 @@ KINDS = (
         advice="Differences in time may come from this. Bring the nodes to the same state and measure again.",
     ),
     Kind(
-        *("unknown_versions", NOTE, "Versions not recorded, of {num_launches:launch/launches}: {versions}."),
+        *("unknown_versions", NOTE, "Versions not recorded in {num_launches:launch/launches}: {versions}."),
         advice="MFU and peak bandwidth need the GPU's name. Check what torch.cuda and nvidia-smi return to the ranks.",
     ),
     Kind(

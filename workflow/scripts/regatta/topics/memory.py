@@ -42,7 +42,7 @@ def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:
 
     rows: of `name_rows`. source: the table that has the rows.
     """
-    title = "Memory per rank by purpose (maximum over ranks and launches)"
+    title = "Memory per rank"
     table = Table.of_columns(title, (FULL_NAME, *MEMORY.of_table("memory")), rows, device, (source,))
     return table if len(table.columns) > 1 else None
 
@@ -50,7 +50,7 @@ def parts_table(rows: pd.DataFrame, source: str, device: str) -> Table | None:
 def section(data: ReportData) -> Section:
     rows = name_rows(data.tables["memory"], "train_step").sort_values("workload", kind="stable")
     table = parts_table(rows[rows["num_launches"] > 0], "memory", data.device)
-    return Section("memory", "Memory", tables=(table,) if table else ())
+    return Section("memory", "Memory", lead="Maximum over ranks and launches.", tables=(table,) if table else ())
 
 
 TABLES = {"memory": TableSpec.of(MEMORY, memory_table, "campaign", "measurements")}

@@ -209,7 +209,7 @@ KINDS = (
             (
                 "slow_node",
                 "Check other programs, clocks and temperatures. Exclude the node (exclude_nodes).",
-                "exclude the slow node: `exclude_nodes: [{exclude}]`",
+                "exclude slow {name}: `exclude_nodes: [{exclude}]`",
             ),
             (
                 "slow_launch",

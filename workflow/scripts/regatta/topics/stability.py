@@ -105,7 +105,7 @@ KINDS = (
         next_step="warm up longer: `max_warmup_seconds`",
     ),
     Kind(
-        *("imprecise", NOTE, "Target precision missed: {num:measurement} of {num_known}, in {num_cells:cell}."),
+        *("imprecise", NOTE, "Target precision missed: {num} of {num_known:measurement}, in {num_cells:cell}."),
         parts=(
             "Achieved: ±{half_width_ratio:number} (median).",
             "Variation of their cells between launches: {between_ratio:number} (median).",
@@ -249,9 +249,9 @@ def section(data: ReportData) -> Section:
     rows, styles = most_variable(data.tables["launch_ranges"]), stack_styles(data.campaign)
     figures = (variation_figure(rows, styles, data.names, data.device),) if len(rows) else ()
     ecdfs = ecdf_figures(rows, data.ok, data.launches, styles, data.names)
-    title, num_over = "Iterations by launch", (rows["range_ratio"] > DISAGREEMENT_RATIO).sum()
+    title, num_over = "Iteration times by launch", (rows["range_ratio"] > DISAGREEMENT_RATIO).sum()
     lead = (
-        "Share of iterations at or below each time, for the cells with the largest variation. Single synchronized"
+        "Empirical distribution of the cells with the largest variation. Single synchronized"
         " iterations, slowest rank; pipelined windows are not included."
     )
     # Folded if so few cells vary that confidence may be good.
@@ -324,7 +324,7 @@ def ecdf_figures(
         values = [(repeat + 1, len(of), *np.quantile(of, (0, 0.5, 1))) for repeat, of in of_launches.items()]
         table = pd.DataFrame(values, columns=[column.name for column in ITERATIONS])
         # As a landmark, a table needs a unique name.
-        table = Table.of_columns(f"Iterations by launch, {names[cell]}", ITERATIONS, table, "")
+        table = Table.of_columns(f"Iteration times by launch, {names[cell]}", ITERATIONS, table, "")
         chart = Distributions(cell, of_launches, styles[cell].color)
         figures.append(Figure(f"ecdf-{number}", names[cell], chart, table, "launches/*.jsonl"))
     return tuple(figures)

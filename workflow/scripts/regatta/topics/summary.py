@@ -31,8 +31,8 @@ MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 # If nothing is open.
-EXTEND = "nothing is open; extend the campaign, then `snakemake`: only what is new is measured"
-COMPARE = "nothing is open; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
+EXTEND = "all is measured; to add cells, edit the campaign file and run `snakemake`: only new cells are measured"
+COMPARE = "all is imported; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {
     "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),

@@ -71,7 +71,7 @@ KINDS = (
         parts=(
             "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
             "Largest difference: {largest}, ratio {largest_text}.",
-            "Variation between allocations is not in the intervals of {num_without} of {num:pair/pairs}.",
+            "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
         ),
         term="Half-width of an interval",
         help="√(high / low) − 1 of a ratio's 95 % interval. Smaller differences are not statistically significant.",

@@ -49,7 +49,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 def section(data: ReportData) -> Section:
     shown = tuple(filter(None, (model_table(name, data.tables[name]) for name in SHOWN)))
-    lead = "If a curve has no model or no prediction, the drawer of its cells gives the reason." if shown else ""
+    lead = "If a curve has no model or no prediction, the details of its cells state why." if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
@@ -64,7 +64,7 @@ REASONS = {  # why there is no model, by a part of the text in the column `refus
 KINDS = (
     Kind(
         *("crossover_size", RESULT),
-        lead="{name}: latency-bound below {size} (fixed cost {latency} per call), bandwidth-bound above.",
+        lead="{name}: latency-bound below {size} (latency {latency} per call), bandwidth-bound above.",
         term="Latency\N{EN DASH}bandwidth model",
         help="T(S) = a + c √S + S/B, fitted to the latencies of a collective by robust least squares on logarithms."
         " Messages below the size at which algbw is B/2 are latency-bound; if the ranges of all stacks and data types"

@@ -64,7 +64,7 @@ KINDS = (
         term="Efficiency",
         help="Throughput per rank relative to that of the baseline cell: the product of DDP, X(1) / X_none(1),"
         " intra-node, X(g) / (g X(1)), and inter-node, X(kg) / (k X(g)), for throughput X on k nodes of g ranks. Losses"
-        " are named if the interval of their factor excludes 1. Uncertain: the interval is wider than"
+        " are reported if the interval of their factor excludes 1. Uncertain: the interval is wider than"
         f" {100 * WIDE_RATIO:g} % of the efficiency. Within noise: not excluded by multiple comparisons with the best.",
     ),
     Kind(

@@ -196,9 +196,9 @@ STRIP = (
 OTHER, SLOW = LegendEntry("other", COLORS[0], marker="o"), LegendEntry("straggler", COLORS[1], marker="D")
 # The timed quantity, and how a straggler shows in it.
 SHOWS = {
-    IN_COLLECTIVE: ("time in the collective", "the straggler waits least"),
-    COMPUTE: ("step without synchronization", "the straggler computes longest"),
-    HOST_WAIT: ("wait for synchronization", "the straggler waits least"),
+    IN_COLLECTIVE: ("time in the collective", "a straggler waits least"),
+    COMPUTE: ("step without synchronization", "a straggler computes longest"),
+    HOST_WAIT: ("wait for synchronization", "a straggler waits least"),
 }
 COSTLY_RATIO = 0.01  # share of iterations, and of their time, from which a place with outliers is named
 COST = Column("cost_ratio", shown_as="%", figures=2)
@@ -276,21 +276,21 @@ def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:
 
 
 WHERE = "Slow {who}, in {num_cells:cell} on {places}: lag {lag_ratio}."
-LATE = "Last in {what} of {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."
+LATE = "Last in {what}, in {num_suspect_launches} of {num_launches:launch/launches}, by {lag_s:number} (mean)."
 CHECK = "Check for load, clocks, temperatures, memory errors, cable and switch port. Measure again without this node."
 KINDS = (
     *(
         Kind(name, FAIR, WHERE, (LATE, "Also slow: {others}."), CHECK, step, "straggler")
         for name, step in (
-            ("straggler_host", "exclude the slow node: `exclude_nodes: [{exclude}]`"),
+            ("straggler_host", "exclude slow {slow}: `exclude_nodes: [{exclude}]`"),
             ("straggler_rank", "check {who}"),
         )
     ),
     Kind(
         *("no_straggler", RESULT),
         lead=(
-            "No slow node or rank found in the {num_checked} of {num_ok:measurement} that could reveal one.",
-            f"Slow nodes and ranks: not detectable with fewer than {MIN_LAUNCHES} launches.",
+            "No straggler detected: {num_checked} of {num_ok:measurement} can detect one.",
+            f"Stragglers are not detectable with fewer than {MIN_LAUNCHES} launches.",
         ),
         term="Stragglers",
         help="A rank or node that all others wait for: it spends the least time in a collective that no rank can leave"
@@ -298,7 +298,7 @@ KINDS = (
         " of the others, as a share of the iteration; median over the records of a launch, then mean over launches."
         " Slow: the"
         f" moderated 95 % interval of the lag is beyond the margin, and corrected p is at most {FALSE_DISCOVERIES:g}."
-        f" This takes {MIN_LAUNCHES} launches. Suspect in a record: last in more iterations than expected by chance"
+        f" This takes {MIN_LAUNCHES} launches. Slow in a record: last in more iterations than expected by chance"
         f" (binomial test, corrected p < {SUSPECT_P:g}), with a lag above {100 * LAG_RATIO:g} %; in a launch: in more"
         f" than {100 * MOST_OF_RECORDS:g} % of its records.",
     ),
@@ -348,7 +348,7 @@ def _late(kind: str, slow: pd.DataFrame, table: str, keys: list[str], data: Repo
     values = {"host": None, "rank": None} | plain_rows(slow, names)[0]
     values |= {column.name: Value.of(rows[0], column) for column in LAG}
     who, *others = dict.fromkeys(f"node {row.host}" if keys == ["host"] else rank_text(row) for row in rows)
-    words = {"who": who, "others": others, "what": WHAT[rows[0].quantity]}
+    words = {"who": who, "others": others, "slow": joined([who, *others]), "what": WHAT[rows[0].quantity]}
     words["exclude"] = ", ".join(dict.fromkeys(slow["host"])) if keys == ["host"] else None
     launches = data.tables["waits"].merge(slow[keys].drop_duplicates())["launch"]
     ran = data.ok.loc[data.ok["launch"].isin(launches), ["cell", "nodes", "gpus_per_node"]].drop_duplicates()
@@ -383,7 +383,7 @@ def late_tables(stragglers: pd.DataFrame, hosts: pd.DataFrame, device: str) -> t
         rows = table[(table["num_suspect_launches"] > 0) | table["is_persistent"]].assign(interval="interval")
         if len(rows):
             rows = rows.sort_values("lag_ratio", ascending=False, kind="stable")
-            caption = f"{noun}s that were last in most records of a launch"
+            caption = f"{noun}s that were last most often"
             found.append(Table.of_columns(caption, columns.of_table("late"), rows, device, (name,)))
     return tuple(found)
 
