@@ -342,7 +342,9 @@ def sections(data: ReportData) -> list[Section]:
                 "num_cells": len(data.campaign.cells),
             }
             parts.append(Section("warnings", "Warnings", template="warnings.html.j2", content=content))
-            section = replace(section, state=(plural(len(warned), "warning") if warned else "", "quiet"))
+            words = zip(("warning", "note"), classes.values(), strict=True)
+            counts = [plural(len(of), word) for word, of in words if of]
+            section = replace(section, state=(", ".join(counts), "quiet"))
         if not topic.part_of:
             shown.append(replace(section, parts=(*section.parts, *parts)))
     return [section for section in shown if section.has_content]
