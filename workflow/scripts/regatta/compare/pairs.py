@@ -13,7 +13,7 @@ import pandas as pd
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared
 from regatta.compare.comparison_output import names_and_lists
 from regatta.core.files import address
-from regatta.core.text import duration, is_unknown, signed_percent, three
+from regatta.core.text import change_text, duration, is_unknown, signed_percent, three
 from regatta.core.verdicts import verdict_text
 from regatta.model.frozen import names_by_id
 from regatta.report.cell_launches import OF_CELL
@@ -82,17 +82,6 @@ COLUMNS = (
 
 def p_text(p_value: float) -> str:
     return three(p_value) if p_value >= 1e-4 else "< 0.0001"
-
-
-def change_text(row: Row) -> str:
-    """Return the change in percent with its interval or range: `+12.6 [+11.7, +13.4]`."""
-    ends = (row.time_low_ratio, row.time_high_ratio)
-    if is_unknown(ends[0]):
-        return signed_percent(row.time_ratio)
-    low, high = map(signed_percent, ends)
-    return f"{signed_percent(row.time_ratio)} " + (
-        f"({low} to {high})" if row.interval == "range" else f"[{low}, {high}]"
-    )
 
 
 def pairs_block(found: CampaignsCompared, path: Path) -> dict:

@@ -44,6 +44,17 @@ def signed_percent(ratio: float) -> str:
     return "0.0" if float(text) == 0 else with_minus_signs(text)
 
 
+def change_text(row: object) -> str:
+    """Return the change in percent with its interval or range: `+12.6 [+11.7, +13.4]`."""
+    ends = (row.time_low_ratio, row.time_high_ratio)
+    if is_unknown(ends[0]):
+        return signed_percent(row.time_ratio)
+    low, high = map(signed_percent, ends)
+    return f"{signed_percent(row.time_ratio)} " + (
+        f"({low} to {high})" if row.interval == "range" else f"[{low}, {high}]"
+    )
+
+
 def with_minus_signs(text: str) -> str:
     """Return a text with minus signs before its negative numbers instead of hyphens, for a page."""
     return NEGATIVE.sub("\N{MINUS SIGN}", text) if "-" in text else text

@@ -13,7 +13,7 @@ from regatta.core.benchmarks import all_axes
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
 from regatta.core.names import SEPARATOR, cell_names, value_text
 from regatta.core.patterns import Pattern, axes_of, find_patterns
-from regatta.core.text import is_unknown, size, with_minus_signs
+from regatta.core.text import change_text, is_unknown, size, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, joined
 from regatta.report.findings import Finding, Source, excess_text, percent_number
@@ -70,7 +70,7 @@ KINDS = (
         lead="Verdicts at a margin of {of_margin}: {verdicts}.",
         parts=(
             "Precision: ±{half_width} (median half-width of the 95 % CIs, maximum {largest_half_width}).",
-            "Largest difference: {largest}, ratio {largest_text}.",
+            "Largest difference: {largest}, {largest_text} %.",
             "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
         ),
         term="Half-width of an interval",
@@ -223,7 +223,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         words |= {"axis": f"{label[:1].upper()}{label[1:]}", "choice": choice(parts), "of_axis": text}
     for row in decided.itertuples():
         values |= {"largest": row.label, "largest_ratio": float(row.time_ratio)}
-        words["largest_text"] = interval_text(row)
+        words["largest_text"] = change_text(row)
     kinds = ("compared",) if few == len(judged) else ("compared", "verdicts")
     return [Finding(kind, values, sources, tuple(decided["cell"]), "comparisons", words) for kind in kinds]
 
