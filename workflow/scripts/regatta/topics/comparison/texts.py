@@ -35,9 +35,9 @@ OUTCOMES = {
     "equal": "{value} and {reference} are equal within {within} % ({num:cell/cells})",
     "both_ways": "{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
     "uncertain": (
-        "{value} is {span}, significantly slower in {slower} of {num:cell/cells}",
-        "{value} is {span}, significantly faster in {faster} of {num:cell/cells}",
-        "{value} is {span} ({num:cell/cells})",
+        "{value} is significantly slower in {slower} of {num:cell/cells} (95 % CIs {span})",
+        "{value} is significantly faster in {faster} of {num:cell/cells} (95 % CIs {span})",
+        "no significant difference in {num:cell/cells} (95 % CIs {span})",
     ),
     "undecided": "{value} vs. {reference}: median difference {median} %",
 }
