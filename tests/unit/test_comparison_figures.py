@@ -110,7 +110,7 @@ def test_without_a_common_direction_the_significant_pairs_are_counted(ratios, ou
 def test_an_uncertain_comparison_says_how_much_is_possible():
     """An interval of 3 % ± 2.2 %, on a log scale."""
     found = findings_of(eight([0.97, *[1.03] * 7]))[0]
-    low, high = map(float, re.findall(r"([\d.]+) %", found.words["outcomes"]))
+    low, high = map(float, re.findall(r"([\d.]+) % (?:faster|slower)", found.words["outcomes"]))
     assert low == pytest.approx(100 - 97 / 1.022, abs=0.3)
     assert high == pytest.approx(103 * 1.022 - 100, abs=0.3)
     assert (found.words["num_open"], found.words["num_beyond"]) == (8, 0)

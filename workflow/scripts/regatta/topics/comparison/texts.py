@@ -37,7 +37,7 @@ OUTCOMES = {
     "uncertain": (
         "{value} is significantly slower in {slower} of {num:cell/cells} (95 % CIs {span})",
         "{value} is significantly faster in {faster} of {num:cell/cells} (95 % CIs {span})",
-        "no significant difference in {num:cell/cells} (95 % CIs {span})",
+        "{value} is {span} (95 % CIs of {num:cell/cells})",
     ),
     "undecided": "{value} vs. {reference}: median difference {median} %",
 }
