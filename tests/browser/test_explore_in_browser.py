@@ -232,7 +232,9 @@ def test_the_table_is_sorted_by_any_column_in_both_directions(browser, page, blo
         for _ in range(2):
             browser.evaluate(f"document.querySelector('#cells-table [data-column={json.dumps(key)}]').click()")
             direction = browser.evaluate("document.querySelector('#cells-table th[aria-sort]').ariaSort")
-            cells = browser.evaluate("[...document.querySelectorAll('#cells-table tbody tr')].map(e => +e.dataset.cell)")
+            cells = browser.evaluate(
+                "[...document.querySelectorAll('#cells-table tbody tr')].map(e => +e.dataset.cell)"
+            )
             values = [block["cells"][key][cell] for cell in cells]
             known = [value for value in values if value is not None]
             assert values == known + [None] * (len(values) - len(known)), key

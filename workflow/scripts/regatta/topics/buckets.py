@@ -254,14 +254,14 @@ KINDS = (
     Kind(
         *("bucket", SUMMARY),
         lead=(
-            "Bucket size: any; costs differ by at most {equal} (95 % CI)",
+            "Bucket size: any; these differ by at most {equal} (95 % CI)",
             "Bucket size: uncertain, may cost up to {upper}",
             "Bucket size: best is {best}",
             "Bucket size: undecided, one launch per cell",
         ),
         parts=(
             "fastest: {fastest:g} MiB",
-            ("costs differ by at most {near_equal} (95 % CI)", "uncertain, may cost up to {near_upper}"),
+            ("these differ by at most {near_equal} (95 % CI)", "uncertain, may cost up to {near_upper}"),
             "in {num_agreeing} of {num} workloads",
             "undecided in {num_untested} of {num_workloads:workload}",
             "undecided: {undecided_mb:g} MiB",
