@@ -197,14 +197,15 @@ def facet_texts(key: str, facet: Mapping) -> dict:
 
 
 def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
-    """Return the entries of names, facets and numbers of launches in the list of columns."""
+    """Return the entries of names, facets with several values, and numbers of launches in the list of columns."""
     settings = {column.name: column for column in SETTINGS}
     helps = {name: {column.helps(device): None} for name, column in settings.items() if column.help}
     for benchmark in sorted({cell.benchmark for cell in cells} & set(benchmark_names())):
         for name, axis in axes_of(benchmark).items():
             helps.setdefault(URL_KEYS.get(name, name), {})[axis.help] = None
     listed = []
-    for key in ("id", "name", *facets, "num_ok", "num_planned"):
+    varying = [key for key, facet in facets.items() if len(facet["values"]) > 1 or key == "status"]
+    for key in ("id", "name", *varying, "num_ok", "num_planned"):
         column = settings.get(key, Column(key))
         kind = "facet" if key in facets else "number" if column.is_number else "text"
         label = facets[key]["label"] if key in facets else column.label
