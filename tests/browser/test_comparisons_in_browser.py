@@ -61,10 +61,52 @@ def test_every_verdict_is_seen_without_scrolling_sideways(browser, pages, name, 
         assert len(browser.evaluate(clipped.replace("nth-child(2)", "last-child"))) > NUM_CELLS
 
 
+@pytest.fixture(scope="module")
+def more_pages(tmp_path_factory, pages):
+    """Return pages by what is compared: two imported files, one of them with a campaign, a gate, and three campaigns."""
+    from comparison_results import cell_of, write_folder
+    from formats_files import FILES
+
+    from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
+    from regatta.compare.comparison_page import comparison_page
+    from regatta.compare.gate import headline, judge
+    from regatta.compare.history import compare_history
+    from regatta.compare.history_page import history_page
+    from regatta.formats.base import Options
+    from regatta.store.csv_files import MEASUREMENTS, read_csv
+
+    folder = tmp_path_factory.mktemp("more")
+    text = (FILES / "nccl-13-columns.txt").read_text("utf-8")
+    (folder / "before.txt").write_text(text, "utf-8")
+    (folder / "after.txt").write_text(
+        text.replace("0.34       0    20.13    0.20    0.36", "0.34       0    40.26    0.10    0.18"), "utf-8"
+    )
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    files = [read_imported(folder / name, None, Options(), scratch) for name in ("before.txt", "after.txt")]
+    found = {"imported": folder / "imported.html", "gate": folder / "gate.html", "several": folder / "several.html"}
+    found["imported"].write_text(comparison_page(compare_campaigns(*files, 0.05), found["imported"]), "utf-8")
+    base, test = (read_campaign(pages["compare"].parent / name) for name in ("base", "test"))
+    measurements = read_csv(test.folder / "measurements.csv", MEASUREMENTS)
+    gate = judge(test.campaign, measurements, (base.campaign, base.measurements), 0.05, 0.085)
+    compared = compare_campaigns(base, test, 0.05, 0.085)
+    found["gate"].write_text(comparison_page(compared, found["gate"], headline(gate)), "utf-8")
+    cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
+    third = [(cell, [1.02 * t for t in SIX]) for cell in cells]
+    third = write_folder(folder / "third", third, "10", {"torch": "2.99"})
+    history = compare_history([base, test, read_campaign(third)], 0.05)
+    found["several"].write_text(history_page(history, found["several"]), "utf-8")
+    return pages | found
+
+
+PAGES = ["compare", "imported", "gate", "several"]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 360])
-def test_the_page_of_two_campaigns_is_readable(browser, pages, width, scheme):
-    show(browser, pages["compare"], width=width, scheme=scheme)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_campaigns_is_readable(browser, more_pages, name, width, scheme):
+    browser.open(more_pages[name], width, scheme=scheme)
     assert browser.complaints() == []
     browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
@@ -167,3 +209,60 @@ def test_without_script_the_list_has_its_bars_and_links(browser, pages):
         assert not browser.evaluate("document.getElementById('filters').checkVisibility()")
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_imported_files_have_their_pairs_and_their_notes(browser, more_pages):
+    """One of the times of one size differs; with one launch per side nothing is judged."""
+    show(browser, more_pages["imported"], width=1440)
+    num = count(browser)[1]
+    assert num > 10
+    verdicts = browser.evaluate(
+        "[...document.querySelectorAll('#cells-table tbody td:nth-child(2)')].map(e => e.innerText)"
+    )
+    assert set(verdicts) == {"too few launches"}
+    changes = browser.evaluate(
+        "[...document.querySelectorAll('#cells-table tbody td:nth-child(3)')].map(e => e.innerText)"
+    )
+    assert changes[0].startswith("+100.0")
+    assert set(changes[1:]) == {"0.0"}
+    browser.evaluate("document.querySelector('#cells-table .open-cell').click()")
+    assert not browser.evaluate("Boolean(document.getElementById('drawer-reports'))")  # files have no report
+
+
+def test_a_gate_begins_with_its_result_and_filters_to_its_slower_cells(browser, more_pages):
+    """5 % and 8.5 % between allocations: cells slower by 14 % and more, with their intervals."""
+    show(browser, more_pages["gate"], width=1440)
+    assert text(browser, ".answers li:first-child .label") == "Gate"
+    assert text(browser, ".answers li:first-child strong") == "Failed"
+    num = int(
+        browser.evaluate(
+            "[...document.querySelectorAll('.verdicts a')].find(a => a.hash.endsWith('status=slower')).textContent"
+        )
+    )
+    assert 5 <= num <= 10
+    browser.evaluate(
+        "[...document.querySelectorAll('.verdicts a')].find(a => a.hash.endsWith('status=slower')).click()"
+    )
+    wait(lambda: count(browser)[0] == num)
+    assert count(browser) == (num, NUM_CELLS)
+
+
+def test_differences_of_environment_are_one_line(browser, more_pages):
+    for name in PAGES:
+        browser.open(more_pages[name], 1440)
+        assert browser.evaluate("document.querySelector('#environment').offsetHeight") < 50
+
+
+def test_charts_of_several_campaigns_have_one_axis_and_marks_of_changes(browser, more_pages):
+    browser.open(more_pages["several"], 1440)
+    charts = "[...document.querySelectorAll('.multiples svg')]"
+    assert browser.evaluate(f"{charts}.length") == NUM_CELLS
+    bands = browser.evaluate(f"{charts}.map(e => e.querySelector('.band').getAttribute('d'))")
+    marks = browser.evaluate(f"{charts}.map(e => e.querySelector('.change').getAttribute('d'))")
+    assert (set(map(type, bands)), len(set(bands)), set(marks)) == ({str}, 1, {"M97 0V48"})
+    boxes = browser.evaluate(f"{charts}.map(e => [e.clientWidth, e.clientHeight])")
+    assert all(width > 150 and height > 60 for width, height in boxes)
+    assert browser.evaluate("document.querySelectorAll('.multiples g:nth-of-type(1).slower').length") == 18
+    browser.evaluate("document.querySelectorAll('#all-changes thead button')[1].click()")
+    first = "document.querySelector('#all-changes tbody td:nth-child(3)').textContent"
+    assert browser.evaluate(first).startswith("+1.0")

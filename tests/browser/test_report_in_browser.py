@@ -1,10 +1,14 @@
 """The report in a browser. Screenshots are kept in the folder REGATTA_SCREENSHOTS, if set."""
 
+import base64
+import io
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from explore_page import wait
+from PIL import Image
 
 pytestmark = pytest.mark.browser
 
@@ -230,3 +234,24 @@ def test_the_page_prints(browser, report, folder):
     browser.open(report, 1280)
     browser.print_pdf(folder / f"{report.parent.name}.pdf")
     assert (folder / f"{report.parent.name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_no_column_of_all_cells_is_cut_on_a_desktop(browser, report):
+    browser.open(report, 1440)
+    box = "document.querySelector('#cells > .scroll')"
+    wait(lambda: browser.evaluate("document.documentElement.classList.contains('has-script')"))
+    assert browser.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert browser.evaluate(f"{box}.querySelectorAll('thead th').length") > 4
+
+
+def test_nothing_is_white_in_the_dark(browser, report):
+    """No tile of 16 pixels is white throughout, in the whole page with everything open."""
+    browser.open(report, 1440, scheme="dark")
+    browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    height = min(browser.evaluate("document.documentElement.scrollHeight"), 12_000)
+    clip = {"x": 0, "y": 0, "width": 1440, "height": height, "scale": 0.5}
+    picture = browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)["data"]
+    gray = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture))).convert("L"))
+    tiles = gray[: len(gray) // 8 * 8].reshape(len(gray) // 8, 8, -1, 8).min(axis=(1, 3))
+    assert tiles.size > 1000
+    assert int((tiles > 225).sum()) == 0

@@ -135,7 +135,7 @@ def test_the_exit_status_is_1_for_a_regression_beyond_the_margin_0_without_and_2
     code, _, errors = script(base, tmp_path / "nowhere")
     assert code == 2
     wording(errors)
-    assert script(base)[0] == script(base, base, base)[0] == 2
+    assert script(base)[0] == 2
     for margin in ("nan", "-1", "inf", "1e308"):
         assert script(base, base, f"--margin={margin}")[0] == 2
     assert script(base, base, "--gpus-per-node=0")[0] == 2

@@ -142,7 +142,7 @@ def test_a_gate_has_its_verdicts_and_margin_on_the_page(tmp_path):
     }
     assert list(judged["margin_ratio"]) == pytest.approx([0.155] * 8)
     text = comparison_page(found, tmp_path / "page.html", ("gate: failed", "2 regressions"))
-    assert text.index("gate: failed") < text.index("Environment</h2>")
+    assert text.index("<strong>Failed</strong>") < text.index("Environment</h2>")
 
 
 def test_an_outlier_is_beyond_the_axis_and_has_an_arrow():

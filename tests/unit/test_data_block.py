@@ -15,7 +15,7 @@ from typed import cell_row, make_tables
 
 from regatta.core.verdicts import verdict_text
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
-from regatta.report.cell_launches import TIMES
+from regatta.report.cell_launches import TIMES, cell_status
 from regatta.report.cells import cell_indices, data_block, decoded, encoded
 from regatta.report.findings import Finding
 from regatta.report.page import load_template
@@ -86,6 +86,32 @@ def test_the_block_is_the_frozen_one(block):
         lines = (f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in block.items())
         FROZEN.write_text("{{\n{}\n}}\n".format(",\n".join(lines)), encoding="utf-8")
     assert json.loads(json.dumps(block)) == json.loads(FROZEN.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [
+        (["ok", "ok"], "ok"),
+        (["ok", "failed", "timeout"], "partly_failed"),
+        (["failed", "timeout"], "failed"),
+        (["timeout", "not_measured"], "timeout"),
+        (["ok", "not_measured"], "not_measured"),  # nothing failed
+        (["ok", "not_started", "node_failure"], "partly_failed"),
+        ([], "not_measured"),
+    ],
+)
+def test_a_cell_with_valid_and_failed_launches_is_partly_failed(statuses, status):
+    assert cell_status(statuses) == status
+
+
+def test_a_partly_failed_cell_is_a_value_of_the_filter_with_its_launches(block):
+    facet = block["facets"]["status"]
+    assert facet["names"] == ["ok", "partly_failed", "skipped"]
+    [place] = [i for i, index in enumerate(column(block, "status")) if facet["names"][index] == "partly_failed"]
+    assert (column(block, "num_ok")[place], block["texts"]["num_ok"][place]) == (1, "1/3")
+    assert block["order"][0] == place  # before all that are ok
+    searched = block["words"][column(block, "search")[place]]
+    assert {"timeout", "failed", "slow"} <= set(searched.split())
 
 
 def test_the_cells_of_the_block_are_those_of_the_campaign(block):

@@ -4,13 +4,14 @@ import re
 
 import pandas as pd
 import pytest
-from synthetic import CLUSTER, analyse, make_campaign, train_cell, write_results
+from synthetic import CLUSTER, analyse, cluster_campaign, make_campaign, train_cell, write_results
 
 from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import Panel, PlotAxis, Point, Series
 from regatta.report.panels import Figure, Section, Table
 from regatta.report.row_strips import MOST_ROWS, RowStrip, chart_of, has_bands
+from regatta.report.svg import COLORS
 from regatta.topics.catalog import drawn_figures
 from regatta.topics.comparison.changes import changes_figure
 
@@ -258,3 +259,27 @@ def test_changes_have_verdicts_beside_their_numbers_the_largest_first():
     assert strip.rows[1].points[0].ends == pytest.approx((-1, 2))
     assert (strip.axis.low, strip.axis.high) == pytest.approx((-50 - 0.06 * 56.5, 6.5 + 0.06 * 56.5))
     assert [line[3] for line in figure.table.rows] == ["n/a", "[−1.0, +2.0]"]
+
+
+def test_a_stack_has_one_color_and_one_marker_in_all_figures_of_a_page(tmp_path):
+    """Also where a table has one of the two stacks alone, and on one shape, where cells are rows."""
+    cells = cluster_campaign(repeats=3)["cells"]
+    only_bound = {"n08g04", "n02g04"}
+    kept = [
+        c for c in cells if not (c["spec"]["stack"]["name"] == "contained" and c["id"].split("-")[-3] in only_bound)
+    ]
+    for name, chosen in (("all", cells), ("some", kept), ("one", [c for c in cells if "n01g02" in c["id"]])):
+        data = analyse(write_results(tmp_path / name, make_campaign(chosen, repeats=3, device="cuda"), CLUSTER))
+        stacks, found = {cell.id: cell.stack.name for cell in data.campaign.cells}, {}
+        for figure in drawn_figures(data):
+            for of_cells, style in styles_in(figure.chart):
+                of = {stacks[cell] for cell in of_cells if cell in stacks}
+                if len(of) == 1 and style.marker and style.color in COLORS:
+                    found.setdefault(of.pop(), set()).add((style.color, style.marker))
+        assert found == {"contained": {(COLORS[0], "o")}, "bound": {(COLORS[1], "s")}}, name
+
+
+def styles_in(chart):
+    if isinstance(chart, RowStrip):
+        return [([point.cell for point in row.points], row.style) for row in chart.rows if not row.is_context]
+    return [(entry.cells, entry) for entry in chart.legend]

@@ -126,6 +126,16 @@ def test_a_square_in_which_nothing_worked_has_no_number(tmp_path):
     assert (square.text, square.state) == ("○", "missing")
 
 
+def test_launches_without_a_record_have_not_failed(tmp_path):
+    cells = [train_cell("resnet18", 1, 2, "ddp", bucket) for bucket in (1, 25)]
+    faults = {(cells[0]["id"], 0): "not_measured"}
+    [square] = matrix_of(tmp_path / "a", make_campaign(cells, repeats=2), faults=faults)[2].values()
+    assert square.state == "incomplete"
+    faults |= {(cells[1]["id"], 0): ("failed", "setup", "boom")}
+    [square] = matrix_of(tmp_path / "b", make_campaign(cells, repeats=2), faults=faults)[2].values()
+    assert square.state == "partial"
+
+
 def test_without_a_baseline_a_square_has_the_throughput_and_no_color(tmp_path):
     data, _, squares = matrix_of(tmp_path / "r", make_campaign([train_cell("resnet18", 1, 2)], repeats=1))
     [square] = squares.values()

@@ -29,7 +29,7 @@ function knownValues({ cells, columns, facets }, values) {
   return [Object.fromEntries(pairs.filter(isKnown)), ignored];
 }
 
-/** Return for each cell whether it has the values of facets and all words of the search. */
+/** Return for each cell whether it has the values of facets, and all words of the search or an id that ends with it. */
 function matching(block, values) {
   const { cells, facets } = block;
   const wanted = Object.keys(facets).filter((key) => values[key]);
@@ -37,25 +37,27 @@ function matching(block, values) {
     key === "status" && values.status === "warning"
       ? cells.invalid[cell] !== null
       : facets[key].names[cells[key][cell]] === values[key];
-  const words = folded(values.search ?? "").split(/[\s,;]+/).filter(Boolean).map(wordPattern);
+  const query = (values.search ?? "").trim().toLowerCase();
+  const words = folded(query).split(/[\s,;]+/).filter(Boolean).map(wordPattern);
   const texts = words.length && (block.searched ??= searchTexts(block));
-  return cells.id.map((_, cell) => wanted.every(has(cell)) && words.every((word) => word.test(texts[cell])));
+  const isFound = (id, cell) => words.every((word) => word.test(texts[cell])) || `-${id}`.toLowerCase().endsWith(`-${query}`);
+  return cells.id.map((id, cell) => wanted.every(has(cell)) && isFound(id, cell));
 }
 
-/** Return the searchable text of cells: name, id, causes, hosts, and settings as shown and as in a campaign file. */
+/** Return the searchable text of cells: name, causes, statuses, hosts, and settings as shown and as in a campaign file. */
 function searchTexts({ cells, common, facets, words }) {
   const settings = (cell) => Object.entries(facets).map(([key, { search }]) => search[cells[key][cell]]);
-  return cells.id.map((id, cell) => folded([id, cells.name[cell], words[cells.search[cell]], settings(cell), common].join(" ")));
+  return cells.name.map((name, cell) => folded([name, words[cells.search[cell]], settings(cell), common].join(" ")));
 }
 
-/** Return a text as it is compared: 8×4 is 8x4, "4 MiB" is 4mib, "32 GPUs" is 32gpus, all-reduce and all_reduce are allreduce. */
+/** Return a text as it is compared: 8×4 is 8x4, "4 MiB" is 4mib, "32 GPUs" is 32gpus, all-reduce is allreduce, timed out is timeout. */
 function folded(text) {
-  return text.toLowerCase().replaceAll("×", "x").replace(/(\d) (?=(?:[kmgt]?i?b|gpus?|process(?:es)?|nodes?)\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
+  return text.toLowerCase().replaceAll("×", "x").replace(/time[d -]*out/g, "timeout").replace(/(\d) (?=(?:[kmgt]?i?b|gpus?|process(?:es)?|nodes?)\b)|([a-z])[-_](?=[a-z])/g, "$1$2");
 }
 
 /** Return the pattern of a searched word. One with a number is a whole value: 4MiB is not in 64 MiB, n1 not in n10. */
 function wordPattern(word) {
-  const escaped = word.replace(/[^\w]/g, "\\$&");
+  const escaped = word.replace(/\W/g, "\\$&");
   return new RegExp((/^\d/.test(word) ? "(?<![a-z\\d.])" : "") + escaped + (/^\D?\d/.test(word) ? "(?!(?<=\\d)\\d)" : ""));
 }
 
@@ -126,7 +128,7 @@ function matrixRows(table) {
 function standalone(figure) {
   const out = figure.querySelector("svg.chart").cloneNode(true);
   const { width, height } = out.viewBox.baseVal;
-  const lines = [...figure.querySelectorAll(":scope > :is(h2, h3), .legend li")];
+  const lines = listOf(":scope > :is(h2, h3), .legend li", figure);
   for (const [row, line] of lines.entries()) {
     const y = height + 16 * row;
     const swatch = line.querySelector("svg")?.cloneNode(true);
@@ -182,6 +184,7 @@ function set(element, attributes) {
 }
 
 const byId = (id) => document.getElementById(id);
+const listOf = (selector, root = document) => [...root.querySelectorAll(selector)];
 const button = (attributes, ...children) => make("button", { type: "button", ...attributes }, ...children);
 const cellButton = ({ cells }, cell) => button({ class: "open-cell", "data-cell": cell }, cells.name[cell]);
 const cellsOf = (element, kind) => (element.dataset[kind] ?? "").split(" ").filter(Boolean).map(Number);
@@ -198,9 +201,9 @@ async function readBlock() {
 function enhance(block) {
   const { cells, facets } = block;
   const [table, drawer, filters, search] = ["cells-table", "drawer", "filters", "filter-search"].map(byId);
-  const steps = [...drawer.querySelectorAll("[data-key]")];
-  const contents = new Map([...document.querySelectorAll("nav a + span")].map((state) => [state, state.textContent]));
-  const shown = new Set(block.columns.filter((column) => column.is_shown).map((column) => column.key));
+  const steps = listOf("[data-key]");
+  const contents = new Map(listOf("nav a + span").map((state) => [state, state.textContent]));
+  const shown = new Set(block.columns.filter((column) => column.is_shown).map(({ key }) => key));
   const marks = [{ element: byId("cells"), cells: [...cells.id.keys()], isOff: false }];
   const groups = new Map([[byId("cells"), [...marks]]]);
   let { section, values } = parseFragment(location.hash);
@@ -224,7 +227,7 @@ function enhance(block) {
       const isOff = !mark.cells.some((cell) => isOn[cell]);
       if (isOff !== mark.isOff) mark.element.classList.toggle("is-off", (mark.isOff = isOff));
     }
-    for (const line of document.querySelectorAll("svg [data-line]")) {
+    for (const line of listOf("svg [data-line]")) {
       line.classList.toggle("is-off", !cellsOf(line, "line").every((cell) => isOn[cell]));
     }
     for (const [element, inside] of groups) element.classList.toggle("is-off", inside.every((mark) => mark.isOff));
@@ -239,7 +242,7 @@ function enhance(block) {
     byId("filter-ignored").textContent = ignored.length ? `Ignored in the address: ${ignored.join(", ")}` : "";
     byId("filter-chips").replaceChildren(...active.map(chip));
     byId("filter-reset").disabled = !isFiltered;
-    for (const control of filters.querySelectorAll("[name]")) control.value = values[control.name] ?? "";
+    for (const control of listOf("[name]", filters)) control.value = values[control.name] ?? "";
     for (const [state, text] of contents) {
       const inside = groups.get(byId(state.previousElementSibling.hash.slice(1)));
       const all = [...new Set(inside?.flatMap((mark) => mark.cells))];
@@ -410,7 +413,7 @@ function enhance(block) {
     }
   };
   const addMarks = (root) => {
-    for (const element of root.querySelectorAll("[data-cell]:not(#cells-table *, #drawer *)")) {
+    for (const element of listOf("[data-cell]:not(#cells-table *, #drawer *)", root)) {
       const own = cellsOf(element, "cell");
       if (element.isMark || !own.length) continue;
       element.isMark = true;
@@ -427,9 +430,9 @@ function enhance(block) {
   markSection();
   followPointer();
   addMarks(document);
-  for (const folded of document.querySelectorAll("main noscript")) {
+  for (const folded of listOf("main noscript")) {
     const found = [...folded.textContent.matchAll(/data-cell="([\d ]+)/g)].flatMap(([, cells]) => cells.split(" ").map(Number));
-    if (found.length) addMark(folded, [...new Set(found)]);
+    if (found.length) addMark(folded, found);
   }
   // Sections without marks, and the cells that they are about.
   const isKnown = (value) => value !== null;
@@ -443,7 +446,7 @@ function enhance(block) {
   document.documentElement.classList.add("has-script");
   goToView();
   document.addEventListener("toggle", ({ target }) => {
-    for (const child of target.querySelectorAll(":scope > noscript")) child.outerHTML = child.textContent; // inert until now
+    for (const child of listOf(":scope > noscript", target)) child.outerHTML = child.textContent; // inert until now
     addMarks(target);
     showMarks();
   }, true);
@@ -477,7 +480,7 @@ function followPointer() {
     if (text === last) return;
     last = text;
     document.body.classList.toggle("has-lit", lit.size > 0);
-    for (const element of document.querySelectorAll("[data-cell], [data-line]")) {
+    for (const element of listOf("[data-cell], [data-line]")) {
       element.classList.toggle("is-lit", bothOf(element).some((cell) => lit.has(cell)));
     }
   });
@@ -509,11 +512,10 @@ function addButton(block, element, cells) {
 
 /** Mark the current section in the contents. */
 function markSection() {
-  const links = [...document.querySelectorAll('nav a[href^="#"]')];
-  const isAbove = ({ hash }) => byId(hash.slice(1))?.getBoundingClientRect().top < 150;
+  const links = listOf('nav a[href^="#"]');
   const mark = () => {
-    const current = links.findLast(isAbove);
-    for (const link of links) link.ariaCurrent = link === current ? "true" : null;
+    const current = links.findLast(({ hash }) => byId(hash.slice(1))?.getBoundingClientRect().top < 150);
+    for (const link of links) link.ariaCurrent = link === current || null;
   };
   addEventListener("scroll", mark);
   mark();

@@ -1,8 +1,9 @@
-"""Compare a campaign with an earlier one.
+"""Compare a campaign with an earlier one, or several campaigns with the first.
 
-Exit status: 0 no cell is slower, 1 a cell is slower, 2 error.
+Exit status: 0 no cell is slower, 1 a cell of the last campaign is slower, 2 error.
 
 python workflow/scripts/compare.py results/before results/after --margin 0.05 --html compared.html
+python workflow/scripts/compare.py results/v1 results/v2 results/v3 --html history.html
 
 Each is a results folder, or a file of another benchmark that import_results.py reads (docs/formats.md). Cells are
 matched by their specification and the name of their stack. Definitions: docs/metrics.md. Needs no GPU.
@@ -14,9 +15,11 @@ import tempfile
 import traceback
 from pathlib import Path
 
-from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
+from regatta.compare.campaigns import read_campaign, read_imported
 from regatta.compare.comparison_output import comparison_text
 from regatta.compare.comparison_page import comparison_page
+from regatta.compare.history import compare_history, history_text
+from regatta.compare.history_page import all_rows, history_page
 from regatta.core.errors import USER_ERROR, UserError, positive, run_script, script_parser
 from regatta.core.verdicts import margin_option
 from regatta.formats.base import Options
@@ -30,14 +33,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         campaigns = [
             read_imported(path, args.stack, options, Path(scratch)) if path.is_file() else read_campaign(path)
-            for path in (args.base, args.test)
+            for path in (args.base, *args.test)
         ]
-    found = compare_campaigns(*campaigns, args.margin)
+    history = compare_history(campaigns, args.margin)
+    found, is_pair = history.compared[-1], len(campaigns) == 2
     if args.csv:
-        write_csv(found.comparisons, args.csv)
+        write_csv(all_rows(history), args.csv)
     if args.html:
-        write_text(args.html, comparison_page(found, args.html))
-    print(comparison_text(found, args.all), end="")
+        write_text(args.html, (comparison_page(found, args.html) if is_pair else history_page(history, args.html)))
+    print(comparison_text(found, args.all) if is_pair else history_text(history, args.all), end="")
     if found.comparisons["verdict"].isna().all():
         raise UserError("nothing could be compared: no cell has a valid launch on both sides. See the lists above.")
     sys.exit(1 if found.num("slower") else 0)
@@ -45,8 +49,8 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = script_parser(__doc__)
-    for side in ("base", "test"):
-        parser.add_argument(side, type=Path, metavar=side.upper(), help="results folder, or a file to import")
+    parser.add_argument("base", type=Path, metavar="BASE", help="results folder, or a file to import")
+    parser.add_argument("test", type=Path, metavar="TEST", nargs="+", help="one or more, each compared with BASE")
     parser.add_argument(
         "--margin",
         type=margin_option,

@@ -108,13 +108,16 @@ def campaign_text(side: CampaignResults) -> str:
 
 
 def title_of(found: CampaignsCompared) -> str:
-    """Return the names of both campaigns; equal ones are replaced by those of folders, or have their dates."""
-    sides = found.test, found.base
+    return " vs. ".join(distinct_names(found.test, found.base))
+
+
+def distinct_names(*campaigns: CampaignResults) -> list[str]:
+    """Return the names of campaigns; if two are equal, those of folders, or with their dates."""
     for names in (
-        [side.campaign.name for side in sides],
-        [side.folder.resolve().name for side in sides],
-        [f"{side.campaign.name} of {(side.first_time_utc or UNKNOWN)[:10]}" for side in sides],
+        [side.campaign.name for side in campaigns],
+        [side.folder.resolve().name for side in campaigns],
+        [f"{side.campaign.name} of {(side.first_time_utc or UNKNOWN)[:10]}" for side in campaigns],
     ):
-        if names[0] != names[1]:
-            return " vs. ".join(names)
-    return " vs. ".join(str(side.folder) for side in sides)
+        if len(set(names)) == len(names):
+            return names
+    return [str(side.folder) for side in campaigns]

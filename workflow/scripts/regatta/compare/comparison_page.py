@@ -44,7 +44,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
             ("cells", "All pairs", "", ""),
             ("unmatched", "Not compared", plural(num_alone, "cell") if num_alone else "", "quiet"),
         ],
-        summary=[*([("comparisons", "Gate", *gate)] if gate else []), *statements(found)],
+        summary=[*([_gate_line(*gate)] if gate else []), *statements(found)],
         environment=environment_tables(found.environment, "base", "test"),
         counts=counts_of(block, judged) if len(judged) else {},
         heads={verdict: head for verdict, (_, head) in VERDICTS.items()},
@@ -55,3 +55,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
         cell_indices={cell: place for place, cell in enumerate(judged["cell"])},
         cell_data=encoded(block),
     )
+
+
+def _gate_line(lead: str, text: str) -> tuple[str, str, str, str]:
+    return "comparisons", "Gate", lead.removeprefix("gate: ").capitalize(), text

@@ -15,10 +15,9 @@ from regatta.compare.trends import MOST_CAMPAIGNS, Keys, Trend, read_keys, read_
 from regatta.core.errors import UserError
 from regatta.core.files import address, is_results_folder
 from regatta.core.text import UNKNOWN, one_line, plural, signed_percent
-from regatta.report.page import TEMPLATES, load_template, script_source
+from regatta.report.page import NO_RECORD, TEMPLATES, load_template, script_source
 from regatta.store.frozen_files import mismatch
 from regatta.store.launch_files import read_file, write_text
-from regatta.topics.status_matrix import NO_RECORD
 
 COMPARISONS = "compare"  # folder of comparison pages in the results folder
 MOST_OPEN = 20  # campaigns whose answer is shown unfolded

@@ -77,7 +77,7 @@ class Trend:
         return max(math.log1p(LEAST_AXIS), *(abs(math.log(ratio)) for ratio in ratios))
 
     def x(self, place: int) -> float:
-        return round(3 + 94 * place / max(len(self.folders) - 1, 1), 1)
+        return place_of(place, len(self.folders))
 
     def sparkline(self, column: KeyFigure) -> str:
         """Return the ratios of a key figure as a path in a box of 100 x 24, 1 in its middle: a line with a dot each."""
@@ -87,13 +87,22 @@ class Trend:
 
     @property
     def marks(self) -> str:
-        """Return a vertical line for each campaign whose environment changed, as a path in the same box."""
-        return "".join(f"M{self.x(place):g} 0V24" for place, changes in enumerate(self.changes) if changes)
+        return change_marks(self.changes, 24)
 
     @property
     def last_change(self) -> int | None:
         """Return the place of the last campaign whose environment changed; None if no change is known."""
         return max((place for place, changes in enumerate(self.changes) if changes), default=None)
+
+
+def place_of(campaign: int, num: int) -> float:
+    """Return the place of a campaign in a box 100 wide."""
+    return round(3 + 94 * campaign / max(num - 1, 1), 1)
+
+
+def change_marks(changes: list[list[str] | None], height: int) -> str:
+    """Return a vertical line for each campaign whose environment changed, as a path in a box 100 wide."""
+    return "".join(f"M{place_of(place, len(changes)):g} 0V{height}" for place, texts in enumerate(changes) if texts)
 
 
 @dataclass(frozen=True)
@@ -188,14 +197,15 @@ def trend_of(campaigns: list[CampaignResults], times: dict[str, dict[int, Estima
     return Trend(
         [campaign.folder for campaign in campaigns],
         [campaign.first_time_utc[:10] for campaign in campaigns],
-        [None, *(_changes(*pair) for pair in itertools.pairwise(campaigns))],
+        [None, *(environment_changes(*pair) for pair in itertools.pairwise(campaigns))],
         list(_key_figures(campaigns, times, keys)),
         [False, *(not a.keys().isdisjoint(b) for a, b in itertools.pairwise(keys))],
         num_older,
     )
 
 
-def _changes(*pair: CampaignResults) -> list[str] | None:
+def environment_changes(*pair: CampaignResults) -> list[str] | None:
+    """Return how the environment of a campaign differs from the one before; None if unknown or no stack is in both."""
     sides = dict(stack_sides(*pair))
     if not sides or not all(campaign.headers for campaign in pair):
         return None

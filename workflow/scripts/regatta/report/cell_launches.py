@@ -15,7 +15,7 @@ import pandas as pd
 from regatta.core.files import address
 from regatta.core.text import is_unknown, three, time_scale
 from regatta.launchers import LAUNCHERS
-from regatta.report.page import STATUSES, marked_status, shown_status
+from regatta.report.page import PARTLY_FAILED, STATUSES, count_failed, marked_status, shown_status
 from regatta.report.rows import table_rows
 
 MOST_LAUNCHES_WITH_QUANTILES = 30_000  # about 1.5 MB of data; beyond, a launch has only its medians
@@ -24,7 +24,8 @@ MOST_EMPTY = 4  # share of a strip's axis beyond the boxes, relative to theirs
 TIMES = {"window": "pipelined"} | {
     name: name for name in ("min", "p50", "p75", "p90", "p95", "p99", "max")
 }  # to labels
-WORST_FIRST = (*(status for status in STATUSES if status != "ok"), "ok")
+OF_CELLS = ("ok", PARTLY_FAILED, *STATUSES[1:])  # the statuses of a cell, in the order of the filter
+WORST_FIRST = (*STATUSES[1:-3], PARTLY_FAILED, *STATUSES[-3:], "ok")
 OF_CELL = (
     *("status", "time_unit", "times", "decimals", "low", "high"),
     *("first_launch", "num_planned", "num_ok", "row", "reason", "search"),
@@ -80,11 +81,16 @@ def add_launches(
         known = (name for name in times if not all(is_unknown(launch[name]) for launch in seconds))
         cell = {"times": sets.index(" ".join(known))}
         cell |= {"first_launch": len(found), "decimals": decimals, "low": low, "high": high}
-        cell |= {"status": min(statuses, key=WORST_FIRST.index, default="not_measured"), "time_unit": unit}
+        cell |= {"status": cell_status(statuses), "time_unit": unit}
         cell |= {"num_planned": len(planned), "num_ok": statuses.count("ok")}
         cell["row"] = rows[0][0] + 2 if rows else None  # line 1 of the file has the headings
         cell["reason"] = next((words.index(row.cause) for _, row in rows if is_unknown(row.repeat)), None)
-        searched = [text for _, row in rows for text in (row.cause, hosts.get(row.launch)) if not is_unknown(text)]
+        searched = [
+            text
+            for _, row in rows
+            for text in (row.cause, hosts.get(row.launch), *([] if row.shown == "ok" else [row.shown]))
+            if not is_unknown(text)
+        ]
         cell["search"] = words.index(" ".join(dict.fromkeys(searched)))
         cells.append(cell)
         for (place, row), of_launch in zip(planned, seconds, strict=True):
@@ -100,6 +106,12 @@ def add_launches(
     columns |= {name: [cell[name] for cell in cells] for name in OF_CELL}
     listed = [[(name, TIMES[name]) for name in known.split()] for known in sets.all]
     return {name: [launch[name] for launch in found] for name in (*TEXTS, *times)}, listed
+
+
+def cell_status(statuses: list[str]) -> str:
+    """Return the worst status of a cell's launches; partly failed if some of them are ok and others failed."""
+    is_partly = "ok" in statuses and count_failed(Counter(statuses)) > 0
+    return PARTLY_FAILED if is_partly else min(statuses, key=WORST_FIRST.index, default="not_measured")
 
 
 def _place(line: int | None, hosts: str | None) -> str | None:

@@ -35,7 +35,7 @@ DERIVED = {
 SETTINGS = (  # of a cell, besides the axes of benchmarks
     Column("id", "Cell id", TEXT),
     Column("name", "Cell", TEXT, help="combination of settings, measured once per launch", is_shown=True),
-    Column("status", type=TEXT, help="worst status over the cell's launches", is_shown=True),
+    Column("status", type=TEXT, help="of all launches; partly failed: some are valid, others failed", is_shown=True),
     Column("benchmark", type=TEXT, help="program that measures"),
     Column("shape", type=TEXT, help="nodes \N{MULTIPLICATION SIGN} {ranks} per node"),
     Column("stack", type=TEXT, help="software environment: host or container, with its environment variables"),

@@ -18,9 +18,9 @@ from regatta.core.names import CellName
 from regatta.core.text import NOT_PLANNED, UNKNOWN, is_unknown, natural, ranks_word, with_minus_signs
 from regatta.kit.columns import OF_CURVE, OF_PAIR, Column, Columns
 from regatta.model.frozen import Cell, FrozenCampaign, Stack
-from regatta.report.cell_launches import WORST_FIRST, Texts, add_launches, launch_files, printable
+from regatta.report.cell_launches import OF_CELLS, WORST_FIRST, Texts, add_launches, launch_files, printable
 from regatta.report.cell_numbers import DERIVED, SETTINGS, with_derived
-from regatta.report.page import STATUSES, marked_status
+from regatta.report.page import marked_status
 from regatta.report.panels import Figure
 from regatta.report.rows import Row, table_rows
 from regatta.store.collect import cell_row
@@ -137,7 +137,7 @@ def default_order(columns: dict, facets: Collection[str], statuses: list[str]) -
 def facets_of(
     cells: Sequence[Cell], names: list[CellName], statuses: list[str], taken: Collection[str]
 ) -> tuple[dict[str, dict], list]:
-    """Return the settings that vary, by their key in a URL, and (label, text) of those that all cells share.
+    """Return the settings that not all cells share, by their key in a URL, and (label, text) of the others.
 
     taken: keys of the data block and of an address.
     """
@@ -153,7 +153,8 @@ def facets_of(
     if len({cell.gpus_per_node for cell in cells}) > 1:  # else the shape says as much
         found["nodes"] = facet_of(LABELS["nodes"], [str(cell.nodes) for cell in cells])
     common = [[f["label"], *f["values"]] for f in found.values() if len(f["values"]) == 1 and None not in f["indices"]]
-    shown = [key for key, facet in found.items() if len(facet["values"]) > 1 or key == "status"]
+    # Also what all cells share that have it: the others are of another benchmark.
+    shown = [key for key, of in found.items() if len(of["values"]) > 1 or None in of["indices"] or key == "status"]
     return {key: found[key] for key in sorted(shown, key=lambda key: (*FIRST_FACETS, *shown).index(key))}, common
 
 
@@ -168,8 +169,8 @@ def facet_of(label: str, texts: list[str | None], raw: list | None = None) -> di
     values = sorted(known, key=natural)
     if all(isinstance(value, int | float) for value in known.values()):
         values = sorted(known, key=known.__getitem__)  # 4 KiB before 1 MiB
-    elif set(known.values()) <= set(STATUSES):
-        values = sorted(known, key=lambda text: STATUSES.index(known[text]))
+    elif set(known.values()) <= set(OF_CELLS):
+        values = sorted(known, key=lambda text: OF_CELLS.index(known[text]))
     names = {text: str(value).lower() if isinstance(value, bool) else str(value) for text, value in known.items()}
     if len(set(names.values())) < len(names):
         names = {text: text for text in names}
@@ -196,14 +197,15 @@ def facet_texts(key: str, facet: Mapping) -> dict:
 
 
 def settings_of(facets: Mapping[str, dict], cells: Iterable[Cell], device: str) -> list[dict]:
-    """Return the entries of names, facets and numbers of launches in the list of columns."""
+    """Return the entries of names, facets with several values, and numbers of launches in the list of columns."""
     settings = {column.name: column for column in SETTINGS}
     helps = {name: {column.helps(device): None} for name, column in settings.items() if column.help}
     for benchmark in sorted({cell.benchmark for cell in cells} & set(benchmark_names())):
         for name, axis in axes_of(benchmark).items():
             helps.setdefault(URL_KEYS.get(name, name), {})[axis.help] = None
     listed = []
-    for key in ("id", "name", *facets, "num_ok", "num_planned"):
+    varying = [key for key, facet in facets.items() if len(facet["values"]) > 1 or key == "status"]
+    for key in ("id", "name", *varying, "num_ok", "num_planned"):
         column = settings.get(key, Column(key))
         kind = "facet" if key in facets else "number" if column.is_number else "text"
         label = facets[key]["label"] if key in facets else column.label

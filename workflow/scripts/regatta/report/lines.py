@@ -65,7 +65,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. hue: index of its color.
+    """One line. hue: index of its color. marker: index of its marker; None: by its place among the lines of a panel.
 
     is_context: drawn in gray behind the others, with one entry for all of them in the legend.
     """
@@ -74,6 +74,7 @@ class Series:
     points: tuple[Point, ...]
     hue: int = 0
     is_context: bool = False
+    marker: int | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -280,7 +281,7 @@ def styles_of(series: Sequence[Series]) -> list[LegendEntry]:
         places[one.hue] += 1
         one_each = len(series) <= len(MARKERS)  # also where two lines have one color
         number = len(found) if one_each else index if len(numbers) > 1 else place
-        marker = list(MARKERS)[number % len(MARKERS)]
+        marker = list(MARKERS)[(number if one.marker is None else one.marker) % len(MARKERS)]
         from_last = numbers[one.hue] - 1 - place
         opacity = 1 - (1 - FAINTEST) * from_last / max(numbers[one.hue] - 1, 1)
         found.append(LegendEntry(one.label, COLORS[index], DASHES[from_last % len(DASHES)], marker, opacity))

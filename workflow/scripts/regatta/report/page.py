@@ -8,7 +8,7 @@ import bz2
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from html import unescape
@@ -44,8 +44,10 @@ STATUSES = (
     *("ok", "failed", "timeout", "out_of_memory", "placement", "node_failure"),
     *("not_measured", "not_started", "skipped"),
 )
-MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}"}
-MARKS |= dict.fromkeys(("not_measured", "not_started"), "\N{WHITE CIRCLE}")
+NO_RECORD = ("not_measured", "not_started")  # these have not failed
+PARTLY_FAILED = "partly_failed"  # status of a cell: some of its launches are ok, others failed
+MARKS = {"ok": "\N{CHECK MARK}", "skipped": "\N{EN DASH}", PARTLY_FAILED: "\N{CIRCLE WITH LEFT HALF BLACK}"}
+MARKS |= dict.fromkeys(NO_RECORD, "\N{WHITE CIRCLE}")
 CELL_MARK = re.compile(r' data-(cell|line)="([^"]*)"')  # of report/lines.py
 BAD_MARK = "\N{BALLOT X}"
 LIMITS = {  # of templates
@@ -221,6 +223,11 @@ def shown_status(rows: pd.DataFrame) -> pd.Series:
     """
     is_repeat = (rows["status"] == "skipped") & rows["repeat"].notna()
     return rows["status"].mask(is_repeat.fillna(False), "not_started")
+
+
+def count_failed(counts: Mapping[str, int]) -> int:
+    """Return how many measurements failed, by the number of each of their statuses (`shown_status`)."""
+    return sum(num for status, num in counts.items() if status not in ("ok", "skipped", *NO_RECORD))
 
 
 def status_counts(measurements: pd.DataFrame) -> list[tuple[str, int]]:

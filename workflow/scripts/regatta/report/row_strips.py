@@ -210,7 +210,7 @@ def _draw_row(axes: "Axes", number: int, row: StripRow, has_points: bool) -> Non
             axes.plot(ends, (number, number), gid=gid, linewidth=6, alpha=0.3, solid_capstyle="butt", **common)
     shown = [(p, value) for p in row.points for value in p.values] if has_points and not row.is_context else []
     for marks, style in (
-        (shown, {"marker": "o", "markersize": 4.5, "markeredgewidth": 0, "alpha": FAINT}),
+        (shown, {"marker": row.style.marker, "markersize": 4.5, "markeredgewidth": 0, "alpha": FAINT}),
         ([(p, p.reported) for p in row.points], {"marker": "|", "markersize": 12, "markeredgewidth": 2}),
     ):
         if marks:

@@ -238,9 +238,10 @@ class ReportData:
         return [topic.stated(finding) for finding in once_per_report(topic.findings)(self)]
 
     def named(self, rows: pd.DataFrame, benchmark: str, without: tuple[str, ...] = ()) -> pd.DataFrame:
-        """Return rows of cells with names (`name_rows`). Stacks have the same order and colors in all figures."""
+        """Return rows of cells with names (`name_rows`). A stack has the same color and marker in all figures."""
         places = {name: place for place, name in enumerate(self.campaign.stack_names)}
-        return name_rows(rows.assign(stack_place=rows["stack"].map(places)), benchmark, without)
+        rows = rows.assign(stack_place=rows["stack"].map(places)) if len(places) > 1 else rows
+        return name_rows(rows, benchmark, without)
 
 
 def once_per_report(function: Callable[[ReportData], Computed]) -> Callable[[ReportData], Computed]:

@@ -24,6 +24,7 @@ from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in
 from regatta.kit.kinds import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
+from regatta.report.page import count_failed
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
@@ -234,7 +235,8 @@ def _square(
         note += f"; {percent_number(ratio)} % above {best['best_bucket_cap_mb']:g} MiB"
         note += "; undecided" if setting.low is None else f" ({cost_of(setting):ends})"
     note += "; fastest" if is_best else "; within noise" if is_near else ""
-    states = {"best": is_best, "near": is_near and not is_best, "partial": counts.total() > counts["ok"]}
+    states = {"best": is_best, "near": is_near and not is_best, "partial": count_failed(counts)}
+    states["incomplete"] = counts.total() > counts["ok"] and not states["partial"]
     text = "0" if ratio == 0 else percent_number(ratio)
     return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)
 
@@ -252,14 +254,14 @@ KINDS = (
     Kind(
         *("bucket", SUMMARY),
         lead=(
-            "Bucket size: equal within {equal}",
+            "Bucket size: any; these differ by at most {equal} (95 % CI)",
             "Bucket size: uncertain, may cost up to {upper}",
             "Bucket size: best is {best}",
             "Bucket size: undecided, one launch per cell",
         ),
         parts=(
             "fastest: {fastest:g} MiB",
-            ("equal within {near_equal}", "uncertain, may cost up to {near_upper}"),
+            ("these differ by at most {near_equal} (95 % CI)", "uncertain, may cost up to {near_upper}"),
             "in {num_agreeing} of {num} workloads",
             "undecided in {num_untested} of {num_workloads:workload}",
             "undecided: {undecided_mb:g} MiB",

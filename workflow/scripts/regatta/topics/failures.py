@@ -17,13 +17,12 @@ from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.cell_launches import HOST, hosts_by_launch
 from regatta.report.findings import PROBLEMS, Finding, Source, file_of, of_runs
-from regatta.report.page import STATUSES, shown_status
+from regatta.report.page import NO_RECORD, STATUSES, shown_status
 from regatta.report.panels import Section
 from regatta.run.causes import ABSENT, log_excerpt, read_log_tail
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.history import ALWAYS_RETRIED
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, plain_rows
-from regatta.topics.status_matrix import NO_RECORD
 from regatta.topics.timeline import allocated_hours
 
 _LOG = in_file(TEXT, "log of the launch, relative to the results folder", "log")

@@ -15,7 +15,7 @@ from regatta.kit.columns import Column
 from regatta.kit.kinds import Value
 from regatta.report.findings import percent_number
 from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
-from regatta.report.page import BAD_MARK, MARKS, shown_status
+from regatta.report.page import BAD_MARK, MARKS, NO_RECORD, count_failed, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
 from regatta.topics.bandwidth import BUSBW, CALL
@@ -27,7 +27,6 @@ from regatta.topics.scripts import STEP_TIME
 
 LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
 MOST_ROWS_DENSE = 200  # of more rows, each subject is folded
-NO_RECORD = ("not_measured", "not_started")
 
 EFFICIENCIES = "highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline"
 THROUGHPUTS = "highest samples/s of the square's cells"
@@ -142,7 +141,8 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
         if bad:
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
         known = f"{num_known} of {len(cells)}" if num_known < len(cells) else ""
-        return Square(text, level, "partial" if bad else state, tuple(cells), note, known=known)
+        state = "partial" if count_failed(bad) else "incomplete" if bad else state
+        return Square(text, level, state, tuple(cells), note, known=known)
 
     return square
 

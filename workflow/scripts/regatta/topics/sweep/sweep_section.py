@@ -12,6 +12,7 @@ from regatta.report.charts import LegendEntry
 from regatta.report.findings import PROBLEMS, Finding, Source, of_rows
 from regatta.report.lines import PlotAxis
 from regatta.report.matrix import Group, Matrix, MatrixRow, Square
+from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.rows import table_rows
 from regatta.report.strips import Strip
@@ -20,7 +21,7 @@ from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, p
 from regatta.topics.comparison.comparison_tables import by_effect
 from regatta.topics.comparison.heatmap import ratio_square
 from regatta.topics.comparison.texts import direction_of
-from regatta.topics.status_matrix import NO_RECORD, square_without_value, statuses_by_cell
+from regatta.topics.status_matrix import square_without_value, statuses_by_cell
 from regatta.topics.sweep.sweep_tables import (
     PLACE,
     SWEEP,
@@ -80,13 +81,9 @@ def failed_hosts(data: ReportData) -> dict[str, int]:
     for cell in data.campaign.cells:
         counts, hosts = statuses[cell.id], cell.hosts
         for name in {", ".join(hosts), *hosts}:
-            num_failed[name] += _num_failed(counts)
+            num_failed[name] += count_failed(counts)
         is_ok |= set(hosts) if counts["ok"] and len(hosts) > 1 else set()
     return {name: num for name, num in num_failed.items() if num and name not in is_ok}
-
-
-def _num_failed(counts: Counter) -> int:
-    return sum(num for status, num in counts.items() if status not in ("ok", "skipped", *NO_RECORD))
 
 
 def counts_of(data: ReportData, rows: pd.DataFrame) -> dict[str, list[str]]:
@@ -314,7 +311,7 @@ def _square(row, statuses: dict[str, Counter], num_failed: int = 0) -> Square | 
     if is_unknown(row.time_ratio):
         return square_without_value(name, list(cells), counts)
     note = f"{name}: {TIME_RATIO.cell(row)} % {TIME_RATIO.ends(row)}, place {PLACE.cell(row)}, {VERDICT.cell(row)}"
-    bad = _num_failed(counts) if cells else 0
+    bad = count_failed(counts) if cells else 0
     state = f"{row.verdict}{' partial' if bad else ''}"
     note += f"; {bad} of {plural(counts.total(), 'measurement')} not ok" if bad else ""
     return ratio_square(row, state, cells, note)

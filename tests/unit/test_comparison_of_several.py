@@ -1,0 +1,116 @@
+"""compare.py with more than two campaigns: each against the first."""
+
+import re
+
+import pytest
+from comparison_results import cell_of, write_folder
+from test_comparison_campaigns import script  # noqa: F401
+from test_report import Page
+
+from regatta.compare.campaigns import read_campaign
+from regatta.compare.history import compare_history, history_text
+from regatta.compare.history_page import MOST_DRAWN, all_rows, history_page
+
+FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
+CELLS = [cell_of("bound", 1024 << place) for place in range(4)]
+# Ratio to the first campaign by campaign, of each cell; None: not measured.
+RATIOS = {"b": (1.0, 1.2, 1.0, 0.8), "<i>c": (1.0, 1.4, 1.3, None)}
+TORCH = {"a": "2.1", "b": "2.1", "<i>c": "2.2"}
+
+
+def folders_in(folder, ratios=RATIOS):
+    found = []
+    for day, (name, of) in enumerate({"a": (1.0,) * 4, **ratios}.items(), start=1):
+        times = [(cell, [ratio * t for t in FIVE]) for cell, ratio in zip(CELLS, of, strict=True) if ratio is not None]
+        found.append(write_folder(folder / name, times, f"0{day}", {"torch": TORCH.get(name, "2.2")}))
+    return found
+
+
+@pytest.fixture
+def history(tmp_path):
+    return compare_history([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
+
+
+def test_each_campaign_is_compared_with_the_first(history):
+    found = [
+        [row["value"], round(row["time_ratio"], 2), row["verdict"]] for row in all_rows(history).to_dict("records")
+    ]
+    assert sorted(found) == sorted(
+        [
+            *(["b", 1.2, "slower"], ["b", 0.8, "faster"], ["b", 1.0, "equivalent"], ["b", 1.0, "equivalent"]),
+            *(["<i>c", 1.4, "slower"], ["<i>c", 1.3, "slower"], ["<i>c", 1.0, "equivalent"]),
+        ]
+    )
+    assert set(all_rows(history)["reference_value"]) == {"a"}
+
+
+def test_it_is_known_when_a_cell_was_slower_for_the_first_time(history):
+    assert history.first_in("slower") == [("b", 1), ("<i>c", 1)]
+    assert history.first_in("faster") == [("b", 1)]
+
+
+def test_cells_with_the_largest_change_come_first_on_one_axis(history):
+    assert [cell.name.rpartition(" · ")[2] for cell in history.cells] == ["2 KiB", "4 KiB", "8 KiB", "1 KiB"]
+    lines = [cell.line(history) for cell in history.cells]
+    assert [line.count("L") for line in lines] == [2, 2, 1, 2]
+    heights = {float(line.rpartition(" ")[2]) for line in lines[:2]}
+    assert max(heights) < 24  # above the middle: slower
+    assert float(lines[2].rpartition(" ")[2]) > 24
+    assert lines[3].endswith(" 24")
+
+
+def test_changes_of_the_environment_are_marked(history):
+    assert [bool(changes) for changes in history.changes] == [False, False, True]
+    assert history.marks == "M97 0V48"
+
+
+def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(history, tmp_path):
+    text = history_page(history, tmp_path / "page.html")
+    page = Page(text)
+    assert len([figure for figure in page.all("figure") if "data-multiple" in figure]) == len(CELLS)
+    assert text.count('class="dot"') == 7
+    table = text[text.index('class="verdicts"') :].partition("</table>")[0]
+    counts = [re.findall(r"<td>(\d+)</td>", row) for row in re.findall("<tr><th.*?</tr>", table)]
+    # pairs; faster, slower, inconclusive, equivalent
+    assert counts == [["4", "1", "1", "0", "2"], ["3", "0", "2", "0", "1"]]
+    assert "<i>" not in text
+    ids = [element["id"] for _, element in page.elements if "id" in element]
+    assert len(ids) == len(set(ids))
+    anchors = [element["href"][1:] for _, element in page.elements if (element.get("href") or "").startswith("#")]
+    assert set(anchors) <= set(ids)
+
+
+def test_at_most_some_charts_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr("regatta.compare.history_page.MOST_DRAWN", 2)
+    history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
+    text = history_page(history, tmp_path / "page.html")
+    assert text.count("data-multiple") == 2 < MOST_DRAWN
+    assert len(re.findall('<tr><th scope="row">[^<]*KiB</th><td>', text)) == len(CELLS)
+
+
+def test_the_text_has_the_changes_beyond_the_margin(history, wording):
+    wording(history_text(history))
+    assert [num_rows(history_text(history, shows_all)) for shows_all in (False, True)] == [3, 4]
+
+
+def num_rows(text):
+    return len(re.findall(r"^all-reduce.*KiB +1.02 s", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize(("last", "status"), [("<i>c", 1), ("d", 0)])
+def test_the_exit_status_is_that_of_the_last_campaign(tmp_path, script, last, status):  # noqa: F811
+    ratios = {"b": RATIOS["b"], last: RATIOS.get(last, (1.0,) * 4)}
+    page, table = tmp_path / "page.html", tmp_path / "rows.csv"
+    done = script(*folders_in(tmp_path, ratios), "--html", page, "--csv", table)
+    assert done[0] == status
+    assert len(table.read_text().splitlines()) == (8 if status else 9)
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_campaign_without_a_cell_of_the_first_is_an_error_that_names_both(tmp_path, script):  # noqa: F811
+    folders = folders_in(tmp_path)
+    other = write_folder(tmp_path / "other", [(cell_of("contained", 7), FIVE)], "05")
+    status, _, errors = script(*folders, other)
+    assert status == 2
+    assert str(other) in errors
+    assert str(folders[0]) in errors

@@ -1,0 +1,154 @@
+"""More than two campaigns: each compared with the first, the base, and what changed in the environment in between."""
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
+from regatta.compare.comparison_output import aligned, campaign_text, distinct_names, names_and_lists, statements
+from regatta.compare.pairs import change_text
+from regatta.compare.trends import LEAST_AXIS, change_marks, environment_changes, place_of
+from regatta.core.text import UNKNOWN, duration, is_unknown
+from regatta.model.frozen import names_by_id
+from regatta.report.rows import Row, table_rows
+from regatta.topics.comparison.histogram import RatioAxis
+from regatta.topics.comparison.texts import judged_rows
+
+HEIGHT = 48  # of the box of a chart, which is 100 wide
+AROUND = 1.1  # of its largest change
+
+
+@dataclass(frozen=True)
+class History:
+    """Campaigns in the given order, the base first. compared: of each other one with the base.
+
+    changes: how the environment of each differs from the one before, as texts; None if unknown.
+    """
+
+    campaigns: list[CampaignResults]
+    compared: list[CampaignsCompared]
+    changes: list[list[str] | None]
+
+    @cached_property
+    def names(self) -> list[str]:
+        return distinct_names(*self.campaigns)
+
+    @cached_property
+    def cells(self) -> list["CellHistory"]:
+        """Return the cells of the base that were compared with any other campaign, the largest change first."""
+        found: dict[str, dict[int, Row]] = {}
+        for place, of in enumerate(self.compared, start=1):
+            for row in table_rows(judged_rows(of.comparisons)):
+                found.setdefault(row.reference, {})[place] = row
+        by_id = self.campaigns[0].campaign.by_id
+        names = names_by_id([cell for cell in by_id.values() if cell.id in found])
+        cells = [CellHistory(names[cell].full, found[cell]) for cell in by_id if cell in found]
+        return sorted(cells, key=lambda cell: -cell.largest)
+
+    @cached_property
+    def axis(self) -> RatioAxis:
+        """Return the common axis of the charts, which has all ratios with their intervals and the margin."""
+        rows = [row for cell in self.cells for row in cell.rows.values()]
+        values = [(row.time_ratio, row.time_low_ratio, row.time_high_ratio) for row in rows]
+        sizes = [abs(math.log(value)) for of in values for value in of if not is_unknown(value)]
+        margin = max((math.log1p(row.margin_ratio) for row in rows), default=0.0)
+        return RatioAxis(AROUND * max(*sizes, margin, LEAST_AXIS), margin)
+
+    @property
+    def marks(self) -> str:
+        return change_marks(self.changes, HEIGHT)
+
+    def first_in(self, verdict: str) -> list[tuple[str, int]]:
+        """Return in which campaign cells have a verdict for the first time, as (name, number of cells)."""
+        firsts = (
+            min((at for at, row in cell.rows.items() if row.verdict == verdict), default=0) for cell in self.cells
+        )
+        counts = Counter(firsts)
+        return [(name, counts[place]) for place, name in enumerate(self.names) if place and counts[place]]
+
+
+@dataclass(frozen=True)
+class CellHistory:
+    """One cell of the base. rows: how it compares with the base, by the place of the campaign."""
+
+    name: str
+    rows: dict[int, Row]
+
+    @property
+    def largest(self) -> float:
+        """Return the largest change, up or down, as a logarithm."""
+        return max(abs(math.log(row.time_ratio)) for row in self.rows.values())
+
+    @property
+    def is_beyond_margin(self) -> bool:
+        """Return whether a ratio or a verdict is beyond the margin in any campaign."""
+        rows = self.rows.values()
+        is_beyond = (abs(math.log(row.time_ratio)) > math.log1p(row.margin_ratio) for row in rows)
+        return any(is_beyond) or any(row.verdict in ("faster", "slower") for row in rows)
+
+    @property
+    def base_time(self) -> str:
+        return duration(next(iter(self.rows.values())).reference_time_s)
+
+    def line(self, history: History) -> str:
+        """Return the ratios to the base, which has 1, as a path."""
+        points = {0: HEIGHT / 2} | {place: _height(history.axis, row.time_ratio) for place, row in self.rows.items()}
+        num = len(history.campaigns)
+        return "M" + "L".join(f"{place_of(place, num):g} {y:g}" for place, y in points.items())
+
+    def points(self, history: History) -> list[tuple[str, str, str]]:
+        """Return of each campaign a path of the ratio and its interval, the verdict, and the text of both."""
+        found, num = [], len(history.campaigns)
+        for place, row in self.rows.items():
+            x, y = place_of(place, num), _height(history.axis, row.time_ratio)
+            ends = [] if is_unknown(row.time_low_ratio) else [row.time_low_ratio, row.time_high_ratio]
+            ends = [_height(history.axis, end) for end in ends]
+            bar = f"M{x:g} {ends[0]:g}V{ends[1]:g}" if ends else ""
+            found.append(
+                (bar, f"M{x:g} {y:g}h0", row.verdict, f"{history.names[place]}: {change_text(row)} %, {row.verdict}")
+            )
+        return found
+
+
+def _height(axis: RatioAxis, ratio: float) -> float:
+    return round(HEIGHT * (1 - axis.percent(ratio) / 100), 1)
+
+
+def compare_history(campaigns: list[CampaignResults], margin: float) -> History:
+    """Return how campaigns compare with the first one. Raises UserError if one has no cell in common with it."""
+    compared = [compare_campaigns(campaigns[0], other, margin) for other in campaigns[1:]]
+    changes = [None, *(environment_changes(*pair) for pair in itertools.pairwise(campaigns))]
+    return History(campaigns, compared, changes)
+
+
+HOW_TO_READ = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
+
+
+def history_text(history: History, shows_all: bool = False) -> str:
+    """Return the text on more than two campaigns. shows_all: also cells within the margin in each."""
+    names = history.names
+    lines = [f"{name}: {campaign_text(of)}" for name, of in zip(["base", *names[1:]], history.campaigns, strict=True)]
+    for name, of in zip(names[1:], history.compared, strict=True):
+        found = [
+            lead + (f". {text}" if text else "") for anchor, _, lead, text in statements(of) if anchor != "environment"
+        ]
+        lines += ["", f"{name} (test) vs. base", *(f"  {line}" for line in found)]
+        lines += [f"  {title}" for title in names_and_lists(of)[1]]
+    for name, before, changes in zip(names[1:], names, history.changes[1:], strict=False):
+        text = UNKNOWN if changes is None else "; ".join(changes) or "no change recorded"
+        lines += [f"Environment of {name} since {before}: {text}"]
+    shown = [cell for cell in history.cells if shows_all or cell.is_beyond_margin]
+    if shown:
+        rows = [(cell.name, cell.base_time, *changes_of(cell, history)) for cell in shown]
+        lines += ["", HOW_TO_READ, "", *aligned([("cell", "base", *names[1:]), *rows])]
+    if num := len(history.cells) - len(shown):
+        lines += ["", f"Not shown: {num} of {len(history.cells)} cells, within the margin. --all shows them."]
+    return "\n".join(lines) + "\n"
+
+
+def changes_of(cell: CellHistory, history: History) -> list[str]:
+    """Return the change in each campaign but the base; n/a where it was not compared."""
+    places = range(1, len(history.campaigns))
+    return [change_text(cell.rows[place]) if place in cell.rows else UNKNOWN for place in places]
