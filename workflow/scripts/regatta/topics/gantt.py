@@ -5,7 +5,8 @@ the row of a host, the bars are clipped to it and shifted to the first row, and 
 """
 
 import itertools
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,11 +14,12 @@ from regatta.core.text import is_unknown, natural, one_line, three
 from regatta.report.charts import PAGE, Chart, Marks, Medium, set_ticks
 from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
-WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
+WIDTH_IN, AROUND_IN, LETTER_IN = 10.0, 0.6, 0.075
 RIGHT, BREAK, MARGIN = 698.0, 6.0, 21.6  # points: right end of the axis; gap between its parts; space above and below
-THIN_IN, MOST_WIDE = 0.13, 16  # height of a row, of more than this
-MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
-MAX_LAUNCHES = 100  # of more, bars do not show what their time was spent on
+ROW_IN, THIN_IN = {16: 0.22, 32: 0.13}, 0.115  # height of a row, of at most so many rows, and of more
+MAX_ROWS, MAX_BARS = 64, 4000  # so that the page stays small
+MAX_LAUNCHES = 100  # of more, a bar may sum several
+MAX_SUMS = 400  # of all rows: bars that each sum several launches
 MAX_BREAKS = 10
 LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 MAX_TICKS = 5
@@ -29,15 +31,15 @@ NO_HOST = "unknown host"
 STATES = {  # key of a bar -> how it is drawn
     "allocated, idle": {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
     "launch startup": {"facecolor": GREY, "alpha": 0.5},
+    "imports": {"facecolor": COLORS[4], "alpha": 0.6},
     "setup and checks": {"facecolor": COLORS[5], "alpha": 0.6},
     "warm-up": {"facecolor": GOOD, "alpha": 0.4},
     "measuring": {"facecolor": GOOD},
-    "ok": {"facecolor": GOOD, "edgecolor": GROUND, "linewidth": 0.4},
     "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
     "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
 }
 LAYERS = {"allocated, idle": 0, "failed": 2}  # the others are between: a failure is never covered
-SPENT = ("launch startup", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
+SPENT = ("launch startup", "imports", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 
 
 def runs_of(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -86,44 +88,78 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
 
     launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
     share of measurements that failed is a separate bar; the rest is one for each part of the launch's time, summed over
-    its cells, or `ok` with more than MAX_LAUNCHES.
+    its cells, and over consecutive launches of a batch if there are more than MAX_LAUNCHES.
     """
-    rows, has_parts = defaultdict(list), len(launches) <= MAX_LAUNCHES
+    rows, on_host = defaultdict(list), defaultdict(list)
     for row in launches:
-        if row["duration_s"] is None:
-            continue
-        num, at, text = row["num_ok"] + row["num_failed"], row["start_s"], _text(row)
-        failed_s = ((has_parts and row["cells_s"]) or row["duration_s"]) * row["num_failed"] / max(num, 1)
-        rest_s, parts = row["duration_s"] - failed_s, {"ok": 1.0}
-        if has_parts:
-            startup_s, warmup_s, measuring_s = row["overhead_s"], row["warmup_s"], row["measuring_s"]
-            setup_s = max(row["cells_s"] - failed_s - warmup_s - measuring_s, 0.0)
-            parts = dict(zip(SPENT, (startup_s, setup_s, warmup_s, measuring_s), strict=True))
-        parts = {state: part * rest_s / (sum(parts.values()) or 1) for state, part in parts.items()}
-        parts = (parts if num else {"no records": rest_s}) | {"failed": failed_s}
-        for state, seconds in parts.items():
-            if seconds > 0:
-                for name in hosts_of([row]) or {NO_HOST}:
-                    rows[name].append((state, at, seconds, text, row["batch"]))
-                at += seconds
+        for name in (hosts_of([row]) or {NO_HOST}) if row["duration_s"] is not None else ():
+            on_host[name].append(row)
+    most = MAX_SUMS // min(len(on_host) or 1, MAX_ROWS) if is_summed(launches) else math.inf
+    runs = runs_of([(row["start_s"], row["end_s"]) for of_host in on_host.values() for row in of_host])
+    for name, of_host in on_host.items():
+        size, together = max(math.ceil(len(of_host) / most), 1), defaultdict(list)
+        for row in of_host:
+            together[row["batch"], _run_at(runs, row["start_s"])].append(row)
+        for of_batch in together.values():
+            for first in range(0, len(of_batch), size):
+                rows[name] += _bars_of(of_batch[first : first + size])
     for row in allocations:
         for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
             rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], "", row["batch"]))
     return rows
 
 
-def _text(row: dict) -> str:
-    """Return what a pointer on a launch shows."""
-    number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
-    total, startup, measuring = (
-        elapsed_text(round(row[f"{part}_s"])) for part in ("duration", "overhead", "measuring")
+def is_summed(launches: list[dict]) -> bool:
+    """Return whether a bar may sum several launches."""
+    return len(launches) > MAX_LAUNCHES
+
+
+def _run_at(runs: list[tuple[float, float]], at: float) -> int:
+    """Return the index of the run in which a time lies."""
+    return max((index for index, (start, _) in enumerate(runs) if start <= at), default=0)
+
+
+def _bars_of(launches: list[dict]) -> list[tuple]:
+    """Return the bars of launches that are drawn as one, with the sums of their parts in turn."""
+    sums: Counter[str] = Counter()
+    for row in launches:
+        sums.update(_parts_of(row))
+    at, text, found = launches[0]["start_s"], _text(launches), []
+    for state in (*SPENT, "no records", "failed"):
+        if sums[state] > 0:
+            found.append((state, at, sums[state], text, launches[0]["batch"]))
+            at += sums[state]
+    return found
+
+
+def _parts_of(row: dict) -> dict[str, float]:
+    """Return the seconds of a launch by state."""
+    num = row["num_ok"] + row["num_failed"]
+    failed_s = (row["cells_s"] or row["duration_s"]) * row["num_failed"] / max(num, 1)
+    rest_s, import_s = row["duration_s"] - failed_s, row["import_s"] or 0.0
+    startup_s, warmup_s, measuring_s = row["overhead_s"] - import_s, row["warmup_s"], row["measuring_s"]
+    setup_s = max(row["cells_s"] - failed_s - warmup_s - measuring_s, 0.0)
+    parts = dict(zip(SPENT, (startup_s, import_s, setup_s, warmup_s, measuring_s), strict=True))
+    parts = {state: part * rest_s / (sum(parts.values()) or 1) for state, part in parts.items()}
+    return (parts if num else {"no records": rest_s}) | {"failed": failed_s}
+
+
+def _text(launches: list[dict]) -> str:
+    """Return what a pointer on a launch shows, or on several that are drawn as one."""
+    first, known = launches[0], any(row["import_s"] is not None for row in launches)
+    number = "" if is_unknown(first["repeat"]) else f", launch {first['repeat'] + 1}"
+    number = number if len(launches) == 1 else f", {len(launches):,} launches"
+    stacks = ", ".join(dict.fromkeys(row["stack"] for row in launches))
+    total, startup, imports, measuring = (
+        elapsed_text(round(sum(row[f"{part}_s"] or 0 for row in launches)))
+        for part in ("duration", "overhead", "import", "measuring")
     )
     counts = [
-        f"{total} ({startup} startup, {measuring} measuring)",
-        f"{row['num_ok']} ok",
-        f"{row['num_failed']} failed",
+        f"{total} ({startup} startup{f' with {imports} imports' if known else ''}, {measuring} measuring)",
+        f"{sum(row['num_ok'] for row in launches):,} ok",
+        f"{sum(row['num_failed'] for row in launches):,} failed",
     ]
-    return f"{row['batch']}{number}, stack {row['stack']}: {', '.join(counts)}"
+    return f"{first['batch']}{number}, stack {stacks}: {', '.join(counts)}"
 
 
 def hosts_of(rows: list[dict]) -> set[str]:
@@ -162,21 +198,17 @@ class Gantt(Chart):
 
     @property
     def size_in(self) -> tuple[float, float]:
-        return WIDTH_IN, AROUND_IN + (THIN_IN if self.is_thin else ROW_IN) * len(self.rows)
+        return WIDTH_IN, AROUND_IN + self.row_points / 72 * len(self.rows)
 
     @property
     def row_points(self) -> float:
         """Return the height of a row in points."""
-        return 72 * (THIN_IN if self.is_thin else ROW_IN)
+        return 72 * next((height for most, height in ROW_IN.items() if len(self.rows) <= most), THIN_IN)
 
     @property
     def box(self) -> tuple[float, float]:
         """Return width and height of the drawing of a single row in points."""
         return 72 * WIDTH_IN, 2 * MARGIN + self.row_points
-
-    @property
-    def is_thin(self) -> bool:
-        return len(self.rows) > MOST_WIDE
 
     def marks(self) -> Marks:
         columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
@@ -247,7 +279,7 @@ class Gantt(Chart):
         axes = canvas.subplots(gridspec_kw=place)
         axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
         set_ticks(axes.yaxis, list(enumerate(self.names)))
-        axes.tick_params(axis="y", labelsize=7 if self.is_thin else 9)
+        axes.tick_params(axis="y", labelsize=9 if self.row_points > 10 else 7)
         for y, label in enumerate(axes.get_yticklabels()):
             label.set_gid(f"{GROUP}name n{y}:")
         for spine in axes.spines.values():
