@@ -294,7 +294,7 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
         [styles[cell] for cell in cells],
         cells,
         first=1,
-        limits=(limit,),
+        limits=((f"noisy above {limit:g} %", limit),),
         log_above=limit if above else 0,
         listed=tuple(dict.fromkeys(styles.values())) if len({styles[cell] for cell in cells}) > 1 else (),
     )
