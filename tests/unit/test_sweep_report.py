@@ -17,6 +17,8 @@ from regatta.compare.comparison_output import comparison_text
 from regatta.compare.trends import times_of_cells
 from regatta.kit.kinds import filled
 from regatta.report.cells import data_block
+from regatta.report.lines import PlotAxis
+from regatta.report.strips import Strip
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
@@ -256,6 +258,13 @@ def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_na
     assert figure.table.rows[0][0] == "n9"
     assert [text for text, _ in chart.limits[:2]] == ["5 % margin", "\N{MINUS SIGN}4.8 % margin"]
     assert figure.svg.count(f'data-cell="{chart.cells[-1]}"') == 1
+
+
+@pytest.mark.parametrize(("num", "tick"), [(900, "800"), (1200, "1,200")])
+def test_places_of_a_large_sweep_have_thousands_separators(num, tick, drawing):
+    style = sweep.STYLES["equivalent"]
+    strip = Strip("nodes", PlotAxis("time"), [(1.0, None, None)] * num, [style] * num, first=1)
+    assert f">{tick}</text>" in strip.draw("figure", "nodes")
 
 
 def test_a_node_that_was_not_measured_has_no_result_in_the_figure():

@@ -92,7 +92,7 @@ class PlotAxis:
     low: float | None = None
     high: float | None = None
     ticks: tuple[tuple[float, str], ...] = ()
-    show: Callable[[float], str] = "{:g}".format
+    show: Callable[[float], str] = "{:,g}".format
     is_categorical: bool = False
     drawn: str = ""
 

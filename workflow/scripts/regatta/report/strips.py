@@ -99,6 +99,7 @@ class Strip(Chart):
         axes.set(xlim=(places[0] - 0.6, places[-1] + 0.6), xlabel=self.x, ylim=ends)
         _draw_groups(axes, self)
         axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         set_ticks(axes.yaxis, self.y.ticks)
         axes.grid(visible=True, clip_on=False, axis="y")
         if self._is_zoomed:

@@ -158,7 +158,7 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     series = panels.make_series(
         points.assign(**{curve.name: points["median"]}), "epoch", of_epoch, lambda row: row.in_launches
     )
-    ticks = size_ticks(sorted(set(values["epoch"])), "{:g}".format)
+    ticks = size_ticks(sorted(set(values["epoch"])), "{:,g}".format)
     dot = DOT if len(ticks) <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
     device, low = rows["device"].iloc[0], 0 if curve is ACCURACY else None
     panel = Panel(PlotAxis("epoch", ticks=ticks), PlotAxis(drawn.heading(device), low=low), series, dot=dot)

@@ -321,7 +321,7 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
             )
             for host in ordered
         )
-        groups += [Group(f"{GROUPS[name]} ({len(lines)})", lines)] if lines else []
+        groups += [Group(f"{GROUPS[name]} ({len(lines):,})", lines)] if lines else []
     caption = "Change in time against the median node (%)"
     return Matrix(caption, tuple(workloads), tuple(groups), label="Nodes")
 
