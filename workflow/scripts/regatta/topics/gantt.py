@@ -12,6 +12,7 @@ from functools import cached_property
 
 from regatta.core.text import is_unknown, natural, one_line, three
 from regatta.report.charts import PAGE, Chart, Marks, Medium, set_ticks
+from regatta.report.findings import percent_number
 from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
 WIDTH_IN, AROUND_IN, LETTER_IN = 10.0, 0.6, 0.075
@@ -28,8 +29,9 @@ DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
 NO_HOST = "unknown host"
+IDLE = "allocated, idle"
 STATES = {  # key of a bar -> how it is drawn
-    "allocated, idle": {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
+    IDLE: {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
     "launch startup": {"facecolor": GREY, "alpha": 0.5},
     "imports": {"facecolor": COLORS[4], "alpha": 0.6},
     "setup and checks": {"facecolor": COLORS[5], "alpha": 0.6},
@@ -38,7 +40,7 @@ STATES = {  # key of a bar -> how it is drawn
     "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
     "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
 }
-LAYERS = {"allocated, idle": 0, "failed": 2}  # the others are between: a failure is never covered
+LAYERS = {IDLE: 0, "failed": 2}  # the others are between: a failure is never covered
 SPENT = ("launch startup", "imports", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 
 
@@ -105,7 +107,7 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
                 rows[name] += _bars_of(of_batch[first : first + size])
     for row in allocations:
         for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
-            rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], "", row["batch"]))
+            rows[name].insert(0, (IDLE, row["start_s"], row["allocation_s"], "", row["batch"]))
     return rows
 
 
@@ -162,6 +164,21 @@ def _text(launches: list[dict]) -> str:
     return f"{first['batch']}{number}, stack {stacks}: {', '.join(counts)}"
 
 
+def shares_of(bars: list[tuple]) -> dict[str, float]:
+    """Return the shares of the time of some bars by state, without those that have none.
+
+    Idle time is known if the allocations are.
+    """
+    sums: Counter[str] = Counter()
+    for state, _, seconds, *_ in bars:
+        sums[state] += seconds
+    allocated = sums.pop(IDLE, 0.0)
+    total = max(allocated, sums.total())
+    parts = {state: sums[state] for state in STATES if sums[state] > 0}
+    parts |= {"idle": total - sums.total()} if allocated else {}
+    return {state: part / total for state, part in parts.items()} if total else {}
+
+
 def hosts_of(rows: list[dict]) -> set[str]:
     return {host for row in rows for host in (row["hosts"] or "").split(", ") if host}
 
@@ -178,14 +195,20 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
 class View:
     """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds.
 
-    row: the only row that it shows; None if it shows all.
+    shares: of the time of its nodes, by state. row: the only row that it shows; None if it shows all.
     """
 
     key: str
     label: str
     start: float
     end: float
+    shares: dict[str, float]
     row: int | None = None
+
+    @property
+    def spent(self) -> str:
+        """Return the shares in words: `62 % measuring, 38 % idle`."""
+        return ", ".join(f"{percent_number(share)} % {state}" for state, share in self.shares.items())
 
 
 @dataclass(frozen=True)
@@ -242,7 +265,7 @@ class Gantt(Chart):
         found = {"Batches": batches[:MOST_BATCHES], "Nodes": hosts}
         return {
             title: [
-                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), row)
+                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), shares_of(of), row)
                 for key, name, of, row in listed
             ]
             for title, listed in found.items()
