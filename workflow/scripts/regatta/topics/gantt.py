@@ -18,7 +18,7 @@ from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 WIDTH_IN, AROUND_IN, LETTER_IN = 10.0, 0.6, 0.075
 RIGHT, BREAK, MARGIN = 698.0, 6.0, 21.6  # points: right end of the axis; gap between its parts; space above and below
 ROW_IN, THIN_IN = {16: 0.22, 32: 0.13}, 0.115  # height of a row, of at most so many rows, and of more
-MAX_ROWS, MAX_BARS = 64, 4000  # so that the page stays small
+MAX_ROWS, MAX_BARS = 64, 13000  # so that the page stays small
 MAX_LAUNCHES = 100  # of more, a bar may sum several
 MAX_SUMS = 400  # of all rows: bars that each sum several launches
 MAX_BREAKS = 10
@@ -294,7 +294,8 @@ class Gantt(Chart):
         return factor, self.left - factor * low
 
     def draw_on(self, canvas) -> None:
-        from matplotlib.patches import Patch, Rectangle
+        from matplotlib.patches import Patch, PathPatch
+        from matplotlib.path import Path
 
         height_in = self.size_in[1]
         place = {"left": self.left / 72 / WIDTH_IN, "right": RIGHT / 72 / WIDTH_IN}
@@ -318,8 +319,11 @@ class Gantt(Chart):
             low, high = self.place(at), self.place(at + seconds)
             width = high - low if state in SPENT else max(high - low, least)
             gid = f"{GROUP}bars {' '.join([self.batches[batch], *(f'n{y}' for y in rows)])}:{text}"
-            for y in rows:
-                axes.add_artist(Rectangle((low, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
+            ends = [(low, -0.4), (low + width, -0.4), (low + width, 0.4), (low, 0.4), (low, -0.4)]
+            corners = [(x, y + above) for y in rows for x, above in ends]
+            codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(rows)
+            style = {"edgecolor": "none", "clip_on": False} | STATES[state]
+            axes.add_artist(PathPatch(Path(corners, codes), gid=gid, **style))
         used = {state for bars in self.rows.values() for state, *_ in bars}
         hatch = {"hatch": "/////"}  # of the legend, which is not zoomed
         styles = {state: style | (hatch if "hatch" in style else {}) for state, style in STATES.items()}
