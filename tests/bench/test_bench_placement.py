@@ -75,6 +75,12 @@ def test_hosts_are_listed_in_the_order_of_their_lowest_rank():
     assert [(host["host"], host["ranks"], host["num_cores"]) for host in hosts] == [("b", [0, 2], 2), ("a", [1], 2)]
 
 
+@pytest.mark.parametrize(("seconds", "expected"), [((1.5, 4.25, None), 4.25), ((None, None, None), None)])
+def test_imports_take_as_long_as_on_the_slowest_rank(seconds, expected):
+    places = [replace(place(rank, "a"), import_s=of_rank) for rank, of_rank in enumerate(seconds)]
+    assert environment.describe(places, torch.device("cpu"), 1)["import_s"] == expected
+
+
 def test_a_rank_that_comes_too_late_still_hears_the_verdict():
     store = torch.distributed.HashStore()
     missing = ["rank 1 is missing"]

@@ -150,6 +150,8 @@ def test_the_timeline_zooms_to_a_batch_and_to_a_node_and_back(browser, reports):
     bars = "[...document.querySelectorAll('#gantt .bars')].filter(e => e.getBoundingClientRect().width)"
     ends = f"(b => [Math.min(...b.map(e => e.left)), Math.max(...b.map(e => e.right))])({bars}.map(e => e.getBoundingClientRect()))"
     texts = "[...document.querySelectorAll('#gantt .ticks text')].filter(e => e.getBoundingClientRect().width).map(e => e.textContent)"
+    shares = "[...document.querySelectorAll('#gantt .share')].filter(e => e.checkVisibility()).map(e => e.className)"
+    assert browser.evaluate(shares) == []
     whole, num, ticks = browser.evaluate(ends), browser.evaluate(f"{bars}.length"), browser.evaluate(texts)
     for group in ("Batches", "Nodes"):
         options = browser.evaluate(f"[...document.querySelectorAll('.zoom [label={group}] option')].map(e => e.value)")
@@ -160,6 +162,7 @@ def test_the_timeline_zooms_to_a_batch_and_to_a_node_and_back(browser, reports):
         assert all(options[-1] in classes for classes in shown)
         assert browser.evaluate(ends) == pytest.approx(whole, abs=2)
         assert browser.evaluate(texts) not in ([], ticks)
+        assert browser.evaluate(shares) == [f"share {options[-1]}"]
     browser.evaluate("document.querySelector('.zoom button').click()")
     assert (browser.evaluate(f"{bars}.length"), browser.evaluate(texts)) == (num, ticks)
     assert browser.evaluate("document.querySelector('.zoom button').checkVisibility()") is False

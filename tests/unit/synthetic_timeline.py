@@ -30,10 +30,14 @@ def timed_cells(nodes: int, stack: str, sizes=SIZES) -> list[dict]:
 def write_launch(folder: Path, name: str, cells: list[dict], start: int, hosts: list[str], **options) -> None:
     """Write a launch that takes 40 s: 10 s until its first cell, then 8 s of each of 3 cells, of which 5 are measured.
 
-    num_failed: its last cells fail. repeat: of the launch. is_requested: the request has a time.
+    num_failed: its last cells fail. repeat: of the launch. is_requested: the request has a time. import_s: None if the
+    launch did not record it.
     """
     num_failed, repeat = options.get("num_failed", 0), options.get("repeat", 0)
-    header = make_header({"name": "nights"}, name, repeat, cells, utc(start + 8), seconds_to_ready=6.0)
+    import_s = options.get("import_s", 4.5)
+    header = make_header(
+        {"name": "nights"}, name, repeat, cells, utc(start + 8), seconds_to_ready=6.0, import_s=import_s
+    )
     for place, host in zip(header["environment"]["hosts"], hosts, strict=True):
         place["host"] = host
     lines = [header]

@@ -12,6 +12,7 @@ from typed import cell_row, collectives_table, scaling_table
 from regatta.core.names import PLACE
 from regatta.core.text import duration, natural, percent, prefixed, shape, size, thousands, three, with_minus_signs
 from regatta.report.bars import Bar, Bars
+from regatta.report.charts import LegendEntry
 from regatta.report.labels import apart
 from regatta.report.lines import (
     MAX_POINTS,
@@ -26,6 +27,7 @@ from regatta.report.lines import (
 )
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
+from regatta.report.strips import Strip
 from regatta.report.svg import COLORS, _merged, _short
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
@@ -104,6 +106,20 @@ def test_a_line_has_the_cells_that_it_connects_and_its_label_all_of_the_series(d
     bars = Panel(PlotAxis.of_categories("x", "abc"), PlotAxis("y"), (Series("ddp", points),)).draw("figure", "bars")
     assert re.findall(r'data-cell="([^"]*)"', bars)[:2] == ["cell-0", "cell-1"]
     assert "data-line" not in svg_of(series())
+
+
+def test_an_axis_that_does_not_start_at_0_is_marked_with_sign_and_word(drawing):
+    def drawn(least, **axis):
+        values = [(least + 1, least, least + 2), (least + 5, None, None)]
+        style = LegendEntry("other", COLORS[0], marker="o")
+        return Strip("rank", PlotAxis("time (ms)", **axis), values, [style] * 2).draw("figure", "what it shows")
+
+    assert "time (ms) · zoomed" in drawn(40)
+    assert "zoomed" not in drawn(0)
+    assert "zoomed" not in drawn(40, low=0)
+    strokes = "l6-3M29.3 123.2l6-3"
+    assert [strokes in drawn(40), strokes in drawn(40, low=0)] == [True, False]
+    assert "y · zoomed" in svg_of(Series("ddp", (Point(1, (40,), 40), Point(2, (50,), 50), Point(4, (52,), 52))))
 
 
 def marks_of(svg: str) -> list[tuple[str, str]]:

@@ -316,6 +316,17 @@ def test_a_slow_node_is_one_finding_with_its_cells_and_without_its_ranks(tmp_pat
     ]
 
 
+@pytest.mark.parametrize(
+    ("late", "marked"), [(dict.fromkeys((8, 9, 10, 11), 0.08), [8, 9, 10, 11]), ({6: 0.12}, [4, 5, 6, 7])]
+)
+def test_all_ranks_of_a_slow_node_are_marked(late, marked, tmp_path):
+    data = analyse(write_waits(tmp_path / "r", (8, 4), late))
+    slow = data.tables["straggler_hosts"].query("is_persistent")["host"]
+    assert set(slow) == {f"node{marked[0] // 4:03d}"}
+    [figure] = section(data).figures
+    assert [rank for rank, style in enumerate(figure.chart.styles) if style.label == "straggler"] == marked
+
+
 def test_the_report_of_a_store_that_changed_since_has_no_strip(tmp_path):
     folder = write_waits(tmp_path / "r", (2, 4), {3: 0.06})
     data = analyse(folder)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic import analyse, analyse_files, collective_cell, edit_launches
+from synthetic import analyse, analyse_files, collective_cell, edit_launches, report_data
 from synthetic_sweep import FAULTS, MORE, SLOWDOWNS, sweep_campaign, write_sweep
 from typed import sweep_nodes_table, sweep_pairs_table, typed
 
@@ -17,6 +17,8 @@ from regatta.compare.comparison_output import comparison_text
 from regatta.compare.trends import times_of_cells
 from regatta.kit.kinds import filled
 from regatta.report.cells import data_block
+from regatta.report.lines import PlotAxis
+from regatta.report.strips import Strip
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.store.nodes import blame_nodes
 from regatta.topics import catalog, machines
@@ -242,6 +244,37 @@ def test_nodes_that_the_plan_skipped_are_listed_with_the_reason(tmp_path):
     [line] = [line for line in summary(data) if line.id == "nodes"]
     assert line.values["skipped"] == {"n2": campaign["skipped"][0]["reason"]}
     assert line.values["num_nodes"] == 2
+
+
+def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_named(of_nodes, drawing):
+    figure = sweep.section(of_nodes).headline
+    hosts = {", ".join(cell.hosts) for cell in of_nodes.campaign.cells}
+    chart, rows = figure.chart, figure.marks().rows
+    assert len(chart.values) == len(rows) == len(figure.table.rows) == len(hosts)
+    assert [style.label for style in chart.styles[-2:]] == ["slower", "failed"]
+    assert chart.values[-1] == (None, None, None)
+    assert list(chart.names.values()) == ["n17", "n9 failed"]
+    assert rows[-1][1:4] == ("failed", len(hosts), None)
+    assert figure.table.rows[0][0] == "n9"
+    assert [text for text, _ in chart.limits[:2]] == ["5 % margin", "\N{MINUS SIGN}4.8 % margin"]
+    assert figure.svg.count(f'data-cell="{chart.cells[-1]}"') == 1
+
+
+@pytest.mark.parametrize(("num", "tick"), [(900, "800"), (1200, "1,200")])
+def test_places_of_a_large_sweep_have_thousands_separators(num, tick, drawing):
+    style = sweep.STYLES["equivalent"]
+    strip = Strip("nodes", PlotAxis("time"), [(1.0, None, None)] * num, [style] * num, first=1)
+    assert f">{tick}</text>" in strip.draw("figure", "nodes")
+
+
+def test_a_node_that_was_not_measured_has_no_result_in_the_figure():
+    campaign = one_cell(["n1", "n2", "n3", "n4", "n5"], repeats=3)
+    times = {(f"n{n}",): [1.0, 1.01, 1.02] for n in range(1, 5)} | {("n5",): []}
+    table = sweep_nodes_table(typed(campaign), measured(campaign, times))
+    data = report_data(campaign, measured(campaign, times), sweep_nodes=table, sweep_pairs=table[:0])
+    chart = sweep.section(data).headline.chart
+    assert [style.label for style in chart.styles[-1:]] == ["no result"]
+    assert len(chart.values) == 5
 
 
 def test_a_pair_is_a_finding_only_if_none_of_its_nodes_explains_it(of_pairs):

@@ -4,6 +4,7 @@ import html
 import itertools
 import json
 import random
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -145,12 +146,33 @@ def test_hours_are_summed_over_allocations_of_different_shapes():
     hours = allocated_hours(allocations)
     # 8 ranks for 90 s and one for 900 s; a mean of the two shares of idle time would be 75.6 %.
     expected = {"total": 1620, "measuring": 9 * 15, "warmup": 9 * 6, "other": 9 * 3, "launch_start": 9 * 16}
-    expected |= {"idle": 8 * 50 + 860}
+    expected |= {"idle": 8 * 50 + 860, "import": 0}
     assert hours == pytest.approx({name: seconds / 3600 for name, seconds in expected.items()})
     assert sum(hours.values()) == pytest.approx(2 * hours["total"])
     jobs = [job(0, 90), job(0, 900, batch=other, nodes=1, gpus_per_node=1)]
     finding = kinds_of(data_of([launch(), small], jobs))["allocated_time"]
     assert finding.values["idle_ratio"] == pytest.approx(expected["idle"] / 1620)
+
+
+def test_imports_are_a_part_of_launch_startup_where_they_were_recorded():
+    launches = [launch(0, 0, 40, import_s=5.0), launch(1, 40, 80), launch(2, 80, 120, import_s=20.0)]
+    timeline, allocations = tables_of(launches, [job(0, 120)])
+    assert timeline["import_s"].fillna(-1).tolist() == [5, -1, 16]  # at most the 16 s outside cells
+    assert allocations[["launch_start_s", "import_s"]].to_numpy().tolist() == [[48, 21]]
+    hours = allocated_hours(allocations)
+    assert (hours["launch_start"], hours["import"]) == pytest.approx((8 * 27 / 3600, 8 * 21 / 3600))
+    [unknown] = rows_of(tables_of([launch()], [job(0, 54)])[1])
+    assert unknown["import_s"] is None
+    words = kinds_of(data_of(launches, [job(0, 120)]))["allocated_time"].words["shares"]
+    assert re.search(r"\b18\b", words)  # 21 of 120 s
+    assert "imports" not in kinds_of(data_of([launch()], [job(0, 54)]))["allocated_time"].words["shares"]
+
+
+def test_imports_fit_into_an_allocation_whose_clock_was_stepped_forward():
+    launches = [launch(0, 0, 40 + HOURS_2, import_s=5.0), launch(1, 50, 90, import_s=5.0)]
+    _, allocations = tables_of(launches, [job(0, 50 + HOURS_2, elapsed_s=50.0)])
+    [row] = rows_of(allocations)
+    assert 0 <= row["import_s"] <= row["launch_start_s"]
 
 
 def kinds_of(data):
@@ -238,14 +260,65 @@ def test_the_parts_of_a_launch_and_the_share_that_failed_are_bars(num_ok, num_fa
     assert [bar[:3] for bar in found["n1"]] == bars
 
 
-def test_the_page_shows_few_rows_and_those_with_failures_are_among_them():
-    launches = [launch(n, 50 * n, 50 * n + 40, hosts=f"n{n}", num_failed=int(n in (38, 39))) for n in range(40)]
+def test_imports_are_a_bar_between_the_other_startup_and_setup():
+    found = rows_of_chart([launch(hosts="n1", import_s=5.0)])["n1"]
+    assert [bar[:3] for bar in found[:3]] == [
+        ("launch startup", 0, 11),
+        ("imports", 11, 5),
+        ("setup and checks", 16, 3),
+    ]
+    assert all(word in found[0][3] for word in ("16 s", "5 s"))
+
+
+def test_all_of_64_nodes_are_shown_and_of_more_those_with_failures_are_among_them():
+    launches = [launch(n, 50 * n, 50 * n + 40, hosts=f"n{n}", num_failed=int(n in (68, 69))) for n in range(70)]
     shown = shown_rows(rows_of_chart(launches))
-    assert (len(shown), shown[-3:]) == (gantt.MAX_ROWS, ["n27", "n38", "n39"])
-    many = [launch(n, 50 * n, 50 * n + 40, hosts="n1, n2, n3") for n in range(400)]
-    assert shown_rows(rows_of_chart(many)) == ["n1", "n2"]  # 800 of at most 1,000 bars
-    uneven = [launch(n, 50 * n, 50 * n + 40, hosts="n1, n2, n3" if n < 80 else "n1") for n in range(400)]
-    assert shown_rows(rows_of_chart(uneven)) == ["n1", "n2", "n3"]  # 400 + 80 + 80
+    assert (len(shown), shown[-3:]) == (64, ["n61", "n68", "n69"])
+    assert len(shown_rows(rows_of_chart(launches[:64]))) == 64
+    assert "6 of 70 nodes" in section(data_of(launches, [])).content["note"]
+    assert section(data_of(launches[:64], [])).content["note"] == ""
+
+
+def test_beyond_100_launches_a_bar_sums_consecutive_ones_of_a_batch_by_part():
+    hosts = [f"n{n}" for n in range(64)]
+    launches = [launch(n, 50 * n, 50 * n + 40, hosts=", ".join(hosts), import_s=5.0) for n in range(101)]
+    launches[0] |= {"num_ok": 1, "num_failed": 2}  # 16 of 24 s in cells
+    launches[100] |= {"batch": "n02g04-0000000000bb"}
+    rows = rows_of_chart(launches)
+    assert shown_rows(rows) == hosts
+    # 400 bars on 64 rows are 6 of each, so 17 launches in one bar, and 15 in the last of 100.
+    starts = [start for state, start, *_ in rows["n7"] if state == "launch startup"]
+    assert starts == [850 * n for n in range(6)] + [5000]
+    sums = {}
+    for state, _, seconds, *_ in rows["n7"]:
+        sums[state] = sums.get(state, 0) + seconds
+    assert sums["failed"] == pytest.approx(16)
+    # The rest of the first launch is 24 s, of parts that sum to 16 + 6 + 15 = 37 s.
+    rest = 24 / 37
+    parts = {"launch startup": 1100 + 11 * rest, "imports": 500 + 5 * rest, "setup and checks": 300}
+    parts |= {"warm-up": 600 + 6 * rest, "measuring": 1500 + 15 * rest, "failed": 16}
+    assert sums == pytest.approx(parts)
+    assert section(data_of(launches, [])).content["note"] != ""
+    single = rows_of_chart(launches[:100])["n7"]
+    assert len({bar[3] for bar in single}) == 100
+
+
+def test_a_sum_of_launches_does_not_span_a_gap_of_the_axis():
+    starts = [50 * n for n in range(60)] + [WEEK + 50 * n for n in range(60)]
+    hosts = ", ".join(f"n{n}" for n in range(64))
+    rows = rows_of_chart([launch(n, start, start + 40, hosts=hosts) for n, start in enumerate(starts)])
+    begins = [start for state, start, *_ in rows["n1"] if state == "launch startup"]
+    assert begins == [0, 1000, 2000, WEEK, WEEK + 1000, WEEK + 2000]  # 20 launches in each
+
+
+def test_shares_of_a_batch_and_of_a_node_have_its_idle_time_and_failures():
+    failed = launch(1, 60, 100, hosts="n2", num_ok=0, num_failed=3, warmup_s=0.0, measuring_s=0.0)
+    rows = rows_of_chart([launch(0, 0, 40, hosts="n1, n2"), failed], [job(0, 100)])
+    # Of 100 s on n1: 16 s startup, 3 s setup, 6 s warm-up, 15 s measuring. On n2 also 16 s startup and 24 s failed.
+    both = {"setup and checks": 0.03, "warm-up": 0.06, "measuring": 0.15}
+    assert gantt.shares_of(rows["n1"]) == pytest.approx(both | {"launch startup": 0.16, "idle": 0.6})
+    assert gantt.shares_of(rows["n2"]) == pytest.approx(both | {"launch startup": 0.32, "failed": 0.24, "idle": 0.2})
+    assert gantt.shares_of([]) == {}
 
 
 @pytest.mark.usefixtures("drawing")
@@ -259,6 +332,10 @@ def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
         (BATCH, 0, WEEK + 60),
     ]
     assert [(one.label, one.start, one.end) for one in (first, second)] == [("n1", 0, WEEK + 60), ("n2", 0, WEEK + 60)]
+    # A launch of 60 s without a recorded job: 36 s are outside cells.
+    shares = {"launch startup": 36, "setup and checks": 3, "warm-up": 6, "measuring": 15}
+    assert small.shares == pytest.approx({state: seconds / 60 for state, seconds in shares.items()})
+    assert list(map(float, re.findall(r"[\d.]+", small.spent))) == [60, 5, 10, 25]
     for view in (small, large, first):
         factor, offset = chart.zoom(view)
         ends = [offset + factor * chart.place(at) for at in (view.start, view.end)]
@@ -276,11 +353,11 @@ def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
 def test_a_bar_of_each_launch_and_host_has_a_title(tmp_path):
     content = section(analyse(write_nights(tmp_path / "r"))).content
     bars = ElementTree.fromstring(content["figure"].svg).findall(".//g[title]")
-    # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2, each of 4 parts; 3 on 2 hosts have a fifth, the failed one,
-    # and one on 4 hosts has only startup and failure.
+    # By shape: 6 launches on 1 host, 6 on 2, 6 on 4, 6 on 2, each of 5 parts; 3 on 2 hosts have a sixth, the failed one,
+    # and one on 4 hosts has only startup, imports and failure.
     assert (
-        sum(path.get("d").count("M") for bar in bars for path in bar.findall("path"))
-        == 4 * (6 + 12 + 24 + 12) + 3 * 2 - 2 * 4
+        sum(path.get("d").lower().count("m") for bar in bars for path in bar.findall("path"))
+        == 5 * (6 + 12 + 24 + 12) + 3 * 2 - 2 * 4
     )
     assert len(bars) < 2 * (6 + 12 + 24 + 12)  # the parts of a launch on a host are one group
     assert len({bar.find("title").text for bar in bars}) == 24
@@ -293,7 +370,7 @@ def test_times_are_read_from_the_request_else_from_the_first_line(tmp_path):
     folder = tmp_path / "r"
     write_results(folder, campaign | {"cells": []}, LAPTOP)
     (folder / "campaign.0123456789ab.json").write_text(json.dumps(campaign), encoding="utf-8")
-    for repeat, options in enumerate(({}, {"is_requested": False}, {"num_failed": 1})):
+    for repeat, options in enumerate(({}, {"is_requested": False, "import_s": None}, {"num_failed": 1})):
         name = f"{BATCH}-l{repeat:03d}-a00"
         write_launch(folder, name, campaign["cells"], 60 * repeat, ["a", "b"], repeat=repeat, **options)
     path = folder / "launches" / f"{BATCH}-l002-a00.jsonl"
@@ -305,6 +382,7 @@ def test_times_are_read_from_the_request_else_from_the_first_line(tmp_path):
     rows = rows_of(launches)
     assert [row["end"] for row in rows] == ["complete", "complete", None]
     assert [row["hosts"] for row in rows] == ["a, b", "a, b", None]
+    assert [row["import_s"] for row in rows] == [4.5, None, None]
     assert [(row["cells_s"], row["warmup_s"], row["measuring_s"]) for row in rows] == [
         (24, 6, 15),
         (24, 6, 15),

@@ -67,3 +67,15 @@ def test_lines_of_a_panel_are_called_by_what_differs_in_it(tmp_path):
     assert (text, sorted(part["label"])) == (SUBJECT, [f"{CUSTOM}\n1×1", f"{CUSTOM}\n1×2", "ddp\n1×1", "ddp\n1×2"])
     many = list(panels(rows, lambda name: (*name.series, "shape"), splits=(), most=6))
     assert [(text, len(part)) for text, part in many] == [(f"{SUBJECT} (1 of 2)", 6), (f"{SUBJECT} (2 of 2)", 2)]
+
+
+def test_times_of_short_epochs_are_in_milliseconds(tmp_path):
+    figures, _ = figures_of(tmp_path, [OWN, ALONE], repeats=1)
+    assert figures[2].chart.y.label == "Epoch time (s)"
+    records = [run_record(cell, 0, T) for cell in (OWN, ALONE)]
+    tables, collected, _ = tables_of(tmp_path / "short", [OWN, ALONE], records, 1)
+    short = collected["epochs"].assign(epoch_s=collected["epochs"]["epoch_s"] / 100)
+    chart = training_run_figures(name_rows(tables["training_runs"], "train_run"), short)[2].chart
+    assert chart.y.label == "Epoch time (ms)"
+    places = {round(point.reported, 1) for series in chart.series for point in series.points}
+    assert places == {10.0, 10.1, 20.0, 20.1}

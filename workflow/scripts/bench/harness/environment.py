@@ -69,6 +69,7 @@ def describe(places: list[Place], device: torch.device, threads_per_rank: int) -
         "libraries": libraries.loaded_libraries(),
         "variables": allowed_variables(dict(os.environ)),
         "settings": math_settings(),
+        "import_s": max((place.import_s for place in places if place.import_s is not None), default=None),
         "seconds_to_ready": process.seconds_since_start(),
     }
 

@@ -48,11 +48,12 @@ class Placement:
 
 def verify(request: dict, progress: failures.Progress) -> Placement:
     """Describe this rank's place, send it, and receive rank 0's verdict. request: a launch's or a preflight's."""
-    timeout_seconds = request["start_timeout_seconds"]
+    import_s, timeout_seconds = process.seconds_since_start(), request["start_timeout_seconds"]
     rank, world_size, local_rank = peers.position_from_environment(dict(os.environ))
     store = peers.connect_store(rank, world_size, 2 * timeout_seconds, name=request["launch"])
     progress.phase = "placement"
     place, device = take_place(rank, local_rank, request["device"])
+    place.import_s = import_s
     places = gather_places(place, world_size, store, timeout_seconds)
     if rank == 0:
         problems = find_problems(places, world_size, request["nodes"], request["gpus_per_node"], timeout_seconds)

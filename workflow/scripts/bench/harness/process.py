@@ -19,7 +19,10 @@ NOT_RANKS = ("start_ranks.py", "run_batches.py")  # every other file at the top 
 
 @dataclass
 class Place:
-    """A rank's description of itself. device: `cpu`, its GPU's identity, or None with the reason in `problem`."""
+    """A rank's description of itself. device: `cpu`, its GPU's identity, or None with the reason in `problem`.
+
+    import_s: from the start of its process to the end of imports, None if unknown.
+    """
 
     rank: int
     local_rank: int
@@ -30,6 +33,7 @@ class Place:
     cpu_model: str | None
     memory_bytes: int | None
     gpu: dict | None
+    import_s: float | None = None
 
 
 def die_with_parent() -> None:

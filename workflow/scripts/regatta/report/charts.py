@@ -58,6 +58,8 @@ class Medium:
 
 
 PAGE = Medium()
+ZOOMED = "zoomed"  # beside the label of an axis that does not start at 0
+BREAK_PT = (3.6, 6.6)  # along such an axis: the strokes of its sign
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,17 @@ class Chart:
 
     def marks(self) -> Marks:
         raise NotImplementedError
+
+
+def draw_break(axes: "Axes", along: int) -> None:
+    """Draw the sign that an axis does not start at 0, near its low end. along: 0 for the horizontal axis, 1."""
+    box = axes.get_position()
+    wide_pt, high_pt = 72 * axes.figure.get_size_inches() * (box.width, box.height)
+    for at_pt in BREAK_PT:
+        rising = ((at_pt - 1.5) / wide_pt, (at_pt + 1.5) / wide_pt), (-3 / high_pt, 3 / high_pt)
+        if along:
+            rising = (-3 / wide_pt, 3 / wide_pt), ((at_pt - 1.5) / high_pt, (at_pt + 1.5) / high_pt)
+        axes.plot(*rising, transform=axes.transAxes, color=GREY, linewidth=1, clip_on=False)
 
 
 def set_ticks(side, ticks: Sequence[tuple[float, str]]) -> None:

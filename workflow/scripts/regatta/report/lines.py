@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import three
-from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
+from regatta.report.charts import MARKERS, ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.labels import apart, shortened, split_common, wrapped
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
 
@@ -34,7 +34,6 @@ FAINT, BAND = 0.45, 0.2  # opacity of launches, and of bands
 FAINTEST = 0.4  # opacity of the first series of a hue
 DOT = 4.5
 MOST_LABELS = 6
-BREAK = (0.03, 0.055)  # of the axis: the strokes of a sign that it does not start at 0
 BESIDE_SLOPE = 0.35  # of its width, for its values on either side
 LABEL_PT, MOST_LABEL = (14, 27), 26  # height of a label of one line, and of two; characters of one line
 ONE_LINE = 14  # characters of a label; longer ones have two lines where there is room
@@ -94,7 +93,7 @@ class PlotAxis:
     low: float | None = None
     high: float | None = None
     ticks: tuple[tuple[float, str], ...] = ()
-    show: Callable[[float], str] = "{:g}".format
+    show: Callable[[float], str] = "{:,g}".format
     is_categorical: bool = False
     drawn: str = ""
 
@@ -216,7 +215,9 @@ class Panel(Chart):
         inside = BESIDE_SLOPE / (1 + 2 * BESIDE_SLOPE) if self.is_slope else 0  # of labels, in the plot
         width = min(LEFT + PLOT_WIDTH - left, (1 - left - beside) / (1 - inside))
         place = left, self.below_in / height_in, width, self.plot_in / height_in
-        axes = self.add_plot(canvas, *place, SEPARATOR.join(filter(None, (self.y.drawn or self.y.label, common))))
+        zoomed = ZOOMED if not self.y.is_log and limits[1][0] > 0 else ""
+        heading = SEPARATOR.join(filter(None, (self.y.drawn or self.y.label, common, zoomed)))
+        axes = self.add_plot(canvas, *place, heading)
         _scale(axes, self, limits, ticks)
         for _, line in self.guides:
             axes.plot(*zip(*line, strict=True), color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
@@ -357,10 +358,8 @@ def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ti
     for label in axes.get_xticklabels():
         label.set_linespacing(LINE_SPACING)
     axes.grid(visible=True, clip_on=False, axis="x" if panel.is_slope else "both")  # no line through values
-    if not panel.y.is_log and limits[1][0] > 0:  # a break sign
-        for low in BREAK:
-            where = {"transform": axes.transAxes, "color": GREY, "linewidth": 1, "clip_on": False}
-            axes.plot((-0.01, 0.01), (low - 0.012, low + 0.012), **where)
+    if not panel.y.is_log and limits[1][0] > 0:
+        draw_break(axes, along=1)
 
 
 def limits_along(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
 from regatta.core.text import three
-from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
+from regatta.report.charts import ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
     FAINT,
@@ -36,8 +36,7 @@ ONE_LINE, MOST_NAME = 22, 28  # characters of a label in one line; of each of tw
 MOST_HEADING = 66  # of what stands above
 NAME_LETTER_PT = 6.8  # of a character of a name, larger in print
 GAP_PT, LINE_PT = 6, 11.5  # between plot and label or number; from one line to the next
-BREAK_PT = (3.6, 6.6)  # of the axis: the strokes of a sign that it does not start at 0
-ZOOMED = 0.5  # of the highest value: an axis begins above 0 if all values are higher
+LEAST_ABOVE_0 = 0.5  # of the highest value: an axis begins above 0 if all values are higher
 LOG_RATIO = 10  # highest to lowest value of a logarithmic axis, at least
 LEAST_ZOOMED = 0.04  # of the highest value: what such an axis spans at least
 
@@ -142,7 +141,7 @@ class RowStrip(Chart):
         if axis.low or axis.high is not None or low <= 0 or (axis.is_log and high > LOG_RATIO * low):
             return axis
         axis = replace(axis, is_log=False)
-        if low <= ZOOMED * high:
+        if low <= LEAST_ABOVE_0 * high:
             return replace(axis, low=0)
         half = max(high - low, LEAST_ZOOMED * high) / 2
         return replace(axis, low=(low + high) / 2 - 1.16 * half, high=(low + high) / 2 + 1.16 * half)
@@ -168,8 +167,10 @@ class RowStrip(Chart):
         left = (GAP_PT + NAME_LETTER_PT * _longest(row.label for row in rows)) / width_pt
         right = (GAP_PT + TICK_LETTER_PT * _longest(map(self.number_of, rows))) / width_pt
         place = left, BELOW_IN / height_in, 0.99 - left - right, len(rows) * self.height_in / height_in
-        axes = self.add_plot(canvas, *place, self.heading)
         low, high = limits_along(axis, self._values, 0.08)
+        is_zoomed, most = not axis.is_log and low > 0, MOST_HEADING - len(SEPARATOR + ZOOMED)
+        heading = f"{shortened(self.heading, most)}{SEPARATOR}{ZOOMED}" if is_zoomed else self.heading
+        axes = self.add_plot(canvas, *place, heading)
         axes.set(xscale="log" if axis.is_log else "linear", xlim=(low, high), ylim=(len(rows) - 0.5, -0.5))
         for name, at in self.lines:
             axes.axvline(at, color=GREY, dashes=GUIDE_DASHES, linewidth=1.2, zorder=1.5)
@@ -187,12 +188,8 @@ class RowStrip(Chart):
         set_ticks(axes.yaxis, [(0, "")])
         axes.grid(visible=True, clip_on=False, axis="x")
         axes.spines["left"].set_visible(low == 0)
-        if not axis.is_log and low > 0:  # a break sign
-            height_pt, wide_pt = 72 * height_in * place[3], width_pt * place[2]
-            for at_pt in BREAK_PT:
-                x, y = at_pt / wide_pt, 3 / height_pt
-                where = {"transform": axes.transAxes, "color": GREY, "linewidth": 1, "clip_on": False}
-                axes.plot((x - 1.5 / wide_pt, x + 1.5 / wide_pt), (-y, y), **where)
+        if is_zoomed:
+            draw_break(axes, along=0)
 
 
 def _longest(texts: Iterable[str]) -> int:

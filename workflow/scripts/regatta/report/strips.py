@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
+from regatta.core.names import SEPARATOR
+from regatta.report.charts import ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.lines import LEFT, PLOT_WIDTH, WIDTH_IN, PlotAxis
 from regatta.report.svg import GREY, GRID, INK, MARKS
 
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
 
 MOST_LARGE = 64  # marks; more are drawn small
 MOST_GROUPS = 8  # whose names fit above their marks
+LEAST_BETWEEN = 0.1  # of the height: from a line with a name to the next
+FOOT = 0.04  # of the height: place of a mark without a value
 
 
 @dataclass(frozen=True)
 class Strip(Chart):
     """One mark with its interval for each rank, node or cell, from left to right.
 
-    values: (value, low, high) of each; None without an interval. styles: color and marker of each. cells: of each, so
-    that the mark opens it; empty if marks are no cells. first: number of the first. limits: dashed lines. names: of
-    some, by index. groups: successive marks as (name, number), every second one shaded. log_above: the axis is linear
-    up to this value and logarithmic above it. listed: styles of the legend in order, if they are used.
+    values: (value, low, high) of each; None without an interval, all of them without a value: then its mark is at the
+    foot of the plot. styles: color and marker of each. cells: of each, so that the mark opens it; empty if marks are no
+    cells. first: number of the first. limits: dashed lines (label, place). names: of some, by index. groups: successive
+    marks as (name, number), every second one shaded. log_above: the axis is linear up to this value and logarithmic
+    above it. listed: styles of the legend in order, if they are used.
     """
 
     x: str
@@ -34,7 +38,7 @@ class Strip(Chart):
     styles: Sequence[LegendEntry]
     cells: Sequence[str] = ()
     first: int = 0
-    limits: tuple[float, ...] = ()
+    limits: tuple[tuple[str, float], ...] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     groups: Sequence[tuple[str, int]] = ()
     log_above: float = 0
@@ -56,27 +60,64 @@ class Strip(Chart):
 
     def draw_on(self, canvas) -> None:
         value, low, high = np.array(self.values, float).T
+        is_known, ends = ~np.isnan(value), self._ends()
+        heading = f"{self.y.label}{SEPARATOR}{ZOOMED}" if self._is_zoomed else self.y.label
         places = np.arange(len(value)) + self.first
         width, size = (0.8, 2.5) if len(value) > MOST_LARGE else (1.8, 5)
-        axes = self.add_plot(canvas, LEFT, 0.19, PLOT_WIDTH, 0.53 if self.groups else 0.68, self.y.label)
+        axes = self.add_plot(canvas, LEFT, 0.19, PLOT_WIDTH, 0.53 if self.groups else 0.68, heading)
         if self.log_above:
             axes.set_yscale("symlog", linthresh=self.log_above, linscale=1)
-        for limit in self.limits:
+        for number, (text, limit) in enumerate(self.limits):
             axes.axhline(limit, color=GREY, dashes=(6, 2), linewidth=1, zorder=1.5)
+            side = 0.5 if number else 0 if value[is_known][0] < limit else 1
+            if any(0 < other - limit < LEAST_BETWEEN * (ends[1] - ends[0]) for _, other in self.limits):
+                continue  # no room for its name
+            where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "fontsize": 8}
+            where |= {"ha": {0: "left", 1: "right"}.get(side, "center"), "va": "bottom", "color": GREY}
+            axes.annotate(text, (side, limit), (3 - 6 * side, 2), **where)
         for style in dict.fromkeys(self.styles):
-            chosen = np.array([one == style for one in self.styles])
+            of_style = np.array([one == style for one in self.styles])
+            chosen = of_style & is_known
             axes.vlines(places[chosen], low[chosen], high[chosen], color=style.color, linewidth=width, alpha=0.7)
             shape = {"marker": style.marker, "markersize": size, "color": style.color, "linestyle": "none"}
-            gid = MARKS + " ".join(self._cells_of(style)) if self.cells else None
-            axes.plot(places[chosen], value[chosen], gid=gid, **shape)
+            at_foot = axes.get_xaxis_transform()
+            for which, heights, where in (
+                (chosen, value, {}),
+                (of_style & ~is_known, np.full(len(value), FOOT), {"transform": at_foot, "clip_on": False}),
+            ):
+                if which.any():
+                    gid = MARKS + " ".join(np.array(self.cells)[which]) if self.cells else None
+                    axes.plot(places[which], heights[which], gid=gid, **shape, **where)
         name = {"ha": "right", "va": "center", "fontsize": 8, "color": INK, "parse_math": False}
         for index, text in self.names.items():
-            axes.annotate(text, (places[index], value[index]), (-6, 0), textcoords="offset points", **name)
-        axes.set(xlim=(places[0] - 0.6, places[-1] + 0.6), xlabel=self.x, ylim=(self.y.low, self.y.high))
+            if is_known[index]:
+                axes.annotate(text, (places[index], value[index]), (-6, 0), textcoords="offset points", **name)
+            else:
+                upright = {"rotation": 90, "ha": "center", "va": "bottom", "xycoords": axes.get_xaxis_transform()}
+                where = {"xytext": (0, 7), "textcoords": "offset points"}
+                axes.annotate(text, (places[index], FOOT), **where, **(name | upright))
+        axes.set(xlim=(places[0] - 0.6, places[-1] + 0.6), xlabel=self.x, ylim=ends)
         _draw_groups(axes, self)
         axes.locator_params(axis="x", nbins=8, integer=True)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         set_ticks(axes.yaxis, self.y.ticks)
         axes.grid(visible=True, clip_on=False, axis="y")
+        if self._is_zoomed:
+            draw_break(axes, along=1)
+
+    @property
+    def _is_zoomed(self) -> bool:
+        """Return whether the axis begins above 0."""
+        return not self.log_above and self._ends()[0] > 0
+
+    def _ends(self) -> tuple[float, float]:
+        """Return the ends of the axis: those that it has, else with room around values, intervals and limits."""
+        known = [end for of in self.values for end in of if end is not None]
+        known += [place for _, place in self.limits]
+        gap = 0.06 * (max(known) - min(known) or abs(max(known)) or 1)
+        low = min(known) - gap
+        low = 0 if low <= 0 <= min(known) else low
+        return low if self.y.low is None else self.y.low, max(known) + gap if self.y.high is None else self.y.high
 
     def marks(self) -> Marks:
         cells = self.cells or [""] * len(self.values)

@@ -221,6 +221,7 @@ LAUNCHES = Columns(
     Column("hosts", "hosts", TEXT, table="launches", help="hosts in the order of their ranks; empty if unknown"),
     *in_file(TEXT, _LAUNCH_TIMES, "start_utc", "end_utc"),
     *in_file(TEXT, "`complete` or `stopped`; empty if the ranks died", "end"),
+    *in_file(REAL, "from process start to the end of imports, on the slowest rank; empty if not recorded", "import_s"),
     *in_file(REAL, "sum of the elapsed times of its records, by the monotonic clock of rank 0", "cells_s"),
     *in_file(REAL, "parts of `cells_s`: warm-up; iterations and pipelined windows", "warmup_s", "measuring_s"),
     Column("num_ok", "ok", WHOLE, table="launches", help="records with status ok; superseded ones count"),

@@ -186,7 +186,8 @@ def _other_launch(path: Path, line: dict, text: bytes) -> str | None:
 def _invalid_duration(line: dict) -> str | None:
     """Return the name of a line's invalid duration. Those of records are checked by their schema."""
     environment = line.get("environment")
-    places = [(environment, "seconds_to_ready")] if isinstance(environment, dict) else []
+    names = ("seconds_to_ready", "import_s") if isinstance(environment, dict) else ()
+    places = [(environment, name) for name in names]
     places += [(line, "elapsed_ns")] if line["kind"] in ("complete", "stopped") else []
     bad = [name for owner, name in places if owner.get(name) is not None and duration(owner[name]) is None]
     return bad[0] if bad else None

@@ -28,6 +28,7 @@ def launch_row(header: LaunchHeader, launch: str, lines: list[dict], batches: Pa
         "start_utc": _start_utc(header, batches / header.batch / "launches" / f"{launch}.json"),
         "end_utc": max((line["time_utc"] for line in lines), default=None),
         "end": ends[0] if ends else None,
+        "import_s": duration(header.environment.get("import_s")),
         "cells_s": sum(record["elapsed_ns"] or 0 for record in records) / 1e9,
         "warmup_s": sum(record["warmup_ns"] for record in records) / 1e9,
         "measuring_s": sum(record["measuring_ns"] for record in records) / 1e9,

@@ -5,19 +5,22 @@ the row of a host, the bars are clipped to it and shifted to the first row, and 
 """
 
 import itertools
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
 from regatta.core.text import is_unknown, natural, one_line, three
 from regatta.report.charts import PAGE, Chart, Marks, Medium, set_ticks
+from regatta.report.findings import percent_number
 from regatta.report.svg import BAD, COLORS, GOOD, GREY, GRID, GROUND, GROUP
 
-WIDTH_IN, ROW_IN, AROUND_IN, LETTER_IN = 10.0, 0.22, 0.6, 0.075
+WIDTH_IN, AROUND_IN, LETTER_IN = 10.0, 0.6, 0.075
 RIGHT, BREAK, MARGIN = 698.0, 6.0, 21.6  # points: right end of the axis; gap between its parts; space above and below
-THIN_IN, MOST_WIDE = 0.13, 16  # height of a row, of more than this
-MAX_ROWS, MAX_BARS = 30, 1000  # so that the page stays small
-MAX_LAUNCHES = 100  # of more, bars do not show what their time was spent on
+ROW_IN, THIN_IN = {16: 0.22, 32: 0.13}, 0.115  # height of a row, of at most so many rows, and of more
+MAX_ROWS, MAX_BARS = 64, 13000  # so that the page stays small
+MAX_LAUNCHES = 100  # of more, a bar may sum several
+MAX_SUMS = 400  # of all rows: bars that each sum several launches
 MAX_BREAKS = 10
 LEAST_SHARE, LEAST_FAILED = 0.06, 0.003  # of all runs: width of one, for its label; of failures, so that they are seen
 MAX_TICKS = 5
@@ -26,18 +29,19 @@ DAY = 86400
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
 STEPS += tuple(DAY * days for days in (1, 2, 5, 10, 20, 50, 100))
 NO_HOST = "unknown host"
+IDLE = "allocated, idle"
 STATES = {  # key of a bar -> how it is drawn
-    "allocated, idle": {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
+    IDLE: {"facecolor": GRID, "edgecolor": GREY, "linewidth": 0.8},
     "launch startup": {"facecolor": GREY, "alpha": 0.5},
+    "imports": {"facecolor": COLORS[4], "alpha": 0.6},
     "setup and checks": {"facecolor": COLORS[5], "alpha": 0.6},
     "warm-up": {"facecolor": GOOD, "alpha": 0.4},
     "measuring": {"facecolor": GOOD},
-    "ok": {"facecolor": GOOD, "edgecolor": GROUND, "linewidth": 0.4},
     "failed": {"facecolor": GROUND, "edgecolor": BAD, "hatch": "//////", "linewidth": 0.8},
     "no records": {"facecolor": GROUND, "edgecolor": GREY, "linewidth": 0.8},
 }
-LAYERS = {"allocated, idle": 0, "failed": 2}  # the others are between: a failure is never covered
-SPENT = ("launch startup", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
+LAYERS = {IDLE: 0, "failed": 2}  # the others are between: a failure is never covered
+SPENT = ("launch startup", "imports", "setup and checks", "warm-up", "measuring")  # parts of a launch, in this order
 
 
 def runs_of(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -86,44 +90,93 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
 
     launches: rows of timeline.csv, with `repeat`; allocations: of allocations.csv. Those without times have no bar. The
     share of measurements that failed is a separate bar; the rest is one for each part of the launch's time, summed over
-    its cells, or `ok` with more than MAX_LAUNCHES.
+    its cells, and over consecutive launches of a batch if there are more than MAX_LAUNCHES.
     """
-    rows, has_parts = defaultdict(list), len(launches) <= MAX_LAUNCHES
+    rows, on_host = defaultdict(list), defaultdict(list)
     for row in launches:
-        if row["duration_s"] is None:
-            continue
-        num, at, text = row["num_ok"] + row["num_failed"], row["start_s"], _text(row)
-        failed_s = ((has_parts and row["cells_s"]) or row["duration_s"]) * row["num_failed"] / max(num, 1)
-        rest_s, parts = row["duration_s"] - failed_s, {"ok": 1.0}
-        if has_parts:
-            startup_s, warmup_s, measuring_s = row["overhead_s"], row["warmup_s"], row["measuring_s"]
-            setup_s = max(row["cells_s"] - failed_s - warmup_s - measuring_s, 0.0)
-            parts = dict(zip(SPENT, (startup_s, setup_s, warmup_s, measuring_s), strict=True))
-        parts = {state: part * rest_s / (sum(parts.values()) or 1) for state, part in parts.items()}
-        parts = (parts if num else {"no records": rest_s}) | {"failed": failed_s}
-        for state, seconds in parts.items():
-            if seconds > 0:
-                for name in hosts_of([row]) or {NO_HOST}:
-                    rows[name].append((state, at, seconds, text, row["batch"]))
-                at += seconds
+        for name in (hosts_of([row]) or {NO_HOST}) if row["duration_s"] is not None else ():
+            on_host[name].append(row)
+    most = MAX_SUMS // min(len(on_host) or 1, MAX_ROWS) if is_summed(launches) else math.inf
+    runs = runs_of([(row["start_s"], row["end_s"]) for of_host in on_host.values() for row in of_host])
+    for name, of_host in on_host.items():
+        size, together = max(math.ceil(len(of_host) / most), 1), defaultdict(list)
+        for row in of_host:
+            together[row["batch"], _run_at(runs, row["start_s"])].append(row)
+        for of_batch in together.values():
+            for first in range(0, len(of_batch), size):
+                rows[name] += _bars_of(of_batch[first : first + size])
     for row in allocations:
         for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
-            rows[name].insert(0, ("allocated, idle", row["start_s"], row["allocation_s"], "", row["batch"]))
+            rows[name].insert(0, (IDLE, row["start_s"], row["allocation_s"], "", row["batch"]))
     return rows
 
 
-def _text(row: dict) -> str:
-    """Return what a pointer on a launch shows."""
-    number = "" if is_unknown(row["repeat"]) else f", launch {row['repeat'] + 1}"
-    total, startup, measuring = (
-        elapsed_text(round(row[f"{part}_s"])) for part in ("duration", "overhead", "measuring")
+def is_summed(launches: list[dict]) -> bool:
+    """Return whether a bar may sum several launches."""
+    return len(launches) > MAX_LAUNCHES
+
+
+def _run_at(runs: list[tuple[float, float]], at: float) -> int:
+    """Return the index of the run in which a time lies."""
+    return max((index for index, (start, _) in enumerate(runs) if start <= at), default=0)
+
+
+def _bars_of(launches: list[dict]) -> list[tuple]:
+    """Return the bars of launches that are drawn as one, with the sums of their parts in turn."""
+    sums: Counter[str] = Counter()
+    for row in launches:
+        sums.update(_parts_of(row))
+    at, text, found = launches[0]["start_s"], _text(launches), []
+    for state in (*SPENT, "no records", "failed"):
+        if sums[state] > 0:
+            found.append((state, at, sums[state], text, launches[0]["batch"]))
+            at += sums[state]
+    return found
+
+
+def _parts_of(row: dict) -> dict[str, float]:
+    """Return the seconds of a launch by state."""
+    num = row["num_ok"] + row["num_failed"]
+    failed_s = (row["cells_s"] or row["duration_s"]) * row["num_failed"] / max(num, 1)
+    rest_s, import_s = row["duration_s"] - failed_s, row["import_s"] or 0.0
+    startup_s, warmup_s, measuring_s = row["overhead_s"] - import_s, row["warmup_s"], row["measuring_s"]
+    setup_s = max(row["cells_s"] - failed_s - warmup_s - measuring_s, 0.0)
+    parts = dict(zip(SPENT, (startup_s, import_s, setup_s, warmup_s, measuring_s), strict=True))
+    parts = {state: part * rest_s / (sum(parts.values()) or 1) for state, part in parts.items()}
+    return (parts if num else {"no records": rest_s}) | {"failed": failed_s}
+
+
+def _text(launches: list[dict]) -> str:
+    """Return what a pointer on a launch shows, or on several that are drawn as one."""
+    first, known = launches[0], any(row["import_s"] is not None for row in launches)
+    number = "" if is_unknown(first["repeat"]) else f", launch {first['repeat'] + 1}"
+    number = number if len(launches) == 1 else f", {len(launches):,} launches"
+    stacks = ", ".join(dict.fromkeys(row["stack"] for row in launches))
+    total, startup, imports, measuring = (
+        elapsed_text(round(sum(row[f"{part}_s"] or 0 for row in launches)))
+        for part in ("duration", "overhead", "import", "measuring")
     )
     counts = [
-        f"{total} ({startup} startup, {measuring} measuring)",
-        f"{row['num_ok']} ok",
-        f"{row['num_failed']} failed",
+        f"{total} ({startup} startup{f' with {imports} imports' if known else ''}, {measuring} measuring)",
+        f"{sum(row['num_ok'] for row in launches):,} ok",
+        f"{sum(row['num_failed'] for row in launches):,} failed",
     ]
-    return f"{row['batch']}{number}, stack {row['stack']}: {', '.join(counts)}"
+    return f"{first['batch']}{number}, stack {stacks}: {', '.join(counts)}"
+
+
+def shares_of(bars: list[tuple]) -> dict[str, float]:
+    """Return the shares of the time of some bars by state, without those that have none.
+
+    Idle time is known if the allocations are.
+    """
+    sums: Counter[str] = Counter()
+    for state, _, seconds, *_ in bars:
+        sums[state] += seconds
+    allocated = sums.pop(IDLE, 0.0)
+    total = max(allocated, sums.total())
+    parts = {state: sums[state] for state in STATES if sums[state] > 0}
+    parts |= {"idle": total - sums.total()} if allocated else {}
+    return {state: part / total for state, part in parts.items()} if total else {}
 
 
 def hosts_of(rows: list[dict]) -> set[str]:
@@ -142,14 +195,20 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
 class View:
     """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds.
 
-    row: the only row that it shows; None if it shows all.
+    shares: of the time of its nodes, by state. row: the only row that it shows; None if it shows all.
     """
 
     key: str
     label: str
     start: float
     end: float
+    shares: dict[str, float]
     row: int | None = None
+
+    @property
+    def spent(self) -> str:
+        """Return the shares in words: `62 % measuring, 38 % idle`."""
+        return ", ".join(f"{percent_number(share)} % {state}" for state, share in self.shares.items())
 
 
 @dataclass(frozen=True)
@@ -162,21 +221,17 @@ class Gantt(Chart):
 
     @property
     def size_in(self) -> tuple[float, float]:
-        return WIDTH_IN, AROUND_IN + (THIN_IN if self.is_thin else ROW_IN) * len(self.rows)
+        return WIDTH_IN, AROUND_IN + self.row_points / 72 * len(self.rows)
 
     @property
     def row_points(self) -> float:
         """Return the height of a row in points."""
-        return 72 * (THIN_IN if self.is_thin else ROW_IN)
+        return 72 * next((height for most, height in ROW_IN.items() if len(self.rows) <= most), THIN_IN)
 
     @property
     def box(self) -> tuple[float, float]:
         """Return width and height of the drawing of a single row in points."""
         return 72 * WIDTH_IN, 2 * MARGIN + self.row_points
-
-    @property
-    def is_thin(self) -> bool:
-        return len(self.rows) > MOST_WIDE
 
     def marks(self) -> Marks:
         columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
@@ -210,7 +265,7 @@ class Gantt(Chart):
         found = {"Batches": batches[:MOST_BATCHES], "Nodes": hosts}
         return {
             title: [
-                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), row)
+                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), shares_of(of), row)
                 for key, name, of, row in listed
             ]
             for title, listed in found.items()
@@ -239,7 +294,8 @@ class Gantt(Chart):
         return factor, self.left - factor * low
 
     def draw_on(self, canvas) -> None:
-        from matplotlib.patches import Patch, Rectangle
+        from matplotlib.patches import Patch, PathPatch
+        from matplotlib.path import Path
 
         height_in = self.size_in[1]
         place = {"left": self.left / 72 / WIDTH_IN, "right": RIGHT / 72 / WIDTH_IN}
@@ -247,7 +303,7 @@ class Gantt(Chart):
         axes = canvas.subplots(gridspec_kw=place)
         axes.set(xlim=(self.left, RIGHT), ylim=(len(self.rows) - 0.5, -0.5))
         set_ticks(axes.yaxis, list(enumerate(self.names)))
-        axes.tick_params(axis="y", labelsize=7 if self.is_thin else 9)
+        axes.tick_params(axis="y", labelsize=9 if self.row_points > 10 else 7)
         for y, label in enumerate(axes.get_yticklabels()):
             label.set_gid(f"{GROUP}name n{y}:")
         for spine in axes.spines.values():
@@ -263,8 +319,11 @@ class Gantt(Chart):
             low, high = self.place(at), self.place(at + seconds)
             width = high - low if state in SPENT else max(high - low, least)
             gid = f"{GROUP}bars {' '.join([self.batches[batch], *(f'n{y}' for y in rows)])}:{text}"
-            for y in rows:
-                axes.add_artist(Rectangle((low, y - 0.4), width, 0.8, gid=gid, clip_on=False, **STATES[state]))
+            ends = [(low, -0.4), (low + width, -0.4), (low + width, 0.4), (low, 0.4), (low, -0.4)]
+            corners = [(x, y + above) for y in rows for x, above in ends]
+            codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY] * len(rows)
+            style = {"edgecolor": "none", "clip_on": False} | STATES[state]
+            axes.add_artist(PathPatch(Path(corners, codes), gid=gid, **style))
         used = {state for bars in self.rows.values() for state, *_ in bars}
         hatch = {"hatch": "/////"}  # of the legend, which is not zoomed
         styles = {state: style | (hatch if "hatch" in style else {}) for state, style in STATES.items()}

@@ -280,13 +280,13 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
     """Return the strip with a mark for each of the rows. styles: of `stack_styles`."""
     cell = Column("cell", "cell", TEXT, text=lambda row: names[row.cell])
     columns = (cell, Column("num_launches", "launches", WHOLE), *LAUNCH_RANGES.of_table("variation"))
-    first = f"; first {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else ""
+    first = f"; first {MOST_ROWS} of {len(rows):,}" if len(rows) > MOST_ROWS else ""
     table = Table.of_columns(f"Variation, largest first{first}", columns, rows.head(MOST_ROWS), device)
     cells, limit = rows["cell"].head(MAX_POINTS).tolist(), RANGE.shown(DISAGREEMENT_RATIO)
     values = [RANGE.shown(ratio) for ratio in rows["range_ratio"].head(MAX_POINTS)]
     high = max(1.15 * values[0], 1.3 * limit)
     above = f", logarithmic above {limit:g}" if high > 2 * limit else ""
-    ticks = tuple((tick, f"{tick:g}") for tick in TICKS if tick <= high)
+    ticks = tuple((tick, f"{tick:,g}") for tick in TICKS if tick <= high)
     strip = Strip(
         "cell, the most variable first",
         PlotAxis(f"{RANGE.heading(device)}{above}", low=-0.02 * limit, high=high, ticks=ticks),
@@ -294,7 +294,7 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
         [styles[cell] for cell in cells],
         cells,
         first=1,
-        limits=(limit,),
+        limits=((f"noisy above {limit:g} %", limit),),
         log_above=limit if above else 0,
         listed=tuple(dict.fromkeys(styles.values())) if len({styles[cell] for cell in cells}) > 1 else (),
     )

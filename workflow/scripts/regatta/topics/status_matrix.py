@@ -83,7 +83,7 @@ def _summary(rows: list[MatrixRow]) -> str:
     levels = [square.level for square in squares if square.level is not None]
     texts = [f"{percent_number(min(levels))}\N{EN DASH}{percent_number(max(levels))} %"] if levels else []
     bad = sum(square.state in ("failed", "partial") for square in squares)
-    return ", ".join([*texts, *([f"failures in {bad} of {len(squares)}"] if bad else [])])
+    return ", ".join([*texts, *([f"failures in {bad:,} of {len(squares):,}"] if bad else [])])
 
 
 def statuses_by_cell(measurements: pd.DataFrame) -> dict[str, Counter]:
@@ -160,7 +160,7 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     column = in_unit(rows[0]) if column is VALUE else column
     is_rate = column.better == "larger"
     best = best_row(rows, column)
-    of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows)}: " if len(rows) > 1 else ""
+    of_several = f"{'highest' if is_rate else 'lowest'} mean of {len(rows):,}: " if len(rows) > 1 else ""
     note, shown = f"{column.label} {Value.of(best, column)}, {of_several}{names[best.cell]}", column.of(best)[0]
     if column is not EFFICIENCY:
         return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note, ""

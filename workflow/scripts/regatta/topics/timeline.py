@@ -46,6 +46,7 @@ ALLOCATIONS = Columns(
     *in_file(WHOLE, "launches of the batch that started after this job and before the next", "num_launches"),
     *in_file(REAL, "`end_utc` − `start_utc`, but at least the sum of its launches: see below", "allocation_s"),
     *in_file(REAL, _SUM, "measuring_s", "warmup_s", "cells_s", "launch_start_s"),
+    *in_file(REAL, "part of `launch_start_s`, summed likewise; empty if no launch recorded it", "import_s"),
     *in_file(REAL, "`allocation_s` minus `cells_s` and `launch_start_s`", "idle_s"),
     *in_file(REAL, _HOURS, "gpu_hours", "idle_gpu_hours"),
     *in_file(REAL, "`measuring_s` / `allocation_s`", "measuring_ratio"),
@@ -122,7 +123,10 @@ def _durations(row: dict, job_s: float | None) -> dict:
     duration_s = max(end_s - row["start_s"], row["cells_s"])
     if job_s is not None and duration_s > job_s + CLOCK_TOLERANCE_S:
         duration_s = row["cells_s"]
-    return {"end_s": row["start_s"] + duration_s, "duration_s": duration_s, "overhead_s": duration_s - row["cells_s"]}
+    overhead_s = duration_s - row["cells_s"]
+    import_s = None if row["import_s"] is None else min(row["import_s"], overhead_s)
+    times = {"end_s": row["start_s"] + duration_s, "duration_s": duration_s}
+    return times | {"overhead_s": overhead_s, "import_s": import_s}
 
 
 def _job_of(row: dict, jobs: list[dict]) -> dict | None:
@@ -146,12 +150,14 @@ def _allocation(job: dict) -> dict:
     shares = [1.0 if None in of else of[0] * of[1] / (of[2] * of[3]) for of in sizes]
 
     def weighted(name: str) -> float:
-        return sum(share * launch[name] for share, launch in zip(shares, launches, strict=True))
+        return sum(share * (launch[name] or 0) for share, launch in zip(shares, launches, strict=True))
 
     row |= {name: weighted(name) for name in ("measuring_s", "warmup_s", "cells_s")}
     if any(launch["duration_s"] is None for launch in launches):
         return row
     launches_s, row["launch_start_s"] = weighted("duration_s"), weighted("overhead_s")
+    if any(launch["import_s"] is not None for launch in launches):
+        row["import_s"] = weighted("import_s")
     if None in (row["start_s"], row["end_s"], row["nodes"], row["gpus_per_node"]):
         return row
     # Launches on the same ranks run one after another, so an allocation is never shorter than all of them.
@@ -159,6 +165,7 @@ def _allocation(job: dict) -> dict:
     if row["clock_step_s"] and row["elapsed_s"] is not None and launches_s > row["elapsed_s"]:
         row["allocation_s"] = launches_s = max(row["elapsed_s"], row["cells_s"])  # a launch appears longer than it was
         row["launch_start_s"] = launches_s - row["cells_s"]
+        row["import_s"] = None if row.get("import_s") is None else min(row["import_s"], row["launch_start_s"])
     row["idle_s"] = row["allocation_s"] - launches_s
     hours = row["nodes"] * row["gpus_per_node"] / 3600
     row |= {"gpu_hours": hours * row["allocation_s"], "idle_gpu_hours": hours * row["idle_s"]}
@@ -170,7 +177,7 @@ def _allocation(job: dict) -> dict:
 
 # Parts of the allocated time, as in a sentence.
 PARTS = {"measuring": "measuring", "warmup": "warm-up", "other": "setup and checks"}
-PARTS |= {"launch_start": "launch startup", "idle": "idle"}
+PARTS |= {"launch_start": "launch startup", "import": "imports", "idle": "idle"}
 
 
 def section(data: ReportData) -> Section:
@@ -182,13 +189,16 @@ def section(data: ReportData) -> Section:
     launches = plain_rows(timeline.assign(repeat=timeline["launch"].map(repeats)), (*TIMELINE, "repeat"))
     rows = gantt.bars_of(launches, plain_rows(data.tables["allocations"], tuple(ALLOCATIONS)))
     shown = gantt.shown_rows(rows) if rows else []
-    note = f"Shown: {len(shown)} of {len(rows)} rows, those with the most failures." if len(shown) < len(rows) else ""
+    notes = ["Each bar sums several consecutive launches."] if gantt.is_summed(launches) else []
+    if len(shown) < len(rows):
+        num = len(rows) - len(shown)
+        notes.append(f"Not drawn: {num:,} of {plural(len(rows), 'node')}, those with fewer failures.")
     table = Table.of_columns("Launches", TIMELINE.of_table("launches"), timeline, data.device, ("timeline",))
     chart = gantt.Gantt({name: rows[name] for name in shown})
     figure = Figure("gantt", "Timeline of launches", chart, table, "timeline") if rows else None
     idle = f"{percent_number(hours['idle'] / hours['total'])} % idle" if hours["total"] else ""
     state, tables = idle or plural(len(timeline), "launch", "launches"), (replace(table, is_words=True),)
-    content = {"figure": figure, "note": note}
+    content = {"figure": figure, "note": " ".join(notes)}
     return Section("timeline", "Timeline", "", "", (), tables, "timeline.html.j2", content, (state, "quiet"))
 
 
@@ -199,7 +209,8 @@ def allocated_hours(allocations: pd.DataFrame) -> dict[str, float]:
     """
     known = allocations.dropna(subset="gpu_hours")
     hours = {name: known[f"{name}_s"] for name in ("measuring", "warmup")}
-    hours |= {"other": known["cells_s"] - hours["measuring"] - hours["warmup"], "launch_start": known["launch_start_s"]}
+    hours |= {"other": known["cells_s"] - hours["measuring"] - hours["warmup"], "import": known["import_s"].fillna(0.0)}
+    hours |= {"launch_start": known["launch_start_s"] - hours["import"]}
     ranks = known["nodes"] * known["gpus_per_node"] / 3600
     found = {"total": known["gpu_hours"], **{part: ranks * of_part for part, of_part in hours.items()}}
     return {part: float(of_part.sum()) for part, of_part in (found | {"idle": known["idle_gpu_hours"]}).items()}
@@ -215,9 +226,10 @@ KINDS = (
         parts=("Start or end of {num_excluded} of {num:allocation} not recorded: excluded, idle time unknown.",),
         term="Allocated time",
         help="An allocation lasts from the first to the last action of the supervisor in a job, excluding queue time."
-        " Measuring: iterations and windows. Setup, checks: the rest of the cells. Launch startup: time of launches"
-        " outside cells. Idle: allocated time outside launches. GPU hours: ranks of the shape × hours. In the chart,"
-        " the parts of a launch are summed over its cells.",
+        " Measuring: iterations and windows. Setup, checks: the rest of the cells. Imports: process start to the end of"
+        " imports, slowest rank; launch startup if not recorded. Launch startup: other time of launches. Idle:"
+        " allocated time outside launches. GPU hours: ranks of the shape × hours. In the chart, the parts of a launch"
+        " are summed over its cells.",
     ),
     Kind(
         *("clock_step", NOTE),
@@ -248,7 +260,8 @@ def _allocated(data: ReportData) -> list[Finding]:
     if hours["total"]:
         values |= {"num_excluded": int(table["gpu_hours"].isna().sum()), "idle_hours": hours["idle"]}
         values |= {"allocated_hours": hours["total"], "idle_ratio": hours["idle"] / hours["total"]}
-        shares = [f"{percent_number(hours[part] / hours['total'])} % {label}" for part, label in PARTS.items()]
+        parts = {part: label for part, label in PARTS.items() if part != "import" or hours[part]}
+        shares = [f"{percent_number(hours[part] / hours['total'])} % {label}" for part, label in parts.items()]
         words = {name: rank_time(values[f"{name}_hours"], data.device) for name in ("idle", "allocated")}
         words["shares"] = ", ".join(shares)
     return [Finding("allocated_time", values, (of_rows("allocations", table),), words=words)]

@@ -153,14 +153,15 @@ def _figure(curve: Column, number: int, title: str, rows: pd.DataFrame, epochs: 
     known = epochs[epochs["cell"].isin(rows["cell"]) & epochs[curve.name].notna()]
     values = known.groupby(["cell", "epoch"])[curve.name].agg(in_launches=list, median="median").reset_index()
     points = rows.merge(values, on="cell")
-    of_epoch = replace(curve, interval="")  # that of the row is of the whole run
+    drawn = curve.fitted(float(known[curve.name].max())) if curve.unit == "s" else curve
+    of_epoch = replace(drawn, interval="")  # that of the row is of the whole run
     series = panels.make_series(
         points.assign(**{curve.name: points["median"]}), "epoch", of_epoch, lambda row: row.in_launches
     )
-    ticks = size_ticks(sorted(set(values["epoch"])), "{:g}".format)
+    ticks = size_ticks(sorted(set(values["epoch"])), "{:,g}".format)
     dot = DOT if len(ticks) <= MANY_EPOCHS else DOT / 2  # otherwise the dots hide the lines
     device, low = rows["device"].iloc[0], 0 if curve is ACCURACY else None
-    panel = Panel(PlotAxis("epoch", ticks=ticks), PlotAxis(curve.heading(device), low=low), series, dot=dot)
+    panel = Panel(PlotAxis("epoch", ticks=ticks), PlotAxis(drawn.heading(device), low=low), series, dot=dot)
     figure_id, title = f"{curve.label.replace(' ', '-')}-{number}", f"{curve.label.capitalize()}: {title}"
     shown = curve if curve.name in rows else TOTAL
     table = Table.of_columns(title, (RUN, LAUNCHES, shown), rows, device)

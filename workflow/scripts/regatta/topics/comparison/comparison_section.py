@@ -130,7 +130,7 @@ def pairs_table(rows: pd.DataFrame, title: str) -> Table:
     largest = tables.by_effect(texts.with_labels(rows)).head(MOST_ROWS)
     words = dict(zip(("reference", "other"), texts.sides_text(largest), strict=True))
     columns = LABEL, VERDICT, *tables.COMPARISONS.of_table("pairs"), LAUNCHES
-    title += f" ({len(largest)} of {len(rows)}; all: comparisons.csv)" if len(largest) < len(rows) else ""
+    title += f" ({len(largest)} of {len(rows):,}; all: comparisons.csv)" if len(largest) < len(rows) else ""
     return Table.of_columns(title, columns, largest, largest["device"].iloc[0], ("comparisons",), **words)
 
 

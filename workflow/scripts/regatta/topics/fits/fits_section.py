@@ -36,7 +36,7 @@ def model_table(table: str, models: pd.DataFrame) -> Table | None:
     rows = models[models["max_residual_ratio"].notna()].sort_values(order, ascending=False, kind="stable")
     if rows.empty:
         return None
-    title = MODELS[table] + (f" (first {MOST_ROWS} of {len(rows)})" if len(rows) > MOST_ROWS else "")
+    title = MODELS[table] + (f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else "")
     named = named_rows(rows.head(MOST_ROWS), models, benchmark).assign(prediction_interval="interval")
     return Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
 

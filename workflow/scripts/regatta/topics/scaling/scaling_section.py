@@ -109,7 +109,7 @@ def baseline_tables(efficiencies: pd.DataFrame, scaling: pd.DataFrame, device: s
     rows = rows.merge(scaling[["cell", "cell_name", "world_size"]], on="cell")
     shown = rows.sort_values("world_size", ascending=False, kind="stable").head(MOST_ROWS)
     title = "Efficiency by baseline, largest shapes first"
-    title += f"; {len(shown)} of {len(rows)} rows" if len(shown) < len(rows) else ""
+    title += f"; {len(shown)} of {len(rows):,} rows" if len(shown) < len(rows) else ""
     columns = (FULL_NAME, *EFFICIENCIES.of_table("baselines"))
     return (Table.of_columns(title, columns, shown, device, sources=("efficiencies",)),)
 

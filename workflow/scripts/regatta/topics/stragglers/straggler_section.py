@@ -191,7 +191,7 @@ def judged_lags(lags: np.ndarray, groups: list[str], margin: float) -> list[dict
 
 STRIP = (
     "One cell in one launch: median and 5th to 95th percentile over iterations. Shaded bands separate hosts. Diamonds:"
-    " straggler. The axis does not start at 0."
+    " straggler."
 )
 OTHER, SLOW = LegendEntry("other", COLORS[0], marker="o"), LegendEntry("straggler", COLORS[1], marker="D")
 # The timed quantity, and how a straggler shows in it.
@@ -249,10 +249,16 @@ def _rank_times(worst, data: ReportData) -> tuple[Figure, ...]:
         if times_ns is not None and len(ranks) == len(times_ns):
             quantiles = np.quantile(times_ns, list(QUANTILES.values()), axis=1) * 1e-9
             ranks = ranks.assign(**dict(zip(QUANTILES, quantiles, strict=True)))
-            name = "rank" if hasattr(worst, "rank") else "host"
-            is_late = ranks[name] == getattr(worst, name, None)
-            return (_strip(ranks, is_late.fillna(False), f"{data.names[row.cell]}, launch {row.repeat + 1}"),)
+            return (_strip(ranks, _are_slow(ranks, data), f"{data.names[row.cell]}, launch {row.repeat + 1}"),)
     return ()
+
+
+def _are_slow(ranks: pd.DataFrame, data: ReportData) -> pd.Series:
+    """Return of each rank of a record whether it is slow, or on a slow host. ranks: rows of waits.csv."""
+    tables, keys = (data.tables["stragglers"], data.tables["straggler_hosts"]), [*PLACE, "quantity", "rank"]
+    slow, slow_hosts = (table[table["is_persistent"]] for table in tables)
+    is_slow = pd.MultiIndex.from_frame(ranks[keys]).isin(pd.MultiIndex.from_frame(slow[keys]))
+    return ranks["host"].isin(slow_hosts["host"]) | is_slow
 
 
 def _strip(ranks: pd.DataFrame, is_late: Sequence[bool], record: str) -> Figure:

@@ -16,7 +16,7 @@ from regatta.report.page import count_failed
 from regatta.report.panels import LAUNCHES, Figure, Section, Table
 from regatta.report.rows import table_rows
 from regatta.report.strips import Strip
-from regatta.report.svg import COLORS, GREY
+from regatta.report.svg import BAD, COLORS, GREY
 from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report, plain_rows
 from regatta.topics.comparison.comparison_tables import by_effect
 from regatta.topics.comparison.heatmap import ratio_square
@@ -36,6 +36,7 @@ MOST_FINDINGS = 5
 MOST_ROWS_OPEN = 12  # nodes; further groups are folded
 MOST_NODES_MATRIX = 32  # of a matrix of pairs
 MOST_COLUMNS_BESIDE = 3  # of a matrix beside a figure
+MOST_NAMED = 8  # failed nodes or pairs in a figure
 # Groups of the matrix in its order: a node is in the first group that applies to any of its cells.
 GROUPS = {
     "failed": "Failed",
@@ -51,6 +52,8 @@ STYLES = {  # verdict -> legend, color and marker
     "faster": LegendEntry("faster", COLORS[2], marker="v"),
     "inconclusive": LegendEntry("inconclusive", GREY, marker="o"),
     "equivalent": LegendEntry(WORDS["equivalent"], COLORS[0], marker="o"),
+    "failed": LegendEntry("failed", BAD, marker="P"),
+    "missing": LegendEntry("no result", GREY, marker="s"),
 }
 # Values of a finding -> column
 EFFECT = {name: name for name in ("hosts", "verdict", "workload", "interval", "num_launches")}
@@ -231,14 +234,14 @@ def section(data: ReportData) -> Section | None:
     if not (tables := tables_of(data)):
         return None
     figures = tuple(
-        _figure(f"sweep-{noun}-{number}", noun, part)
+        _figure(f"sweep-{noun}-{number}", noun, part, data)
         for _, noun, rows in tables
-        for number, part in enumerate(_by_workload(rows[rows["time_ratio"].notna()]), start=1)
+        for number, part in enumerate(filter(_is_ranked, _by_workload(rows)), start=1)
     )
     (_, _, nodes), (_, noun, rows) = tables[0], tables[-1]
     limits = [_limits(margin) for margin in set(rows["margin_ratio"])]
     margins = " or ".join(f"+{above:.2g} and \N{MINUS SIGN}{-below:.2g} %" for above, below in limits)
-    lead = f"Slower and faster: beyond {margins} (dashed lines), and significant."
+    lead = f"Slower and faster: beyond {margins}, and significant."
     content = {"matrices": [_nodes_matrix(data, nodes)], "most_open": MOST_ROWS_OPEN}
     content["pairs"] = _pair_matrices(data, rows) if noun == "pair" else []
     content["is_narrow"] = len(content["matrices"][0].columns) <= MOST_COLUMNS_BESIDE and not content["pairs"]
@@ -252,32 +255,53 @@ def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     return (part for _, part in rows.groupby("workload", sort=False))
 
 
+def _is_ranked(rows: pd.DataFrame) -> bool:
+    return bool(rows["time_ratio"].notna().any())
+
+
 def _limits(margin: float) -> tuple[float, float]:
     """Return the differences in percent beyond which a node is slower, and faster."""
     return 100 * margin, -100 * margin / (1 + margin)
 
 
-def _figure(figure_id: str, noun: str, rows: pd.DataFrame) -> Figure:
+def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> Figure:
     """Return the ranking of one workload, fastest first, with the interval of each node or pair.
 
-    The slowest one is named.
+    Those without a result are last. The slowest one and those that failed are named.
     """
-    rows = rows.sort_values("place", kind="stable")
-    workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[-1]
+    statuses, failed = statuses_by_cell(data.measurements), failed_hosts(data)
+    rows = rows.sort_values("place", kind="stable")  # without a place: last
+    styles = [_style_of(row, statuses, failed) for row in table_rows(rows)]
+    num_ranked = int(rows["time_ratio"].notna().sum())
+    workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[num_ranked - 1]
+    names = {num_ranked - 1: last["hosts"]} if last["verdict"] == "slower" else {}
+    absent = [index for index in range(num_ranked, len(rows)) if styles[index] == "failed"]
+    names |= {index: f"{rows['hosts'].iloc[index]} failed" for index in absent if len(absent) <= MOST_NAMED}
     columns, title = (*SWEEP.of_table("ranking"), LAUNCHES), f"{noun.capitalize()}s: {workload}"
-    slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, rows[::-1], device, noun=noun)
+    judged = rows.assign(verdict=[STYLES[style].label for style in styles])[::-1]
+    slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, judged, device, noun=noun)
+    above, below = _limits(float(last["margin_ratio"]))
+    limits = (f"{above:.2g} % margin", above), (f"\N{MINUS SIGN}{-below:.2g} % margin", below), ("", 0)
     strip = Strip(
         f"{noun}s, fastest first",
         PlotAxis(TIME_RATIO.heading(device)),
         [TIME_RATIO.of(row) for row in table_rows(rows)],
-        [STYLES[verdict] for verdict in rows["verdict"]],
+        [STYLES[style] for style in styles],
         rows["cell"].fillna("").tolist(),
         first=1,
-        limits=(0, *_limits(float(last["margin_ratio"]))),
-        names={len(rows) - 1: last["hosts"]} if last["verdict"] == "slower" else {},
+        limits=limits,
+        names=names,
         listed=tuple(STYLES.values()),
     )
     return Figure(figure_id, title, strip, slowest_first, f"sweep_{noun}s")
+
+
+def _style_of(row, statuses: dict[str, Counter], failed: dict[str, int]) -> str:
+    """Return the verdict of a table row, or why it has none. failed: of `failed_hosts`."""
+    if not is_unknown(row.time_ratio):
+        return "inconclusive" if is_unknown(row.verdict) else row.verdict
+    num_failed = failed.get(row.hosts, 0) if is_unknown(row.cell) else _num_failed(statuses[row.cell])
+    return "failed" if num_failed else "missing"
 
 
 def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
@@ -294,7 +318,7 @@ def _nodes_matrix(data: ReportData, rows: pd.DataFrame) -> Matrix:
             )
             for host in ordered
         )
-        groups += [Group(f"{GROUPS[name]} ({len(lines)})", lines)] if lines else []
+        groups += [Group(f"{GROUPS[name]} ({len(lines):,})", lines)] if lines else []
     caption = "Change in time against the median node (%)"
     return Matrix(caption, tuple(workloads), tuple(groups), label="Nodes")
 

@@ -12,7 +12,7 @@ import pandas as pd
 from regatta.campaign.expansion import canonical_json
 from regatta.core.moderation import median_of_others
 from regatta.core.statistics import fast_median, interval_values, over_launches
-from regatta.core.text import natural
+from regatta.core.text import UNKNOWN, is_unknown, natural
 from regatta.core.verdicts import Compared, judge_all
 from regatta.kit.columns import CELL_ID, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.model.frozen import Cell, FrozenCampaign
@@ -38,7 +38,7 @@ SHOWN_RATIO = {"shown_as": "%", "minus": 1, "interval": "interval", "key": "diff
 TIME = Column("time_s", "time", shown_as="ms", interval="interval", help=TIME_HELP, **RANKED, **MAIN)
 TIME_RATIO = Column("time_ratio", "difference in time", help=RATIO_HELP, **RANKED, **SHOWN_RATIO)
 FASTEST = "position by time; 1 is the fastest"
-PLACE = Column("place", "place", WHOLE, **RANKED, help=FASTEST, text=lambda row: f"{row.place}/{row.num_places}")
+PLACE = Column("place", "place", WHOLE, **RANKED, help=FASTEST, text=lambda row: _place_text(row))
 VERDICT = Column(
     *("verdict", "verdict", TEXT), table="ranking", text=lambda row: WORDS.get(row.verdict, row.verdict), help=JUDGED
 )
@@ -54,6 +54,10 @@ SWEEP = Columns(
     *(PLACE, Column("num_places", type=WHOLE)),
 )
 extended(SWEEP)
+
+
+def _place_text(row) -> str:
+    return UNKNOWN if is_unknown(row.place) else f"{row.place:,}/{row.num_places:,}"
 
 
 @dataclass(frozen=True)
