@@ -314,7 +314,7 @@ def test_a_barrier_is_drawn_over_the_ranks(tmp_path):
     assert figure.title == "Latency: barrier"
     assert [[p.x for p in s.points] for s in figure.chart.series] == [[4, 8], [4, 8]]
     assert [s.label for s in figure.chart.series] == ["barrier\ngloo", "barrier\nnccl"]
-    assert [row[0] for row in figure.table.rows] == ["–"] * 4
+    assert [row[0] for row in figure.table.rows] == ["n/a"] * 4
 
 
 def test_all_operations_in_one_report_have_the_same_axes(tmp_path):

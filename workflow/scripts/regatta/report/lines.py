@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 MAX_SERIES = 12
 MAX_POINTS = 1000  # of more launches only the ranges are drawn
-SIGNS = dict(
-    zip(MARKERS, "\N{BLACK CIRCLE}\N{BLACK SQUARE}\N{BLACK UP-POINTING TRIANGLE}\N{BLACK DIAMOND}", strict=False)
-)
-SIGNS |= {"v": "\N{BLACK DOWN-POINTING TRIANGLE}", "P": "\N{HEAVY GREEK CROSS}"}
+SIGNS = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u271a", strict=True))  # circle, square, triangle, ...
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
 WIDER = 1.7  # than the last series of a hue: the others, so that they are seen below it where lines coincide
@@ -84,7 +81,7 @@ class Series:
 class PlotAxis:
     """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
 
-    drawn: label beside ticks that have its unit.
+    drawn: label beside ticks that have its unit. value: text of a value, if not that of a tick.
     is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
     """
 
@@ -96,6 +93,10 @@ class PlotAxis:
     show: Callable[[float], str] = "{:g}".format
     is_categorical: bool = False
     drawn: str = ""
+    value: Callable[[float], str] = three
+
+    def written(self, value: float) -> str:
+        return (self.value if self.show == PlotAxis.show else self.show)(float(f"{value:.3g}"))
 
     @classmethod
     def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
@@ -241,7 +242,7 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
     for series, style in zip(panel.series, styles_of(panel.series), strict=True):
         if not series.is_context:
             point, name = series.points[end], next(names)
-            value = panel.y.show(float(f"{point.reported:.3g}")) if panel.is_slope else ""
+            value = panel.y.written(point.reported) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
             text = " ".join(filter(None, (name if is_named else "", value)))
             ends.append(((point.x, point.reported), text, style.color, marker, series.cells))

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import three
 from regatta.report.charts import Chart, LegendEntry, Marks, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
@@ -155,8 +154,7 @@ class RowStrip(Chart):
 
     def number_of(self, row: StripRow) -> str:
         """Return the text of a row's value, with a verdict; empty if it has several values."""
-        show = three if self.panel.y.show == PlotAxis.show else self.panel.y.show  # 94.0 below 93.7
-        number = "" if len(row.points) > 1 else show(float(f"{row.points[0].reported:.3g}"))
+        number = "" if len(row.points) > 1 else self.panel.y.written(row.points[0].reported)
         return f"{number}\n{row.style.label}" if self.is_verdict else number
 
     def marks(self) -> Marks:

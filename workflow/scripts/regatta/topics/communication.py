@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.names import PLACE, SEPARATOR
-from regatta.core.text import NOT_PLANNED, is_unknown, prefixed, shape, size, three
+from regatta.core.text import UNKNOWN, is_unknown, prefixed, shape, size, three
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
@@ -109,7 +109,7 @@ def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
 
 MESSAGE = Column(
     *("message", "message", TEXT),
-    text=lambda row: NOT_PLANNED if is_unknown(row.message_bytes) else size(int(row.message_bytes)),
+    text=lambda row: UNKNOWN if is_unknown(row.message_bytes) else size(int(row.message_bytes)),
 )
 
 

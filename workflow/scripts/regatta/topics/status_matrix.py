@@ -170,8 +170,8 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     if best.cell == best.baseline:  # 100 by definition
         return f"{shown:.0f}", None, f"baseline: {names[best.cell]}", BASELINE
     if is_wide(best):
-        return f"{shown:.0f}", None, f"uncertain {note}", "uncertain"
-    return f"{shown:.0f}", float(best.efficiency_ratio), note, ""
+        return percent_number(best.efficiency_ratio), None, f"uncertain {note}", "uncertain"
+    return percent_number(best.efficiency_ratio), float(best.efficiency_ratio), note, ""
 
 
 @once_per_report
