@@ -36,11 +36,11 @@ BESIDE_SLOPE = 0.35  # of its width, for its values on either side
 LABEL_PT, MOST_LABEL = (14, 27), 26  # height of a label of one line, and of two; characters of one line
 ONE_LINE = 14  # characters of a label; longer ones have two lines where there is room
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
-BESIDE_PT, LETTER_PT = 24, 6.1  # width of a label: of its sign and gap, and of one character
-TICK_GAP_PT, TICK_LETTER_PT = 5, 6.3  # around a tick of the vertical axis; its characters, larger on a phone
-WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
-ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.5, 0.18  # for the label above, ticks and label below, each more line of ticks
-LINE_SPACING, TICK_PAD_PT = 1.45, 6  # room for the larger letters of phone and print
+BESIDE_PT, LETTER_PT = 19, 5.7  # width of a label: of its sign and gap, and of one character
+TICK_GAP_PT, TICK_LETTER_PT = 5, 5.8  # around a tick of the vertical axis; its characters, larger on a phone
+WIDTH_IN, PLOT_IN = 5.6, 2.4  # two per row; height without labels
+ABOVE_IN, BELOW_IN, LINE_IN = 0.22, 0.46, 0.18  # for the label above, ticks and label below, each more line of ticks
+LINE_SPACING, TICK_PAD_PT, LABEL_PAD_PT = 1.45, 5, 4  # room for the larger letters of phone and print
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
-    axes.set_xlabel(panel.x.label, labelpad=6)
+    axes.set_xlabel(panel.x.label, labelpad=LABEL_PAD_PT)
     axes.tick_params(axis="x", pad=TICK_PAD_PT)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])

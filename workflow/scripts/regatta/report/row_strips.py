@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW_IN, TWO_LINES_IN, LEAST_IN = 0.24, 0.4, 0.9  # height of a row, by the lines of its label; of all rows
-ABOVE_IN, GUIDE_IN, BELOW_IN = 0.3, 0.14, 0.26  # for the label of the axis, names of guides, ticks
+ABOVE_IN, GUIDE_IN, BELOW_IN = 0.24, 0.14, 0.24  # for the label of the axis, names of guides, ticks
 MOST_ROWS = 24  # beyond, those of the context share one
 ONE_LINE, MOST_NAME = 22, 28  # characters of a label in one line; of each of two lines
 MOST_HEADING = 66  # of what stands above

@@ -14,7 +14,7 @@ from regatta.report.panels import Figure, Table
 from regatta.report.svg import CELL, COLORS, GREY, GRID
 from regatta.topics.comparison.texts import difference_text
 
-HIGH_IN = PLOT_IN + 0.3  # height of the plot
+HIGH_IN = PLOT_IN  # height of the plot
 MOST_BEYOND = 4  # share of the axis beyond the 90 % of rows nearest to 1, relative to theirs
 BINS_IN_MARGIN, MOST_BINS = (4, 2, 1), 40
 MIN_PAIRS = 10  # of fewer, the list with intervals shows each
