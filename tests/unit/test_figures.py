@@ -144,8 +144,8 @@ def test_the_launches_of_a_cell_are_one_path_with_the_style_of_the_series(drawin
         ("2", 2),
         ("2", 1),
     ]
-    assert len(re.findall(r'<g style="fill: none; stroke: var\(--hue-1\)[^"]*; stroke-linecap: round"', svg)) == 1
-    assert len(re.findall(r'<g style="fill: var\(--ground\)', svg)) == 1  # the third is not on the line
+    assert len(re.findall(r'<g style="fill:none;stroke:var\(--hue-1\)[^"]*;stroke-linecap:round"', svg)) == 1
+    assert len(re.findall(r'<g style="fill:var\(--ground\)', svg)) == 1  # the third is not on the line
 
 
 def test_launches_that_coincide_are_one_mark_and_straight_lines_are_short(drawing):
@@ -341,9 +341,9 @@ def test_an_empty_table_makes_no_figure(tmp_path):
 def test_of_two_lines_of_one_hue_that_coincide_the_first_is_seen_on_both_sides_of_the_second(drawing):
     svg = svg_of(series(label="ResNet-18"), series(label="ResNet-34"))
     lines = [
-        style for style in re.findall(r'(?:style="|\{ )([^"}]*)', svg) if "--hue-1" in style and "fill: none" in style
+        style for style in re.findall(r'(?:style="|\{)([^"}]*)', svg) if "--hue-1" in style and "fill:none" in style
     ]
-    widths = [float(re.search(r"stroke-width: ([\d.]+)", style)[1]) for style in lines]
+    widths = [float(re.search(r"stroke-width:([\d.]+)", style)[1]) for style in lines]
     assert widths[0] > 1.5 * widths[1]
 
 

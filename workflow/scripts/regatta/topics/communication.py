@@ -5,7 +5,7 @@ from dataclasses import replace
 import pandas as pd
 
 from regatta.core.names import PLACE, SEPARATOR
-from regatta.core.text import UNKNOWN, is_unknown, prefixed, shape, size, three
+from regatta.core.text import UNKNOWN, is_unknown, plural, prefixed, shape, size, three
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
@@ -138,8 +138,9 @@ def _with_overview(section: Section, data: ReportData) -> Section:
         summary="Bus bandwidth of the other operations, types and stacks",
     )
     content = {"matrix": matrix, "whole": whole, "is_tall": True}
-    template = "communication.html.j2"
-    return replace(section, figures=(first, second), parts=(more,), template=template, content=content)
+    state = (plural(len(section.figures), "figure"), "quiet")
+    found = replace(section, figures=(first, second), parts=(more,), state=state)
+    return replace(found, template="communication.html.j2", content=content)
 
 
 def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:
