@@ -146,7 +146,8 @@ COVERED = """
   const card = e.getBoundingClientRect(), svg = e.querySelector('svg.chart'), box = svg.getBBox();
   const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
   const cut = [...svg.querySelectorAll('text')].filter(text => {
-    const at = text.getBoundingClientRect(), around = svg.getBoundingClientRect();
+    const clips = getComputedStyle(svg).overflow === 'hidden';
+    const at = text.getBoundingClientRect(), around = clips ? svg.getBoundingClientRect() : card;
     return at.left < around.left - 1 || at.right > around.right + 1;
   });
   return [e.id, 100 * scale ** 2 * box.width * box.height / card.width / card.height, cut.map(text => text.textContent)];
@@ -170,6 +171,28 @@ def test_plots_fill_their_cards_and_no_label_is_cut(browser, pages, name):
     assert len(found) > 5
     assert {figure: round(percent) for figure, percent, _ in found if percent < 60} == {}
     assert {figure: cut for figure, _, cut in found if cut} == {}
+
+
+# Of each figure, the percentage of its card that its axes cover, without labels: the extent of its grid and spines.
+FRAMES = """
+[...document.querySelectorAll('figure:has(svg.chart)')].filter(e => e.checkVisibility() && e.id !== 'gantt').map(e => {
+  const card = e.getBoundingClientRect(), paths = [...e.querySelectorAll('svg.chart path')];
+  const boxes = paths.filter(p => !p.closest('[data-cell], [data-line]')).map(p => p.getBoundingClientRect());
+  const [width, height] = ['width', 'height'].map(side => Math.max(...boxes.map(box => box[side])));
+  return [e.id, 100 * width * height / card.width / card.height];
+})
+"""
+LEAST_FRAMES = {"laptop": 45, "cluster": 45, "one_size": 33}  # percent; the last has names beside rows
+BARS = "losses"  # their numbers stand beside them, as in a table
+
+
+@pytest.mark.parametrize("name", LEAST_FRAMES)
+def test_axes_cover_much_of_their_cards(browser, pages, name):
+    show(browser, pages[name], width=1440)
+    browser.evaluate("document.querySelectorAll('main details:not(figure *)').forEach(d => d.open = true)")
+    found = {figure: percent for figure, percent in browser.evaluate(FRAMES) if figure != BARS}
+    assert len(found) > 5
+    assert {figure: round(percent) for figure, percent in found.items() if percent < LEAST_FRAMES[name]} == {}
 
 
 # Of a strip of the first screen and one of scaling: which share of the width the names of rows take, the gap to the

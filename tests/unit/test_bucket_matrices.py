@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from synthetic import LAPTOP, Machine, analyse, make_campaign, make_report, train_cell, write_results
 
-from regatta.topics.buckets import MOST_MATRICES_SHOWN, bucket_matrices, findings, section
+from regatta.topics.buckets import MOST_BESIDE, MOST_MATRICES, WORST_TINT, bucket_matrices, findings, section
 
 
 def matrices_of(folder, cells, faults=None, machine=LAPTOP, **fields):
@@ -148,15 +148,50 @@ def test_without_two_bucket_sizes_there_is_no_section_and_no_finding(tmp_path):
 
 
 def test_the_most_different_tables_come_first_and_many_are_folded(tmp_path):
-    batches = range(1, MOST_MATRICES_SHOWN + 3)
+    batches = range(1, MOST_MATRICES + 3)
     cells = [train_cell("resnet18", 1, 2, "ddp", b, batch_size=n) for n in batches for b in (1, 25)]
     data, _ = matrices_of(tmp_path / "r", cells, repeats=1)
     levels = [max(q.level for q in matrix.groups[0].rows[0].squares) for matrix in bucket_matrices(data)]
     assert levels == sorted(levels, reverse=True)
-    assert len(levels) == MOST_MATRICES_SHOWN + 2
+    assert len(levels) == MOST_MATRICES + 2
     page = make_report(tmp_path / "r").read_text()
     assert page.count('<table class="matrix above"') == len(levels)
-    assert page.partition("<summary>Show all")[0].count('<table class="matrix above"') == MOST_MATRICES_SHOWN
+    assert page.partition("<summary>Show all")[0].count('<table class="matrix above"') == MOST_BESIDE
+
+
+def test_an_overview_of_many_tables_has_the_sizes_within_noise_and_the_cost_of_the_slowest(tmp_path):
+    batches, sizes = range(1, MOST_MATRICES + 2), (1, 4, 25, 100)
+    cells = [train_cell("resnet18", 1, g, "ddp", b, batch_size=n) for n in batches for g in (2, 4) for b in sizes]
+    lost = {(cell["id"], repeat): ("failed", "setup", "boom") for cell in cells[:4] for repeat in range(5)}
+    data, squares = matrices_of(tmp_path / "r", cells, lost, repeats=5)
+    matrix = section(data).content["overview"]
+    assert (matrix.columns, matrix.is_dense) == (("1×2", "1×4"), True)
+    rows = {f"{group.name} · {row.name}": row for group in matrix.groups for row in group.rows}
+    assert len(rows) == len(batches)
+    num_failed = 0
+    for name, row in rows.items():
+        for place, square in zip(matrix.columns, row.squares, strict=True):
+            of = {size: one for (title, at, size), one in squares.items() if (title, at) == (name, place)}
+            assert sorted(square.cells) == sorted(cell for one in of.values() for cell in one.cells)
+            if square.state == "failed":
+                num_failed += 1
+                assert {one.text for one in of.values()} == {"✗"} == {square.text}
+                continue
+            near = [float(size.split()[0]) for size, one in of.items() if {"best", "near"} & set(one.state.split())]
+            ends = square.text.split("–")
+            is_range = len(near) == sizes.index(near[-1]) - sizes.index(near[0]) + 1
+            assert (float(ends[0]), float(ends[-1])) == (near[0], near[-1]) if is_range else str(len(near)) in ends[0]
+            slowest = max(one.level for one in of.values())
+            assert square.level == slowest
+            assert float(square.beside.strip("+ %")) == pytest.approx(100 * WORST_TINT * slowest, abs=0.5)
+    assert num_failed == 1
+
+
+def test_few_tables_have_no_overview_and_sizes_of_one_launch_are_undecided(tmp_path):
+    cells = [train_cell("resnet18", 1, 2, "ddp", b) for b in (1, 25)]
+    data, squares = matrices_of(tmp_path / "r", cells, repeats=1)
+    assert section(data).content["overview"] is None
+    assert ["uncertain" in square.state for square in squares.values()] == [True, True]
 
 
 def test_squares_carry_their_cells_and_hostile_names_stay_text(tmp_path):

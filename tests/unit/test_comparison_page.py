@@ -16,7 +16,7 @@ from regatta.compare.comparison_page import comparison_page
 from regatta.compare.pairs import counts_of, pairs_block
 from regatta.core.text import three
 from regatta.topics.comparison.comparison_section import NOT_KNOWN, Difference, environment_tables
-from regatta.topics.comparison.histogram import RatioAxis, histogram
+from regatta.topics.comparison.histogram import MIN_PAIRS, Histogram, RatioAxis, histogram
 from regatta.topics.comparison.texts import judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
@@ -167,24 +167,35 @@ def test_an_outlier_is_beyond_the_axis_and_has_an_arrow():
 )
 @pytest.mark.usefixtures("drawing")
 def test_each_pair_is_in_one_bin_of_the_histogram(ratios, margin, bins):
-    figure = histogram(rows_of(*ratios, margin=margin))
-    assert [int(row[1]) for row in figure.table.rows] == bins
-    assert set(re.findall('data-cell="([^"]+)"', figure.svg)) == {
-        " ".join(cells) for cells in _cells_by_bin(figure, ratios)
+    chart = Histogram(rows_of(*ratios, margin=margin))
+    assert [int(row[1]) for row in chart.table.rows] == bins
+    assert set(re.findall('data-cell="([^"]+)"', chart.draw("ratios", "ratios"))) == {
+        " ".join(cells) for cells in _cells_by_bin(chart, ratios)
     }
 
 
-def _cells_by_bin(figure, ratios):
+def _cells_by_bin(chart, ratios):
     """Return the cells of each row of the table, from the ends of its bin."""
-    for row in figure.table.rows:
+    for row in chart.table.rows:
         low, high = (1 + float(end.replace("\N{MINUS SIGN}", "-")) / 100 for end in row[0].split(" to "))
         yield [f"cell-{place}" for place, ratio in enumerate(ratios) if low - 1e-3 <= ratio < high - 1e-9]
 
 
-def test_a_bar_is_on_one_side_of_the_margin():
-    edges = RatioAxis.of(rows_of(1.0, 1.3)).bins()
-    assert min(abs(edges - math.log(1.05))) < 1e-9
-    assert len(edges) <= 42
+@pytest.mark.parametrize("margin", [0.001, 0.02, 0.05, 0.3])
+@pytest.mark.parametrize("ratio", [1.01, 1.3, 3.0, 50.0])
+def test_no_bar_crosses_the_margin_or_one(ratio, margin):
+    axis = RatioAxis.of(rows_of(1.0, ratio, margin=margin))
+    edges = axis.bins()
+    for edge in (-math.log1p(margin), 0.0, math.log1p(margin)):
+        assert min(abs(edges - edge)) < 1e-9
+    assert len(edges) <= 41
+    assert all(edges[:-1] < edges[1:])
+    assert edges[-1] == -edges[0] >= axis.end - 1e-9
+
+
+def test_few_pairs_have_no_histogram():
+    assert histogram(rows_of(*[1.0] * (MIN_PAIRS - 1))) is None
+    assert histogram(rows_of(*[1.0] * MIN_PAIRS)).title == f"Change in time, {MIN_PAIRS} pairs"
 
 
 def test_the_cell_of_a_pair_is_linked_in_both_reports(tmp_path):

@@ -159,13 +159,13 @@ def test_a_square_with_an_incomplete_range_of_sizes_says_how_many_have_a_value(t
     faults = {(cells[-1]["id"], repeat): ("failed", "measure", "boom") for repeat in range(2)}
     _, matrix, squares = matrix_of(tmp_path / "r", make_campaign(cells, repeats=2), faults=faults)
     [square] = squares.values()
-    assert (square.known, square.state) == ("2 of 3", "partial")
+    assert (square.beside, square.state) == ("2 of 3", "partial")
     assert "2 of 3 sizes" in square.note
     page = str(load_template("matrix_tables.html.j2").make_module({"matrix": matrix}).matrix_tables(matrix))
     assert re.findall(r"<small>(.*?)</small>", page) == ["2 of 3"]
     faults = {(cells[-1]["id"], 0): ("failed", "measure", "boom")}
     [square] = matrix_of(tmp_path / "one", make_campaign(cells, repeats=2), faults=faults)[2].values()
-    assert (square.known, square.state) == ("", "partial")
+    assert (square.beside, square.state) == ("", "partial")
 
 
 def test_stacks_are_rows_of_one_model(tmp_path):
@@ -189,8 +189,19 @@ def test_many_rows_are_a_heatmap_whose_rows_have_the_names_of_their_groups(tmp_p
     assert "<details" not in page
 
 
+def test_a_heatmap_has_no_row_of_a_measured_baseline(tmp_path):
+    batches = range(1, MOST_ROWS_OPEN + 2)
+    cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
+    lost = {(cells[0]["id"], 0): ("failed", "setup", "boom")}
+    _, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1), faults=lost)
+    assert matrix.is_dense
+    found = {cell for group in matrix.groups for row in group.rows for one in row.squares if one for cell in one.cells}
+    baselines = {cell["id"] for cell in cells[2::2]}
+    assert found == {cell["id"] for cell in cells} - baselines
+
+
 def test_very_many_rows_are_folded_by_subject_with_their_range(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.topics.status_matrix.MOST_ROWS_DENSE", MOST_ROWS_OPEN)
+    monkeypatch.setattr("regatta.report.matrix.MOST_ROWS_DENSE", MOST_ROWS_OPEN)
     batches = [2**i for i in range(MOST_ROWS_OPEN // 2 + 1)]
     cells = [train_cell("resnet18", 1, n, s, batch_size=b) for b in batches for n, s in ((1, "none"), (2, "ddp"))]
     data, matrix, _ = matrix_of(tmp_path / "r", make_campaign(cells, repeats=1))

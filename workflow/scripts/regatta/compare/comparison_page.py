@@ -32,7 +32,7 @@ def comparison_page(found: CampaignsCompared, path: Path, gate: tuple[str, str] 
             "is_equal": False,
         }
         indices = {cell: place for place, cell in enumerate(judged["cell"])}
-        block["figures"] = figure_columns([content["figure"]], indices)
+        block["figures"] = figure_columns([one for one in [content["figure"]] if one], indices)
     num, num_alone = len(found.environment), sum(map(len, found.unmatched.values()))
     return load_template("compare.html.j2").render(
         title=title_of(found),

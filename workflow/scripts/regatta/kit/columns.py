@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from regatta.core import text as texts
-from regatta.core.text import NOT_PLANNED, UNKNOWN, device_words, is_unknown, ratio_text
+from regatta.core.text import UNKNOWN, device_words, is_unknown, ratio_text
 
 TEXT, WHOLE, REAL, FLAG = "string", "Int64", "Float64", "boolean"
 # Unit at the end of a name -> how people read it. One that ends with another stands before it.
@@ -144,9 +144,9 @@ class Column:
         return tuple(values) if len(values) > 1 else (values[0], None, None)
 
     def cell(self, row: object) -> str:
-        """Return the text of a row's value: n/a if unknown, a dash if the row cannot have one."""
+        """Return the text of a row's value: n/a if unknown, or if the row cannot have one."""
         if self.applies is not None and not self.applies(row):
-            return NOT_PLANNED
+            return UNKNOWN
         if self.text is not None:
             return self.text(row)
         value = getattr(row, self.name)
@@ -168,7 +168,7 @@ class Column:
     def ends(self, row: object) -> str:
         """Return the text of a row's range, as (low to high), or interval, as [low, high]."""
         if self.applies is not None and not self.applies(row):
-            return NOT_PLANNED
+            return UNKNOWN
         if is_unknown(getattr(row, self.name)):
             return UNKNOWN
         if self.shown_as == EACH:

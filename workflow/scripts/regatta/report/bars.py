@@ -7,7 +7,7 @@ from regatta.core.names import SEPARATOR
 from regatta.core.text import one_line, with_minus_signs
 from regatta.report.charts import Chart, Marks, set_ticks
 from regatta.report.findings import percent_number
-from regatta.report.lines import TICK_PAD_PT
+from regatta.report.lines import LABEL_PAD_PT, TICK_PAD_PT
 from regatta.report.svg import CELL, COLORS, GROUND, INK, LEVEL
 
 WIDTH_IN, ROW_IN, AROUND_IN = 5.6, 0.205, 0.95
@@ -95,7 +95,7 @@ class Bars(Chart):
         axes.set(xlim=(0, max([100, *(sum(v for v in b.parts if v and v > 0) for b in self.bars)])))
         axes.spines["left"].set_visible(False)
         axes.set(ylim=(len(self.rows) - 0.5, -0.5))
-        axes.set_xlabel("share of the ideal throughput (%)", labelpad=6)
+        axes.set_xlabel("share of the ideal throughput (%)", labelpad=LABEL_PAD_PT)
         axes.tick_params(axis="x", pad=TICK_PAD_PT)
         set_ticks(axes.xaxis, [(tick, str(tick)) for tick in range(0, 101, 50 if self.is_flat else 25)])
         set_ticks(axes.yaxis, list(names.items()))

@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 MAX_SERIES = 12
 MAX_POINTS = 1000  # of more launches only the ranges are drawn
-SIGNS = dict(
-    zip(MARKERS, "\N{BLACK CIRCLE}\N{BLACK SQUARE}\N{BLACK UP-POINTING TRIANGLE}\N{BLACK DIAMOND}", strict=False)
-)
-SIGNS |= {"v": "\N{BLACK DOWN-POINTING TRIANGLE}", "P": "\N{HEAVY GREEK CROSS}"}
+SIGNS = dict(zip(MARKERS, "\u25cf\u25a0\u25b2\u25c6\u25bc\u271a", strict=True))  # circle, square, triangle, ...
 DASHES = ((), (5, 2), (1.5, 1.5), (6, 2, 1.5, 2), (9, 3), (3, 1.5))
 EMPHASES = (1.6, 0.9, 0.6)  # size of lines and marks of each hue: those drawn later don't hide equal ones below
 WIDER = 1.7  # than the last series of a hue: the others, so that they are seen below it where lines coincide
@@ -38,11 +35,11 @@ BESIDE_SLOPE = 0.35  # of its width, for its values on either side
 LABEL_PT, MOST_LABEL = (14, 27), 26  # height of a label of one line, and of two; characters of one line
 ONE_LINE = 14  # characters of a label; longer ones have two lines where there is room
 LEFT, PLOT_WIDTH = 0.08, 0.89  # of the plot, relative to the figure
-BESIDE_PT, LETTER_PT = 24, 6.1  # width of a label: of its sign and gap, and of one character
-TICK_GAP_PT, TICK_LETTER_PT = 5, 6.3  # around a tick of the vertical axis; its characters, larger on a phone
-WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
-ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.5, 0.18  # for the label above, ticks and label below, each more line of ticks
-LINE_SPACING, TICK_PAD_PT = 1.45, 6  # room for the larger letters of phone and print
+BESIDE_PT, LETTER_PT = 19, 5.7  # width of a label: of its sign and gap, and of one character
+TICK_GAP_PT, TICK_LETTER_PT = 5, 5.8  # around a tick of the vertical axis; its characters, larger on a phone
+WIDTH_IN, PLOT_IN = 5.6, 2.4  # two per row; height without labels
+ABOVE_IN, BELOW_IN, LINE_IN = 0.22, 0.46, 0.18  # for the label above, ticks and label below, each more line of ticks
+LINE_SPACING, TICK_PAD_PT, LABEL_PAD_PT = 1.45, 5, 4  # room for the larger letters of phone and print
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Series:
 class PlotAxis:
     """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
 
-    drawn: label beside ticks that have its unit.
+    drawn: label beside ticks that have its unit. value: text of a value, if not that of a tick.
     is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
     """
 
@@ -96,6 +93,10 @@ class PlotAxis:
     show: Callable[[float], str] = "{:,g}".format
     is_categorical: bool = False
     drawn: str = ""
+    value: Callable[[float], str] = three
+
+    def written(self, value: float) -> str:
+        return (self.value if self.show == PlotAxis.show else self.show)(float(f"{value:.3g}"))
 
     @classmethod
     def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
@@ -243,7 +244,7 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
     for series, style in zip(panel.series, styles_of(panel.series), strict=True):
         if not series.is_context:
             point, name = series.points[end], next(names)
-            value = panel.y.show(float(f"{point.reported:.3g}")) if panel.is_slope else ""
+            value = panel.y.written(point.reported) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
             text = " ".join(filter(None, (name if is_named else "", value)))
             ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
@@ -349,7 +350,7 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
 
 
 def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
-    axes.set_xlabel(panel.x.label, labelpad=6)
+    axes.set_xlabel(panel.x.label, labelpad=LABEL_PAD_PT)
     axes.tick_params(axis="x", pad=TICK_PAD_PT)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
     axes.set(xlim=limits[0], ylim=limits[1])

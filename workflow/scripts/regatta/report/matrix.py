@@ -1,8 +1,8 @@
 """A matrix: one number or state for each row and column, as an HTML table that any page can show."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 
 from regatta.core.names import CellName
 from regatta.core.text import natural, shape
@@ -10,6 +10,8 @@ from regatta.model.frozen import Cell
 
 WITHIN_SQUARE = ("bucket_cap_mb", "message_bytes")  # ordered axes: a square has all sizes of its workload and shape
 MOST_ROWS_OPEN = 40  # of more rows, each subject is folded
+MOST_ROWS_DENSE = 200  # of more low rows
+LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Square:
 
     side: "above" or "below" the middle of a diverging scale, whose colors differ; empty for a sequential scale.
     state: CSS class, such as "failed". cells: ids of the cells behind it. note: the whole sentence on it. others: cells
-    that it is compared with, which a filter may keep it for. known: which part of its sizes has a value, if not all.
+    that it is compared with, which a filter may keep it for. beside: small text after the number.
     """
 
     text: str
@@ -28,7 +30,7 @@ class Square:
     note: str = ""
     side: str = ""
     others: tuple[str, ...] = ()
-    known: str = ""
+    beside: str = ""
 
     @property
     def classes(self) -> str:
@@ -73,6 +75,31 @@ class Matrix:
     is_dense: bool = False
 
 
+def shapes_in_order(cells: Iterable[Cell]) -> list[tuple[int, int]]:
+    """Return the shapes of cells, that with the fewest ranks first."""
+    return sorted({cell.shape for cell in cells}, key=lambda place: (place[0] * place[1], place))
+
+
+def all_squares(matrix: Matrix) -> list[Square]:
+    return [square for group in matrix.groups for row in group.rows for square in row.squares if square]
+
+
+def densely(matrix: Matrix) -> Matrix:
+    """Return a matrix as a heatmap of low rows, unless there are too many."""
+    if sum(len(group.rows) for group in matrix.groups) > MOST_ROWS_DENSE:
+        return matrix
+    return replace(matrix, is_folded=False, is_dense=True)
+
+
+def shaded(matrix: Matrix) -> Matrix:
+    """Return a matrix whose color scale spans its levels."""
+    levels = [square.level for square in all_squares(matrix) if square.level is not None]
+    if not levels:
+        return matrix
+    span = max(max(levels) - min(levels), LEAST_SPAN)
+    return replace(matrix, scale=(max(levels) - span / (1 - LIGHTEST), max(levels)))
+
+
 def by_workload_and_shape(
     caption: str,
     cells: Collection[Cell],
@@ -85,7 +112,7 @@ def by_workload_and_shape(
     names: those of the cells. make_square: takes a benchmark and the ids of the cells of a square. summary: the text
     of a folded group.
     """
-    shapes = sorted({cell.shape for cell in cells}, key=lambda place: (place[0] * place[1], place))
+    shapes = shapes_in_order(cells)
     places: dict[tuple, dict[tuple, list[str]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         name = names[cell.id]

@@ -94,7 +94,7 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
 def style(name: str) -> str:
     """Return a style sheet of workflow/report/ without comments and optional white space."""
     text = (TEMPLATES / name).read_text(encoding="utf-8")
-    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"(?s)/\*.*?\*/", "", text)).strip()
+    return re.sub(r"\s*([{};,])\s*|(?<=:) +", r"\1", re.sub(r"(?s)/\*.*?\*/", "", text)).strip()
 
 
 def script_text() -> str:

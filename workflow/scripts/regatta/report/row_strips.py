@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import three
 from regatta.report.charts import ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW_IN, TWO_LINES_IN, LEAST_IN = 0.24, 0.4, 0.9  # height of a row, by the lines of its label; of all rows
-ABOVE_IN, GUIDE_IN, BELOW_IN = 0.3, 0.14, 0.26  # for the label of the axis, names of guides, ticks
+ABOVE_IN, GUIDE_IN, BELOW_IN = 0.24, 0.14, 0.24  # for the label of the axis, names of guides, ticks
 MOST_ROWS = 24  # beyond, those of the context share one
 ONE_LINE, MOST_NAME = 22, 28  # characters of a label in one line; of each of two lines
 MOST_HEADING = 66  # of what stands above
@@ -154,8 +153,7 @@ class RowStrip(Chart):
 
     def number_of(self, row: StripRow) -> str:
         """Return the text of a row's value, with a verdict; empty if it has several values."""
-        show = three if self.panel.y.show == PlotAxis.show else self.panel.y.show  # 94.0 below 93.7
-        number = "" if len(row.points) > 1 else show(float(f"{row.points[0].reported:.3g}"))
+        number = "" if len(row.points) > 1 else self.panel.y.written(row.points[0].reported)
         return f"{number}\n{row.style.label}" if self.is_verdict else number
 
     def marks(self) -> Marks:

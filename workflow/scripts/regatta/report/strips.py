@@ -9,14 +9,15 @@ import numpy as np
 
 from regatta.core.names import SEPARATOR
 from regatta.report.charts import ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
-from regatta.report.lines import LEFT, PLOT_WIDTH, WIDTH_IN, PlotAxis
+from regatta.report.lines import ABOVE_IN, BELOW_IN, LABEL_PAD_PT, LEFT, PLOT_WIDTH, TICK_PAD_PT, WIDTH_IN, PlotAxis
 from regatta.report.svg import GREY, GRID, INK, MARKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LARGE = 64  # marks; more are drawn small
-MOST_GROUPS = 8  # whose names fit above their marks
+MOST_GROUPS, MOST_LEVEL = 8, 4  # whose names fit above their marks, and side by side
+STRIP_IN, NAMES_IN = 1.7, (0.16, 0.5)  # height of the plot; of names of groups, and of slanted ones
 LEAST_BETWEEN = 0.1  # of the height: from a line with a name to the next
 FOOT = 0.04  # of the height: place of a mark without a value
 
@@ -45,7 +46,13 @@ class Strip(Chart):
     listed: Sequence[LegendEntry] = ()
     record: str = ""
 
-    size_in = WIDTH_IN, 2.2
+    @property
+    def above_in(self) -> float:
+        return ABOVE_IN + (NAMES_IN[len(self.groups) > MOST_LEVEL] if self.groups else 0)
+
+    @property
+    def size_in(self) -> tuple[float, float]:
+        return WIDTH_IN, self.above_in + STRIP_IN + BELOW_IN
 
     @property
     def legend(self) -> tuple[LegendEntry, ...]:
@@ -64,7 +71,8 @@ class Strip(Chart):
         heading = f"{self.y.label}{SEPARATOR}{ZOOMED}" if self._is_zoomed else self.y.label
         places = np.arange(len(value)) + self.first
         width, size = (0.8, 2.5) if len(value) > MOST_LARGE else (1.8, 5)
-        axes = self.add_plot(canvas, LEFT, 0.19, PLOT_WIDTH, 0.53 if self.groups else 0.68, heading)
+        height_in = self.size_in[1]
+        axes = self.add_plot(canvas, LEFT, BELOW_IN / height_in, PLOT_WIDTH, STRIP_IN / height_in, heading)
         if self.log_above:
             axes.set_yscale("symlog", linthresh=self.log_above, linscale=1)
         for number, (text, limit) in enumerate(self.limits):
@@ -96,7 +104,9 @@ class Strip(Chart):
                 upright = {"rotation": 90, "ha": "center", "va": "bottom", "xycoords": axes.get_xaxis_transform()}
                 where = {"xytext": (0, 7), "textcoords": "offset points"}
                 axes.annotate(text, (places[index], FOOT), **where, **(name | upright))
-        axes.set(xlim=(places[0] - 0.6, places[-1] + 0.6), xlabel=self.x, ylim=ends)
+        axes.set(xlim=(places[0] - 0.6, places[-1] + 0.6), ylim=ends)
+        axes.set_xlabel(self.x, labelpad=LABEL_PAD_PT)
+        axes.tick_params(axis="x", pad=TICK_PAD_PT)
         _draw_groups(axes, self)
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -138,7 +148,8 @@ def _draw_groups(axes: "Axes", strip: Strip) -> None:
             axes.axvspan(first - 0.5, first + number - 0.5, color=GRID, alpha=0.4, zorder=0, linewidth=0)
         if index % every == 0:
             text = name if len(name) <= 10 else f"\N{HORIZONTAL ELLIPSIS}{name[-9:]}"
-            style = {"ha": "center", "va": "bottom", "fontsize": 8, "rotation": 30 if len(strip.groups) > 4 else 0}
+            style = {"ha": "center", "va": "bottom", "fontsize": 8}
+            style["rotation"] = 30 if len(strip.groups) > MOST_LEVEL else 0
             above = axes.get_xaxis_transform()
             axes.text(first + (number - 1) / 2, 1.02, text, transform=above, parse_math=False, **style)
         first += number

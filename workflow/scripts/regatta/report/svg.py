@@ -31,6 +31,7 @@ NEAR = 1  # marks of a cell within this distance look like one: their size is 4.
 TEXT_DEFAULTS = {"font-size: 9px", "font-family: 'DejaVu Sans'", f"fill: {PLACEHOLDERS[INK]}", "text-anchor: start"}
 COMMAND = re.compile(r"([MLCQz])([^MLCQz]*)")  # of a path
 PATH = re.compile(r'<path d="([^"]*)"(?=[^<]*/>$)')  # of a line
+STYLE = re.compile(r'(?<= style=")[^"]*')
 LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 # Ids of groups, alike in every figure; those of definitions are hashes.
 NUMBERED_ID = re.compile(r".*_\d+|\w+:.*")
@@ -61,10 +62,10 @@ def _merged(body: str) -> str:
 
 def _with_classes(body: str) -> str:
     """Return a drawing in which a style is a class where that is shorter. Its name says what the style is."""
-    rules = []
+    rules, body = [], STYLE.sub(lambda style: style[0].replace("; ", ";").replace(": ", ":"), body)
     for style, num in Counter(re.findall(r' style="([^"]*)"', body)).items():
         name = f"s{zlib.crc32(style.encode()):x}"
-        rule = f".chart .{name} {{ {style} }}"
+        rule = f".chart .{name}{{{style}}}"
         if num * (len(style) - len(name)) > len(rule):
             rules.append(rule)
             body = body.replace(f' style="{style}"', f' class="{name}"')

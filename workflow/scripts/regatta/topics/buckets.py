@@ -23,13 +23,14 @@ from regatta.core.text import (
 from regatta.kit.columns import OF_CURVE, REAL, TEXT, WHOLE, Column, Columns, in_file
 from regatta.kit.kinds import RESULT, SUMMARY, Kind
 from regatta.report.findings import Finding, of_cells, percent_number
-from regatta.report.matrix import Group, Matrix, MatrixRow, Square
+from regatta.report.matrix import Group, Matrix, MatrixRow, Square, shapes_in_order
 from regatta.report.page import count_failed
 from regatta.report.panels import Section
 from regatta.store.collect import cell_row
 from regatta.store.csv_files import CELL, SHAPE_COLUMNS, make_table
 from regatta.topics.bandwidth import BYTES_PER_GB
 from regatta.topics.base import ReportData, TableSpec, Topic, grouped, headline_rows, plain_rows
+from regatta.topics.bucket_overview import bucket_overview
 from regatta.topics.fits.collectives import LIBRARY
 from regatta.topics.fits.scaling import CURVE, SHAPE
 from regatta.topics.scaling.scaling_tables import STEP
@@ -50,7 +51,7 @@ MIB = 2**20  # bucket_cap_mb is in MiB, in torch's DDP and here
 MIN_BUCKETS = 3  # minimum for fitting a line
 MAX_RESIDUAL = 0.25
 WORST_TINT = 0.5  # slowdown with the full color
-MOST_MATRICES_SHOWN = 12  # more are folded
+MOST_MATRICES, MOST_BESIDE = 4, 2  # tables that are shown; of more, the most different beside an overview
 SHOWN = ("interval", "num_launches", "num_planned")
 
 STRATEGY = tuple(name for name, axis in axes_of("train_step").items() if axis.is_series)
@@ -237,6 +238,7 @@ def _square(
     note += "; fastest" if is_best else "; within noise" if is_near else ""
     states = {"best": is_best, "near": is_near and not is_best, "partial": count_failed(counts)}
     states["incomplete"] = counts.total() > counts["ok"] and not states["partial"]
+    states["uncertain"] = best["num_buckets"] > 1 and setting.low is None
     text = "0" if ratio == 0 else percent_number(ratio)
     return Square(text, ratio / WORST_TINT, " ".join(state for state, is_so in states.items() if is_so), ids, note)
 
@@ -245,7 +247,12 @@ def section(data: ReportData) -> Section | None:
     matrices = bucket_matrices(data)
     if not matrices:
         return None
-    content = {"matrices": matrices, "most_shown": MOST_MATRICES_SHOWN, "ranks": ranks_word(data.device)}
+    ranks, overview, most_shown = ranks_word(data.device), None, MOST_MATRICES
+    if len(matrices) > MOST_MATRICES:
+        rows = sorted(matrices, key=lambda matrix: natural(matrix.caption))
+        shapes = [shape(*place) for place in shapes_in_order(data.campaign.all_cells)]
+        overview, most_shown = bucket_overview(rows, shapes, ranks, WORST_TINT), MOST_BESIDE
+    content = {"matrices": matrices, "most_shown": most_shown, "ranks": ranks, "overview": overview}
     state = (plural(len(matrices), "table"), "quiet")
     return Section("bucket", "Bucket size", template="settings.html.j2", content=content, state=state)
 

@@ -1,9 +1,11 @@
 """Latency and bandwidth of collectives: tables/collectives.csv. Definitions: docs/metrics.md."""
 
+from dataclasses import replace
+
 import pandas as pd
 
-from regatta.core.names import PLACE
-from regatta.core.text import NOT_PLANNED, is_unknown, prefixed, shape, size, three
+from regatta.core.names import PLACE, SEPARATOR
+from regatta.core.text import UNKNOWN, is_unknown, plural, prefixed, shape, size, three
 from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
@@ -13,11 +15,13 @@ from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section
 from regatta.report.rows import table_rows
 from regatta.topics import base
 from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
+from regatta.topics.bandwidth_overview import bandwidth_overview, most_different
 from regatta.topics.base import ReportData, TableSpec, Topic
 from regatta.topics.fits.fits_section import crossover_sizes
 from regatta.topics.settings import is_costly, settings_of
 
 MOST_FINDINGS = 2
+MOST_FIGURES_OPEN = 4  # of bandwidth; of more, those of two operations beside an overview
 MOST_LINES = 8  # of one panel: more shapes and stacks are hard to distinguish
 MOST_SIZE_TICKS = 5
 UNITS = {BUSBW: (1e9, "B/s"), LATENCY: (1e-6, "s")}  # of ticks with prefixes: value of a column's unit, name
@@ -105,7 +109,7 @@ def _peak_lines(rows: pd.DataFrame) -> tuple[tuple[str, float], ...]:
 
 MESSAGE = Column(
     *("message", "message", TEXT),
-    text=lambda row: NOT_PLANNED if is_unknown(row.message_bytes) else size(int(row.message_bytes)),
+    text=lambda row: UNKNOWN if is_unknown(row.message_bytes) else size(int(row.message_bytes)),
 )
 
 
@@ -118,7 +122,25 @@ def section(data: ReportData) -> Section:
     shown, folded = (bandwidth, (title, latency)) if bandwidth else (latency, ("", ()))
     has_peak = collectives["peak_gb_per_s"].notna().any()
     lead = (lead_text(collectives, is_imported), links_text(data) if has_peak else "")
-    return Section("communication", "Communication", lead=" ".join(filter(None, lead)), figures=shown, folded=folded)
+    found = Section("communication", "Communication", lead=" ".join(filter(None, lead)), figures=shown, folded=folded)
+    return _with_overview(found, data) if len(bandwidth) > MOST_FIGURES_OPEN else found
+
+
+def _with_overview(section: Section, data: ReportData) -> Section:
+    """Return a section of many figures with a heatmap, the first figure and that of the most different operation."""
+    matrix, whole = bandwidth_overview(data)
+    subject, (first, *others) = most_different(matrix), section.figures
+    of_subject = (one for one in others if one.title.partition(": ")[2].split(SEPARATOR)[0] == subject)
+    second = next(of_subject, others[0])
+    more = Section(
+        *("bandwidths", "Bus bandwidth"),
+        figures=tuple(one for one in others if one is not second),
+        summary="Bus bandwidth of the other operations, types and stacks",
+    )
+    content = {"matrix": matrix, "whole": whole, "is_tall": True}
+    state = (plural(len(section.figures), "figure"), "quiet")
+    found = replace(section, figures=(first, second), parts=(more,), state=state)
+    return replace(found, template="communication.html.j2", content=content)
 
 
 def lead_text(rows: pd.DataFrame, is_imported: bool) -> str:

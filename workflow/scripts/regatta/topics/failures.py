@@ -62,6 +62,7 @@ def section(data: ReportData) -> Section:
         "skipped": skipped_groups(data.tables["failures"]),
     }
     num_bad = int((planned["status"] != "ok").sum())
+    content["is_line"] = not content["groups"] and not content["skipped"]
     state = (f"{num_bad} not ok", "bad") if num_bad else ("none", "good")
     return Section("failures", "Failures", template="failures.html.j2", content=content, state=state)
 

@@ -233,7 +233,7 @@ PRECISION = Topic("precision", "Warnings", TABLES, None, findings, KINDS, (TERM,
 
 MOST_ROWS = 20  # of the strip's table
 MOST_ECDFS = 5
-MOST_STEPS = 50  # of one line; of more iterations these quantiles are drawn
+MOST_STEPS = 40  # of one line; of more iterations these quantiles are drawn
 QUANTILES = np.linspace(0, 1, MOST_STEPS + 1)
 LEAST_OPACITY = 0.65  # of the last launch's line; dashes distinguish launches too
 TICKS = (0, 1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 500, 1000)  # percent
@@ -362,7 +362,7 @@ class Distributions(Chart):
         axes = self.add_plot(canvas, LEFT, 0.15, PLOT_WIDTH, 0.75, "Share of iterations")
         for style, of_launch in self.lines:
             line = {"color": style.color, "alpha": style.opacity, "dashes": style.dashes or (None, None)}
-            axes.ecdf(of_launch, linewidth=1.6, **line).set_gid(f"{CELL}{self.cell}")
+            axes.ecdf(of_launch, linewidth=1.6, clip_on=False, **line).set_gid(f"{CELL}{self.cell}")
         scale, unit = time_scale(max(of.max() for of in self.times.values()))
         axes.set(ylim=(-0.02, 1.04), xlabel=f"Time ({unit})")
         axes.xaxis.set_major_formatter(lambda place, _: f"{place * scale / TIME.factor:g}")

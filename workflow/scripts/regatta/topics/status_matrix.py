@@ -14,7 +14,7 @@ from regatta.core.text import is_unknown, plural, ranks_word, status_text, three
 from regatta.kit.columns import Column
 from regatta.kit.kinds import Value
 from regatta.report.findings import percent_number
-from regatta.report.matrix import Matrix, MatrixRow, Square, by_workload_and_shape
+from regatta.report.matrix import Matrix, MatrixRow, Square, all_squares, by_workload_and_shape, densely, shaded
 from regatta.report.page import BAD_MARK, MARKS, NO_RECORD, count_failed, shown_status
 from regatta.report.panels import Section
 from regatta.report.rows import table_rows
@@ -25,8 +25,7 @@ from regatta.topics.programs import VALUE, in_unit
 from regatta.topics.scaling.scaling_tables import EFFICIENCY, THROUGHPUT, is_wide
 from regatta.topics.scripts import STEP_TIME
 
-LIGHTEST, LEAST_SPAN = 0.15, 0.1  # color of the lowest level; levels within less look alike
-MOST_ROWS_DENSE = 200  # of more rows, each subject is folded
+BASELINE = "baseline"  # state of a square with 100 % by definition
 
 EFFICIENCIES = "highest mean scaling efficiency (%) of the square's cells, or samples/s without a baseline"
 THROUGHPUTS = "highest samples/s of the square's cells"
@@ -46,7 +45,7 @@ def section(data: ReportData) -> Section | None:
     if not data.campaign.all_cells:
         return None
     matrix = status_matrix(data)
-    squares = [one for group in matrix.groups for row in group.rows for one in row.squares if one]
+    squares = all_squares(matrix)
     states = {one.state for one in squares}
     found = {cell.benchmark for cell in data.campaign.all_cells}
     known = NUMBERS | dict.fromkeys(data.campaign.benchmarks or {}, CUSTOM)
@@ -59,7 +58,7 @@ def section(data: ReportData) -> Section | None:
     numbers = list(dict.fromkeys(numbers + others))
     has_colors = any(one.level for one in squares)
     content = {"matrix": matrix, "numbers": numbers, "states": states, "has_colors": has_colors}
-    content["known"] = next((one.known for one in squares if one.known), "")
+    content["known"] = next((one.beside for one in squares if one.beside), "")
     return Section("matrix", "Status and efficiency", template="matrix.html.j2", content=content)
 
 
@@ -68,13 +67,17 @@ def status_matrix(data: ReportData) -> Matrix:
     cells, names = data.campaign.all_cells, data.cell_names
     caption = f"Nodes × {ranks_word(data.device)} per node"
     matrix = by_workload_and_shape(caption, cells, names, _squares(data, names), _summary)
-    if matrix.is_folded and sum(len(group.rows) for group in matrix.groups) <= MOST_ROWS_DENSE:
-        matrix = replace(matrix, is_folded=False, is_dense=True)
-    levels = [one.level for group in matrix.groups for row in group.rows for one in row.squares if one and one.level]
-    if not levels:
-        return matrix
-    span = max(max(levels) - min(levels), LEAST_SPAN)
-    return replace(matrix, scale=(max(levels) - span / (1 - LIGHTEST), max(levels)))
+    return shaded(_without_baselines(densely(matrix)) if matrix.is_folded else matrix)
+
+
+def _without_baselines(matrix: Matrix) -> Matrix:
+    """Return a heatmap without the rows that only say 100 %, by definition, of measured baselines."""
+
+    def has_more(row: MatrixRow) -> bool:
+        return any(square.state != BASELINE for square in row.squares if square)
+
+    groups = (replace(group, rows=tuple(filter(has_more, group.rows))) for group in matrix.groups)
+    return replace(matrix, groups=tuple(group for group in groups if group.rows)) if matrix.is_dense else matrix
 
 
 def _summary(rows: list[MatrixRow]) -> str:
@@ -142,7 +145,7 @@ def _squares(data: ReportData, names: dict[str, CellName]) -> Callable[[str, lis
             note += f"; {bad.total()} of {plural(counts.total(), 'measurement')} not ok: {_status_counts(bad)}"
         known = f"{num_known} of {len(cells)}" if num_known < len(cells) else ""
         state = "partial" if count_failed(bad) else "incomplete" if bad else state
-        return Square(text, level, state, tuple(cells), note, known=known)
+        return Square(text, level, state, tuple(cells), note, beside=known)
 
     return square
 
@@ -165,10 +168,10 @@ def _value(rows: list, columns: tuple[Column, ...], names: dict[str, str]) -> Sq
     if column is not EFFICIENCY:
         return f"{three(shown)} {column.unit_text}".removesuffix(" samples/s"), None, note, ""
     if best.cell == best.baseline:  # 100 by definition
-        return f"{shown:.0f}", None, f"baseline: {names[best.cell]}", ""
+        return f"{shown:.0f}", None, f"baseline: {names[best.cell]}", BASELINE
     if is_wide(best):
-        return f"{shown:.0f}", None, f"uncertain {note}", "uncertain"
-    return f"{shown:.0f}", float(best.efficiency_ratio), note, ""
+        return percent_number(best.efficiency_ratio), None, f"uncertain {note}", "uncertain"
+    return percent_number(best.efficiency_ratio), float(best.efficiency_ratio), note, ""
 
 
 @once_per_report

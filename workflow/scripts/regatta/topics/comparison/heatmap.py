@@ -54,8 +54,7 @@ def _part(matrix: Matrix, groups: tuple[Group, ...], number: int) -> Matrix:
         return replace(row, squares=tuple(row.squares[place] for place in kept))
 
     groups = tuple(replace(group, rows=tuple(map(of, group.rows))) for group in groups)
-    more = ", continued" if number else ""
-    texts_of = {"caption": matrix.caption + more, "label": matrix.label + more}
+    texts_of = {"caption": "Further rows", "label": f"{matrix.label}, further rows"} if number else {}
     return replace(matrix, groups=groups, columns=tuple(matrix.columns[place] for place in kept), **texts_of)
 
 

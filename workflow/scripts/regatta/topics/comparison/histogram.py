@@ -14,9 +14,10 @@ from regatta.report.panels import Figure, Table
 from regatta.report.svg import CELL, COLORS, GREY, GRID
 from regatta.topics.comparison.texts import difference_text
 
-HIGH_IN = PLOT_IN + 0.3  # height of the plot
+HIGH_IN = PLOT_IN  # height of the plot
 MOST_BEYOND = 4  # share of the axis beyond the 90 % of rows nearest to 1, relative to theirs
-BINS_IN_MARGIN, MOST_BINS = 4, 40
+BINS_IN_MARGIN, MOST_BINS = (4, 2, 1), 40
+MIN_PAIRS = 10  # of fewer, the list with intervals shows each
 STYLES = {  # by verdict, from the axis upwards: color, opacity
     "equivalent": (GREY, 1),
     "inconclusive": (GREY, 0.4),
@@ -61,12 +62,16 @@ class RatioAxis:
         return [(place, f"{difference_text(math.exp(place))} %" if place else "0") for place in places]
 
     def bins(self) -> np.ndarray:
-        """Return edges (log) over the axis. The margin is one of them, unless it is far too narrow for the axis."""
-        width = self.margin / BINS_IN_MARGIN or 2 * self.end / MOST_BINS
-        while 2 * self.end / width > MOST_BINS:
-            width *= 2
-        num = math.ceil(self.end / width - 1e-9)
-        return np.arange(-num, num + 1) * width
+        """Return edges (log) over the axis: no bin crosses the margin or 1. Those beyond a narrow margin are wider."""
+        if not self.margin:
+            return np.linspace(-self.end, self.end, MOST_BINS + 1)
+        beyond, most = self.end / self.margin, MOST_BINS // 2
+        inside = next((num for num in BINS_IN_MARGIN if num * beyond <= most), 1)
+        width = max(1 / inside, (beyond - 1) / (most - inside))
+        width = math.ceil(width * inside - 1e-9) / inside
+        num = math.ceil((beyond - 1) / width - 1e-9)
+        right = [*(np.arange(inside) / inside), *(1 + width * np.arange(num + 1))]
+        return self.margin * np.array([*(-edge for edge in reversed(right[1:])), *right])
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,9 @@ class Histogram(Chart):
         axes.grid(visible=True, clip_on=False, axis="y")
 
 
-def histogram(judged: pd.DataFrame) -> Figure:
-    """Return the figure of the rows."""
-    chart, num = Histogram(judged), len(judged)
-    return Figure("ratios", f"Change in time, {num:,} {'pair' if num == 1 else 'pairs'}", chart, chart.table)
+def histogram(judged: pd.DataFrame) -> Figure | None:
+    """Return the figure of the rows, unless they are few."""
+    if len(judged) < MIN_PAIRS:
+        return None
+    chart = Histogram(judged)
+    return Figure("ratios", f"Change in time, {len(judged):,} pairs", chart, chart.table)

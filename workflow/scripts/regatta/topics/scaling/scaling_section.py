@@ -12,6 +12,7 @@ from regatta.kit.columns import TEXT, Column
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.bars import Bar, Bars
+from regatta.report.findings import percent_number
 from regatta.report.lines import PlotAxis
 from regatta.report.page import is_large
 from regatta.report.panels import CELL_NAME, FULL_NAME, LAUNCHES, MOST_FIGURES, Figure, Section, Table
@@ -219,7 +220,8 @@ def efficiency_axis(rows: pd.DataFrame, device: str) -> PlotAxis:
     lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
     low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
     heading = EFFICIENCY.heading(device)
-    return PlotAxis(f"{heading}, axis from {low}" if low else heading, low=low)
+    text = f"{heading}, axis from {low}" if low else heading
+    return PlotAxis(text, low=low, value=lambda percent: percent_number(percent / 100))
 
 
 def _lowest_efficiency(rows: pd.DataFrame) -> float:

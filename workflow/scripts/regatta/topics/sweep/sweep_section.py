@@ -300,7 +300,7 @@ def _style_of(row, statuses: dict[str, Counter], failed: dict[str, int]) -> str:
     """Return the verdict of a table row, or why it has none. failed: of `failed_hosts`."""
     if not is_unknown(row.time_ratio):
         return "inconclusive" if is_unknown(row.verdict) else row.verdict
-    num_failed = failed.get(row.hosts, 0) if is_unknown(row.cell) else _num_failed(statuses[row.cell])
+    num_failed = failed.get(row.hosts, 0) if is_unknown(row.cell) else count_failed(statuses[row.cell])
     return "failed" if num_failed else "missing"
 
 
