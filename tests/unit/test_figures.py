@@ -21,12 +21,11 @@ from regatta.report.lines import (
     Series,
     _limits_of,
     is_banded,
-    size_ticks,
-    ticks_between,
 )
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
 from regatta.report.svg import COLORS, _merged, _short
+from regatta.report.ticks import size_ticks, ticks_between
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
@@ -63,7 +62,7 @@ def test_the_same_panel_gives_the_same_bytes(drawing):
 
 def figures_of(*tables, kinds=("throughput", "efficiency")):
     scaling, *others = tables
-    efficiency, throughput = scaling_figures(name_rows(scaling, "train_step"), *others)
+    efficiency, throughput, _ = scaling_figures(name_rows(scaling, "train_step"), *others, {})
     return [figure for figure in (*throughput, *efficiency) if figure.id.startswith(kinds)]
 
 

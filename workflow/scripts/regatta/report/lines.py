@@ -11,10 +11,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import three
 from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
 from regatta.report.labels import apart, shortened, split_common, wrapped
+from regatta.report.predictions import Prediction, draw_predictions
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
+from regatta.report.ticks import Ticks, limits_along, ticks_between
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,13 +68,15 @@ class Point:
 class Series:
     """One line. hue: index of its color.
 
-    is_context: drawn in gray behind the others, with one entry for all of them in the legend.
+    is_context: drawn in gray behind the others, with one entry for all of them in the legend. prediction: beyond the
+    points.
     """
 
     label: str
     points: tuple[Point, ...]
     hue: int = 0
     is_context: bool = False
+    prediction: Prediction | None = None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -189,8 +192,8 @@ class Panel(Chart):
         rows = [("", label, "", "guide", x, y) for label, line in self.guides for x, y in line]
         rows += [("", label, "", "limit", None, place) for label, place in self.limits]
         for series in self.series:
+            place = series.label.replace("\n", " "), "context" if series.is_context else ""
             for point in series.points:
-                place = series.label.replace("\n", " "), "context" if series.is_context else ""
                 values = [("value", point.reported)]
                 if self.has_points and not series.is_context:
                     values += [(f"launch {number}", value) for number, value in enumerate(point.values, start=1)]
@@ -201,6 +204,9 @@ class Panel(Chart):
                 rows += [
                     (point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values
                 ]
+            if predicted := series.prediction:
+                values = zip(("value", "low", "high"), (predicted.value, *predicted.ends), strict=True)
+                rows += [("", place[0], "predicted", what, predicted.x, value) for what, value in values]
         columns = ("cell", "series", "kind", "mark", self.x.label or "x", self.y.label.partition(", ")[0])
         return Marks(columns, tuple(rows))
 
@@ -225,6 +231,7 @@ class Panel(Chart):
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
         for series, style in zip(self.series, styles_of(self.series), strict=True):
             _draw_series(axes, self, series, style)
+        draw_predictions(axes, self, [SIGNS[style.marker] for style in styles_of(self.series)])
         if self.is_labelled or self.is_slope:
             _label_ends(axes, self, -1)
         if self.is_slope:
@@ -244,7 +251,8 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
             value = panel.y.show(float(f"{point.reported:.3g}")) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
             text = " ".join(filter(None, (name if is_named else "", value)))
-            ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
+            height = series.prediction.value if series.prediction else point.reported
+            ends.append(((point.x, height), text, style.color, marker, series.cells))
     if is_named:
         ends += [(line[end], next(names), GREY, "", ()) for _, line in panel.guides]
     if is_named and (series := panel.context_end):
@@ -341,12 +349,13 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the ends of both axes, which have room for all that the panel draws."""
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported, *(p.ends or ()))]
     dots += [dot for _, line in panel.guides for dot in line]
+    dots += [(of.x, end) for s in panel.series if (of := s.prediction) for end in (of.value, *of.ends)]
     dots += [(dots[0][0], place) for _, place in panel.limits]
     beside = BESIDE_SLOPE if panel.is_slope else 0.06
     return limits_along(panel.x, [x for x, _ in dots], beside), limits_along(panel.y, [y for _, y in dots], 0.08)
 
 
-def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
+def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence[Ticks]) -> None:
     axes.set_xlabel(panel.x.label, labelpad=6)
     axes.tick_params(axis="x", pad=TICK_PAD_PT)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
@@ -360,39 +369,3 @@ def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ti
         for low in BREAK:
             where = {"transform": axes.transAxes, "color": GREY, "linewidth": 1, "clip_on": False}
             axes.plot((-0.01, 0.01), (low - 0.012, low + 0.012), **where)
-
-
-def limits_along(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:
-    low = min(values) if axis.low is None else axis.low
-    high = max(values) if axis.high is None else axis.high
-    if axis.is_log:
-        gap = max(math.log(high / low), 0.7 if len(set(values)) == 1 else 0.1) * margin
-        if high / low < 1.1:  # nearly a single value: leave room around it
-            gap = 0.5
-        return low / math.exp(gap), high * math.exp(gap)
-    gap = (high - low or abs(high) or 1) * margin
-    return low if axis.low is not None else low - gap, high + (gap if axis.high is None else 0)
-
-
-Ticks = tuple[tuple[float, str], ...]  # (place, text)
-MOST_TICKS = 7
-
-
-def ticks_between(low: float, high: float, axis: PlotAxis) -> Ticks:
-    """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
-    if axis.is_log and high / low >= 10:
-        steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
-        locator = LogLocator(subs=steps, numticks=MOST_TICKS)
-    else:
-        locator = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10])
-    places = [place for place in locator.tick_values(low, high) if low <= place <= high]
-    return tuple((float(place), axis.show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
-
-
-def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
-    """Return the measured values of an axis as ticks, thinned to at most `most`, keeping the last."""
-    places = sorted(set(values))
-    step = math.ceil(len(places) / most)
-    return tuple((place, show(place)) for place in places[(len(places) - 1) % step :: step])

@@ -1,0 +1,44 @@
+"""Ends of an axis, and its ticks: a few round values, or those that were measured."""
+
+import math
+from typing import TYPE_CHECKING
+
+from regatta.core.text import three
+
+if TYPE_CHECKING:
+    from regatta.report.lines import PlotAxis
+
+Ticks = tuple[tuple[float, str], ...]  # (place, text)
+MOST_TICKS = 7
+
+
+def limits_along(axis: "PlotAxis", values: list[float], margin: float) -> tuple[float, float]:
+    low = min(values) if axis.low is None else axis.low
+    high = max(values) if axis.high is None else axis.high
+    if axis.is_log:
+        gap = max(math.log(high / low), 0.7 if len(set(values)) == 1 else 0.1) * margin
+        if high / low < 1.1:  # nearly a single value: leave room around it
+            gap = 0.5
+        return low / math.exp(gap), high * math.exp(gap)
+    gap = (high - low or abs(high) or 1) * margin
+    return low if axis.low is not None else low - gap, high + (gap if axis.high is None else 0)
+
+
+def ticks_between(low: float, high: float, axis: "PlotAxis") -> Ticks:
+    """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    if axis.is_log and high / low >= 10:
+        steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
+        locator = LogLocator(subs=steps, numticks=MOST_TICKS)
+    else:
+        locator = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10])
+    places = [place for place in locator.tick_values(low, high) if low <= place <= high]
+    return tuple((float(place), axis.show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
+
+
+def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
+    """Return the measured values of an axis as ticks, thinned to at most `most`, keeping the last."""
+    places = sorted(set(values))
+    step = math.ceil(len(places) / most)
+    return tuple((place, show(place)) for place in places[(len(places) - 1) % step :: step])
