@@ -229,9 +229,10 @@ class Panel(Chart):
             axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
-        for series, style in zip(self.series, styles_of(self.series), strict=True):
+        styles = styles_of(self.series)
+        for series, style in zip(self.series, styles, strict=True):
             _draw_series(axes, self, series, style)
-        draw_predictions(axes, self, [SIGNS[style.marker] for style in styles_of(self.series)])
+        draw_predictions(axes, self, [style.color for style in styles], [SIGNS[style.marker] for style in styles])
         if self.is_labelled or self.is_slope:
             _label_ends(axes, self, -1)
         if self.is_slope:

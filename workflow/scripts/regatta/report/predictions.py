@@ -34,26 +34,24 @@ class Prediction:
     text: str
 
 
-def draw_predictions(axes: "Axes", panel: "Panel", signs: Sequence[str]) -> None:
+def draw_predictions(axes: "Axes", panel: "Panel", colors: Sequence[str], signs: Sequence[str]) -> None:
     """Draw the range of each prediction, from the interval of the last measured value on, and label them.
 
-    signs: markers of the series, which tell predictions of several models apart.
+    colors: of the series. signs: their markers, which tell predictions of several models apart.
     """
-    from regatta.report.lines import styles_of
-
     found: dict[str, list[str]] = {}  # models -> signs
-    for series, style, sign in zip(panel.series, styles_of(panel.series), signs, strict=True):
+    for series, color, sign in zip(panel.series, colors, signs, strict=True):
         if not (prediction := series.prediction):
             continue
         last = [point for point in series.points if point.is_on_line][-1]
         low, high = last.ends or (last.reported, last.reported)
         outline = (last.x, prediction.x, prediction.x, last.x), (low, *prediction.ends, high)
         gid = f"{LINE}{' '.join(series.cells)}"
-        axes.fill(*outline, color=style.color, alpha=FILL, linewidth=0, zorder=1.7, gid=gid)
-        edge = {"facecolor": "none", "edgecolor": style.color, "linestyle": EDGE, "linewidth": 0.9, "hatch": HATCH}
+        axes.fill(*outline, color=color, alpha=FILL, linewidth=0, zorder=1.7, gid=gid)
+        edge = {"facecolor": "none", "edgecolor": color, "linestyle": EDGE, "linewidth": 0.9, "hatch": HATCH}
         axes.fill(*outline, alpha=OPACITY, zorder=1.8, gid=labelled(gid, prediction.text), **edge)
         line = (last.x, prediction.x), (last.reported, prediction.value)
-        axes.plot(*line, color=style.color, linestyle=EDGE, linewidth=1.4, gid=gid)
+        axes.plot(*line, color=color, linestyle=EDGE, linewidth=1.4, gid=gid)
         found.setdefault(prediction.models, []).append(sign)
     if found:
         place = next(series.prediction.place for series in panel.series if series.prediction)
