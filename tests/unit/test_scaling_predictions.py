@@ -8,8 +8,8 @@ import pytest
 from synthetic import CLUSTER, analyse, cluster_campaign, write_results
 from synthetic_laws import LAWS, write_lawful
 
-from regatta.report.lines import Panel, PlotAxis, Point, Series
-from regatta.report.predictions import Prediction, _largest_gap
+from regatta.report.predictions import _largest_gap, _lines_of
+from regatta.report.series import Point, Prediction, Series
 from regatta.topics.fits.scaling import CURVE, PREDICTED
 from regatta.topics.scaling import scaling_section
 from regatta.topics.scaling.scaling_predictions import MOST_PREDICTED, predicted_lines
@@ -117,11 +117,10 @@ def test_the_label_of_a_prediction_is_where_no_line_is(drawing):
 
     points = tuple(Point(float(x), (y,), y) for x, y in ((1, 10.0), (2, 9.0), (4, 7.0)))
     one = Series("a", points, prediction=Prediction(8.0, 4.0, (3.0, 5.0), "8 GPUs", "USL", "text"))
-    panel = Panel(PlotAxis("GPUs", is_log=True), PlotAxis("%", low=0), (one,))
     axes = Figure(dpi=72).subplots()
     axes.set(xscale="log", xlim=(1, 8), ylim=(0, 12))
-    low, high = _largest_gap(axes, panel, 0, 0.5)
+    low, high = _largest_gap(axes, _lines_of([one], []), 0, 0.5)
     assert (low, high) == (0, pytest.approx(8 / 12, abs=0.05))  # under the line
-    low, high = _largest_gap(axes, panel, 0.9, 1)
+    low, high = _largest_gap(axes, _lines_of([one], []), 0.9, 1)
     assert high == 1  # above the prediction
     assert low == pytest.approx(5 / 12, abs=0.05)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from regatta.core.names import SEPARATOR
 from regatta.report.charts import MARKERS, Chart, LegendEntry, Marks, set_ticks
 from regatta.report.labels import apart, shortened, split_common, wrapped
-from regatta.report.predictions import Prediction, draw_predictions
+from regatta.report.predictions import draw_predictions
+from regatta.report.series import Point, Series
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
-from regatta.report.ticks import Ticks, limits_along, ticks_between
+from regatta.report.ticks import PlotAxis, Ticks, limits_along, ticks_between
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,65 +46,6 @@ TICK_GAP_PT, TICK_LETTER_PT = 5, 6.3  # around a tick of the vertical axis; its 
 WIDTH_IN, PLOT_IN = 5.6, 1.75  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.26, 0.5, 0.18  # for the label above, ticks and label below, each more line of ticks
 LINE_SPACING, TICK_PAD_PT = 1.45, 6  # room for the larger letters of phone and print
-
-
-@dataclass(frozen=True)
-class Point:
-    """One cell in a panel. values: one per launch. reported: the table's number, which the line goes through.
-
-    is_on_line: False for a second shape of the same size. cell: its id, so that the mark opens it; empty: none.
-    ends: of the interval of the reported value. shape: of the cell, where places alone don't tell.
-    """
-
-    x: float
-    values: tuple[float, ...]
-    reported: float
-    is_on_line: bool = True
-    cell: str = ""
-    ends: tuple[float, float] | None = None
-    shape: str = ""
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line. hue: index of its color.
-
-    is_context: drawn in gray behind the others, with one entry for all of them in the legend. prediction: beyond the
-    points.
-    """
-
-    label: str
-    points: tuple[Point, ...]
-    hue: int = 0
-    is_context: bool = False
-    prediction: Prediction | None = None
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return tuple(point.cell for point in self.points if point.cell)
-
-
-@dataclass(frozen=True)
-class PlotAxis:
-    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
-
-    drawn: label beside ticks that have its unit.
-    is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
-    """
-
-    label: str
-    is_log: bool = False
-    low: float | None = None
-    high: float | None = None
-    ticks: tuple[tuple[float, str], ...] = ()
-    show: Callable[[float], str] = "{:g}".format
-    is_categorical: bool = False
-    drawn: str = ""
-
-    @classmethod
-    def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
-        """Return an axis with places 0, 1, ... for these texts."""
-        return cls(label, low=-0.5, high=len(texts) - 0.5, ticks=tuple(enumerate(texts)), is_categorical=True)
 
 
 @dataclass(frozen=True)
@@ -232,7 +174,8 @@ class Panel(Chart):
         styles = styles_of(self.series)
         for series, style in zip(self.series, styles, strict=True):
             _draw_series(axes, self, series, style)
-        draw_predictions(axes, self, [style.color for style in styles], [SIGNS[style.marker] for style in styles])
+        colors, signs = zip(*((style.color, SIGNS[style.marker]) for style in styles), strict=True)
+        draw_predictions(axes, self.series, [line for _, line in self.guides], colors, signs)
         if self.is_labelled or self.is_slope:
             _label_ends(axes, self, -1)
         if self.is_slope:

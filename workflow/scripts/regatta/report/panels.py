@@ -21,9 +21,9 @@ from regatta.core.text import (
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.charts import Chart, LegendEntry, Marks
 from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series
-from regatta.report.predictions import Prediction
 from regatta.report.row_strips import chart_of, has_bands
 from regatta.report.rows import table_rows
+from regatta.report.series import Prediction
 from regatta.report.ticks import size_ticks
 from regatta.store.csv_files import cell_columns, quoted
 

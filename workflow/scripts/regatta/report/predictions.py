@@ -1,16 +1,16 @@
 """What models predict beyond the largest measured place of a panel: hatched with a dashed edge, never as measured."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from regatta.report.series import Series
 from regatta.report.svg import LINE, labelled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from regatta.report.lines import Panel
+Places = Sequence[tuple[float, float]]
 
 EDGE = (0, (3, 2))
 HATCH, FILL, OPACITY = "////", 0.12, 0.6
@@ -19,28 +19,15 @@ LINE_PT, LETTER_PT = 20, 8.2  # of the label in print, where letters are largest
 NUM_SAMPLES = 8  # places along a line at which its height is known
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The value of a series at a place that was not measured. place: its name. models: those that the ends cover.
-
-    text: what a pointer on it shows.
-    """
-
-    x: float
-    value: float
-    ends: tuple[float, float]
-    place: str
-    models: str
-    text: str
-
-
-def draw_predictions(axes: "Axes", panel: "Panel", colors: Sequence[str], signs: Sequence[str]) -> None:
+def draw_predictions(
+    axes: "Axes", shown: Sequence[Series], guides: Sequence[Places], colors: Sequence[str], signs: Sequence[str]
+) -> None:
     """Draw the range of each prediction, from the interval of the last measured value on, and label them.
 
     colors: of the series. signs: their markers, which tell predictions of several models apart.
     """
     found: dict[str, list[str]] = {}  # models -> signs
-    for series, color, sign in zip(panel.series, colors, signs, strict=True):
+    for series, color, sign in zip(shown, colors, signs, strict=True):
         if not (prediction := series.prediction):
             continue
         last = [point for point in series.points if point.is_on_line][-1]
@@ -54,17 +41,17 @@ def draw_predictions(axes: "Axes", panel: "Panel", colors: Sequence[str], signs:
         axes.plot(*line, color=color, linestyle=EDGE, linewidth=1.4, gid=gid)
         found.setdefault(prediction.models, []).append(sign)
     if found:
-        place = next(series.prediction.place for series in panel.series if series.prediction)
+        place = next(series.prediction.place for series in shown if series.prediction)
         models = [f"{' '.join(of)} {models}" if len(found) > 1 else models for models, of in found.items()]
-        _write_label(axes, panel, f"{SIGN} predicted, {place}:\n{'; '.join(models)}")
+        _write_label(axes, _lines_of(shown, guides), f"{SIGN} predicted, {place}:\n{'; '.join(models)}")
 
 
-def _write_label(axes: "Axes", panel: "Panel", text: str) -> None:
+def _write_label(axes: "Axes", lines: list[Places], text: str) -> None:
     """Write a text at the right edge of the plot where no line is; at the left edge if the gap there is larger."""
-    lines, pt_per_dot = text.split("\n"), 72 / axes.figure.dpi
-    width = LETTER_PT * max(map(len, lines)) / (axes.bbox.width * pt_per_dot)
-    height = LINE_PT * len(lines) / (axes.bbox.height * pt_per_dot)
-    right, left = (_largest_gap(axes, panel, *ends) for ends in ((1 - width, 1), (0, width)))
+    of_text, pt_per_dot = text.split("\n"), 72 / axes.figure.dpi
+    width = LETTER_PT * max(map(len, of_text)) / (axes.bbox.width * pt_per_dot)
+    height = LINE_PT * len(of_text) / (axes.bbox.height * pt_per_dot)
+    right, left = (_largest_gap(axes, lines, *ends) for ends in ((1 - width, 1), (0, width)))
     is_right = right[1] - right[0] >= min(height, left[1] - left[0])
     low, high = right if is_right else left
     where = {"ha": "right" if is_right else "left", "va": "center", "linespacing": 1.5, "zorder": 4}
@@ -72,10 +59,10 @@ def _write_label(axes: "Axes", panel: "Panel", text: str) -> None:
     axes.annotate(text, place, xycoords="axes fraction", fontsize=9, parse_math=False, **where)
 
 
-def _largest_gap(axes: "Axes", panel: "Panel", left: float, right: float) -> tuple[float, float]:
+def _largest_gap(axes: "Axes", lines: list[Places], left: float, right: float) -> tuple[float, float]:
     """Return between which heights of the plot, from left to right, the largest gap without a line is."""
     taken = [0.0, 1.0]
-    for places in _lines_of(panel):
+    for places in lines:
         drawn = axes.transAxes.inverted().transform(axes.transData.transform(places))
         for one, other in pairwise(drawn):
             for share in range(NUM_SAMPLES + 1):
@@ -84,10 +71,10 @@ def _largest_gap(axes: "Axes", panel: "Panel", left: float, right: float) -> tup
     return max(pairwise(sorted(taken)), key=lambda gap: gap[1] - gap[0])
 
 
-def _lines_of(panel: "Panel") -> list[list[tuple[float, float]]]:
-    """Return the lines of a panel as places: guides, values of series, and edges of bands and predictions."""
-    found = [list(line) for _, line in panel.guides]
-    for series in panel.series:
+def _lines_of(shown: Sequence[Series], guides: Sequence[Places]) -> list[Places]:
+    """Return lines as places: guides, values of series, and edges of bands and predictions."""
+    found = list(guides)
+    for series in shown:
         points = [point for point in series.points if point.is_on_line]
         found.append([(point.x, point.reported) for point in points])
         for end in (0, 1):

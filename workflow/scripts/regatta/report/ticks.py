@@ -1,18 +1,39 @@
-"""Ends of an axis, and its ticks: a few round values, or those that were measured."""
+"""An axis: its ends, and its ticks: a few round values, or those that were measured."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from regatta.core.text import three
-
-if TYPE_CHECKING:
-    from regatta.report.lines import PlotAxis
 
 Ticks = tuple[tuple[float, str], ...]  # (place, text)
 MOST_TICKS = 7
 
 
-def limits_along(axis: "PlotAxis", values: list[float], margin: float) -> tuple[float, float]:
+@dataclass(frozen=True)
+class PlotAxis:
+    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
+
+    drawn: label beside ticks that have its unit.
+    is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
+    """
+
+    label: str
+    is_log: bool = False
+    low: float | None = None
+    high: float | None = None
+    ticks: tuple[tuple[float, str], ...] = ()
+    show: Callable[[float], str] = "{:g}".format
+    is_categorical: bool = False
+    drawn: str = ""
+
+    @classmethod
+    def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
+        """Return an axis with places 0, 1, ... for these texts."""
+        return cls(label, low=-0.5, high=len(texts) - 0.5, ticks=tuple(enumerate(texts)), is_categorical=True)
+
+
+def limits_along(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:
     low = min(values) if axis.low is None else axis.low
     high = max(values) if axis.high is None else axis.high
     if axis.is_log:
@@ -24,7 +45,7 @@ def limits_along(axis: "PlotAxis", values: list[float], margin: float) -> tuple[
     return low if axis.low is not None else low - gap, high + (gap if axis.high is None else 0)
 
 
-def ticks_between(low: float, high: float, axis: "PlotAxis") -> Ticks:
+def ticks_between(low: float, high: float, axis: PlotAxis) -> Ticks:
     """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
     from matplotlib.ticker import LogLocator, MaxNLocator
 

@@ -11,7 +11,7 @@ import pandas as pd
 from regatta.core.text import is_unknown, plural, rank_word, ranks_word
 from regatta.kit.columns import Column
 from regatta.kit.kinds import Value
-from regatta.report.predictions import Prediction
+from regatta.report.series import Prediction
 from regatta.topics.base import plain_rows
 from regatta.topics.fits.fits_section import reason_of
 from regatta.topics.fits.scaling import CURVE, PREDICTED
