@@ -460,7 +460,7 @@ def test_a_range_and_an_interval_differ_in_bracket_and_heading():
         found[num] = figures_of(*scaling_of(cells), "cpu")[1]
     assert found[2].table.rows[0][3] == "(98 to 102)"
     assert re.fullmatch(r"\[9\d, 10\d\]", found[3].table.rows[0][3])
-    assert [found[num].table.columns[3] for num in steps] == ["range", "95 % interval"]
+    assert [found[num].table.columns[3] for num in steps] == ["range", "95 % CI"]
 
 
 def test_parts_of_an_efficiency_have_three_decimals_on_both_sides_of_one():
