@@ -284,3 +284,52 @@ def test_an_entry_of_a_legend_lights_its_cells(browser, page, block):
     cells = browser.evaluate(f"document.querySelector('{WITH_LEGEND} .legend li[data-line]').dataset.line").split()
     assert set(browser.evaluate(LIT.format(f"{WITH_LEGEND} svg"))) == set(cells)
     assert len({block["cells"]["stack"][int(cell)] for cell in cells}) == 1
+
+
+@pytest.fixture(scope="module")
+def lawful(tmp_path_factory):
+    """Return the report of two stacks whose scaling laws have predictions."""
+    from synthetic import make_report
+    from synthetic_laws import write_lawful
+
+    return make_report(write_lawful(tmp_path_factory.mktemp("laws") / "r"))
+
+
+# Texts of a figure that overlap one of the label of predictions.
+OVERLAPS = """
+[...document.querySelectorAll('#scaling figure:has([aria-label*=predicted]) svg')].flatMap(svg => {
+  const texts = [...svg.querySelectorAll('text')].map(text => [text.textContent, text.getBoundingClientRect()]);
+  const apart = (a, b) => a.right < b.left || b.right < a.left || a.bottom <= b.top + 3 || b.bottom <= a.top + 3;
+  const [labels, others] = [true, false].map(is => texts.filter(([text]) => /predicted|USL/.test(text) === is));
+  return labels.flatMap(([one, a]) => others.filter(([, b]) => !apart(a, b)).map(([two]) => [one, two]));
+})
+"""
+
+
+@pytest.mark.parametrize("medium", ["print", ""])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_label_of_predictions_overlaps_no_other(browser, lawful, width, medium):
+    show(browser, lawful, width=width)
+    browser.evaluate("document.querySelectorAll('main details:not(figure *)').forEach(d => d.open = true)")
+    browser.call("Emulation.setEmulatedMedia", media=medium)
+    labels = "[...document.querySelectorAll('#scaling svg text')].filter(t => /predicted, 64 GPUs/.test(t.textContent))"
+    assert browser.evaluate(f"{labels}.length") == 4
+    assert browser.evaluate(OVERLAPS) == []
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_a_pointer_on_a_prediction_shows_its_range_and_models(browser, lawful):
+    show(browser, lawful, width=1440)
+    at = """(() => {
+      const band = document.querySelector('#efficiency-1 [aria-label*=predicted]');
+      band.scrollIntoView({block: 'center'});
+      const box = band.getBoundingClientRect();
+      return [box.right - 3, box.top + box.height * 0.6];
+    })()"""
+    x, y = browser.evaluate(at)
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    wait(lambda: browser.evaluate("document.querySelector('#tip').textContent"))
+    tip = browser.evaluate("document.querySelector('#tip').textContent")
+    value, low, high = map(float, re.search(r"64 GPUs.*?([\d.]+) % \(.*?([\d.]+)–([\d.]+) %", tip).groups())
+    assert low < value < high
+    assert re.search(r"models: (.*)$", tip)[1] in ("Amdahl, USL", "USL")

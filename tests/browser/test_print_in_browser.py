@@ -73,10 +73,8 @@ def test_texts_of_figures_have_eight_points_and_stay_on_their_cards(printed):
 
 
 def test_a_table_of_fifteen_columns_fits_on_a_sheet(printed, tmp_path):
-    columns = (
-        "Cell,n,Step time (ms),95 % interval of step time,P50 (ms),P75 (ms),P90 (ms),P95 (ms),Throughput (samples/s)"
-    )
-    columns += ",95 % interval of throughput,Throughput (tokens/s),Efficiency (%),95 % interval of efficiency"
+    columns = "Cell,n,Step time (ms),95 % CI of step time,P50 (ms),P75 (ms),P90 (ms),P95 (ms),Throughput (samples/s)"
+    columns += ",95 % CI of throughput,Throughput (tokens/s),Efficiency (%),95 % CI of efficiency"
     columns += ",Peak allocated (GiB),Peak resident memory (GiB)"
     heads = "".join(f"<th>{name}</th>" for name in columns.split(","))
     row = "<tr><th>1\N{MULTIPLICATION SIGN}1 batch 2, mode compile</th>" + 14 * "<td>178,000</td>" + "</tr>"

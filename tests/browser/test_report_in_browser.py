@@ -258,3 +258,27 @@ def test_nothing_is_white_in_the_dark(browser, report):
     tiles = gray[: len(gray) // 8 * 8].reshape(len(gray) // 8, 8, -1, 8).min(axis=(1, 3))
     assert tiles.size > 1000
     assert int((tiles > 225).sum()) == 0
+
+
+def test_the_head_of_a_page_with_long_names_is_one_line_each(browser, tmp_path):
+    from synthetic import CLUSTER, make_campaign, make_report, train_cell, write_results
+
+    name = "a-campaign-with-a-name-that-is-much-longer-than-any-line-of-a-page-" * 2
+    stacks = [f"stack-{letter * 40}" for letter in "abcd"]
+    cells = [
+        train_cell(f"resnet{num}", 1, gpus, stack=stack) for num in (50, 101) for gpus in (1, 2) for stack in stacks
+    ]
+    campaign = make_campaign(cells, name=name, description="What it is for. " * 30)
+    browser.open(make_report(write_results(tmp_path / "r", campaign, CLUSTER)), 1440)
+    lines = """[...document.querySelectorAll('header > :is(h1, .machine, .lead), .chips')].map(e =>
+      [e.getBoundingClientRect().top, e.offsetHeight, parseFloat(getComputedStyle(e).fontSize)])"""
+    found = browser.evaluate(lines)
+    assert len(found) == 4
+    assert all(height < 2 * size for _, height, size in found)
+    (title, *_), (machine, *_) = found[:2]
+    assert abs(machine - title) < 20  # beside each other
+    assert browser.evaluate("document.querySelector('h1').title") == name
+    titles = browser.evaluate("[...document.querySelectorAll('.chips li')].map(e => [e.title, e.textContent])")
+    assert all(title == text for title, text in titles)
+    assert browser.evaluate("document.querySelector('.machine a').getBoundingClientRect().right") <= 1440
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 1440

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from comparison_results import cell_of
+from markupsafe import escape
 from synthetic import (
     CLUSTER,
     LAPTOP,
@@ -32,7 +33,7 @@ from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
-from regatta.report.findings import Finding
+from regatta.report.findings import Finding, numbered, unbroken
 from regatta.run.progress import outcome_text
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import buckets
@@ -41,7 +42,17 @@ from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import scaling_findings as scaling
 from regatta.topics.scaling.scaling_findings import loss_bars
 from regatta.topics.scaling.scaling_section import losses_figures
-from regatta.topics.summary import Line, answer_json, confidence, next_steps, subject, summary
+from regatta.topics.summary import (
+    EXTEND,
+    MARKS,
+    OF_CONFIDENCE,
+    Line,
+    answer_json,
+    confidence,
+    next_steps,
+    subject,
+    summary,
+)
 
 
 def lines_of(folder):
@@ -444,7 +455,7 @@ def test_stacks_are_compared_by_the_median_of_their_pairs(tmp_path):
     direction = line.values["direction"]
     assert (direction["num"], direction["num_pairs"], direction["is_slower"]) == (8, 8, True)
     assert direction["median_ratio"] == pytest.approx(statistics.median(ratios.values()), rel=1e-3)
-    assert line.lead == "Stack: first"
+    assert line.statement.partition("; ")[0] == "first"
     assert line.values["num_significant"] == {"slower": 8, "faster": 0}
     assert line.values["num_in_blocks"] == 8  # synthetic launches of a stack follow each other
     assert lines_of(folder)["confidence"].values["word"] == "fair"  # six launches, and no cell varies
@@ -565,3 +576,69 @@ def test_the_subject_says_what_a_stack_is_unless_it_is_the_host(tmp_path):
         ["image"],
         ["image with libraries of the host"],
     ]
+
+
+def nodes(*, failed=(), num_slower=0, num_settled=4, pairs=()) -> dict:
+    return {
+        "nodes": {"failed": list(failed)},
+        "num_slower": num_slower,
+        "num_settled": num_settled,
+        "num_nodes": 4,
+        "pairs": pairs,
+    }
+
+
+def of_outcomes(*names: str) -> dict:
+    return {"parts": [{"outcome": name} for name in names]}
+
+
+@pytest.mark.parametrize(
+    ("id_", "lead", "values", "mark"),
+    [
+        ("communication", "Communication: 3 GB/s", {}, "measured"),
+        ("communication", "Communication: 3 GB/s", {"unreliable": "no cell without a warning"}, "check"),
+        ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {}}, "measured"),
+        ("scaling", "Efficiency: 61 %", {"num_uncertain": 1, "without_result": {}}, "partly measured"),
+        ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {"cell": 8}}, "partly measured"),
+        ("scaling", "Efficiency: uncertain", {"num_uncertain": 1, "without_result": {}}, "uncertain"),
+        ("bucket", "Bucket size: undecided, one launch per cell", {}, "uncertain"),
+        ("bucket", "Bucket size: equal within 1 %", {}, "equal"),
+        ("bucket", "Bucket size: best is 25 MiB", {}, "measured"),
+        ("comparison", "Stack: either", of_outcomes("equal", "equal"), "equal"),
+        ("comparison", "Stack: a", of_outcomes("equal", "slower"), "different"),
+        ("comparison", "Stack: depends on the cell", of_outcomes("both_ways"), "different"),
+        ("comparison", "Stack: uncertain", of_outcomes("equal", "uncertain"), "uncertain"),
+        ("comparison", "Stack: undecided", of_outcomes("undecided"), "uncertain"),
+        ("nodes", "Nodes: n1 failed", nodes(failed=["n1"], num_slower=1), "failed"),
+        ("nodes", "1 of 4 nodes", nodes(num_slower=1), "slow"),
+        ("nodes", "No slow node", nodes(pairs=[{}]), "slow"),
+        ("nodes", "No slow node", nodes(), "no slow node"),
+        ("nodes", "No slow node", nodes(num_settled=3), "uncertain"),
+        ("failed", "Failed: 1 of 4", {"num_planned": 4, "num_failed": 1, "num_not_measured": 1}, "failed"),
+        ("failed", "Missing: 1 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 1}, "missing"),
+        ("failed", "Failed: 0 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 0}, "complete"),
+        ("failed", "No measurement", {"num_planned": 0, "num_failed": 0, "num_not_measured": 0}, "missing"),
+        *(("confidence", "", {"word": word}, mark) for word, mark in OF_CONFIDENCE.items()),
+        ("next", "Next: x", {"steps": ["retry 1 failure"]}, "to do"),
+        ("next", "Next: x", {"steps": [EXTEND]}, "optional"),
+    ],
+)  # fmt: skip
+def test_each_line_has_a_mark_and_what_is_open_is_not_good(id_, lead, values, mark):
+    assert Line(id_, lead, values=values).mark == mark
+    assert (MARKS[mark][1] == "good") == (mark in ("complete", "reliable", "no slow node"))
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("contained; bound is 7.0 % slower", "7.0\N{NO-BREAK SPACE}%"),
+        ("68.1 % to 68.9 %", "68.1\N{NO-BREAK SPACE}% to 68.9\N{NO-BREAK SPACE}%"),
+        ("18 of 1,984 measurements", "18 of 1,984"),
+        ("ResNet-50 on n07, 8×4: takes 2.8× as long", "2.8×"),
+        ("78.3 GB/s bus bandwidth at 1 GiB", "78.3\N{NO-BREAK SPACE}GB/s"),
+        ("n9 failed", None),
+    ],
+)
+def test_the_number_of_a_statement_is_marked(text, number):
+    found = re.search('<span class="number">(.*?)</span>', numbered(unbroken(escape(text))))
+    assert (found and found[1]) == number

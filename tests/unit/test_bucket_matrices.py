@@ -128,7 +128,7 @@ def test_a_note_has_step_time_interval_and_number_of_launches(tmp_path):
     rows = data.tables["scaling"].set_index("cell")
     for square in squares.values():
         step, low, high = (1e3 * rows.loc[square.cells[0], f"step_{end}s"] for end in ("", "low_", "high_"))
-        found = re.search(r"step time ([\d.]+) ms, 95 % interval \[([\d.]+), ([\d.]+)\], n = 3/3", square.note)
+        found = re.search(r"step time ([\d.]+) ms, 95 % CI \[([\d.]+), ([\d.]+)\], n = 3/3", square.note)
         assert [float(text) for text in found.groups()] == pytest.approx([step, low, high], rel=0.006)
 
 

@@ -19,7 +19,8 @@ from regatta.topics.comparison.comparison_section import (
     pairs_table,
     section,
 )
-from regatta.topics.comparison.texts import axis_text, choice, compared_findings, judged_rows, with_labels
+from regatta.topics.comparison.sides import axis_text, with_labels
+from regatta.topics.comparison.texts import choice, compared_findings, judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 RATIOS = {4096: 1.5, 8192: 1.0, 16384: 0.5, 32768: 1.2}

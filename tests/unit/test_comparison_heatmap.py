@@ -10,7 +10,8 @@ from typed import comparisons_table
 
 from regatta.report.matrix import Square
 from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, halves, ratio_matrices
-from regatta.topics.comparison.texts import UNSETTLED, compared_findings, judged_rows, with_labels
+from regatta.topics.comparison.sides import with_labels
+from regatta.topics.comparison.texts import UNSETTLED, compared_findings, judged_rows
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]

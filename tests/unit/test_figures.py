@@ -22,13 +22,12 @@ from regatta.report.lines import (
     Series,
     _limits_of,
     is_banded,
-    size_ticks,
-    ticks_between,
 )
 from regatta.report.panels import MOST_FIGURES, Figure, Table, drawn_and_listed, name_rows, panels
 from regatta.report.rows import table_rows
 from regatta.report.strips import Strip
 from regatta.report.svg import COLORS, _merged, _short
+from regatta.report.ticks import size_ticks, ticks_between
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics.base import steps_by_cell
 from regatta.topics.catalog import TOPICS
@@ -65,7 +64,7 @@ def test_the_same_panel_gives_the_same_bytes(drawing):
 
 def figures_of(*tables, kinds=("throughput", "efficiency")):
     scaling, *others = tables
-    efficiency, throughput = scaling_figures(name_rows(scaling, "train_step"), *others)
+    efficiency, throughput, _ = scaling_figures(name_rows(scaling, "train_step"), *others, {})
     return [figure for figure in (*throughput, *efficiency) if figure.id.startswith(kinds)]
 
 
@@ -477,7 +476,7 @@ def test_a_range_and_an_interval_differ_in_bracket_and_heading():
         found[num] = figures_of(*scaling_of(cells), "cpu")[1]
     assert found[2].table.rows[0][3] == "(98 to 102)"
     assert re.fullmatch(r"\[9\d, 10\d\]", found[3].table.rows[0][3])
-    assert [found[num].table.columns[3] for num in steps] == ["range", "95 % interval"]
+    assert [found[num].table.columns[3] for num in steps] == ["range", "95 % CI"]
 
 
 def test_parts_of_an_efficiency_have_three_decimals_on_both_sides_of_one():

@@ -127,7 +127,7 @@ def test_a_communication_model_states_its_latency_and_bandwidth(cluster):
     assert float(text_of(row, "bandwidth B")) == pytest.approx(95 * 32 / 31, rel=0.08)
     assert (row["Sizes"], row["n"]) == ("11", "3")
     # 3 launches would make a range; the residuals of the sizes reach further.
-    ends = row["range or 95 % interval of algorithm bandwidth B"]
+    ends = row["range or 95 % CI of algorithm bandwidth B"]
     assert re.fullmatch(r"\[[\d.]+, [\d.]+\] \(residuals\)", ends)
 
 

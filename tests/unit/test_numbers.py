@@ -37,6 +37,6 @@ def test_a_range_is_told_from_an_interval_by_its_brackets():
 
 def test_the_heading_of_spreads_says_which_kinds_are_below_it():
     assert interval_heading(pd.array(["range", "single", pd.NA], dtype="string")) == "range"
-    assert interval_heading(["interval", "none"]) == "95 % interval"
-    assert interval_heading(["interval", "range"]).split(" or ") == ["range", "95 % interval"]
-    assert interval_heading(["single", None]) == "95 % interval"
+    assert interval_heading(["interval", "none"]) == "95 % CI"
+    assert interval_heading(["interval", "range"]).split(" or ") == ["range", "95 % CI"]
+    assert interval_heading(["single", None]) == "95 % CI"

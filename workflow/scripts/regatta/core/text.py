@@ -79,7 +79,7 @@ def bracket(low: float | None, high: float | None, kind: str | None, show: Calla
 
 def interval_heading(kinds: Iterable[str | None]) -> str:
     """Return the heading of a column of ranges and intervals, by its rows. kinds: column `interval`."""
-    known = {"range": "range", "interval": "95 % interval"}
+    known = {"range": "range", "interval": "95 % CI"}
     kinds = {"interval" if kind == "residuals" else kind for kind in kinds if not is_unknown(kind)}
     found = [word for kind, word in known.items() if kind in kinds]
     return " or ".join(found) or known["interval"]

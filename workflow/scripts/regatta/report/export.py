@@ -76,7 +76,7 @@ def caption_of(figure: Figure, name: str, data) -> str:
     num = plural(int(most), "launch", "launches") if least == most else f"{least}\N{EN DASH}{most} launches"
     of_cells = f"n = {num} per cell, {plural(len(launches), 'cell')}." if len(launches) else "n = 0 launches."
     of_record = "p5 to p95 of iterations" if figure.chart.record else ""
-    kinds = re.findall("95 % interval|range", " ".join(figure.table.columns))
+    kinds = re.findall("95 % CI|range", " ".join(figure.table.columns))
     [versions] = [table for table in provenance(data.headers)["tables"] if table.columns[0] == "stack"] or [None]
     lines = [
         f"{name}.",

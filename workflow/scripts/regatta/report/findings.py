@@ -17,6 +17,10 @@ from regatta.store.csv_files import COLLECTED
 
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|percentage points)")
 
+_NUMBER = r"\d[\d.,]*(?:\N{MULTIPLICATION SIGN}(?!\d)|\N{NO-BREAK SPACE}[^\s<;,()]+)?(?![\w\N{MULTIPLICATION SIGN}])"
+_BEFORE = r"^([^<]*?(?<![\w.,\N{MULTIPLICATION SIGN}-]))"  # of a number that is no part of a name or shape
+FIRST_NUMBER = re.compile(rf"{_BEFORE}({_NUMBER}(?:(?: to | or | of |\N{{EN DASH}}){_NUMBER})?)")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -94,6 +98,11 @@ def copied(text: Markup, button: str) -> Markup:
 def asides(text: str) -> Markup:
     """Return a text whose parentheses are marked as secondary."""
     return Markup(re.sub(r"\([^()]*\)", r'<span class="aside">\g<0></span>', str(escape(text))))
+
+
+def numbered(text: Markup) -> Markup:
+    """Return a text whose first number, with its unit and the other end of a range, is marked as such."""
+    return Markup(FIRST_NUMBER.sub(r'\1<span class="number">\2</span>', str(text), count=1))
 
 
 def percent_number(ratio: float) -> str:

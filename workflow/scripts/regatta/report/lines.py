@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
-from regatta.core.text import three
 from regatta.report.charts import MARKERS, ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.labels import apart, shortened, split_common, wrapped
+from regatta.report.predictions import draw_predictions
+from regatta.report.series import Point, Series
 from regatta.report.svg import COLORS, GREY, GROUND, LINE, MARKS
+from regatta.report.ticks import PlotAxis, Ticks, limits_along, ticks_between
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,68 +42,6 @@ TICK_GAP_PT, TICK_LETTER_PT = 5, 5.8  # around a tick of the vertical axis; its 
 WIDTH_IN, PLOT_IN = 5.6, 2.4  # two per row; height without labels
 ABOVE_IN, BELOW_IN, LINE_IN = 0.22, 0.46, 0.18  # for the label above, ticks and label below, each more line of ticks
 LINE_SPACING, TICK_PAD_PT, LABEL_PAD_PT = 1.45, 5, 4  # room for the larger letters of phone and print
-
-
-@dataclass(frozen=True)
-class Point:
-    """One cell in a panel. values: one per launch. reported: the table's number, which the line goes through.
-
-    is_on_line: False for a second shape of the same size. cell: its id, so that the mark opens it; empty: none.
-    ends: of the interval of the reported value. shape: of the cell, where places alone don't tell.
-    """
-
-    x: float
-    values: tuple[float, ...]
-    reported: float
-    is_on_line: bool = True
-    cell: str = ""
-    ends: tuple[float, float] | None = None
-    shape: str = ""
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line. hue: index of its color. marker: index of its marker; None: by its place among the lines of a panel.
-
-    is_context: drawn in gray behind the others, with one entry for all of them in the legend.
-    """
-
-    label: str
-    points: tuple[Point, ...]
-    hue: int = 0
-    is_context: bool = False
-    marker: int | None = None
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        return tuple(point.cell for point in self.points if point.cell)
-
-
-@dataclass(frozen=True)
-class PlotAxis:
-    """One axis. label: with unit. ticks: (place, text); empty: automatic. show: text of an automatic tick.
-
-    drawn: label beside ticks that have its unit. value: text of a value, if not that of a tick.
-    is_categorical: its places have no order, so that bars mark the reported values, without a line between them.
-    """
-
-    label: str
-    is_log: bool = False
-    low: float | None = None
-    high: float | None = None
-    ticks: tuple[tuple[float, str], ...] = ()
-    show: Callable[[float], str] = "{:,g}".format
-    is_categorical: bool = False
-    drawn: str = ""
-    value: Callable[[float], str] = three
-
-    def written(self, value: float) -> str:
-        return (self.value if self.show == PlotAxis.show else self.show)(float(f"{value:.3g}"))
-
-    @classmethod
-    def of_categories(cls, label: str, texts: Sequence[str]) -> "PlotAxis":
-        """Return an axis with places 0, 1, ... for these texts."""
-        return cls(label, low=-0.5, high=len(texts) - 0.5, ticks=tuple(enumerate(texts)), is_categorical=True)
 
 
 @dataclass(frozen=True)
@@ -190,8 +130,8 @@ class Panel(Chart):
         rows = [("", label, "", "guide", x, y) for label, line in self.guides for x, y in line]
         rows += [("", label, "", "limit", None, place) for label, place in self.limits]
         for series in self.series:
+            place = series.label.replace("\n", " "), "context" if series.is_context else ""
             for point in series.points:
-                place = series.label.replace("\n", " "), "context" if series.is_context else ""
                 values = [("value", point.reported)]
                 if self.has_points and not series.is_context:
                     values += [(f"launch {number}", value) for number, value in enumerate(point.values, start=1)]
@@ -202,6 +142,9 @@ class Panel(Chart):
                 rows += [
                     (point.cell, *place, what, texts.get(round(point.x), point.x), value) for what, value in values
                 ]
+            if predicted := series.prediction:
+                values = zip(("value", "low", "high"), (predicted.value, *predicted.ends), strict=True)
+                rows += [("", place[0], "predicted", what, predicted.x, value) for what, value in values]
         columns = ("cell", "series", "kind", "mark", self.x.label or "x", self.y.label.partition(", ")[0])
         return Marks(columns, tuple(rows))
 
@@ -226,8 +169,11 @@ class Panel(Chart):
             axes.axhline(place, color=GREY, dashes=(6, 2), linewidth=1.2, zorder=1.5)
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "verticalalignment": side}
             axes.annotate(text, (0, place), xytext=(3, gap), fontsize=8, **where)
-        for series, style in zip(self.series, styles_of(self.series), strict=True):
+        styles = styles_of(self.series)
+        for series, style in zip(self.series, styles, strict=True):
             _draw_series(axes, self, series, style)
+        colors, signs = zip(*((style.color, SIGNS[style.marker]) for style in styles), strict=True)
+        draw_predictions(axes, self.series, [line for _, line in self.guides], colors, signs)
         if self.is_labelled or self.is_slope:
             _label_ends(axes, self, -1)
         if self.is_slope:
@@ -247,7 +193,8 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
             value = panel.y.written(point.reported) if panel.is_slope else ""
             marker = style.marker if is_named or end == -1 else ""
             text = " ".join(filter(None, (name if is_named else "", value)))
-            ends.append(((point.x, point.reported), text, style.color, marker, series.cells))
+            height = series.prediction.value if series.prediction else point.reported
+            ends.append(((point.x, height), text, style.color, marker, series.cells))
     if is_named:
         ends += [(line[end], next(names), GREY, "", ()) for _, line in panel.guides]
     if is_named and (series := panel.context_end):
@@ -344,12 +291,13 @@ def _limits_of(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
     """Return the ends of both axes, which have room for all that the panel draws."""
     dots = [(p.x, v) for s in panel.series for p in s.points for v in (*p.values, p.reported, *(p.ends or ()))]
     dots += [dot for _, line in panel.guides for dot in line]
+    dots += [(of.x, end) for s in panel.series if (of := s.prediction) for end in (of.value, *of.ends)]
     dots += [(dots[0][0], place) for _, place in panel.limits]
     beside = BESIDE_SLOPE if panel.is_slope else 0.06
     return limits_along(panel.x, [x for x, _ in dots], beside), limits_along(panel.y, [y for _, y in dots], 0.08)
 
 
-def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence["Ticks"]) -> None:
+def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ticks: Sequence[Ticks]) -> None:
     axes.set_xlabel(panel.x.label, labelpad=LABEL_PAD_PT)
     axes.tick_params(axis="x", pad=TICK_PAD_PT)
     axes.set(**{f"{name}scale": "log" for name, axis in (("x", panel.x), ("y", panel.y)) if axis.is_log})
@@ -361,39 +309,3 @@ def _scale(axes: "Axes", panel: Panel, limits: Sequence[tuple[float, float]], ti
     axes.grid(visible=True, clip_on=False, axis="x" if panel.is_slope else "both")  # no line through values
     if not panel.y.is_log and limits[1][0] > 0:
         draw_break(axes, along=1)
-
-
-def limits_along(axis: PlotAxis, values: list[float], margin: float) -> tuple[float, float]:
-    low = min(values) if axis.low is None else axis.low
-    high = max(values) if axis.high is None else axis.high
-    if axis.is_log:
-        gap = max(math.log(high / low), 0.7 if len(set(values)) == 1 else 0.1) * margin
-        if high / low < 1.1:  # nearly a single value: leave room around it
-            gap = 0.5
-        return low / math.exp(gap), high * math.exp(gap)
-    gap = (high - low or abs(high) or 1) * margin
-    return low if axis.low is not None else low - gap, high + (gap if axis.high is None else 0)
-
-
-Ticks = tuple[tuple[float, str], ...]  # (place, text)
-MOST_TICKS = 7
-
-
-def ticks_between(low: float, high: float, axis: PlotAxis) -> Ticks:
-    """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
-    if axis.is_log and high / low >= 10:
-        steps = (1, 2, 5) if high / low < 150 else (1, 3) if high / low < 1500 else (1,)
-        locator = LogLocator(subs=steps, numticks=MOST_TICKS)
-    else:
-        locator = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10])
-    places = [place for place in locator.tick_values(low, high) if low <= place <= high]
-    return tuple((float(place), axis.show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
-
-
-def size_ticks(values: list[float], show=three, most: int = 6) -> Ticks:
-    """Return the measured values of an axis as ticks, thinned to at most `most`, keeping the last."""
-    places = sorted(set(values))
-    step = math.ceil(len(places) / most)
-    return tuple((place, show(place)) for place in places[(len(places) - 1) % step :: step])

@@ -28,7 +28,17 @@ from regatta.launchers import LAUNCHERS
 from regatta.model.frozen import FrozenCampaign
 from regatta.report.cell_numbers import cell_hours, cell_time_text
 from regatta.report.charts import MARKERS
-from regatta.report.findings import HEADERS, anchor_of, asides, copied, file_of, percent_number, unbroken, with_code
+from regatta.report.findings import (
+    HEADERS,
+    anchor_of,
+    asides,
+    copied,
+    file_of,
+    numbered,
+    percent_number,
+    unbroken,
+    with_code,
+)
 from regatta.report.panels import MOST_FIGURES, Section, Table, drawn_and_listed
 from regatta.store.launch_files import launch_paths, read_one_line
 from regatta.store.records import one_line, violation
@@ -75,8 +85,14 @@ def load_template(name: str, is_large: bool = False) -> jinja2.Template:
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, **options)
     environment.filters |= {"minus": with_minus_signs, "status": marked_status, "file": file_of, "anchor": anchor_of}
     environment.filters |= {"cell_index": cell_index, "cell_marks": cell_marks, "percent": percent_number}
-    environment.filters |= {"code": with_code, "plural": plural, "size": size}
-    environment.filters |= {"unbroken": unbroken, "asides": asides, "copied": copied, "slug": slug}
+    environment.filters |= {"code": with_code, "plural": plural, "size": size, "slug": slug}
+    environment.filters |= {
+        "unbroken": unbroken,
+        "asides": asides,
+        "copied": copied,
+        "numbered": numbered,
+        "slug": slug,
+    }
     environment.filters["drawn_and_listed"] = partial(drawn_and_listed, most=MOST_DRAWN[is_large])
     environment.globals |= LIMITS | {
         "is_large": is_large,

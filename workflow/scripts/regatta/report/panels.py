@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -19,9 +20,11 @@ from regatta.core.text import (
 )
 from regatta.kit.columns import TEXT, WHOLE, Column
 from regatta.report.charts import Chart, LegendEntry, Marks
-from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series, size_ticks
+from regatta.report.lines import MAX_SERIES, Panel, PlotAxis, Point, Series
 from regatta.report.row_strips import chart_of, has_bands
 from regatta.report.rows import table_rows
+from regatta.report.series import Prediction
+from regatta.report.ticks import size_ticks
 from regatta.store.csv_files import cell_columns, quoted
 
 COMMON = ("image_size", "context_length", "dtype", "batch_size")  # named even if they are the same everywhere
@@ -279,8 +282,16 @@ def in_order(rows: pd.DataFrame) -> pd.DataFrame:
 Launches = Callable[[object], Iterable[float]]  # row -> the value of its column in each launch, as in the file
 
 
-def make_series(rows: pd.DataFrame, over: str, column: Column, values: Launches) -> tuple[Series, ...]:
+def make_series(
+    rows: pd.DataFrame,
+    over: str,
+    column: Column,
+    values: Launches,
+    predictions: Mapping[str, Prediction] = MappingProxyType({}),
+) -> tuple[Series, ...]:
     """Return a series for each `label` of a column over another one. Rows with `is_context` are context.
+
+    predictions: by label.
 
     Where several shapes have the same place, the line goes through the one with the fewest nodes; the others are
     hollow.
@@ -302,8 +313,8 @@ def make_series(rows: pd.DataFrame, over: str, column: Column, values: Launches)
                 ends, of_cell = None if None in ends else tuple(ends), shape(row.nodes, row.gpus_per_node)
                 points.append(Point(place, launches, value, is_on_line, row.cell, ends, of_cell))
         if points:
-            hue = int(first["hue"][name])
-            series.append(Series(name, tuple(points), hue, name in context, hue if first["is_marked"][name] else None))
+            hue, marker = int(first["hue"][name]), int(first["hue"][name]) if first["is_marked"][name] else None
+            series.append(Series(name, tuple(points), hue, name in context, marker, predictions.get(name)))
     return tuple(series)
 
 
@@ -350,13 +361,14 @@ def figure_of_cells(
     axes: tuple[PlotAxis, PlotAxis],
     columns: Iterable[Column],
     source: str,
+    predictions: Mapping[str, Prediction] = MappingProxyType({}),
     **of_panel: object,
 ) -> Figure:
     """Return a figure of a column of cells over another one, with a table of these columns. rows: as in `make_series`.
 
     source: the table of the rows.
     """
-    chart = chart_of(Panel(*axes, make_series(rows, over, column, values), **of_panel))
+    chart = chart_of(Panel(*axes, make_series(rows, over, column, values, predictions), **of_panel))
     table = Table.of_columns(title, columns, rows, rows["device"].iloc[0])
     return Figure(figure_id, title, chart, table, source, column.block_key)
 

@@ -17,13 +17,11 @@ from regatta.report.lines import (
     Panel,
     PlotAxis,
     Point,
-    Ticks,
     is_banded,
-    limits_along,
     styles_of,
-    ticks_between,
 )
 from regatta.report.svg import GREY, LINE, MARKS
+from regatta.report.ticks import Ticks, limits_along, ticks_between
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,10 @@ from regatta.kit.columns import TEXT, Column
 from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.lines import PlotAxis, size_ticks
+from regatta.report.lines import PlotAxis
 from regatta.report.panels import CELL_NAME, LAUNCHES, Figure, Section
 from regatta.report.rows import table_rows
+from regatta.report.ticks import size_ticks
 from regatta.topics import base
 from regatta.topics.bandwidth import BUSBW, CALL, COLLECTIVES, LATENCY, PEAK_SHARE, collectives_table, links_of
 from regatta.topics.bandwidth_overview import bandwidth_overview, most_different

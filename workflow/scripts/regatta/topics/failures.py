@@ -11,8 +11,8 @@ import pandas as pd
 from regatta.campaign.program_entries import OUTPUT, is_unread, writes_output
 from regatta.core.names import PLACE as IN_NAMES
 from regatta.core.names import SEPARATOR, CellName
-from regatta.core.patterns import Pattern, axes_of, find_pattern
-from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, rank_time, shape, status_text
+from regatta.core.patterns import LAUNCH, LEAST_AFFECTED, Pattern, axes_of, find_pattern, launches_text
+from regatta.core.text import UNKNOWN, is_unknown, natural, one_line, plural, rank_time, shape, status_text
 from regatta.kit.columns import TEXT, Column, Columns, in_file
 from regatta.kit.kinds import NOTE, RESULT, SUMMARY, Kind, Value
 from regatta.report.cell_launches import HOST, hosts_by_launch
@@ -170,7 +170,7 @@ def _summary(data: ReportData, planned: pd.DataFrame) -> Finding:
         values |= _unread(data, most["items"][0])
         pattern = _pattern_of(data, planned, most["items"])
         values["pattern"] = pattern and pattern.values
-        shared = shared_text([item["cell"] for item in most["items"]], data.cell_names)
+        shared = _shared(data, planned, most["items"])
         if pattern:
             inside, outside = pattern.counts_text("measurement")
             shared = f"{pattern.text(data.device)} ({inside}, {outside} elsewhere)"
@@ -198,18 +198,49 @@ def _pattern_of(data: ReportData, planned: pd.DataFrame, items: list[dict]) -> P
     made = planned[~planned["status"].isin(NO_RECORD) & planned["cell"].isin(axes)]
     made = plain_rows(made, ("cell", "repeat", "hosts"))
     hosts = [filter(None, (row["hosts"] or "").split(", ")) for row in made]
-    rows = [axes[row["cell"]] | {f"host {host}": host for host in of} for row, of in zip(made, hosts, strict=True)]
+    rows = [
+        axes[row["cell"]] | {f"host {host}": host for host in of} | {LAUNCH: row["repeat"] + 1}
+        for row, of in zip(made, hosts, strict=True)
+    ]
     failed = {(item["cell"], item["repeat"]) for item in items}
     return find_pattern(rows, [(row["cell"], row["repeat"]) in failed for row in made])
 
 
-def shared_text(cells: list[str], names: dict[str, CellName]) -> str:
-    """Return what some cells share among those fields that vary in the campaign: `resnet152 · 8×4 · bound`."""
+def _shared(data: ReportData, planned: pd.DataFrame, items: list[dict]) -> str:
+    """Return what the cells of some failures share, in which launches they are, and how many are inside and outside.
+
+    Launches are named if all of these inside failed. Counts are of measurements that were made.
+    """
+    text, fields = shared_text([item["cell"] for item in items], data.cell_names)
+    if len(items) < LEAST_AFFECTED or not text:
+        return text
+    failed = {(item["cell"], item["repeat"]) for item in items}
+    made = plain_rows(planned[~planned["status"].isin(NO_RECORD)], ("cell", "repeat"))
+    names = {cell: data.cell_names.get(cell) for cell in {row["cell"] for row in made}}
+    inside = [
+        (row["cell"], row["repeat"])
+        for row in made
+        if (name := names[row["cell"]]) and all(name.parts.get(field) == value for field, value in fields.items())
+    ]
+    repeats = sorted({repeat for _, repeat in failed})
+    of_repeats = [one for one in inside if one[1] in repeats]
+    if len(of_repeats) == len(failed) < len(inside):
+        text, inside = f"{text}{SEPARATOR}{launches_text([repeat + 1 for repeat in repeats])}", of_repeats
+    num = len(failed.intersection(inside))
+    return f"{text} ({num:,} of {plural(len(inside), 'measurement')}, none of {len(made) - len(inside):,} elsewhere)"
+
+
+def shared_text(cells: list[str], names: dict[str, CellName]) -> tuple[str, dict[str, str]]:
+    """Return what some cells share among those fields that vary in the campaign: `resnet152 · 8×4 · bound`.
+
+    Also by field.
+    """
     found = [names[cell] for cell in dict.fromkeys(cells) if cell in names]
     fields = ("subject", "shape", *IN_NAMES, *found[0].varied) if found else ()
     same = [field for field in fields if len({name.parts.get(field) for name in found}) == 1]
     varied = {field for field in same if len({name.parts.get(field) for name in names.values()}) > 1}
-    return SEPARATOR.join(text for field, text in found[0].parts.items() if field in varied) if found else ""
+    shared = {field: text for field, text in found[0].parts.items() if field in varied} if found else {}
+    return SEPARATOR.join(shared.values()), shared
 
 
 def groups_of(data: ReportData, folder: Path | None = None) -> list[dict]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES, adjust_for_number
+from regatta.core.patterns import LAUNCH, Pattern, axes_of, find_launch_pattern, launches_text
 from regatta.core.statistics import fast_median
 from regatta.core.text import natural, shape, three
 from regatta.kit.columns import FLAG, REAL, TEXT, WHOLE, Column, Columns, in_file
@@ -148,9 +149,9 @@ def findings(data: ReportData) -> list[Finding]:
         if not row["host"] and slow_hosts.intersection(hosts):
             continue
         span = dict.fromkeys(three(row[end], 2) for end in ("low_ratio", "high_ratio"))
-        kind, name = (
-            ("slow_node", f"node {row['host']}") if row["host"] else ("slow_launch", _name_of(row, hosts, data))
-        )
+        kind, name = ("slow_launch", _name_of(row, hosts, data))
+        if row["host"]:
+            kind, name = "slow_node", ", ".join([f"node {row['host']}", *_launches_of_node(table, data, row["host"])])
         words = _loads(row) | {"span": "\N{EN DASH}".join(span), "exclude": row["host"]}
         source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
         found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
@@ -160,6 +161,30 @@ def findings(data: ReportData) -> list[Finding]:
     found += _on_busy_machine("loaded_measurements", ok, LOADED_LEAST_RATIO * len(ok), values)
     late = data.measurements[data.measurements["status"] == "timeout"]
     return [*found, *_on_busy_machine("loaded_timeouts", late, 0, {"num_timeouts": len(late)})]
+
+
+def _launches_of_node(table: pd.DataFrame, data: ReportData, host: str) -> list[str]:
+    """Return the launches in which a node was slower than the margin, as one text; none if it was in all of them."""
+    used = data.ok[data.ok["hosts"].fillna("").str.split(", ").map(lambda hosts: host in hosts)]
+    slow = table[(table["median_ratio"] > 1 + MARGIN) & table["launch"].isin(used["launch"])]
+    slow, repeats = sorted({int(repeat) + 1 for repeat in slow["repeat"]}), set(range(1, data.campaign.repeats + 1))
+    return [launches_text(slow)] if slow and set(slow) < repeats else []
+
+
+def where_slower(data: ReportData, limit: float) -> Pattern | None:
+    """Return in which launches or on which hosts cells took longer than their other launches, by more than a ratio."""
+    cells = data.campaign.cells
+    axes = {cell.id: axes_of(data.cell_names[cell.id], cell.fields) | {"cell": cell.id} for cell in cells}
+    rows, is_slower = [], []
+    known = plain_rows(with_primary(data.measurements), ("cell", "repeat", "hosts", "primary_s"))
+    for (cell,), of_cell in grouped(known, ("cell",)).items():
+        times = [row["primary_s"] for row in of_cell]
+        if cell in axes and len(times) > MIN_OTHERS:
+            for place, row in enumerate(of_cell):
+                hosts = {f"host {host}": host for host in (row["hosts"] or "").split(", ") if host}
+                rows.append(axes[cell] | hosts | {LAUNCH: int(row["repeat"]) + 1})
+                is_slower.append(times[place] > (1 + limit) * fast_median(times[:place] + times[place + 1 :]))
+    return find_launch_pattern(rows, is_slower)
 
 
 def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:

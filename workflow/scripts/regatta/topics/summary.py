@@ -16,23 +16,33 @@ from regatta.topics.base import ReportData, invalid_cells, once_per_report, unre
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
 ORDER += ("training_runs", "failed")
-# Word of a mark -> its sign and CSS class. Lines without one are results.
+# Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
-    "ok": ("\N{CHECK MARK}", "good"),
-    "good": ("\N{CHECK MARK}", "good"),
-    "fair": ("!", "quiet"),
-    "check": ("!", "bad"),
-    "low": ("!", "bad"),
-    "slow": ("!", "bad"),
+    "complete": ("\N{CHECK MARK}", "good"),
+    "reliable": ("\N{CHECK MARK}", "good"),
+    "no slow node": ("\N{CHECK MARK}", "good"),
+    "measured": ("\N{CHECK MARK}", "quiet"),
+    "equal": ("=", "quiet"),
+    "different": ("\N{NOT EQUAL TO}", ""),
+    "uncertain": ("?", "quiet"),
+    "partly measured": ("\N{CIRCLE WITH LEFT HALF BLACK}", "quiet"),
+    "optional": ("\N{RIGHTWARDS ARROW}", "quiet"),
+    "to do": ("\N{RIGHTWARDS ARROW}", "quiet"),
+    "missing": ("\N{WHITE CIRCLE}", "bad"),
+    "check": ("\N{WARNING SIGN}", "bad"),
+    "unreliable": ("\N{WARNING SIGN}", "bad"),
+    "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "bad"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
+OF_CONFIDENCE = {"good": "reliable", "fair": "check", "low": "unreliable"}
+OF_STATEMENTS = {"equal": "equal", "uncertain": "uncertain", "undecided": "uncertain"}  # by the first word
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
-# If nothing is open.
-EXTEND = "all is measured; to add cells, edit the campaign file and run `snakemake`: only new cells are measured"
-COMPARE = "all is imported; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
+NOTHING_OPEN = "all is "
+EXTEND = f"{NOTHING_OPEN}measured; to add cells, edit the campaign file, then `snakemake`: it measures only these"
+COMPARE = NOTHING_OPEN + "imported; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {
     "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
@@ -74,17 +84,38 @@ class Line:
 
     @property
     def mark(self) -> str:
-        """Return the word of the line's mark, a key of MARKS; empty for a result."""
+        """Return the word of the line's mark, a key of MARKS."""
         values = self.values
+        if "unreliable" in values:
+            return "check"
         if self.id == "failed":
-            return "failed" if values["num_failed"] or values["num_not_measured"] else "ok"
+            is_complete = values["num_planned"] and not values["num_not_measured"]
+            return "failed" if values["num_failed"] else "complete" if is_complete else "missing"
         if self.id == "nodes":
-            return "failed" if values["nodes"]["failed"] else "slow" if values["num_slower"] else ""
-        return values["word"] if self.id == "confidence" else "check" if "unreliable" in values else ""
+            return _mark_of_nodes(values)
+        if self.id == "comparison":
+            outcomes = {part["outcome"] for part in values["parts"]}
+            is_open = outcomes & {"uncertain", "undecided"}
+            return "different" if outcomes & {"slower", "both_ways"} else "uncertain" if is_open else "equal"
+        if self.id == "confidence":
+            return OF_CONFIDENCE[values["word"]]
+        if self.id == "next":
+            return "optional" if values["steps"][0].startswith(NOTHING_OPEN) else "to do"
+        if word := OF_STATEMENTS.get(re.split(r"\W", self.statement)[0]):
+            return word
+        return "partly measured" if values.get("num_uncertain") or values.get("without_result") else "measured"
 
     @property
     def plain(self) -> str:
         return f"{self.lead}; {self.text}" if self.text else self.lead
+
+
+def _mark_of_nodes(values: dict[str, object]) -> str:
+    if values["nodes"]["failed"]:
+        return "failed"
+    if values["num_slower"] or values["pairs"]:
+        return "slow"
+    return "no slow node" if values["num_settled"] == values["num_nodes"] else "uncertain"
 
 
 @once_per_report

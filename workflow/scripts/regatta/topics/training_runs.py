@@ -15,10 +15,11 @@ from regatta.kit.kinds import FAIR, RESULT, SUMMARY, Kind, Value
 from regatta.model.frozen import FrozenCampaign
 from regatta.report import panels
 from regatta.report.findings import Finding, of_cells
-from regatta.report.lines import DOT, Panel, PlotAxis, size_ticks
+from regatta.report.lines import DOT, Panel, PlotAxis
 from regatta.report.panels import FULL_NAME, LAUNCHES, Figure, Section, Table
 from regatta.report.row_strips import chart_of
 from regatta.report.rows import table_rows
+from regatta.report.ticks import size_ticks
 from regatta.store.csv_files import described, make_table, result_column
 from regatta.store.records import BENCHMARK, MEMORY_BYTES, RANK_BYTES
 from regatta.topics import base

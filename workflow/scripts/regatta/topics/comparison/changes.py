@@ -8,7 +8,8 @@ from regatta.report.panels import Figure, Table
 from regatta.report.row_strips import RowStrip
 from regatta.report.rows import table_rows
 from regatta.topics.comparison import comparison_tables as tables
-from regatta.topics.comparison.texts import difference_text, pair_text, with_labels
+from regatta.topics.comparison.sides import pair_text, with_labels
+from regatta.topics.comparison.texts import difference_text
 
 MOST_ROWS = 12
 LABEL = "Change in time (%)"

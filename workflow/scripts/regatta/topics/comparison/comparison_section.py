@@ -20,6 +20,7 @@ from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.changes import changes_figure
 from regatta.topics.comparison.histogram import histogram
+from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text, with_labels
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
 OF_STACK = "kind image_id wrapper_sha256 runtime runtime_options binds python".split()
@@ -50,12 +51,12 @@ class Side:
 
 def section(data: ReportData) -> Section:
     comparisons = data.tables["comparisons"]
-    axis = texts.axis_label(tables.versus_of(data.campaign)["axis"])
+    axis = axis_label(tables.versus_of(data.campaign)["axis"])
     empty = f"No two cells that differ only in {axis}, the axis set by versus, have valid launches on both sides."
     alike = comparisons[(comparisons["verdict"] == tables.ALIKE).fillna(False)]
     environments = found = tuple(_environments(data))
     if len(alike):
-        found += (pairs_table(alike, f"{texts.pair_text(alike)}: identical stacks (A/A), no verdict"),)
+        found += (pairs_table(alike, f"{pair_text(alike)}: identical stacks (A/A), no verdict"),)
     lead = f"Cells that differ only in {axis}. {texts.COMPARED}"
     lead += " Environment differences are listed below." if environments else ""
     judged = texts.judged_rows(comparisons)
@@ -86,7 +87,7 @@ def findings(data: ReportData) -> list[Finding]:
     alike, num_alike, expected = tables.alike_that_differ(comparisons)
     undecided = judged[judged["verdict"] == "inconclusive"]
     repeats = texts.repeats_needed(undecided, data.campaign.repeats) if len(undecided) else None
-    axes = {"axis": ", ".join(map(texts.axis_label, blocks["axis"].unique()))}
+    axes = {"axis": ", ".join(map(axis_label, blocks["axis"].unique()))}
     num_compared = int(comparisons["verdict"].notna().sum())
     for kind, rows, cells, values, words in (
         ("alike_differ", alike, tuple(alike["cell"]), {"num_pairs": num_alike, "expected": expected}, {}),
@@ -127,8 +128,8 @@ LAUNCHES = Column("num_launches", "n", WHOLE, text=texts.launches_text)
 
 def pairs_table(rows: pd.DataFrame, title: str) -> Table:
     """Return the rows with the largest effects, the verdict early so that a narrow screen shows it."""
-    largest = tables.by_effect(texts.with_labels(rows)).head(MOST_ROWS)
-    words = dict(zip(("reference", "other"), texts.sides_text(largest), strict=True))
+    largest = tables.by_effect(with_labels(rows)).head(MOST_ROWS)
+    words = dict(zip(("reference", "other"), sides_text(largest), strict=True))
     columns = LABEL, VERDICT, *tables.COMPARISONS.of_table("pairs"), LAUNCHES
     title += f" ({len(largest)} of {len(rows):,}; all: comparisons.csv)" if len(largest) < len(rows) else ""
     return Table.of_columns(title, columns, largest, largest["device"].iloc[0], ("comparisons",), **words)
@@ -147,7 +148,7 @@ def _environments(data: ReportData) -> Iterator[Table]:
             for cells in (rows["reference"], rows["cell"])
         ]
         if sides[0].headers != sides[1].headers:
-            words = [texts.axis_text(axis, value) for value in (reference, other)]
+            words = [axis_text(axis, value) for value in (reference, other)]
             title = f"Environment differences between {' and '.join(words)}"
             table = environment_table(title, differences(*sides), *words)
             if table:

@@ -14,7 +14,7 @@ from regatta.report.matrix import Group, Matrix, MatrixRow, Square
 from regatta.report.panels import ORDER
 from regatta.report.rows import table_rows
 from regatta.topics.base import plain_rows
-from regatta.topics.comparison import texts
+from regatta.topics.comparison import sides, texts
 from regatta.topics.comparison.texts import difference_text
 
 MOST_COLUMNS_OF_HALF, FIGURE_ROWS = 6, 12  # of half the page; height of a figure in rows
@@ -59,7 +59,7 @@ def _part(matrix: Matrix, groups: tuple[Group, ...], number: int) -> Matrix:
 
 
 def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matrix:
-    axis, (reference, value) = rows["axis"].iloc[0], texts.sides_text(rows)
+    axis, (reference, value) = rows["axis"].iloc[0], sides.sides_text(rows)
     places = sorted(zip(rows["nodes"], rows["gpus_per_node"], strict=True), key=lambda of: (math.prod(of), of))
     places = list(dict.fromkeys(places))
     rows = rows.assign(cell_name=[name.without(axis) for name in cell_names(plain_rows(rows, tuple(rows)))])
@@ -72,7 +72,7 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
         if place in group[text]:  # one cell and several references
             text = SEPARATOR.join(filter(None, (text, f"vs. {names.get(row.reference, row.reference)}")))
         group[text][place] = _square(row)
-    pair = texts.pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
+    pair = sides.pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
     found = []
     for (_, subject), by_row in groups.items():
         squares = tuple(MatrixRow(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items())

@@ -1,6 +1,5 @@
 """Comparisons in words, wherever they are shown: kinds of findings, and texts of rows."""
 
-import json
 import math
 import statistics
 from collections.abc import Iterator
@@ -9,43 +8,49 @@ from itertools import starmap
 
 import pandas as pd
 
-from regatta.core.benchmarks import all_axes
 from regatta.core.moderation import FALSE_DISCOVERIES, MIN_LAUNCHES
-from regatta.core.names import SEPARATOR, cell_names, value_text
+from regatta.core.names import cell_names
 from regatta.core.patterns import Pattern, axes_of, find_patterns
-from regatta.core.text import change_text, is_unknown, size, with_minus_signs
+from regatta.core.text import change_text, is_unknown, with_minus_signs
 from regatta.core.verdicts import MIN_NOISE_PAIRS, margins_text, settled_direction, span_text, verdict_text
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Kind, filled, joined
 from regatta.report.findings import Finding, Source, excess_text, percent_number
 from regatta.report.rows import table_rows
 from regatta.topics.base import plain_rows
 from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by_effect
+from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
 UNSETTLED = "slower or faster with the margin not settled"
 NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
-# What the pairs of two values have in common. If they name a value to use, it is `chosen`.
+# What the pairs of two values have in common, and of which pairs. If they name a value to use, it is `chosen`.
 OUTCOMES = {
     "slower": (
-        "{other} {takes} (median of {num:cell/cells}: {judged}; {opposite} significant in the other direction)",
-        "{other} {takes} (median of {num:cell/cells}: {judged})",
+        "{other} {takes}",
+        (
+            "median of {num:cell/cells}: {judged}; {opposite} significant in the other direction",
+            "median of {num:cell/cells}: {judged}",
+        ),
     ),
-    "equal": "{value} and {reference} differ by at most {within} % (95 % CIs of {num:cell/cells})",
-    "both_ways": "{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
+    "equal": ("{value} and {reference} differ by at most {within} %", "95 % CIs of {num:cell/cells}"),
+    "both_ways": ("{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}", ""),
     "uncertain": (
-        "{value} is significantly slower in {slower} of {num:cell/cells} (95 % CIs {span})",
-        "{value} is significantly faster in {faster} of {num:cell/cells} (95 % CIs {span})",
-        "{value} is {span} (95 % CIs of {num:cell/cells})",
+        (
+            "{value} is significantly slower in {slower} of {num:cell/cells}",
+            "{value} is significantly faster in {faster} of {num:cell/cells}",
+            "{value} is {span}",
+        ),
+        ("95 % CIs {ends}", "95 % CIs of {num:cell/cells}"),
     ),
-    "undecided": "{value} vs. {reference}: median difference {median} %",
+    "undecided": ("{value} vs. {reference}: median difference {median} %", ""),
 }
 CHOICES = {"equal": "either", "both_ways": "depends on the cell", "uncertain": "uncertain", "undecided": "undecided"}
 KINDS = (
     Kind(
         *("compared", SUMMARY),
-        lead=("{axis}: {choice}", "{outcomes}"),
+        lead=("{axis}: {choice}; {first}", "{outcomes}"),
         parts=(
             "{of_axis}",
             "{where}",
@@ -74,7 +79,7 @@ KINDS = (
             "Intervals of {num_without} of {num:pair/pairs} exclude the variation between allocations.",
         ),
         term="Half-width of an interval",
-        help="√(high / low) − 1 of a ratio's 95 % interval. Smaller differences are not statistically significant.",
+        help="√(high / low) − 1 of a ratio's 95 % CI. Smaller differences are not statistically significant.",
     ),
     Kind(
         *("alike_differ", LOW),
@@ -179,7 +184,8 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     counts = {word: int((judged["verdict"] == word).sum()) for word in VERDICTS}
     num_unsettled = sum(is_unsettled(row) for row in table_rows(judged))
     found, half, decided = list(map(outcome, summarized(judged))), half_widths(judged), largest_effect(judged)
-    parts, text = [part for part, _ in found], "; ".join(text for _, text in found)
+    parts = [part for part, *_ in found]
+    texts = [f"{statement} ({basis})" if basis else statement for _, statement, basis in found]
     directions, few = [part["direction"] for part in parts if part["direction"]], int(judged["p_adjusted"].isna().sum())
     patterns = [
         (word, of)
@@ -205,7 +211,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     words = {"where": "; ".join(starmap(partial(where_text, judged), patterns))}
     shown = counts | {"inconclusive": counts["inconclusive"] - num_unsettled, UNSETTLED: num_unsettled}
     words |= {
-        "outcomes": text,
+        "outcomes": "; ".join(texts),
         "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
         "num_open": counts["inconclusive"] - few,
         "few": few,
@@ -220,7 +226,10 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
     words["limit"] = "" if is_said or words["num_beyond"] or words["num_open"] or few else words["margin"]
     if (axis := judged["axis"].iloc[0]) != "campaign":
         label = axis_label(axis)
-        words |= {"axis": f"{label[:1].upper()}{label[1:]}", "choice": choice(parts), "of_axis": text}
+        words |= {"axis": f"{label[:1].upper()}{label[1:]}", "choice": choice(parts)}
+        at = next((place for place, part in enumerate(parts) if part["chosen"]), 0)  # it leads
+        _, words["first"], basis = found[at]
+        words["of_axis"] = "; ".join(filter(None, (basis, *texts[:at], *texts[at + 1 :])))
     for row in decided.itertuples():
         values |= {"largest": row.label, "largest_ratio": float(row.time_ratio)}
         words["largest_text"] = change_text(row)
@@ -271,8 +280,8 @@ def summarized(judged: pd.DataFrame) -> Iterator[pd.DataFrame]:
             yield rows.assign(part="")
 
 
-def outcome(rows: pd.DataFrame) -> tuple[dict, str]:
-    """Return the outcome on pairs of two values as numbers, and in words.
+def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
+    """Return the outcome on pairs of two values as numbers, and in words: the statement, and of which pairs.
 
     direction: which side takes longer, where most pairs differ significantly and nearly all ratios agree.
     """
@@ -298,13 +307,16 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str]:
     num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
     words["judged"] = _judged_text(len(rows), num, num_beyond, margins_text(rows["margin_ratio"].unique()))
     words |= {"takes": excess_text(max(median, 1 / median)), "median": difference_text(median)}
-    words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)} if len(known) else {}
+    if len(known):
+        words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)}
+        words["ends"] = words["span"] if any(significant.values()) else None
     if name == "slower":
         most = float(ratios.max() if is_slower else ratios.min())
         shift = {"value": sides[1], "is_slower": is_slower, "num": num, "num_pairs": len(rows)}
         part |= {"chosen": chosen, "direction": shift | {"median_ratio": median, "most_ratio": most}}
         part["num_beyond"] = num_beyond
-    return part, rows["part"].iloc[0] + filled(OUTCOMES[name], words)
+    statement, basis = (filled(template, words) for template in OUTCOMES[name])
+    return part, rows["part"].iloc[0] + statement, basis
 
 
 def _judged_text(num: int, significant: int, beyond: int, margin: str) -> str:
@@ -348,53 +360,3 @@ def margin_text(judged: pd.DataFrame) -> str:
     """Return each margin and its source: `3.2 % (noise floor of 9 A/A pairs), 5 % (default)`."""
     margins = judged[["margin_ratio", "margin_source"]].drop_duplicates().itertuples(index=False)
     return ", ".join(f"{margins_text([ratio])} ({source})" for ratio, source in margins)
-
-
-def pair_text(rows: pd.DataFrame) -> str:
-    """Return what is compared: `stack bound vs. contained`, `bucket size 1 MiB vs. 25 MiB`."""
-    axis, sides = rows["axis"].iloc[0], (dict.fromkeys(rows[name]) for name in ("value", "reference_value"))
-    word = "" if axis == "campaign" else f"{axis_label(axis)} "
-    return word + " vs. ".join(" and ".join(axis_text(axis, value) for value in values) for values in sides)
-
-
-def sides_text(rows: pd.DataFrame) -> tuple[str, str]:
-    """Return the words for the reference and for what is compared with it: of two campaigns, base and test."""
-    axis = rows["axis"].iloc[0]
-    if axis == "campaign":
-        return "base", "test"
-    if len(rows[["value", "reference_value"]].drop_duplicates()) > 1:
-        return "reference", "compared"
-    return axis_text(axis, rows["reference_value"].iloc[0]), axis_text(axis, rows["value"].iloc[0])
-
-
-def axis_label(axis: str) -> str:
-    """Return the label of the axis of a comparison within a sentence."""
-    label = all_axes()[axis].label if axis in all_axes() else axis.replace("_", " ")
-    return label if label[:2].isupper() else label[:1].lower() + label[1:]
-
-
-def axis_text(axis: str, value: str) -> str:
-    """Return a value of the axis of a comparison, given as in comparisons.csv, with its unit."""
-    known = all_axes().get(axis)
-    if known is None or value == "None":
-        return value
-    if known.unit == "bytes":
-        return size(int(value))
-    if known.unit:
-        return f"{value.removesuffix('.0')} {known.unit}"
-    return value_text(known, value if known.type == "string" else json.loads(value))
-
-
-def with_labels(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add `label`, the name of each row: the compared values if they differ between rows, and the cell."""
-    if not len(rows):
-        return rows.assign(label=[])
-    axis = rows["axis"].iloc[0]
-    names = pd.Series(
-        [name.without(axis).brief for name in cell_names(plain_rows(rows, tuple(rows)))], index=rows.index
-    )
-    values, references = (rows[name].map(partial(axis_text, axis)) for name in ("value", "reference_value"))
-    pairs = values + " vs. " + references
-    if pairs.nunique() > 1:
-        names = (values if references.nunique() == 1 else pairs) + SEPARATOR + names
-    return rows.assign(label=names)

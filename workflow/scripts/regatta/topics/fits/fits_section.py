@@ -53,8 +53,9 @@ def section(data: ReportData) -> Section:
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
 
-REASONS = {  # why there is no model, by a part of the text in the column `refusal`
-    "a fit needs": "too few sizes",
+REASONS = {  # why there is no model or prediction, by a part of the text in the column `refusal`
+    " needs ": "too few sizes",
+    "reaches": "interval too wide",
     "super-linear": "super-linear",
     "not identifiable": "parameters not identifiable",
     "systematic": "systematic residuals",
@@ -88,6 +89,11 @@ KINDS = (
 )
 
 
+def reason_of(refusal: str) -> str:
+    """Return in a few words why a curve has no model or no prediction."""
+    return next(REASONS[part] for part in REASONS if part in refusal)
+
+
 def findings(data: ReportData) -> list[Finding]:
     """Return the latency/bandwidth crossover of each operation, the scaling law, and how many curves have no model."""
     tables = {name: data.tables[name] for name in MODELS}
@@ -96,7 +102,7 @@ def findings(data: ReportData) -> list[Finding]:
         return []  # no section
     found = [*crossover_sizes(data), *_scaling_law(data)]
     for name, rows in rejected.items():
-        reasons = Counter(next(REASONS[part] for part in REASONS if part in text) for text in rows["refusal"])
+        reasons = Counter(map(reason_of, rows["refusal"]))
         values = {"num": len(rows), "num_curves": len(tables[name]), "reasons": dict(reasons)}
         words = {"what": MODELS[name], "listed": [f"{why} ({num})" for why, num in reasons.items()]}
         if len(rows):

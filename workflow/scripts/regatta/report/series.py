@@ -1,0 +1,55 @@
+"""Series of a panel: points of cells, and what a model predicts beyond them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The value of a series at a place that was not measured. place: its name. models: those that the ends cover.
+
+    text: what a pointer on it shows.
+    """
+
+    x: float
+    value: float
+    ends: tuple[float, float]
+    place: str
+    models: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell in a panel. values: one per launch. reported: the table's number, which the line goes through.
+
+    is_on_line: False for a second shape of the same size. cell: its id, so that the mark opens it; empty: none.
+    ends: of the interval of the reported value. shape: of the cell, where places alone don't tell.
+    """
+
+    x: float
+    values: tuple[float, ...]
+    reported: float
+    is_on_line: bool = True
+    cell: str = ""
+    ends: tuple[float, float] | None = None
+    shape: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line. hue: index of its color. marker: index of its marker; None: by its place among the lines of a panel.
+
+    is_context: drawn in gray behind the others, with one entry for all of them in the legend. prediction: beyond the
+    points.
+    """
+
+    label: str
+    points: tuple[Point, ...]
+    hue: int = 0
+    is_context: bool = False
+    marker: int | None = None
+    prediction: Prediction | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(point.cell for point in self.points if point.cell)
