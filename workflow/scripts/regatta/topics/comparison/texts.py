@@ -32,7 +32,7 @@ OUTCOMES = {
         "{other} {takes} (median of {num:cell/cells}: {judged}; {opposite} significant in the other direction)",
         "{other} {takes} (median of {num:cell/cells}: {judged})",
     ),
-    "equal": "{value} and {reference} differ by at most {within} % (95 % CIs of {num:cell/cells})",
+    "equal": "{value} and {reference} are equal: they differ by at most {within} % (95 % CIs of {num:cell/cells})",
     "both_ways": "{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}",
     "uncertain": (
         "{value} is {span}, significantly slower in {slower} of {num:cell/cells}",
