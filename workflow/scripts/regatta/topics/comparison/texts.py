@@ -34,7 +34,10 @@ OUTCOMES = {
             "median of {num:cell/cells}: {judged}",
         ),
     ),
-    "equal": ("{value} and {reference} differ by at most {within} %", "95 % CIs of {num:cell/cells}"),
+    "equal": (
+        "{value} and {reference} are equal: they differ by at most {within} %",
+        "95 % CIs of {num:cell/cells}",
+    ),
     "both_ways": ("{value} is slower in {slower} of {num:cell/cells}, {reference} in {faster}", ""),
     "uncertain": (
         (
