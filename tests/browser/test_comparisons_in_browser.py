@@ -258,7 +258,7 @@ def test_differences_of_environment_are_printed(browser, more_pages):
     browser.call("Emulation.setEmulatedMedia", media="print")
     try:
         assert "2.99" in browser.evaluate("document.querySelector('#environment').innerText")
-        assert browser.evaluate("document.querySelector('#environment dd:last-child').getClientRects().length") == 1
+        assert browser.evaluate("document.querySelector('#environment dd:last-child').getClientRects().length") > 0
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
 
