@@ -253,6 +253,16 @@ def test_differences_of_environment_are_one_line(browser, more_pages):
         assert browser.evaluate("document.querySelector('#environment').offsetHeight") < 50
 
 
+def test_differences_of_environment_are_printed(browser, more_pages):
+    browser.open(more_pages["several"], 1440)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert "2.99" in browser.evaluate("document.querySelector('#environment').innerText")
+        assert browser.evaluate("document.querySelector('#environment dd:last-child').getClientRects().length") > 0
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
+
+
 def test_charts_of_several_campaigns_have_one_axis_and_marks_of_changes(browser, more_pages):
     browser.open(more_pages["several"], 1440)
     charts = "[...document.querySelectorAll('.multiples svg')]"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from urllib.parse import unquote
 
@@ -227,6 +228,14 @@ def test_environments_are_grouped_by_what_changed_and_what_one_side_has():
         [NOT_KNOWN],
     ]
     assert [table.caption for table in tables][1:3] == ["Only in base", "Only in test"]
+
+
+def test_differences_of_environment_are_folded_to_their_numbers(tmp_path):
+    found = [Difference("torch", "2.1", "2.2"), Difference("nccl", "2.1", "2.2"), Difference("UCX", "1.15", "not set")]
+    found.append(Difference(NOT_KNOWN, "cuda", "nothing"))
+    page = comparison_page(replace(found_in(tmp_path), environment=found), tmp_path / "page.html")
+    summaries = re.findall("<summary>(.*?)</summary>", page[page.index('<section id="environment"') :])
+    assert summaries[0] == "2 changed, 1 only in base, others not recorded"
 
 
 def test_the_default_order_and_texts_are_those_of_the_verdicts(tmp_path):

@@ -279,6 +279,18 @@ def test_a_stack_has_one_color_and_one_marker_in_all_figures_of_a_page(tmp_path)
         assert found == {"contained": {(COLORS[0], "o")}, "bound": {(COLORS[1], "s")}}, name
 
 
+def test_with_one_stack_a_strategy_has_one_color_and_one_marker_in_all_figures(tmp_path):
+    cells = [cell for cell in cluster_campaign(repeats=3)["cells"] if cell["spec"]["stack"]["name"] == "bound"]
+    data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3, device="cuda"), CLUSTER))
+    strategies, found = {cell.id: cell.parameters.get("strategy") for cell in data.campaign.cells}, {}
+    for figure in drawn_figures(data):
+        for of_cells, style in styles_in(figure.chart):
+            of = {strategies[cell] for cell in of_cells if strategies.get(cell)}
+            if len(of) == 1 and style.marker and style.color in COLORS:
+                found.setdefault(of.pop(), set()).add((style.color, style.marker))
+    assert found == {"ddp": {(COLORS[0], "o")}, "none": {(COLORS[1], "s")}}
+
+
 def styles_in(chart):
     if isinstance(chart, RowStrip):
         return [([point.cell for point in row.points], row.style) for row in chart.rows if not row.is_context]

@@ -9,7 +9,7 @@ from functools import cached_property
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
 from regatta.compare.comparison_output import aligned, campaign_text, distinct_names, names_and_lists, statements
 from regatta.compare.pairs import change_text
-from regatta.compare.trends import LEAST_AXIS, change_marks, environment_changes, place_of
+from regatta.compare.trends import LEAST_AXIS, change_marks, environment_changes, x_of_campaign
 from regatta.core.text import UNKNOWN, duration, is_unknown
 from regatta.model.frozen import names_by_id
 from regatta.report.rows import Row, table_rows
@@ -21,7 +21,7 @@ AROUND = 1.1  # of its largest change
 
 
 @dataclass(frozen=True)
-class History:
+class CampaignHistory:
     """Campaigns in the given order, the base first. compared: of each other one with the base.
 
     changes: how the environment of each differs from the one before, as texts; None if unknown.
@@ -92,17 +92,17 @@ class CellHistory:
     def base_time(self) -> str:
         return duration(next(iter(self.rows.values())).reference_time_s)
 
-    def line(self, history: History) -> str:
+    def line(self, history: CampaignHistory) -> str:
         """Return the ratios to the base, which has 1, as a path."""
         points = {0: HEIGHT / 2} | {place: _height(history.axis, row.time_ratio) for place, row in self.rows.items()}
         num = len(history.campaigns)
-        return "M" + "L".join(f"{place_of(place, num):g} {y:g}" for place, y in points.items())
+        return "M" + "L".join(f"{x_of_campaign(place, num):g} {y:g}" for place, y in points.items())
 
-    def points(self, history: History) -> list[tuple[str, str, str]]:
+    def points(self, history: CampaignHistory) -> list[tuple[str, str, str]]:
         """Return of each campaign a path of the ratio and its interval, the verdict, and the text of both."""
         found, num = [], len(history.campaigns)
         for place, row in self.rows.items():
-            x, y = place_of(place, num), _height(history.axis, row.time_ratio)
+            x, y = x_of_campaign(place, num), _height(history.axis, row.time_ratio)
             ends = [] if is_unknown(row.time_low_ratio) else [row.time_low_ratio, row.time_high_ratio]
             ends = [_height(history.axis, end) for end in ends]
             bar = f"M{x:g} {ends[0]:g}V{ends[1]:g}" if ends else ""
@@ -116,17 +116,17 @@ def _height(axis: RatioAxis, ratio: float) -> float:
     return round(HEIGHT * (1 - axis.percent(ratio) / 100), 1)
 
 
-def compare_history(campaigns: list[CampaignResults], margin: float) -> History:
+def compare_history(campaigns: list[CampaignResults], margin: float) -> CampaignHistory:
     """Return how campaigns compare with the first one. Raises UserError if one has no cell in common with it."""
     compared = [compare_campaigns(campaigns[0], other, margin) for other in campaigns[1:]]
     changes = [None, *(environment_changes(*pair) for pair in itertools.pairwise(campaigns))]
-    return History(campaigns, compared, changes)
+    return CampaignHistory(campaigns, compared, changes)
 
 
 HOW_TO_READ = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
 
 
-def history_text(history: History, shows_all: bool = False) -> str:
+def history_text(history: CampaignHistory, shows_all: bool = False) -> str:
     """Return the text on more than two campaigns. shows_all: also cells within the margin in each."""
     names = history.names
     lines = [f"{name}: {campaign_text(of)}" for name, of in zip(["base", *names[1:]], history.campaigns, strict=True)]
@@ -148,7 +148,7 @@ def history_text(history: History, shows_all: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def changes_of(cell: CellHistory, history: History) -> list[str]:
+def changes_of(cell: CellHistory, history: CampaignHistory) -> list[str]:
     """Return the change in each campaign but the base; n/a where it was not compared."""
     places = range(1, len(history.campaigns))
     return [change_text(cell.rows[place]) if place in cell.rows else UNKNOWN for place in places]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
-from regatta.compare.history import HEIGHT, History, changes_of
+from regatta.compare.history import HEIGHT, CampaignHistory, changes_of
 from regatta.compare.pairs import VERDICTS, changes_text, report_of
 from regatta.core.text import plural, signed_percent
 from regatta.report.page import MAX_PLAIN_BYTES, TEMPLATES, download, load_template, script_source
@@ -17,7 +17,7 @@ MOST_DRAWN = 24  # cells with the largest changes; the table has the others
 MOST_ROWS = 1000
 
 
-def history_page(history: History, path: Path) -> str:
+def history_page(history: CampaignHistory, path: Path) -> str:
     """Return a page on more than two campaigns. path: of the page, to which its links to reports are relative."""
     names, cells, axis = history.names, history.cells, history.axis
     environment = list(zip(names, [*names[:1], *names], history.changes, strict=False))[1:]
@@ -54,7 +54,7 @@ def history_page(history: History, path: Path) -> str:
     )
 
 
-def all_rows(history: History) -> pd.DataFrame:
+def all_rows(history: CampaignHistory) -> pd.DataFrame:
     """Return the rows of all comparisons, in the order of the campaigns."""
     return pd.concat([of.comparisons for of in history.compared], ignore_index=True)
 
@@ -63,7 +63,7 @@ def unmatched(found) -> list[tuple[str, list[str]]]:
     return list(names_and_lists(found)[1].items())
 
 
-def summary_of(history: History) -> list[tuple[str, str, str, str]]:
+def summary_of(history: CampaignHistory) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
     _, _, lead, text = statements(history.compared[-1])[0]
     found = [("comparisons", f"{history.names[-1]} vs. base", lead, text)]
@@ -76,7 +76,7 @@ def summary_of(history: History) -> list[tuple[str, str, str, str]]:
     return [*found, ("environment", "Environment", lead, "")]
 
 
-def verdicts_row(history: History, place: int) -> tuple[str, int, list[tuple[str, int, str]], str]:
+def verdicts_row(history: CampaignHistory, place: int) -> tuple[str, int, list[tuple[str, int, str]], str]:
     """Return name of a campaign, number of pairs, (verdict, number, change) of each, and the change of all."""
     judged = judged_rows(history.compared[place - 1].comparisons)
     by_verdict = ((verdict, judged[judged["verdict"] == verdict]) for verdict in VERDICTS)

@@ -77,7 +77,7 @@ class Trend:
         return max(math.log1p(LEAST_AXIS), *(abs(math.log(ratio)) for ratio in ratios))
 
     def x(self, place: int) -> float:
-        return place_of(place, len(self.folders))
+        return x_of_campaign(place, len(self.folders))
 
     def sparkline(self, column: KeyFigure) -> str:
         """Return the ratios of a key figure as a path in a box of 100 x 24, 1 in its middle: a line with a dot each."""
@@ -95,14 +95,16 @@ class Trend:
         return max((place for place, changes in enumerate(self.changes) if changes), default=None)
 
 
-def place_of(campaign: int, num: int) -> float:
+def x_of_campaign(campaign: int, num: int) -> float:
     """Return the place of a campaign in a box 100 wide."""
     return round(3 + 94 * campaign / max(num - 1, 1), 1)
 
 
 def change_marks(changes: list[list[str] | None], height: int) -> str:
     """Return a vertical line for each campaign whose environment changed, as a path in a box 100 wide."""
-    return "".join(f"M{place_of(place, len(changes)):g} 0V{height}" for place, texts in enumerate(changes) if texts)
+    return "".join(
+        f"M{x_of_campaign(place, len(changes)):g} 0V{height}" for place, texts in enumerate(changes) if texts
+    )
 
 
 @dataclass(frozen=True)
