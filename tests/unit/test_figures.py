@@ -116,8 +116,8 @@ def test_an_axis_that_does_not_start_at_0_is_marked_with_sign_and_word(drawing):
     assert "time (ms) · zoomed" in drawn(40)
     assert "zoomed" not in drawn(0)
     assert "zoomed" not in drawn(40, low=0)
-    strokes = "l6-3M29.3 123.2l6-3"
-    assert [strokes in drawn(40), strokes in drawn(40, low=0)] == [True, False]
+    strokes = re.compile(r"l6-3M[\d.]+ [\d.]+l6-3")
+    assert [len(strokes.findall(drawn(40))), len(strokes.findall(drawn(40, low=0)))] == [1, 0]
     assert "y · zoomed" in svg_of(Series("ddp", (Point(1, (40,), 40), Point(2, (50,), 50), Point(4, (52,), 52))))
 
 
