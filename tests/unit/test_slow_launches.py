@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from comparison_results import cell_of
+from planted import plant
 from scipy import stats
 from synthetic import LAPTOP, analyse, edit_records, make_campaign, write_results
 
@@ -198,3 +199,12 @@ def test_where_nothing_differs_at_most_one_campaign_in_a_hundred_names_a_launch(
     found = [row for row in table_of(times) if row["launch"]]
     assert len(found) == 200 * num_launches
     assert len({row["launch"].split("-")[0] for row in found if row["is_slow"]}) <= 2
+
+
+def test_a_slow_node_is_named_with_its_slow_launches(tmp_path):
+    """Of seven launches, three are on n7, of which two are slow."""
+    campaign = make_campaign(CELLS, repeats=7, allocations=7)
+    nodes = {"nodes": lambda _, allocation: ["n7" if allocation > 3 else "n9"]}
+    folder = plant(tmp_path / "r", campaign, lambda _, repeat, __: 0.01 * (4 if repeat > 4 else 1), **nodes)
+    names = [one.values["name"] for one in findings(analyse(folder)) if one.kind == "slow_node"]
+    assert names == ["node n7, launches 6 and 7"]

@@ -149,9 +149,10 @@ def findings(data: ReportData) -> list[Finding]:
         if not row["host"] and slow_hosts.intersection(hosts):
             continue
         span = dict.fromkeys(three(row[end], 2) for end in ("low_ratio", "high_ratio"))
-        kind, name = ("slow_launch", _name_of(row, hosts, data))
         if row["host"]:
             kind, name = "slow_node", ", ".join([f"node {row['host']}", *_launches_of_node(table, data, row["host"])])
+        else:
+            kind, name = "slow_launch", _name_of(row, hosts, data)
         words = _loads(row) | {"span": "\N{EN DASH}".join(span), "exclude": row["host"]}
         source, cells = of_rows("slow_launches", slow.loc[[index]]), tuple(runs.loc[is_here, "cell"].unique())
         found.append(Finding(kind, row | {"name": name}, (source,), cells, "warnings", words))
@@ -171,8 +172,11 @@ def _launches_of_node(table: pd.DataFrame, data: ReportData, host: str) -> list[
     return [launches_text(slow)] if slow and set(slow) < repeats else []
 
 
-def where_slower(data: ReportData, limit: float) -> Pattern | None:
-    """Return in which launches or on which hosts cells took longer than their other launches, by more than a ratio."""
+def where_slower(data: ReportData, limit: float) -> tuple[Pattern | None, str]:
+    """Return in which launches or on which hosts cells took longer than their other launches, by more than a ratio.
+
+    Also the launches or hosts that all of these share, if the pattern does not name them.
+    """
     cells = data.campaign.cells
     axes = {cell.id: axes_of(data.cell_names[cell.id], cell.fields) | {"cell": cell.id} for cell in cells}
     rows, is_slower = [], []
@@ -184,7 +188,21 @@ def where_slower(data: ReportData, limit: float) -> Pattern | None:
                 hosts = {f"host {host}": host for host in (row["hosts"] or "").split(", ") if host}
                 rows.append(axes[cell] | hosts | {LAUNCH: int(row["repeat"]) + 1})
                 is_slower.append(times[place] > (1 + limit) * fast_median(times[:place] + times[place + 1 :]))
-    return find_launch_pattern(rows, is_slower)
+    if (pattern := find_launch_pattern(rows, is_slower)) is None:
+        return None, ""
+    return pattern, _shared_place(pattern, [rows[place] for place in pattern.inside if is_slower[place]], rows)
+
+
+def _shared_place(pattern: Pattern, slower: list[dict], rows: list[dict]) -> str:
+    """Return the launches of slower rows, if not all, or the only host that all of them and at most half of all use."""
+    axes = {condition.axis for condition in pattern.conditions}
+    if LAUNCH not in axes:
+        launches = sorted({row[LAUNCH] for row in slower})
+        return launches_text(launches) if len(launches) < len({row[LAUNCH] for row in rows}) else ""
+    of_places = [row for row in rows if row["shape"] in {slow["shape"] for slow in slower}]
+    shared = set.intersection(*({axis for axis in row if axis.startswith("host ")} for row in slower))
+    hosts = [axis for axis in sorted(shared) if 2 * sum(axis in row for row in of_places) <= len(of_places)]
+    return f"on {hosts[0].removeprefix('host ')}" if len(hosts) == 1 and hosts[0] not in axes else ""
 
 
 def _name_of(row: dict, hosts: list[str], data: ReportData) -> str:

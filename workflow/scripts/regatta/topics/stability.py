@@ -183,14 +183,14 @@ def _between_launches(data: ReportData) -> list[Finding]:
         kind = ("some_variation", "variation", "noisy_machine")[sum(is_above)]
         values = {"num": len(large), "num_cells": len(known), "worst_ratio": Value(RANGE, float(large.iloc[0]))}
         words, source = {"worst": data.names[large.index[0]]}, of_cells("launch_ranges", large.index)
-        pattern, noun = where_slower(data, DISAGREEMENT_RATIO), "measurement"
+        (pattern, place), noun = where_slower(data, DISAGREEMENT_RATIO), "measurement"
         if pattern is None:
             axes = [axes_of(data.cell_names[cell], data.campaign.by_id[cell].fields) for cell in known.index]
             pattern, noun = find_pattern(axes, [cell in large.index for cell in known.index]), "cell"
         values["pattern"] = pattern and pattern.values
         if pattern:
             counts = dict(zip(("num_inside", "num_outside"), pattern.counts_text(noun), strict=True))
-            words |= {"where": pattern.text(data.device)} | counts
+            words |= {"where": ", ".join(filter(None, (pattern.text(data.device), place)))} | counts
         found.append(Finding(kind, values, (source,), tuple(large.index), "warnings", words))
     cells = data.campaign.cells
     if few := tuple(cell.id for cell in cells if data.campaign.repeats_of(cell) < MIN_LAUNCHES):
