@@ -636,6 +636,7 @@ def test_each_line_has_a_mark_and_what_is_open_is_not_good(id_, lead, values, ma
         ("18 of 1,984 measurements", "18 of 1,984"),
         ("ResNet-50 on n07, 8×4: takes 2.8× as long", "2.8×"),
         ("78.3 GB/s bus bandwidth at 1 GiB", "78.3\N{NO-BREAK SPACE}GB/s"),
+        ("best is 64, 128 or 256 MiB", "64, 128 or 256\N{NO-BREAK SPACE}MiB"),
         ("n9 failed", None),
     ],
 )

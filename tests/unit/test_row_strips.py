@@ -261,7 +261,7 @@ def test_changes_have_verdicts_beside_their_numbers_the_largest_first():
     assert [line[3] for line in figure.table.rows] == ["n/a", "[−1.0, +2.0]"]
 
 
-def test_a_stack_has_one_color_and_one_marker_in_all_figures_of_a_page(tmp_path):
+def test_a_stack_has_one_color_in_all_figures_of_a_page_and_one_marker_where_it_has_one_line(tmp_path):
     """Also where a table has one of the two stacks alone, and on one shape, where cells are rows."""
     cells = cluster_campaign(repeats=3)["cells"]
     only_bound = {"n08g04", "n02g04"}
@@ -270,25 +270,39 @@ def test_a_stack_has_one_color_and_one_marker_in_all_figures_of_a_page(tmp_path)
     ]
     for name, chosen in (("all", cells), ("some", kept), ("one", [c for c in cells if "n01g02" in c["id"]])):
         data = analyse(write_results(tmp_path / name, make_campaign(chosen, repeats=3, device="cuda"), CLUSTER))
-        stacks, found = {cell.id: cell.stack.name for cell in data.campaign.cells}, {}
-        for figure in drawn_figures(data):
-            for of_cells, style in styles_in(figure.chart):
-                of = {stacks[cell] for cell in of_cells if cell in stacks}
-                if len(of) == 1 and style.marker and style.color in COLORS:
-                    found.setdefault(of.pop(), set()).add((style.color, style.marker))
+        stacks = {cell.id: cell.stack.name for cell in data.campaign.cells}
+        colors, found = styles_by(data, stacks)
+        assert colors == {"contained": {COLORS[0]}, "bound": {COLORS[1]}}, name
         assert found == {"contained": {(COLORS[0], "o")}, "bound": {(COLORS[1], "s")}}, name
 
 
 def test_with_one_stack_a_strategy_has_one_color_and_one_marker_in_all_figures(tmp_path):
     cells = [cell for cell in cluster_campaign(repeats=3)["cells"] if cell["spec"]["stack"]["name"] == "bound"]
     data = analyse(write_results(tmp_path / "r", make_campaign(cells, repeats=3, device="cuda"), CLUSTER))
-    strategies, found = {cell.id: cell.parameters.get("strategy") for cell in data.campaign.cells}, {}
+    strategies = {cell.id: cell.parameters["strategy"] for cell in data.campaign.cells if "strategy" in cell.parameters}
+    assert styles_by(data, strategies)[1] == {"ddp": {(COLORS[0], "o")}, "none": {(COLORS[1], "s")}}
+
+
+def styles_by(data, values):
+    """Return the colors of each value, and its colors and markers in figures where it has one line.
+
+    No two lines of a figure have the same color and marker. values: by cell.
+    """
+    colors, found = {}, {}
     for figure in drawn_figures(data):
+        of_figure = {}
         for of_cells, style in styles_in(figure.chart):
-            of = {strategies[cell] for cell in of_cells if strategies.get(cell)}
+            of = {values[cell] for cell in of_cells if cell in values}
             if len(of) == 1 and style.marker and style.color in COLORS:
-                found.setdefault(of.pop(), set()).add((style.color, style.marker))
-    assert found == {"ddp": {(COLORS[0], "o")}, "none": {(COLORS[1], "s")}}
+                of_figure.setdefault(of.pop(), []).append((style.color, style.marker))
+        for value, styles in of_figure.items():
+            colors.setdefault(value, set()).update(color for color, _ in styles)
+            if len(set(styles)) == 1:
+                found.setdefault(value, set()).update(styles)
+        if isinstance(figure.chart, Panel):
+            lines = [style for styles in of_figure.values() for style in styles]
+            assert len(lines) == len(set(lines)), figure.title
+    return colors, found
 
 
 def styles_in(chart):

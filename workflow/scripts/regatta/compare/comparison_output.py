@@ -11,7 +11,7 @@ from regatta.topics.comparison.comparison_section import NOT_KNOWN, NOTHING, Dif
 from regatta.topics.comparison.comparison_tables import is_within_margin
 
 SHOWN = 10  # cells of a list
-LABELS = {"verdicts": "Verdicts", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
+LABELS = {"verdicts": "Pairs", "compared": "Difference", "environment": "Environment"}  # by kind of a finding
 HOW_TO_READ = (
     "Ratio of times: above 1 is slower. [ ]: 95 % confidence interval; ( ): range. n: launches, test vs. base."
 )

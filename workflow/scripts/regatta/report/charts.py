@@ -59,7 +59,7 @@ class Medium:
 
 PAGE = Medium()
 ZOOMED = "zoomed"  # beside the label of an axis that does not start at 0
-BREAK_PT = (3.6, 6.6)  # along such an axis: the strokes of its sign
+BREAK_PT = (8, 11)  # along such an axis: the strokes of its sign
 
 
 @dataclass(frozen=True)

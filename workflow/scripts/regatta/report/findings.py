@@ -17,9 +17,10 @@ from regatta.store.csv_files import COLLECTED
 
 UNIT = re.compile(r"(?<=\d) (?=%|[kMGT]i?B|samples/s|tokens/s|s\b|ms\b|percentage points)")
 
-_NUMBER = r"\d[\d.,]*(?:\N{MULTIPLICATION SIGN}(?!\d)|\N{NO-BREAK SPACE}[^\s<;,()]+)?(?![\w\N{MULTIPLICATION SIGN}])"
-_BEFORE = r"^([^<]*?(?<![\w.,\N{MULTIPLICATION SIGN}-]))"  # of a number that is no part of a name or shape
-FIRST_NUMBER = re.compile(rf"{_BEFORE}({_NUMBER}(?:(?: to | or | of |\N{{EN DASH}}){_NUMBER})?)")
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_NUMBER = rf"\d(?:[.,]?\d)*(?:{_TIMES}(?!\d)|\N{{NO-BREAK SPACE}}[^\s<;,()]+)?(?![\w{_TIMES}])"
+_BEFORE = rf"^([^<]*?(?<![\w.,{_TIMES}-]))"  # of a number that is no part of a name or shape
+FIRST_NUMBER = re.compile(rf"{_BEFORE}({_NUMBER}(?:(?:, | to | or | of |\N{{EN DASH}}){_NUMBER})*)")
 
 
 @dataclass(frozen=True)

@@ -219,18 +219,19 @@ def _label_ends(axes: "Axes", panel: Panel, end: int) -> None:
 def styles_of(series: Sequence[Series]) -> list[LegendEntry]:
     """Return how each series is drawn: color by hue, dashes and opacity by its place among those of that hue.
 
-    The last one, such as the largest shape, is solid and darkest.
+    The last one, such as the largest shape, is solid and darkest. The first one of a hue has the hue's marker, which is
+    the same in all figures; each other one has a marker that no other line of the panel has, while there are any.
     """
     numbers, places, found = Counter(one.hue for one in series if not one.is_context), Counter(), []
+    spare = iter([marker for hue, marker in enumerate(MARKERS) if hue not in {of % len(COLORS) for of in numbers}])
     for one in series:
         if one.is_context:
             found.append(LegendEntry(one.label, GREY, (), "o", FAINTEST))
             continue
         place, index = places[one.hue], one.hue % len(COLORS)
         places[one.hue] += 1
-        one_each = len(series) <= len(MARKERS)  # also where two lines have one color
-        number = len(found) if one_each else index if len(numbers) > 1 else place
-        marker = list(MARKERS)[(number if one.marker is None else one.marker) % len(MARKERS)]
+        of_hue = list(MARKERS)[(index + place) % len(MARKERS)]
+        marker = next(spare, of_hue) if place else of_hue
         from_last = numbers[one.hue] - 1 - place
         opacity = 1 - (1 - FAINTEST) * from_last / max(numbers[one.hue] - 1, 1)
         found.append(LegendEntry(one.label, COLORS[index], DASHES[from_last % len(DASHES)], marker, opacity))

@@ -180,14 +180,12 @@ def full_names(rows: pd.DataFrame, benchmark: str = "") -> list[str]:
 
 
 def _with_texts(rows: pd.DataFrame, names: list[CellName]) -> pd.DataFrame:
-    found = rows["hue"] if "hue" in rows else hues(rows)
     return rows.assign(
         cell_name=names,
         workload=[name.workload for name in names],
         name=[name.within for name in names],
         full_name=[name.within_subject for name in names],
-        hue=found,
-        is_marked=rows["is_marked"] if "is_marked" in rows else "stack_place" in rows or len(set(found)) > 1,
+        hue=rows["hue"] if "hue" in rows else hues(rows),
     )
 
 
@@ -198,7 +196,7 @@ def hues(rows: pd.DataFrame) -> list[int]:
     """Return the color of each row: by stack, or with one stack by the first setting without an order that varies.
 
     Settings with an order, such as nodes or bucket size, have shades of one color. Stacks have the campaign's order if
-    rows have a `stack_place`, also those that are alone in a table. The marker then follows the color (`is_marked`).
+    rows have a `stack_place`, also those that are alone in a table.
     """
     if "stack_place" in rows:
         return rows["stack_place"].tolist()
@@ -299,7 +297,7 @@ def make_series(
     rows_of: dict[str, list] = {name: [] for name in in_order(rows)["label"]}
     for row in table_rows(rows.sort_values([over, "nodes"], kind="stable")):
         rows_of[row.label].append(row)
-    first = rows.drop_duplicates("label").set_index("label")
+    hues = dict(zip(rows["label"][::-1], rows["hue"][::-1], strict=True))  # that of the first row of each label
     context = set(rows.loc[rows["is_context"], "label"]) if "is_context" in rows else ()
     series = []
     for name, of_label in rows_of.items():
@@ -313,8 +311,8 @@ def make_series(
                 ends, of_cell = None if None in ends else tuple(ends), shape(row.nodes, row.gpus_per_node)
                 points.append(Point(place, launches, value, is_on_line, row.cell, ends, of_cell))
         if points:
-            hue, marker = int(first["hue"][name]), int(first["hue"][name]) if first["is_marked"][name] else None
-            series.append(Series(name, tuple(points), hue, name in context, marker, predictions.get(name)))
+            hue = int(hues[name])
+            series.append(Series(name, tuple(points), hue, name in context, predictions.get(name)))
     return tuple(series)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from regatta.core.names import SEPARATOR
-from regatta.report.charts import ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
+from regatta.report.charts import MARKERS, ZOOMED, Chart, LegendEntry, Marks, draw_break, set_ticks
 from regatta.report.labels import shortened, split_common, wrapped
 from regatta.report.lines import (
     FAINT,
@@ -79,7 +79,8 @@ class RowStrip(Chart):
             for point in series.points:
                 of_series = "" if self.is_verdict else series.label
                 names = (texts.get(round(point.x)), of_series, point.shape if is_several else "")
-                name, style = SEPARATOR.join(filter(None, names)), replace(style, opacity=1)
+                name = SEPARATOR.join(filter(None, names))
+                style = replace(style, opacity=1, marker=list(MARKERS)[series.hue % len(MARKERS)])
                 found.append((point.x, StripRow(name, (point,), style, series.is_context)))
         rows = [row for _, row in sorted(found, key=lambda item: item[0])]  # stable: then by series
         if len(rows) > MOST_ROWS and (context := [row for row in rows if row.is_context]):

@@ -37,7 +37,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """One line. hue: index of its color. marker: index of its marker; None: by its place among the lines of a panel.
+    """One line. hue: index of its color.
 
     is_context: drawn in gray behind the others, with one entry for all of them in the legend. prediction: beyond the
     points.
@@ -47,7 +47,6 @@ class Series:
     points: tuple[Point, ...]
     hue: int = 0
     is_context: bool = False
-    marker: int | None = None
     prediction: Prediction | None = None
 
     @property

@@ -220,7 +220,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "few": few,
         "margin": margins_text(judged["margin_ratio"].unique()),
         "of_margin": margin_text(judged),
-        "verdicts": ", ".join(f"{num} {word}" for word, num in shown.items() if num),
+        "verdicts": ", ".join(f"{num:,} {word}" for word, num in shown.items() if num),
         "half_width": half and f"{percent_number(half['median_ratio'])} %",
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
         "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),
@@ -326,7 +326,7 @@ def _judged_text(num: int, significant: int, beyond: int, margin: str) -> str:
     """Return how many of a number of pairs are significant, and how many lie beyond the margin."""
     if num == significant == beyond:
         return f"all significant and beyond the {margin} margin"
-    counts = ("all" if num == significant else significant, beyond or "none")
+    counts = ("all" if num == significant else f"{significant:,}", f"{beyond:,}" if beyond else "none")
     return f"{counts[0]} significant, {counts[1]} beyond the {margin} margin"
 
 
