@@ -86,7 +86,7 @@ class Line:
     def mark(self) -> str:
         """Return the word of the line's mark, a key of MARKS."""
         values = self.values
-        if "unreliable" in values:
+        if "unreliable" in values or values.get("num_warned"):
             return "check"
         if self.id == "failed":
             is_complete = values["num_planned"] and not values["num_not_measured"]
@@ -152,14 +152,22 @@ def answer_json(data: ReportData) -> dict:
 def _trusted(data: ReportData, finding: Finding) -> Line:
     """Return a finding as a line that says whether it rests on an invalid cell: no other cell could have been chosen.
 
-    Those of topics that judge validity do not depend on it.
+    A warning on many cells, such as all on a slow node, excludes none of them, but the line counts those that it rests
+    on, except of comparisons, whose sides share the warning. Those of topics that judge validity do not depend on it.
     """
     line, reason = line_of(finding), "no cell without a warning"
     is_judge = any(topic.is_judge and finding.declared in topic.kinds for topic in data.topics)
-    if is_judge or invalid_cells(data).isdisjoint(finding.cells):
+    num_warned = len(unreliable_cells(data).intersection(finding.cells)) if line.id != "comparison" else 0
+    if is_judge:
         return line
-    text = "; ".join(filter(None, (line.text, f"unreliable: {reason}")))
-    return replace(line, text=text, values=line.values | {"unreliable": reason})
+    if not invalid_cells(data).isdisjoint(finding.cells):
+        values, text = {"unreliable": reason}, f"unreliable: {reason}"
+    elif num_warned:
+        text = f"with a warning: {num_warned:,} of {plural(len(finding.cells), 'cell')}"
+        values = {"num_warned": num_warned}
+    else:
+        return line
+    return replace(line, text="; ".join(filter(None, (line.text, text))), values=line.values | values)
 
 
 def line_of(finding: Finding) -> Line:

@@ -247,16 +247,14 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
 
 
 def efficiency_axis(rows: pd.DataFrame, device: str, predicted: Sequence[float] = ()) -> PlotAxis:
-    """Return the axis of efficiencies; it begins above 0, and says so, if their intervals are above LEAST_ZOOMED.
+    """Return the axis of efficiencies; it begins above 0 if their intervals are above LEAST_ZOOMED.
 
     predicted: lower ends of predictions, in percent.
     """
     lowest = rows[["efficiency_ratio", "efficiency_low_ratio"]].min(axis=None)
     lowest = min([lowest, *(end / 100 for end in predicted if end < 100 * lowest)])
     low = math.floor(10 * lowest - 0.5) * 10 if not is_unknown(lowest) and lowest > LEAST_ZOOMED else 0
-    heading = EFFICIENCY.heading(device)
-    text = f"{heading}, axis from {low}" if low else heading
-    return PlotAxis(text, low=low, value=lambda percent: percent_number(percent / 100))
+    return PlotAxis(EFFICIENCY.heading(device), low=low, value=lambda percent: percent_number(percent / 100))
 
 
 def _lowest_efficiency(rows: pd.DataFrame) -> float:
