@@ -870,3 +870,15 @@ def test_the_head_stays_above_a_table_of_all_columns_that_scrolls(browser, page)
     assert browser.evaluate(top % "thead th:last-child") == pytest.approx(0, abs=2)
     assert browser.evaluate(top % "tbody tr") < -100
     assert browser.evaluate(f"{box}.scrollLeft") > 100
+
+
+def test_the_contents_of_a_phone_close_where_they_were_opened(browser, page):
+    show(browser, page, width=390)
+    browser.evaluate("scrollTo(0, 1500)")
+    state = "[scrollY, getComputedStyle(document.getElementById('contents')).visibility]"
+    browser.evaluate("document.querySelector('#filters .menu').click()")
+    wait(lambda: browser.evaluate(state)[1] == "visible")
+    place, _ = browser.evaluate(state)
+    browser.evaluate("document.querySelector('nav .close').click()")
+    wait(lambda: browser.evaluate(state)[1] == "hidden")
+    assert browser.evaluate(state)[0] == place > 0
