@@ -194,6 +194,32 @@ def test_exception_ends_the_launch_with_an_error_file(
     wording.lines(done.stderr, "regatta: rank 1")
 
 
+def test_a_cell_has_started_before_any_rank_can_fail_in_it(run_ranks, write_request, launch_lines, tmp_path):
+    """Rank 1 fails at once, and rank 0 is slow to write: else the driver would take it for a failure to start."""
+    change = """
+import time
+
+import run_launch
+
+describe = run_launch.first_line
+
+def slow_first_line(*arguments):
+    time.sleep(1.5 if arguments[2].rank == 0 else 0)
+    return describe(*arguments)
+
+def find_benchmark(spec):
+    raise ImportError(spec["benchmark"])
+
+run_launch.first_line, run_launch.find_benchmark = slow_first_line, find_benchmark
+"""
+    launcher = write_launcher(tmp_path, change)
+    done = run_ranks(2, launcher, "--request", write_request([all_reduce_cell(4096), all_reduce_cell(8192)]))
+    assert done.returncode != 0
+    lines = launch_lines()
+    assert kinds(lines) == ["launch", "start"]
+    assert lines[1]["cell"] == lines[0]["order"][0]
+
+
 @pytest.mark.parametrize(("fault", "has_samples"), [("wrong result", True), ("wrong from the start", False)])
 def test_failed_check_on_one_rank_is_a_record_and_the_launch_goes_on(
     run_ranks, write_request, launch_lines, fault, has_samples, wording

@@ -105,13 +105,21 @@ def refuse_cells(request: dict, problems: list[str], write) -> None:
 
 
 def measure_cells(request: dict, ranks, store, progress: failures.Progress, write) -> None:
-    """Measure the cells in order. A failed check is a record; an exception ends the launch."""
-    from harness import measure
+    """Measure the cells in order. A failed check is a record; an exception ends the launch.
+
+    No rank begins a cell before rank 0 has written its start: a rank that fails at once would end the launch before any
+    cell had started, and all of its cells would be taken for failed.
+    """
+    from harness import measure, peers
 
     process.release_memory()
     for position, cell in enumerate(request["cells"]):
         progress.cell, progress.phase = cell["id"], "init"
         write({"kind": "start", "cell": cell["id"], "time_utc": launch_file.utc_now()})
+        if ranks.rank == 0:
+            store.set(f"start/{position}", "")
+        else:
+            store.wait([f"start/{position}"], peers.PEER_TIMEOUT)
         module, problem = find_benchmark(cell["spec"])
         if problem:
             record = build_record(cell, request["repeat"], "failed", "setup", problem, {})
