@@ -323,7 +323,7 @@ def test_import_and_report_by_command_line(tmp_path, wording):
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "results" / "published" / "report.html").read_text(encoding="utf-8")
     for key in ("Imported, not measured", "come from the printed", "All 12 planned"):
-        wording(re.findall(rf"[^<>]*{key}[^<]*", page))
+        wording(re.findall(rf">([^<>]*{key}[^<]*)", page))
 
 
 def test_a_report_of_means_alone_can_be_built(tmp_path):

@@ -149,7 +149,7 @@ def test_the_command_line_writes_its_files_before_it_exits(folders):
     root = ET.parse(folders / "new" / "gate.junit.xml").getroot()
     assert root.get("failures") == "2"
     page = (folders / "new" / "gate.html").read_text(encoding="utf-8")
-    assert f"<strong>{failed.stdout.splitlines()[0].partition(': ')[0]}: failed</strong>" in page
+    assert "<strong>Failed</strong>" in page
     assert page.count('<a href="#cells&amp;status=slower">2</a>') == 1
     assert run_gate(folders / "new", "--baseline", folders / "old", "--margin", "3").returncode == 0
     assert run_gate(folders / "old", "--baseline", folders / "new").returncode == 0
