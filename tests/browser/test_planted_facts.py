@@ -1,6 +1,6 @@
 """Six campaigns made with known facts (planted_facts.yaml): answer.json and the page state them where a reader looks.
 
-The summary is looked at on a screen of 1440 x 900 pixels.
+On a screen of 1440 x 900 pixels, the summary is on the first screen. A phone has the same facts.
 """
 
 import random
@@ -117,13 +117,16 @@ def is_true(value: object, fact: dict, truth: object) -> bool:
     return float(str(value).replace(",", "")) == pytest.approx(truth, rel=fact.get("within", 0), abs=1e-12)
 
 
+@pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("name", FACTS)
-def test_planted_facts_stand_where_a_reader_looks(browser, planted, name):
+def test_planted_facts_stand_where_a_reader_looks(browser, planted, name, width):
     page, lines = planted(name)
-    show(browser, page, width=1440)
+    show(browser, page, width=width)
     assert browser.evaluate("document.querySelectorAll('section.is-off').length") == 0
     wrong = []
     for fact in FACTS[name]:
+        if width < 1440 and fact.get("selector", "").startswith("nav"):  # closed on a phone
+            continue
         is_line = "line" in fact
         found = browser.evaluate(LINE % repr(fact["line"]) if is_line else ELEMENT % repr(fact["selector"]))
         text = " ".join(found["text"].split()) if found else None
@@ -136,7 +139,7 @@ def test_planted_facts_stand_where_a_reader_looks(browser, planted, name):
             is_true(value, fact, t) for value, t in zip(values, truths, strict=True)
         ):
             wrong.append((fact, text))
-        elif is_line and found["bottom"] > 900:
+        elif is_line and width == 1440 and found["bottom"] > 900:
             wrong.append((fact, f"below the first screen: {found['bottom']}"))
         if "answer" in fact:
             id_, *keys = fact["answer"]
