@@ -39,7 +39,8 @@ def campaign() -> dict:
                 for shape in SHAPES[1:]:
                     cells += [collective_cell(8 * 2**i, *shape, operation, dtype=dtype, **more) for i in range(25)]
     cluster = {"schema": 1, "name": "gh200", "scheduler": "slurm", "num_nodes": 64, "gpus_per_node": 4}
-    return make_campaign(cells, name="five-thousand", cluster=cluster, device="cuda", repeats=5)
+    text = "Twelve models and seven collectives on up to 32 GPUs, with libraries of the image and of the host."
+    return make_campaign(cells, name="five-thousand", description=text, cluster=cluster, device="cuda", repeats=5)
 
 
 def main() -> None:

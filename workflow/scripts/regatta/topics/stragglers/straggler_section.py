@@ -210,8 +210,7 @@ def section(data: ReportData) -> Section | None:
     stragglers, hosts = data.tables["stragglers"], data.tables["straggler_hosts"]
     if stragglers.empty:
         return None
-    worst = _worst_of(stragglers, hosts)
-    figures = _rank_times(worst, data)
+    figures = _rank_times(worst := _worst_of(stragglers, hosts), data)
     tables, summary = late_tables(stragglers, hosts, data.device), "Stragglers and outliers" if worst is None else ""
     return Section("stragglers", "Stragglers", "", STRIP if figures else "", figures, tables, summary=summary)
 
@@ -221,11 +220,8 @@ def _worst_of(stragglers: pd.DataFrame, hosts: pd.DataFrame):
 
     It has a record with quantiles by rank.
     """
-    for table in (stragglers, hosts):
-        found = table[table["is_persistent"] & table["line"].notna()]
-        if len(found):
-            return max(found.itertuples(), key=lambda row: row.lag_ratio)
-    return None
+    found = (table[table["is_persistent"] & table["line"].notna()] for table in (stragglers, hosts))
+    return next((max(rows.itertuples(), key=lambda row: row.lag_ratio) for rows in found if len(rows)), None)
 
 
 def _rank_times(worst, data: ReportData) -> tuple[Figure, ...]:
@@ -302,8 +298,7 @@ KINDS = (
         help="A rank or node that all others wait for: it spends the least time in a collective that no rank can leave"
         " before all have arrived, or the most in a step without gradient synchronization. Lag: time behind the median"
         " of the others, as a share of the iteration; median over the records of a launch, then mean over launches."
-        " Slow: the"
-        f" moderated 95 % interval of the lag is beyond the margin, and corrected p is at most {FALSE_DISCOVERIES:g}."
+        f" Slow: the 95 % CI (moderated) is beyond the margin, and corrected p is at most {FALSE_DISCOVERIES:g}."
         f" This takes {MIN_LAUNCHES} launches. Slow in a record: last in more iterations than expected by chance"
         f" (binomial test, corrected p < {SUSPECT_P:g}), with a lag above {100 * LAG_RATIO:g} %; in a launch: in more"
         f" than {100 * MOST_OF_RECORDS:g} % of its records.",
