@@ -188,6 +188,19 @@ def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
     assert (finding.values["num"], finding.words["num_untested"], finding.words["num_workloads"]) == (1, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("stacks", "text"), [(("one",), "workloads"), (("one", "two"), "combinations of workload and stack")]
+)
+def test_each_workload_counts_once_in_a_number_of_workloads(stacks, text):
+    place = {name: 1 for name in buckets.GROUP}
+    groups = [
+        [{**place, "model": model, "stack": stack, "bucket_cap_mb": number}]
+        for number, model in enumerate(("a", "b"))
+        for stack in stacks
+    ]
+    assert buckets.groups_text(groups) == text
+
+
 def many_workloads(folder, of_launch, models=8, repeats=3, sizes=(1, 25)):
     """Write models with some bucket sizes on two ranks. of_launch: (model, bucket, repeat) -> log of step time."""
     names = [f"model_{number}" for number in range(models)]

@@ -235,7 +235,10 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     series = names.iloc[0].series if is_one_size else ()
     label = [name.say("subject", *name.settings, *series, *PLACE, always=always) for name in names]
     title = "Scaling efficiency of the fastest cells"
-    title += f": lowest {num_drawn} of {len(workloads)} workloads" if num_drawn < len(workloads) else ""
+    if num_drawn < len(workloads):  # of several lines of a workload, the others may be the highest of all
+        has_one = len(lines) == len(workloads)
+        of = f"{num_drawn} of {len(workloads)} workloads"
+        title += f": lowest {of}" if has_one else f": {of}, those with the lowest values"
     return panels.figure_of_cells(
         *("headline", title, shown.assign(label=label), "world_size", EFFICIENCY),
         panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
