@@ -67,7 +67,7 @@ def test_the_most_variable_of_many_cells_are_drawn_in_two_layers_and_counted():
     figure = variation_figure(ranges, stack_styles(make_campaign(cells)), names, "cpu")
     assert len(figure.chart.values) == 1000
     assert re.findall(r"[\d,]+", figure.chart.x)[1:] == ["1,000", "1,200"]
-    assert list(figure.chart.mark_sizes.values()) == [4.0, 1.6]
+    assert list(figure.chart.mark_sizes.values()) == [5.0, 1.5]
     few = variation_figure(ranges.head(4), stack_styles(make_campaign(cells)), names, "cpu")
     assert not re.search(r"\d", few.chart.x)
 
