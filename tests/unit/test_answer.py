@@ -191,9 +191,7 @@ def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
     assert (finding.values["num"], finding.words["num_untested"], finding.words["num_workloads"]) == (1, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("stacks", "text"), [(("one",), "workloads"), (("one", "two"), "combinations of workload and stack")]
-)
+@pytest.mark.parametrize(("stacks", "text"), [(("one",), "workloads"), (("one", "two"), "workload/stack pairs")])
 def test_each_workload_counts_once_in_a_number_of_workloads(stacks, text):
     place = dict.fromkeys(buckets.GROUP, 1)
     groups = [

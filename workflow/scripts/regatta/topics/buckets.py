@@ -318,7 +318,7 @@ def findings(data: ReportData) -> list[Finding]:
 
 
 def groups_text(groups: list[list[dict]]) -> str:
-    """Return what several groups of cells are: `workloads`, or `combinations of workload and stack`."""
+    """Return what several groups of cells are: `workloads`, or `workload/stack pairs`."""
     fields = {"workload": WORKLOAD, "strategy": STRATEGY, "stack": ("stack", "backend"), "shape": SHAPE}
     kinds = {
         what: {tuple(of[0][name] for name in names if name in GROUP) for of in groups} for what, names in fields.items()
@@ -326,7 +326,7 @@ def groups_text(groups: list[list[dict]]) -> str:
     varied = [what for what, found in kinds.items() if len(found) > 1]
     if len(varied) < 2:
         return "strategies" if varied == ["strategy"] else f"{[*varied, 'workload'][0]}s"
-    return f"combinations of {', '.join(varied[:-1])} and {varied[-1]}"
+    return f"{'/'.join(varied)} {'pairs' if len(varied) == 2 else 'combinations'}"
 
 
 def _most_costly(cells: list[dict], settings: dict[str, Setting]) -> dict | None:
