@@ -464,6 +464,13 @@ def test_sections_of_curves_and_launches_collapse_where_none_of_theirs_matches(b
     assert browser.evaluate(is_off) == [False, False, True]
 
 
+@pytest.mark.parametrize(("view", "num"), [("benchmark=collective", 7), ("search=resnet18", 4), ("search=nothing", 0)])
+def test_fitted_models_count_and_show_the_cells_of_their_curves(browser, page, view, num):
+    show(browser, page, f"#{view}")
+    assert browser.evaluate(COUNT.format("models")) == f"{num} of 15"
+    assert browser.evaluate("document.getElementById('models').matches('.is-off')") is (num == 0)
+
+
 def test_no_count_replaces_that_nothing_failed(browser, tmp_path):
     from synthetic import LAPTOP, make_campaign, make_report, train_cell, write_results
 

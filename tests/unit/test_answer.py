@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from comparison_results import cell_of
 from markupsafe import escape
@@ -33,7 +34,9 @@ from synthetic_timeline import write_nights
 from synthetic_waits import write_waits
 
 from regatta.kit.kinds import FAIR, LOW, NOTE, Kind
+from regatta.report.bars import Bar, Bars
 from regatta.report.findings import Finding, numbered, unbroken
+from regatta.report.panels import Figure, Table
 from regatta.run.progress import outcome_text
 from regatta.store.csv_files import MEASUREMENTS, make_table
 from regatta.topics import buckets
@@ -41,7 +44,7 @@ from regatta.topics.base import Topic, unreliable_cells
 from regatta.topics.catalog import warnings, warnings_by_cell
 from regatta.topics.scaling import scaling_findings as scaling
 from regatta.topics.scaling.scaling_findings import loss_bars
-from regatta.topics.scaling.scaling_section import losses_figures
+from regatta.topics.scaling.scaling_section import above_texts, losses_figures
 from regatta.topics.summary import (
     EXTEND,
     MARKS,
@@ -188,6 +191,17 @@ def test_a_bucket_of_one_valid_launch_has_unknown_noise(two_models):
     assert (finding.values["num"], finding.words["num_untested"], finding.words["num_workloads"]) == (1, 1, 2)
 
 
+@pytest.mark.parametrize(("stacks", "text"), [(("one",), "workloads"), (("one", "two"), "workload/stack pairs")])
+def test_each_workload_counts_once_in_a_number_of_workloads(stacks, text):
+    place = dict.fromkeys(buckets.GROUP, 1)
+    groups = [
+        [{**place, "model": model, "stack": stack, "bucket_cap_mb": number}]
+        for number, model in enumerate(("a", "b"))
+        for stack in stacks
+    ]
+    assert buckets.groups_text(groups) == text
+
+
 def many_workloads(folder, of_launch, models=8, repeats=3, sizes=(1, 25)):
     """Write models with some bucket sizes on two ranks. of_launch: (model, bucket, repeat) -> log of step time."""
     names = [f"model_{number}" for number in range(models)]
@@ -292,6 +306,16 @@ def test_the_breakdown_has_a_bar_for_each_shape_whose_parts_sum_to_the_ideal(two
     assert [row[:2] for row in rows] == [(name, of) for name in ("ResNet-18", "ResNet-50") for of in ("2×2", "1×2")]
     assert [total for _, _, total in rows] == pytest.approx([100] * 4)
     assert len(figure.table.rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("efficiency", "parts", "num"),
+    [(1.0, (100, 0, None), 0), (1.004, (98, 2, -0.3), 0), (1.03, (62, 38, 0), 1), (0.6, (61.8, 40.8, -2.6), 1)],
+)
+def test_shares_above_the_whole_are_explained_where_they_occur(efficiency, parts, num):
+    bars = Bars([Bar("a", "1×2", "cell", parts)], ("efficiency", "intra-node", "DDP"))
+    figure = Figure("losses", "Throughput breakdown", bars, Table("", (), ()))
+    assert len(above_texts(pd.DataFrame({"efficiency_ratio": [efficiency, None]}), [figure])) == num
 
 
 def test_a_shape_without_a_part_has_no_loss_there(tmp_path):

@@ -11,7 +11,7 @@ from typed import comparisons_table
 from regatta.report.matrix import Square
 from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, halves, ratio_matrices
 from regatta.topics.comparison.sides import with_labels
-from regatta.topics.comparison.texts import UNSETTLED, compared_findings, judged_rows
+from regatta.topics.comparison.texts import UNSETTLED, compared_findings, is_equal, judged_rows, num_within
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
@@ -145,7 +145,7 @@ def test_many_rows_are_folded_by_subject_and_counted():
     ratios = {4096 * i: 1.5 if i <= 3 else 0.5 if i == 4 else 1.0 for i in range(1, MOST_ROWS_OPEN + 2)}
     (matrix,) = ratio_matrices(compared(times_of(ratios)), {})
     assert matrix.is_folded
-    assert re.findall(r"\d+", matrix.groups[0].summary) == ["3", "1", "41"]
+    assert re.findall(r"\d+", matrix.groups[0].summary) == ["41", "3", "1"]
     (matrix,) = ratio_matrices(compared(times_of({4096 * i: 1.0 for i in range(1, MOST_ROWS_OPEN + 1)})), {})
     assert not matrix.is_folded
 
@@ -158,6 +158,23 @@ def test_a_difference_that_is_not_significant_is_marked():
     slower = [(cell_of("contained"), before, ["a-0"] * 6), (cell_of("bound"), [1.02 * v for v in before], ["b-0"] * 6)]
     (square,) = squares_of(ratio_matrices(compared(slower), {})[0]).values()
     assert (square.text, "insignificant" in square.classes.split()) == ("+2.0", False)
+
+
+def test_significant_pairs_within_the_margin_are_counted_alike_everywhere():
+    """Of 41 pairs, 40 are 2 % slower and one is equal: none is beyond the margin of 5 %."""
+    before = [1.000, 1.002, 1.004, 1.006, 1.008, 1.010]
+    sizes = [4096 * i for i in range(1, MOST_ROWS_OPEN + 2)]
+    after = {size: before[::-1] if size == 4096 else [1.02 * value for value in before] for size in sizes}
+    times = [(cell_of("contained", size), before, [f"a-{size}"] * 6) for size in sizes]
+    table = compared([*times, *((cell_of("bound", size), after[size], [f"b-{size}"] * 6) for size in sizes)])
+    judged = judged_rows(table)
+    assert num_within(judged) == {"slower": 40, "faster": 0}
+    found, verdicts = compared_findings(with_labels(judged))
+    assert (found.values["by_verdict"]["equivalent"], found.values["num_within"]) == (41, {"slower": 40, "faster": 0})
+    for text in (verdicts.words["verdicts"], ratio_matrices(table, {})[0].groups[0].summary, found.words["outcomes"]):
+        assert re.findall(r"(\d+) (\w+) within", text) == [("40", "slower")]
+    assert not is_equal(judged)
+    assert is_equal(judged[judged["message_bytes"] == 4096])
 
 
 def test_a_slower_cell_whose_margin_is_not_settled_is_not_counted_as_inconclusive():

@@ -88,7 +88,7 @@ def test_the_summary_counts_what_was_planted_by_benchmark_and_shape(tmp_path):
     # pairs, improved, regressed, open, unchanged
     assert [counts(rows) for rows in groups] == [
         {"All pairs": (8, 2, 2, 1, 3)},
-        {"collective": (4, 2, 0, 0, 2), "train_step": (4, 0, 2, 1, 1)},
+        {"collectives": (4, 2, 0, 0, 2), "train steps": (4, 0, 2, 1, 1)},
         {"2×2": (4, 0, 1, 0, 3), "4×2": (4, 2, 1, 1, 0)},
     ]
     [every] = groups[0]

@@ -661,3 +661,4 @@ def test_the_first_figure_has_all_stacks_of_the_workloads_that_scale_least(tmp_p
     assert len(labels) == 6
     assert {stack for _, stack in labels} == {"contained", "bound"}
     assert len({batch for batch, _ in labels}) == 3
+    assert section.headline.title.split(": ")[1].startswith("3 of 4 ")  # not the lowest: each has two stacks

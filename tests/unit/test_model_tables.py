@@ -140,6 +140,16 @@ def test_a_refused_curve_has_no_row_and_is_counted(tmp_path):
     assert [table.sources for table in section.tables] == [("communication_models",)]
 
 
+def test_models_and_findings_have_the_cells_of_their_curves(tmp_path):
+    data = analyse(write_results(tmp_path / "r", laptop_campaign(), LAPTOP))
+    of = {cell.id: cell.benchmark for cell in data.campaign.cells}
+    [table] = fits.section(data).tables
+    assert [(len(cells), {of[cell] for cell in cells}) for cells in table.cells] == [(7, {"collective"})]
+    found = {finding.kind: finding.cells for finding in fits.findings(data)}
+    assert set(found["crossover_size"]) == set(table.cells[0])
+    assert [of[cell] for cell in found["rejected_fits"]] == ["train_step"] * 8
+
+
 def test_a_curve_that_lacks_launches_is_listed_and_is_no_finding(tmp_path):
     data = analyse(write_failing(tmp_path / "r"))
     section = fits.section(data)

@@ -58,6 +58,20 @@ def test_each_cell_has_a_mark_in_the_color_of_its_stack(drawing):
     assert within.legend == (), "one stack needs no legend"
 
 
+def test_the_most_variable_of_many_cells_are_drawn_in_two_layers_and_counted():
+    """Both stacks are measured everywhere: the marks of the second must not cover those of the first."""
+    cells = [train_cell(f"m{n}", 1, 2, stack=stack) for n in range(600) for stack in ("one", "two")]
+    ids = [cell["id"] for cell in cells]
+    ranges = ranges_of(**{cell: 0.04 - 1e-5 * place for place, cell in enumerate(ids)})
+    names = {cell: cell for cell in ids}
+    figure = variation_figure(ranges, stack_styles(make_campaign(cells)), names, "cpu")
+    assert len(figure.chart.values) == 1000
+    assert re.findall(r"[\d,]+", figure.chart.x)[1:] == ["1,000", "1,200"]
+    assert list(figure.chart.mark_sizes.values()) == [5.0, 1.5]
+    few = variation_figure(ranges.head(4), stack_styles(make_campaign(cells)), names, "cpu")
+    assert not re.search(r"\d", few.chart.x)
+
+
 def test_samples_are_those_of_the_slowest_rank_by_launch(tmp_path):
     cell = train_cell("resnet18", 1, 2)
     folder = write_results(tmp_path / "r", make_campaign([cell], repeats=2), LAPTOP)

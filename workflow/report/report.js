@@ -437,7 +437,7 @@ function enhance(block) {
   // Sections without marks, and the cells that they are about.
   const isKnown = (value) => value !== null;
   const hasRun = (at, cell) => block.launches.file?.slice(at, cells.first_launch[cell + 1]).some(isKnown);
-  const flags = { failures: cells.id, models: cells.curve.map(isKnown), timeline: cells.first_launch.map(hasRun) };
+  const flags = { failures: cells.id, timeline: cells.first_launch.map(hasRun) };
   for (const id in flags) {
     const found = marks[0].cells.filter((cell) => flags[id][cell]);
     if (found.length && byId(id) && !groups.has(byId(id))) addMark(byId(id), found);

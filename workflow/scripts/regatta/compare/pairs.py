@@ -174,7 +174,8 @@ def counts_of(block: dict, judged: pd.DataFrame) -> dict[str, list[CountedRow]]:
         if facet := block["facets"].get(key):
             parts = (judged[[index == place for index in block["cells"][key]]] for place in range(len(facet["names"])))
             named = zip(parts, facet["values"], facet["names"], strict=True)
-            found[title] = [_counted_row(rows, text, {key: name}) for rows, text, name in named]
+            of_row = texts.benchmark_words if key == "benchmark" else str
+            found[title] = [_counted_row(rows, of_row(text), {key: name}) for rows, text, name in named]
     return found
 
 

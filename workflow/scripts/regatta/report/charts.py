@@ -72,7 +72,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class LegendEntry:
-    """One line of a legend. marker: name in the template. cells: those of its series."""
+    """One line of a legend. marker: name in the template. cells: those of its series. has_line: not for areas."""
 
     label: str
     color: str
@@ -80,6 +80,7 @@ class LegendEntry:
     marker: str = ""
     opacity: float = 1.0
     cells: tuple[str, ...] = ()
+    has_line: bool = True
 
     @property
     def css_color(self) -> str:

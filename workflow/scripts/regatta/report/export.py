@@ -126,7 +126,11 @@ def _lines(legend: Sequence[LegendEntry], text_pt: float) -> list["Line2D"]:
     handles = []
     for entry in legend:
         style = {"color": entry.color, "alpha": entry.opacity, "dashes": entry.dashes or (None, None)}
-        handles.append(Line2D([], [], marker=entry.marker or "none", markersize=text_pt / 2, linewidth=1.4, **style))
+        handles.append(
+            Line2D(
+                [], [], marker=entry.marker or "none", markersize=text_pt / 2, linewidth=1.4 * entry.has_line, **style
+            )
+        )
     return handles
 
 

@@ -37,7 +37,7 @@ class Table:
 
     is_words: left-aligned texts that wrap, not right-aligned numbers. sources: names of tables
     (regatta.report.findings.file_of); empty for a figure's table, whose source is the figure's. cells: that of each
-    row, if rows are cells.
+    row, or those of each.
     """
 
     caption: str
@@ -45,7 +45,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     is_words: bool = False
     sources: tuple[str, ...] = ()
-    cells: tuple[str, ...] = ()
+    cells: tuple[str | tuple[str, ...], ...] = ()
 
     @classmethod
     def of_columns(

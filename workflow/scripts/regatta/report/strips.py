@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LARGE = 64  # marks; more are drawn small
+MOST_APART, LAYERS = (
+    200,
+    (4.0, 1.6),
+)  # of more marks neighbors overlap; their sizes from the lowest style to the highest
 MOST_GROUPS, MOST_LEVEL = 8, 4  # whose names fit above their marks, and side by side
 STRIP_IN, NAMES_IN = 1.7, (0.16, 0.5)  # height of the plot; of names of groups, and of slanted ones
 LEAST_BETWEEN = 0.1  # of the height: from a line with a name to the next
@@ -70,7 +74,7 @@ class Strip(Chart):
         is_known, ends = ~np.isnan(value), self._ends()
         heading = f"{self.y.label}{SEPARATOR}{ZOOMED}" if self._is_zoomed else self.y.label
         places = np.arange(len(value)) + self.first
-        width, size = (0.8, 2.5) if len(value) > MOST_LARGE else (1.8, 5)
+        width = 0.8 if len(value) > MOST_LARGE else 1.8
         height_in = self.size_in[1]
         axes = self.add_plot(canvas, LEFT, BELOW_IN / height_in, PLOT_WIDTH, STRIP_IN / height_in, heading)
         if self.log_above:
@@ -83,7 +87,7 @@ class Strip(Chart):
             where = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "fontsize": 8}
             where |= {"ha": {0: "left", 1: "right"}.get(side, "center"), "va": "bottom", "color": GREY}
             axes.annotate(text, (side, limit), (3 - 6 * side, 2), **where)
-        for style in dict.fromkeys(self.styles):
+        for style, size in self.mark_sizes.items():
             of_style = np.array([one == style for one in self.styles])
             chosen = of_style & is_known
             axes.vlines(places[chosen], low[chosen], high[chosen], color=style.color, linewidth=width, alpha=0.7)
@@ -114,6 +118,14 @@ class Strip(Chart):
         axes.grid(visible=True, clip_on=False, axis="y")
         if self._is_zoomed:
             draw_break(axes, along=1)
+
+    @property
+    def mark_sizes(self) -> dict[LegendEntry, float]:
+        """Return the size of marks by style, in the order of drawing: where marks overlap, lower ones are larger."""
+        styles, num = list(dict.fromkeys(self.styles)), len(self.values)
+        if num > MOST_APART and len(styles) > 1:
+            return dict(zip(styles, np.linspace(*LAYERS, len(styles)).tolist(), strict=True))
+        return dict.fromkeys(styles, 2.5 if num > MOST_LARGE else 5)
 
     @property
     def _is_zoomed(self) -> bool:

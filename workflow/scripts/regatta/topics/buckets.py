@@ -269,12 +269,11 @@ KINDS = (
         parts=(
             "fastest: {fastest:g} MiB",
             ("these differ by at most {near_equal} (95 % CI)", "uncertain, may cost up to {near_upper}"),
-            "in {num_agreeing} of {num} workloads",
-            "undecided in {num_untested} of {num_workloads:workload}",
+            "in {num_agreeing} of {num} {groups}",
+            "undecided in {num_untested} of {num_workloads} {groups}",
             "undecided: {undecided_mb:g} MiB",
             (
-                "{worst_bucket_cap_mb:g} MiB: up to {worst_cost_ratio:number} slower (worst of {num_several}"
-                " workloads)",
+                "{worst_bucket_cap_mb:g} MiB: up to {worst_cost_ratio:number} slower (worst of {num_several} {groups})",
                 "{worst_bucket_cap_mb:g} MiB: {worst_cost_ratio:number} slower ({worst_cost_ratio:ends})",
             ),
         ),
@@ -288,8 +287,7 @@ KINDS = (
     Kind(
         *("bucket_cost", RESULT),
         lead=(
-            "{name}: {cost_ratio:number} slower than {best_mb:g} MiB, the highest mean cost of {num_several} workloads"
-            " and shapes.",
+            "{name}: {cost_ratio:number} slower than {best_mb:g} MiB, the highest mean cost of {num_several} {groups}.",
             "{name}: {cost_ratio:number} slower than {best_mb:g} MiB ({cost_ratio:ends}).",
         ),
     ),
@@ -314,8 +312,21 @@ def findings(data: ReportData) -> list[Finding]:
         cells = (worst["cell"], best["cell"])
         values = {"best_mb": best["bucket_cap_mb"], "cost_ratio": cost_of(settings[worst["cell"]])}
         words = {"name": data.names[worst["cell"]], "num_several": len(groups) if len(groups) > 1 else None}
+        words["groups"] = groups_text(groups)
         found.append(Finding("bucket_cost", values, (of_cells("scaling", cells),), cells, "bucket", words))
     return found
+
+
+def groups_text(groups: list[list[dict]]) -> str:
+    """Return what several groups of cells are: `workloads`, or `workload/stack pairs`."""
+    fields = {"workload": WORKLOAD, "strategy": STRATEGY, "stack": ("stack", "backend"), "shape": SHAPE}
+    kinds = {
+        what: {tuple(of[0][name] for name in names if name in GROUP) for of in groups} for what, names in fields.items()
+    }
+    varied = [what for what, found in kinds.items() if len(found) > 1]
+    if len(varied) < 2:
+        return "strategies" if varied == ["strategy"] else f"{[*varied, 'workload'][0]}s"
+    return f"{'/'.join(varied)} {'pairs' if len(varied) == 2 else 'combinations'}"
 
 
 def _most_costly(cells: list[dict], settings: dict[str, Setting]) -> dict | None:
@@ -355,6 +366,7 @@ def _summary(groups: list[list[dict]], settings: dict[str, Setting]) -> Finding:
         "num_several": len(near) if len(near) > 1 else None,
         "num_untested": len(groups) - len(tested) if tested else None,
         "num_workloads": len(groups),
+        "groups": groups_text(groups),
     }
     cost = highest_cost([cell["cell"] for cells in near for cell in cells if cell["bucket_cap_mb"] in chosen], settings)
     if not tested:

@@ -188,7 +188,7 @@ KINDS = (
             "{name}: {busbw_gb_per_s:number} bus bandwidth, {time} per call.",
             "{name}: {time} per call.",
         ),
-        parts=("The {rank} mean of {compared} cells.", "Within noise, or undecided: {near}."),
+        parts=("The {rank} mean of the {compared} cells on {shapes}.", "Within noise, or undecided: {near}."),
     ),
     Kind(
         *("above_peak", FAIR),
@@ -228,6 +228,7 @@ def findings(data: ReportData) -> list[Finding]:
         rank = "highest" if column is BUSBW else "lowest"
         words = {"name": name.full, "rank": rank, "message": MESSAGE.text(best)}
         words["compared"] = len(compared) if len(compared) > 1 else None
+        words["shapes"] = list(dict.fromkeys(shape(row.nodes, row.gpus_per_node) for row in compared))
         found.append(Finding("bandwidth", values, (of_cells("collectives", [best.cell]),), (best.cell,), words=words))
     found.sort(key=lambda finding: finding.values["operation"] != "all_reduce")
     valid = base.headline_rows(data, found, lambda one: one.cells)

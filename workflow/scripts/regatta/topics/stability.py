@@ -290,8 +290,11 @@ def variation_figure(rows: pd.DataFrame, styles: dict[str, LegendEntry], names: 
     high = max(1.15 * values[0], 1.3 * limit)
     above = f", logarithmic above {limit:g}" if high > 2 * limit else ""
     ticks = tuple((tick, f"{tick:,g}") for tick in TICKS if tick <= high)
+    order = "the most variable first"
+    if len(rows) > len(cells):
+        order = f"the {len(cells):,} most variable of {len(rows):,}"
     strip = Strip(
-        "cell, the most variable first",
+        f"cell, {order}",
         PlotAxis(f"{RANGE.heading(device)}{above}", low=-0.02 * limit, high=high, ticks=ticks),
         [(value, None, None) for value in values],
         [styles[cell] for cell in cells],

@@ -68,7 +68,7 @@ def section(data: ReportData) -> Section:
         "figure": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
         "num_pairs": len(judged),
-        "is_equal": bool((judged["verdict"] == "equivalent").all()),
+        "is_equal": texts.is_equal(judged),
     }
     template, state = "comparisons.html.j2", (plural(len(judged), "pair"), "quiet")
     first = changes_figure(judged)

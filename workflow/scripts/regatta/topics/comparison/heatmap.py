@@ -74,9 +74,9 @@ def _matrix(rows: pd.DataFrame, names: Mapping[str, str], is_only: bool) -> Matr
         group[text][place] = _square(row)
     pair = sides.pair_text(rows) if axis != "campaign" else f"{value} vs. {reference}"
     found = []
-    for (_, subject), by_row in groups.items():
+    for key, by_row in groups.items():
         squares = tuple(MatrixRow(text, tuple(map(by_place.get, places))) for text, by_place in by_row.items())
-        found.append(Group(subject, squares, _summary(squares)))
+        found.append(Group(key[1], squares, _summary(rows[[subject == key for subject in subjects]])))
     columns, is_folded = tuple(shape(*place) for place in places), sum(len(of.rows) for of in found) > MOST_ROWS_OPEN
     caption = f"{pair}: change in time (%); positive: {value} is slower"
     return Matrix(caption, columns, tuple(found), is_folded, "Ratios" if is_only else f"Ratios of {pair}")
@@ -100,8 +100,8 @@ def ratio_square(row, state: str, cells: tuple[str, ...], note: str, others: tup
     return Square(difference_text(ratio), level, state, cells, note, side, others)
 
 
-def _summary(rows: tuple[MatrixRow, ...]) -> str:
-    """Return what a folded group shows: how many of its pairs are slower or faster."""
-    states = [square.state for row in rows for square in row.squares if square is not None]
-    slower, faster = states.count("slower"), states.count("faster")
-    return f"{slower} slower, {faster} faster of {plural(len(states), 'pair')}"
+def _summary(rows: pd.DataFrame) -> str:
+    """Return what a folded group shows: how many of its pairs are slower or faster, also within the margin."""
+    beyond = [f"{num:,} {word}" for word in ("slower", "faster") if (num := int((rows["verdict"] == word).sum()))]
+    counts = ", ".join([*beyond, *texts.within_texts(rows)])
+    return f"{plural(len(rows), 'pair')}: {counts or 'none slower or faster'}"

@@ -102,7 +102,7 @@ class Histogram(Chart):
 
     @property
     def legend(self) -> tuple[LegendEntry, ...]:
-        return tuple(LegendEntry(of, STYLES[of][0], opacity=STYLES[of][1]) for of in self.cells)
+        return tuple(LegendEntry(of, STYLES[of][0], (), "s", STYLES[of][1], has_line=False) for of in self.cells)
 
     @property
     def table(self) -> Table:

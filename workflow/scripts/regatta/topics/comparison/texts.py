@@ -121,6 +121,11 @@ KINDS = (
 KIND_OF = {kind.name: kind for kind in KINDS}
 
 
+def benchmark_words(name: str) -> str:
+    """Return what a benchmark measures: `train steps`."""
+    return f"{name.replace('_', ' ')}s"
+
+
 def row_text(row: object) -> str:
     """Return the result on a row: `slower: ratio 1.100 [1.080, 1.120], n = 6`."""
     return f"{verdict_text(row)}: ratio {interval_text(row)}, n = {launches_text(row)}"
@@ -167,6 +172,21 @@ def num_significant(judged: pd.DataFrame) -> dict[str, int]:
     return {word: words.count(word) for word in ("slower", "faster")}
 
 
+def num_within(judged: pd.DataFrame) -> dict[str, int]:
+    """Return how many pairs are significantly slower and faster, but within the margin."""
+    return num_significant(judged[(judged["verdict"] == "equivalent").fillna(False)])
+
+
+def within_texts(judged: pd.DataFrame) -> list[str]:
+    """Return the same in words: `2,470 slower within the margin`."""
+    return [f"{num:,} {word} within the margin" for word, num in num_within(judged).items() if num]
+
+
+def is_equal(judged: pd.DataFrame) -> bool:
+    """Return whether all pairs are equivalent, and no more than half differ significantly."""
+    return bool((judged["verdict"] == "equivalent").all()) and 2 * sum(num_within(judged).values()) <= len(judged)
+
+
 def half_widths(judged: pd.DataFrame) -> dict | None:
     """Return median and maximum of half the width of the 95 % intervals on a log scale, as ratio - 1.
 
@@ -203,6 +223,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "num_undecidable": few,
         "margins": tuple(sorted(float(margin) for margin in judged["margin_ratio"].unique())),
         "num_significant": num_significant(judged),
+        "num_within": num_within(judged),
         "parts": parts,
         "patterns": [
             {"direction": word, **where.values, "median_ratio": ratio} for word, of in patterns for where, ratio in of
@@ -212,7 +233,9 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "half_widths": half,
     }
     words = {"where": "; ".join(starmap(partial(where_text, judged), patterns))}
+    within = ", ".join(within_texts(judged))
     shown = counts | {"inconclusive": counts["inconclusive"] - num_unsettled, UNSETTLED: num_unsettled}
+    shown = {f"{word} ({within})" if within and word == "equivalent" else word: num for word, num in shown.items()}
     words |= {
         "outcomes": "; ".join(texts),
         "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
@@ -278,7 +301,7 @@ def summarized(judged: pd.DataFrame) -> Iterator[pd.DataFrame]:
         ends = known.groupby("benchmark")[list(RATIO.names)].median()
         if ends["time_low_ratio"].max() > ends["time_high_ratio"].min():
             by_benchmark = rows.groupby("benchmark", sort=False)
-            yield from (part.assign(part=f"{name.replace('_', ' ')}s: ") for name, part in by_benchmark)
+            yield from (part.assign(part=f"{benchmark_words(name)}: ") for name, part in by_benchmark)
         else:
             yield rows.assign(part="")
 
@@ -308,7 +331,8 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
     part |= {"outcome": name, "num": len(rows), "median_ratio": median, "direction": None, "chosen": None}
     words = part | significant | {"other": other, "opposite": sum(significant.values()) - num}
     num_beyond = int(rows["verdict"].isin(["slower", "faster"]).sum())
-    words["judged"] = _judged_text(len(rows), num, num_beyond, margins_text(rows["margin_ratio"].unique()))
+    within = num_within(rows)["slower" if is_slower else "faster"]
+    words["judged"] = _judged_text(len(rows), num, within, num_beyond, margins_text(rows["margin_ratio"].unique()))
     words |= {"takes": excess_text(max(median, 1 / median)), "median": difference_text(median)}
     if len(known):
         words |= {"within": percent_number(max(high, 1 / low) - 1), "span": span_text(low, high)}
@@ -322,11 +346,13 @@ def outcome(rows: pd.DataFrame) -> tuple[dict, str, str]:
     return part, rows["part"].iloc[0] + statement, basis
 
 
-def _judged_text(num: int, significant: int, beyond: int, margin: str) -> str:
-    """Return how many of a number of pairs are significant, and how many lie beyond the margin."""
+def _judged_text(num: int, significant: int, within: int, beyond: int, margin: str) -> str:
+    """Return how many of a number of pairs are significant, and how many lie within and beyond the margin."""
     if num == significant == beyond:
         return f"all significant and beyond the {margin} margin"
     counts = ("all" if num == significant else f"{significant:,}", f"{beyond:,}" if beyond else "none")
+    if within == significant and not beyond:
+        return f"{counts[0]} slower within the {margin} margin"
     return f"{counts[0]} significant, {counts[1]} beyond the {margin} margin"
 
 
@@ -336,7 +362,7 @@ def choice(parts: list[dict]) -> str:
     if outcomes <= {"slower", "equal"} and len(chosen) == 1:
         return chosen.pop()
     if len(chosen) == 1 and len({(part["reference"], part["value"]) for part in parts}) == 1:
-        of = [f"{name.replace('_', ' ')}s" for part in parts if part["chosen"] for name in part["benchmarks"]]
+        of = [benchmark_words(name) for part in parts if part["chosen"] for name in part["benchmarks"]]
         return f"{chosen.pop()} for {joined(of)}"
     if len(outcomes) == 1 and not chosen:
         return CHOICES[outcomes.pop()]

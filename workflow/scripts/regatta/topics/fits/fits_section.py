@@ -4,6 +4,9 @@ The page has the parameters of accepted models; the cell drawer states why a cur
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 import pandas as pd
 
@@ -14,11 +17,13 @@ from regatta.kit.kinds import RESULT, Kind, Value
 from regatta.report.findings import Finding, of_rows
 from regatta.report.panels import Section, Table, full_names
 from regatta.topics.bandwidth import BYTES_PER_GB
-from regatta.topics.base import ReportData, TableSpec, Topic
+from regatta.topics.base import ReportData, TableSpec, Topic, grouped, once_per_report, plain_rows
 from regatta.topics.fits import collectives, scaling
 
 NAME = Column("name", "configuration", TEXT)
 MOST_ROWS = 20  # of a table; those of the largest shapes come first, and the CSV has all
+NO_CELLS: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+CURVES = {"communication_models": ("collectives", collectives.MODEL), "scaling_models": ("scaling", scaling.CURVE)}
 MODELS = {"communication_models": "Latency\N{EN DASH}bandwidth models", "scaling_models": "Scaling models"}
 SHOWN = {  # benchmark, columns and order of each table
     "scaling_models": (
@@ -30,15 +35,28 @@ SHOWN = {  # benchmark, columns and order of each table
 SCALING_LAWS = {"usl": "the Universal Scalability Law", "amdahl": "Amdahl's law"}
 
 
-def model_table(table: str, models: pd.DataFrame) -> Table | None:
-    """Return the accepted models of a table, those of most ranks first; None without any."""
+@once_per_report
+def cells_of_curves(data: ReportData) -> dict[str, dict[int, tuple[str, ...]]]:
+    """Return by table and row the cells of its curve."""
+    found = {}
+    for name, (source, fields) in CURVES.items():
+        of = grouped(plain_rows(data.tables[source], (*fields, "cell")), fields)
+        curves = [tuple(row.values()) for row in plain_rows(data.tables[name], fields)]
+        cells = (tuple(cell["cell"] for cell in of.get(curve, ())) for curve in curves)
+        found[name] = dict(zip(data.tables[name].index, cells, strict=True))
+    return found
+
+
+def model_table(table: str, models: pd.DataFrame, cells: Mapping[int, tuple[str, ...]] = NO_CELLS) -> Table | None:
+    """Return the accepted models of a table, those of most ranks first; None without any. cells: of each row."""
     benchmark, columns, order = SHOWN[table]
     rows = models[models["max_residual_ratio"].notna()].sort_values(order, ascending=False, kind="stable")
     if rows.empty:
         return None
     title = MODELS[table] + (f" (first {MOST_ROWS} of {len(rows):,})" if len(rows) > MOST_ROWS else "")
     named = named_rows(rows.head(MOST_ROWS), models, benchmark).assign(prediction_interval="interval")
-    return Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
+    shown = Table.of_columns(title, (NAME, *columns), named, rows["device"].iloc[0], (table,))
+    return replace(shown, cells=tuple(cells.get(row, ()) for row in named.index))
 
 
 def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd.DataFrame:
@@ -48,7 +66,7 @@ def named_rows(chosen: pd.DataFrame, models: pd.DataFrame, benchmark: str) -> pd
 
 
 def section(data: ReportData) -> Section:
-    shown = tuple(filter(None, (model_table(name, data.tables[name]) for name in SHOWN)))
+    shown = tuple(filter(None, (model_table(name, data.tables[name], cells_of_curves(data)[name]) for name in SHOWN)))
     lead = "If a curve has no model or no prediction, the details of its cells state why." if shown else ""
     return Section("models", "Fitted models", "No measurement is suitable for a model.", lead, tables=shown)
 
@@ -106,7 +124,7 @@ def findings(data: ReportData) -> list[Finding]:
         values = {"num": len(rows), "num_curves": len(tables[name]), "reasons": dict(reasons)}
         words = {"what": MODELS[name], "listed": [f"{why} ({num})" for why, num in reasons.items()]}
         if len(rows):
-            found.append(Finding("rejected_fits", values, (of_rows(name, rows),), anchor="models", words=words))
+            found.append(_finding(data, "rejected_fits", values, name, rows, words))
     return found
 
 
@@ -127,11 +145,18 @@ def crossover_sizes(data: ReportData) -> list[Finding]:
         is_one = rows["low_bytes"].max() <= rows["high_bytes"].min()
         names = cell_names(rows.to_dict("records"), "collective")
         for part, name in zip([rows] if is_one else [rows.loc[[at]] for at in rows.index], names, strict=False):
-            found.append(_crossover(part, name, () if is_one else ("dtype", *PLACE)))
+            found.append(_crossover(data, part, name, () if is_one else ("dtype", *PLACE)))
     return found
 
 
-def _crossover(rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
+def _finding(data: ReportData, kind: str, values: dict, table: str, rows: pd.DataFrame, words: dict) -> Finding:
+    """Return a finding on rows of a table of models, with the cells of their curves."""
+    curves = (cells_of_curves(data)[table][row] for row in rows.index)
+    cells = tuple(cell for curve in curves for cell in curve)
+    return Finding(kind, values, (of_rows(table, rows),), cells, "models", words)
+
+
+def _crossover(data: ReportData, rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> Finding:
     """Return the crossover of some curves, from the lowest to the highest end of all. fields: named, besides shape."""
     values = {"operation": rows["operation"].iloc[0], "world_size": int(rows["world_size"].iloc[0]), "num": len(rows)}
     values |= {"stacks": sorted(set(rows["stack"]))}
@@ -141,7 +166,7 @@ def _crossover(rows: pd.DataFrame, name: CellName, fields: tuple[str, ...]) -> F
     words = {"name": SEPARATOR.join(filter(None, parts))}
     words |= {"size": _range(size(int(values["low_bytes"])), size(int(values["high_bytes"])))}
     words |= {"latency": _range(duration(values["low_s"]), duration(values["high_s"]))}
-    return Finding("crossover_size", values, (of_rows("communication_models", rows),), anchor="models", words=words)
+    return _finding(data, "crossover_size", values, "communication_models", rows, words)
 
 
 def _scaling_law(data: ReportData) -> list[Finding]:
@@ -159,7 +184,7 @@ def _scaling_law(data: ReportData) -> list[Finding]:
         num_ranks = row.extrapolated_world_size
         values |= {"law": row.scaling_model, "num_ranks": None if is_unknown(num_ranks) else int(num_ranks)}
         words = {"name": row.name, "law_name": SCALING_LAWS[row.scaling_model], "ranks": ranks_word(data.device)}
-        found.append(Finding("scaling_law", values, (of_rows("scaling_models", first),), anchor="models", words=words))
+        found.append(_finding(data, "scaling_law", values, "scaling_models", first, words))
     return found
 
 

@@ -65,12 +65,14 @@ def section(data: ReportData) -> Section | None:
         efficiency, throughput = (), ()
         drawn = "Efficiency of each workload and shape: heatmap above. Throughput: all cells, below."
     peaks = peaks_text(data.campaign, scaling, set(data.ok["gpu"].dropna()))
-    lead = " ".join(filter(None, (reference_text(data), lead, drawn, peaks)))
-    figures = (efficiency or throughput) + losses_figures(data)
+    above = above_texts(scaling, losses := losses_figures(data))
+    lead = " ".join(filter(None, (reference_text(data), lead, drawn, *above, peaks)))
+    figures = (efficiency or throughput) + losses
     folded = ("Throughput", throughput) if efficiency else ("", ())
     return Section("scaling", "Scaling", "", lead, figures, tables, folded=folded, headline=headline(data, placed))
 
 
+LEAST_ABOVE = 1.005  # what is shown as 101 %
 MOST_BARS = 24  # of the breakdown; its table has all
 
 
@@ -95,6 +97,16 @@ def losses_figures(data: ReportData) -> tuple[Figure, ...]:
     lines = tuple((data.names[bar.cell], *text) for bar, text in zip(bars, texts, strict=True))
     table = Table("Throughput breakdown", columns, lines, cells=tuple(bar.cell for bar in bars))
     return (Figure("losses", title, Bars(shown, heads), table, "scaling", EFFICIENCY.block_key),)
+
+
+def above_texts(scaling: pd.DataFrame, losses: Sequence[Figure]) -> list[str]:
+    """Return what efficiencies and bars above 100 % mean, of those that occur once rounded. losses: the breakdown."""
+    sums = [sum(part for part in bar.parts if part and part > 0) for figure in losses for bar in figure.chart.bars]
+    found = {
+        "Above 100 %: faster than the baseline.": bool((scaling["efficiency_ratio"] >= LEAST_ABOVE).any()),
+        "A negative loss is a gain without a segment; its bar exceeds 100 %.": max(sums, default=0) > 100 * LEAST_ABOVE,
+    }
+    return [text for text, is_shown in found.items() if is_shown]
 
 
 def reference_text(data: ReportData) -> str:
@@ -235,7 +247,10 @@ def headline(data: ReportData, rows: pd.DataFrame) -> Figure | None:
     series = names.iloc[0].series if is_one_size else ()
     label = [name.say("subject", *name.settings, *series, *PLACE, always=always) for name in names]
     title = "Scaling efficiency of the fastest cells"
-    title += f": lowest {num_drawn} of {len(workloads)} workloads" if num_drawn < len(workloads) else ""
+    if num_drawn < len(workloads):  # of several lines of a workload, the others may be the highest of all
+        has_one = len(lines) == len(workloads)
+        of = f"{num_drawn} of {len(workloads)} workloads"
+        title += f": lowest {of}" if has_one else f": {of}, those with the lowest values"
     return panels.figure_of_cells(
         *("headline", title, shown.assign(label=label), "world_size", EFFICIENCY),
         panels.rates(EFFICIENCY, steps_by_cell(data.measurements), STEP.name),
