@@ -63,8 +63,8 @@ def test_a_campaign_without_the_cell_breaks_the_line(tmp_path):
     ratios = {"b": (1.0,) * 4, "<i>c": (None, 1.0, 1.0, 1.0), "d": (1.0,) * 4}
     history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
     lines = {cell.name.rpartition(" · ")[2]: cell.line(history) for cell in history.cells}
-    assert lines["1 KiB"] == "M3 24L34.3 24M97 24"
-    assert lines["2 KiB"] == "M3 24L34.3 24L65.7 24L97 24"
+    assert re.findall("[ML]", lines["1 KiB"]) == ["M", "L", "M"]
+    assert re.findall("[ML]", lines["2 KiB"]) == ["M", "L", "L", "L"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_each_verdict_has_its_mark_and_the_base_has_one(tmp_path):
     classes = re.findall('<g class="([a-z]*)">', charts)
     assert sorted(classes) == sorted(["base"] * 4 + ["equivalent", "slower", "inconclusive", "faster"])
     assert charts.count('class="hole"') == 1 == charts.partition("</svg>")[2].count('<g class="inconclusive">')
-    assert "<h1>a (base) to b: 2 campaigns</h1>" in text
+    assert "<h1>a (base) to b" in text
     assert ">b vs. a<" in text
 
 

@@ -31,10 +31,11 @@ class Strip(Chart):
     """One mark with its interval for each rank, node or cell, from left to right.
 
     values: (value, low, high) of each; None without an interval, all of them without a value: the last ones, whose
-    marks are in a lane beside the plot, below the label of their style. styles: color and marker of each. cells: of each, so that the mark opens it; empty if marks are no
-    cells. first: number of the first. limits: dashed lines (label, place). names: of some, by index. groups: successive
-    marks as (name, number), every second one shaded. log_above: the axis is linear up to this value and logarithmic
-    above it. listed: styles of the legend in order, if they are used.
+    marks are in a lane beside the plot, below the label of their style. styles: color and marker of each. cells: of
+    each, so that the mark opens it; empty if marks are no cells. first: number of the first. limits: dashed lines
+    (label, place). names: of some, by index. groups: successive marks as (name, number), every second one shaded.
+    log_above: the axis is linear up to this value and logarithmic above it. listed: styles of the legend in order, if
+    they are used.
     """
 
     x: str
@@ -107,7 +108,7 @@ class Strip(Chart):
         _draw_groups(axes, self)
         axes.locator_params(axis="x", nbins=8, integer=True)
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        set_ticks(axes.yaxis, [tick for tick in ticks if not 0 < self._beside_limit(tick[0])])
+        set_ticks(axes.yaxis, [tick for tick in ticks if self._beside_limit(tick[0]) <= 0])
         axes.grid(visible=True, clip_on=False, axis="y")
         for place, tick in zip(axes.yaxis.get_majorticklocs(), axes.yaxis.get_major_ticks(), strict=True):
             tick.gridline.set_visible(self._beside_limit(place) < 0)
