@@ -151,7 +151,7 @@ def test_the_timeline_zooms_to_a_batch_and_to_a_node_and_back(browser, reports):
     ends = f"(b => [Math.min(...b.map(e => e.left)), Math.max(...b.map(e => e.right))])({bars}.map(e => e.getBoundingClientRect()))"
     texts = "[...document.querySelectorAll('#gantt .ticks text')].filter(e => e.getBoundingClientRect().width).map(e => e.textContent)"
     shares = "[...document.querySelectorAll('#gantt .share')].filter(e => e.checkVisibility()).map(e => e.className)"
-    assert browser.evaluate(shares) == []
+    assert browser.evaluate(shares) == ["share all"]
     whole, num, ticks = browser.evaluate(ends), browser.evaluate(f"{bars}.length"), browser.evaluate(texts)
     for group in ("Batches", "Nodes"):
         options = browser.evaluate(f"[...document.querySelectorAll('.zoom [label={group}] option')].map(e => e.value)")

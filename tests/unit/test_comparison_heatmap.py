@@ -11,7 +11,7 @@ from typed import comparisons_table
 from regatta.report.matrix import Square
 from regatta.topics.comparison.heatmap import MOST_ROWS_OPEN, difference_text, halves, ratio_matrices
 from regatta.topics.comparison.sides import with_labels
-from regatta.topics.comparison.texts import UNSETTLED, compared_findings, is_equal, judged_rows, num_within
+from regatta.topics.comparison.texts import compared_findings, is_equal, judged_rows, num_within
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 SIX = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05]
@@ -177,7 +177,7 @@ def test_significant_pairs_within_the_margin_are_counted_alike_everywhere():
     assert is_equal(judged[judged["message_bytes"] == 4096])
 
 
-def test_a_slower_cell_whose_margin_is_not_settled_is_not_counted_as_inconclusive():
+def test_a_slower_cell_whose_margin_is_not_settled_is_inconclusive_and_significant():
     """Median ratio 1.06; the interval excludes 1 and contains 1.05."""
     before = [1.000, 1.002, 1.004, 1.006, 1.008, 1.010, 1.012, 1.014, 1.016, 1.018]
     after = [1.055 * value for value in before]
@@ -189,6 +189,6 @@ def test_a_slower_cell_whose_margin_is_not_settled_is_not_counted_as_inconclusiv
     found, verdicts = compared_findings(with_labels(judged_rows(table)))
     assert (found.values["by_verdict"]["inconclusive"], found.values["num_unsettled"]) == (1, 1)
     assert ([part["outcome"] for part in found.values["parts"]], found.words["num_open"]) == (["slower"], 1)
-    assert verdicts.words["verdicts"] == f"1 {UNSETTLED}"
+    assert verdicts.words["verdicts"] == f"1 {row.verdict} (1 significant)"
     (square,) = squares_of(ratio_matrices(table, {})[0]).values()
     assert square.state == "unsettled"

@@ -59,6 +59,54 @@ def test_cells_with_the_largest_change_come_first_on_one_axis(history):
     assert lines[3].endswith(" 24")
 
 
+def test_a_campaign_without_the_cell_breaks_the_line(tmp_path):
+    ratios = {"b": (1.0,) * 4, "<i>c": (None, 1.0, 1.0, 1.0), "d": (1.0,) * 4}
+    history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
+    lines = {cell.name.rpartition(" · ")[2]: cell.line(history) for cell in history.cells}
+    assert re.findall("[ML]", lines["1 KiB"]) == ["M", "L", "M"]
+    assert re.findall("[ML]", lines["2 KiB"]) == ["M", "L", "L", "L"]
+
+
+@pytest.mark.parametrize(
+    ("largest", "end", "ends"),
+    [(1.2, 0.3, ["+30 %", "0", "−30 %"]), (1.4, 0.5, ["+50 %", "0", "−50 %"]), (3.0, 3.0, ["+300 %", "0", "−75 %"])],
+)
+def test_the_axis_ends_at_round_changes(tmp_path, largest, end, ends):
+    """Linear up to 50 %, logarithmic beyond, so that a cell that is 4 times as fast is as far from 0 as 4 times as slow."""
+    history = compare_history(
+        [read_campaign(folder) for folder in folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)})], 0.05
+    )
+    assert history.end == end
+    assert history.end_texts == ends
+    low = 1 - end if end < 1 else 1 / (1 + end)
+    assert [history.height(ratio) for ratio in (1 + end, 1, low)] == [0, 24, 48]
+
+
+def test_each_verdict_has_its_mark_and_the_base_has_one(tmp_path):
+    ratios = {"b": (1.0, 1.2, 1.06, 0.8)}
+    history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
+    text = history_page(history, tmp_path / "page.html")
+    charts = text[text.index('class="multiples"') :]
+    classes = re.findall('<g class="([a-z]*)">', charts)
+    assert sorted(classes) == sorted(["base"] * 4 + ["equivalent", "slower", "inconclusive", "faster"])
+    assert charts.count('class="hole"') == 1 == charts.partition("</svg>")[2].count('<g class="inconclusive">')
+    assert "<h1>a (base) to b" in text
+    assert ">b vs. a<" in text
+
+
+def test_cells_link_to_the_reports_of_their_campaigns(tmp_path):
+    folders = folders_in(tmp_path)
+    for folder in folders[::2]:
+        (folder / "report.html").write_text("", encoding="utf-8")
+    history = compare_history([read_campaign(folder) for folder in folders], 0.05)
+    text = history_page(history, tmp_path / "page.html")
+    row = history.cells[0].rows[2]
+    table = text[text.index('id="all-changes"') :]
+    assert table.count(f'href="a/report.html#cell={row.reference}"') == 1
+    assert table.count(f'href="%3Ci%3Ec/report.html#cell={row.cell}"') == 1
+    assert "b/report.html" not in table
+
+
 def test_changes_of_the_environment_are_marked(history):
     assert [bool(changes) for changes in history.changes] == [False, False, True]
     assert history.marks == "M97 0V48"
@@ -68,7 +116,7 @@ def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(history
     text = history_page(history, tmp_path / "page.html")
     page = Page(text)
     assert len([figure for figure in page.all("figure") if "data-multiple" in figure]) == len(CELLS)
-    assert text.count('class="dot"') == 7
+    assert text.partition('class="multiples"')[2].count('class="dot"') == 7 + len(CELLS)  # each base has one
     table = text[text.index('class="verdicts"') :].partition("</table>")[0]
     counts = [re.findall(r"<td>(\d+)</td>", row) for row in re.findall("<tr><th.*?</tr>", table)]
     # pairs; faster, slower, inconclusive, equivalent

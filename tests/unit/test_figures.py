@@ -114,6 +114,8 @@ def test_an_axis_that_does_not_start_at_0_is_marked_with_sign_and_word(drawing):
         return Strip("rank", PlotAxis("time (ms)", **axis), values, [style] * 2).draw("figure", "what it shows")
 
     assert "time (ms) · zoomed" in drawn(40)
+    ticks = re.findall(r">([\d.]+)</text>", drawn(40))
+    assert "40" in ticks
     assert "zoomed" not in drawn(0)
     assert "zoomed" not in drawn(40, low=0)
     strokes = re.compile(r"l6-3M[\d.]+ [\d.]+l6-3")

@@ -1,6 +1,7 @@
 """The report of an acceptance sweep: nodes and pairs against the median one, by hand and by brute force."""
 
 import math
+import re
 import statistics
 from dataclasses import replace
 
@@ -93,6 +94,7 @@ def test_a_repeat_with_one_result_is_not_compared(tmp_path):
     assert sweep.counts_of(data, rows)["inconclusive"] == ["n1"]
     [matrix] = sweep.section(data).content["matrices"]
     assert {square.state for group in matrix.groups for row in group.rows for square in row.squares} == {"inconclusive"}
+    assert [finding.kind for finding in sweep.findings(data)] == ["nodes"]
 
 
 def test_shapes_with_different_numbers_of_gpus_are_different_workloads(tmp_path):
@@ -253,11 +255,48 @@ def test_a_figure_has_a_mark_for_each_node_and_those_that_failed_are_last_and_na
     assert len(chart.values) == len(rows) == len(figure.table.rows) == len(hosts)
     assert [style.label for style in chart.styles[-2:]] == ["slower", "failed"]
     assert chart.values[-1] == (None, None, None)
-    assert list(chart.names.values()) == ["n17", "n9 failed"]
+    assert list(chart.names.values()) == ["n5", "n9"]
     assert rows[-1][1:4] == ("failed", len(hosts), None)
+    assert right_of_plot(figure.svg) == ["failed", "n9"]
+    assert not re.search(r">\N{MINUS SIGN}5</text>", figure.svg)  # a grid line beside the one at -4.8
+    assert re.search(r">10</text>", figure.svg)
     assert figure.table.rows[0][0] == "n9"
     assert [text for text, _ in chart.limits[:2]] == ["5 % margin", "\N{MINUS SIGN}4.8 % margin"]
     assert figure.svg.count(f'data-cell="{chart.cells[-1]}"') == 1
+
+
+def right_of_plot(svg: str) -> list[str]:
+    """Return the texts that begin beyond the right end of the axes."""
+    [(left, width)] = re.findall(r'<clipPath[^>]*><rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
+    end = float(left) + float(width)
+    return [text for x, text in re.findall(r'<text[^>]*? x="([\d.]+)"[^>]*>([^<]*)</text>', svg) if float(x) > end]
+
+
+@pytest.mark.parametrize(
+    ("absent", "texts"),
+    [
+        (["failed"] * 8, ["failed", *(f"n{place}" for place in range(4, 12))]),
+        (["failed"] * 30, ["failed: 30"]),
+        (["missing", "failed"], ["no result", "n4", "failed", "n5"]),
+        (["missing", "failed"] * 20, ["no result: 20", "failed: 20"]),
+    ],
+)
+def test_nodes_without_a_value_are_beside_the_axis(absent, texts, drawing):
+    styles = [sweep.STYLES[name] for name in ["equivalent"] * 4 + absent]
+    values = [(1.0, 0.9, 1.1)] * 4 + [(None, None, None)] * len(absent)
+    names = {place: f"n{place}" for place in range(4, len(values))} if len(absent) <= sweep.MOST_NAMED else {}
+    strip = Strip("nodes", PlotAxis("time"), values, styles, [f"c{i}" for i in range(len(values))], 1, (), names)
+    svg = strip.draw("figure", "nodes")
+    assert right_of_plot(svg) == texts
+    assert sorted(re.findall('data-cell="(.*?)"', svg)) == sorted(strip.cells)
+
+
+def test_the_first_figure_has_the_workload_of_the_summary_and_the_contents_count_failed_nodes(of_nodes):
+    section, [line] = sweep.section(of_nodes), [line for line in summary(of_nodes) if line.id == "nodes"]
+    [largest] = line.values["largest"]
+    assert largest["workload"] == "ResNet-50"
+    assert section.headline.title == "Nodes: ResNet-50"
+    assert section.state[0].split(", ") == ["1 failed", "2 slower"]
 
 
 @pytest.mark.parametrize(("num", "tick"), [(900, "800"), (1200, "1,200")])

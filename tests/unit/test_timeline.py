@@ -20,6 +20,7 @@ from regatta.topics.timeline import (
     TOPIC,
     allocated_hours,
     allocations_table,
+    batch_names,
     findings,
     overlaps,
     section,
@@ -321,16 +322,44 @@ def test_shares_of_a_batch_and_of_a_node_have_its_idle_time_and_failures():
     assert gantt.shares_of([]) == {}
 
 
+def test_batches_have_the_name_of_their_shape_and_stacks():
+    """A number distinguishes those with the same name."""
+    batches = {
+        "n02g04-aa": ["host"],
+        "n02g04-bb": ["host", "host"],
+        "n01g04-cc": ["host", "bound", "host"],
+        "n01g04-dd": ["a", "b", "c"],
+    }
+    launches = [
+        launch(batch=batch, stack=stack, nodes=int(batch[2])) for batch, stacks in batches.items() for stack in stacks
+    ]
+    launches.append(launch(batch="unknown", nodes=None))
+    assert {batch: name.split(" · ") for batch, name in batch_names(launches).items()} == {
+        "n02g04-aa": ["2×4", "host (1)"],
+        "n02g04-bb": ["2×4", "host (2)"],
+        "n01g04-cc": ["1×4", "host, bound"],
+        "n01g04-dd": ["1×4", "3 stacks"],
+        "unknown": ["n/a", "host"],
+    }
+
+
+def test_shares_of_all_launches_are_stated_unless_the_finding_on_allocations_has_them():
+    spent = section(data_of([launch(0, 0, 40), launch(1, 50, 90)], [])).content["spent"]
+    assert list(map(float, re.findall(r"[\d.]+", spent))) == [40, 7.5, 15, 38]
+    assert section(data_of([launch()], [job()])).content["spent"] == ""
+
+
 @pytest.mark.usefixtures("drawing")
 def test_a_view_of_a_batch_or_host_fills_the_axis_and_has_its_ticks():
     other = {"batch": "n01g04-0000000000bb", "hosts": "n1"}
     rows = rows_of_chart([launch(0, 0, 40), launch(1, 100, 160, **other), launch(2, WEEK, WEEK + 60)])
-    chart = gantt.Gantt({name: rows[name] for name in shown_rows(rows)})
+    chart = gantt.Gantt({name: rows[name] for name in shown_rows(rows)}, {BATCH: "2×4 · host"})
     [small, large], [first, second] = chart.views["Batches"], chart.views["Nodes"]
     assert [(one.label, one.start, one.end) for one in (small, large)] == [
         (other["batch"], 100, 160),
-        (BATCH, 0, WEEK + 60),
+        ("2×4 · host", 0, WEEK + 60),
     ]
+    assert [view.rows for view in (small, large, first, second)] == [range(1), None, range(1), range(1, 2)]
     assert [(one.label, one.start, one.end) for one in (first, second)] == [("n1", 0, WEEK + 60), ("n2", 0, WEEK + 60)]
     # A launch of 60 s without a recorded job: 36 s are outside cells.
     shares = {"launch startup": 36, "setup and checks": 3, "warm-up": 6, "measuring": 15}

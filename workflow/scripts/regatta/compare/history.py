@@ -9,15 +9,16 @@ from functools import cached_property
 from regatta.compare.campaigns import CampaignResults, CampaignsCompared, compare_campaigns
 from regatta.compare.comparison_output import aligned, campaign_text, distinct_names, names_and_lists, statements
 from regatta.compare.pairs import change_text
-from regatta.compare.trends import LEAST_AXIS, change_marks, environment_changes, x_of_campaign
-from regatta.core.text import UNKNOWN, duration, is_unknown
+from regatta.compare.trends import change_marks, environment_changes, x_of_campaign
+from regatta.core.text import UNKNOWN, duration, is_unknown, with_minus_signs
 from regatta.model.frozen import names_by_id
 from regatta.report.rows import Row, table_rows
-from regatta.topics.comparison.histogram import RatioAxis
 from regatta.topics.comparison.texts import judged_rows
 
 HEIGHT = 48  # of the box of a chart, which is 100 wide
-AROUND = 1.1  # of its largest change
+CAP = 1.8  # half the width of the ends of an interval
+# Changes at the end of the axis. It is linear up to 0.5, beyond logarithmic: of 3, the ends are +300 and -75 %.
+LINEAR_ENDS, LOG_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (1.0, 3.0, 4.0, 9.0, 19.0, 99.0, 999.0)
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,33 @@ class CampaignHistory:
         return sorted(cells, key=lambda cell: -cell.largest)
 
     @cached_property
-    def axis(self) -> RatioAxis:
-        """Return the common axis of the charts, which has all ratios with their intervals and the margin."""
+    def margin(self) -> float:
+        return max(row.margin_ratio for cell in self.cells for row in cell.rows.values())
+
+    @cached_property
+    def end(self) -> float:
+        """Return the change at the upper end of the charts' common axis, which has all intervals and the margin."""
         rows = [row for cell in self.cells for row in cell.rows.values()]
         values = [(row.time_ratio, row.time_low_ratio, row.time_high_ratio) for row in rows]
-        sizes = [abs(math.log(value)) for of in values for value in of if not is_unknown(value)]
-        margin = max((math.log1p(row.margin_ratio) for row in rows), default=0.0)
-        return RatioAxis(AROUND * max(*sizes, margin, LEAST_AXIS), margin)
+        ratios = [1 + self.margin, *(value for of in values for value in of if not is_unknown(value))]
+        size, log_size = max(abs(ratio - 1) for ratio in ratios), max(abs(math.log(ratio)) for ratio in ratios)
+        found = next((end for end in LINEAR_ENDS if size <= end), None)
+        return found or next((end for end in LOG_ENDS if log_size <= math.log1p(end)), LOG_ENDS[-1])
+
+    @property
+    def is_linear(self) -> bool:
+        return self.end <= LINEAR_ENDS[-1]
+
+    @property
+    def end_texts(self) -> list[str]:
+        """Return the labels of the axis from top to bottom, in percent."""
+        low = self.end if self.is_linear else 1 - 1 / (1 + self.end)
+        return [f"+{100 * self.end:.3g} %", "0", with_minus_signs(f"-{100 * low:.3g} %")]
+
+    def height(self, ratio: float) -> float:
+        """Return the place of a ratio in a chart; one beyond the axis is at its end."""
+        part = (ratio - 1) / self.end if self.is_linear else math.log(ratio) / math.log1p(self.end)
+        return round(HEIGHT / 2 * (1 - min(max(part, -1.0), 1.0)), 1)
 
     @property
     def marks(self) -> str:
@@ -89,31 +110,35 @@ class CellHistory:
         return any(is_beyond) or any(row.verdict in ("faster", "slower") for row in rows)
 
     @property
+    def base_id(self) -> str:
+        return next(iter(self.rows.values())).reference
+
+    @property
     def base_time(self) -> str:
         return duration(next(iter(self.rows.values())).reference_time_s)
 
     def line(self, history: CampaignHistory) -> str:
-        """Return the ratios to the base, which has 1, as a path."""
-        points = {0: HEIGHT / 2} | {place: _height(history.axis, row.time_ratio) for place, row in self.rows.items()}
+        """Return the ratios to the base, which has 1, as a path; a campaign without the cell breaks it."""
+        points = {0: HEIGHT / 2} | {place: history.height(row.time_ratio) for place, row in self.rows.items()}
         num = len(history.campaigns)
-        return "M" + "L".join(f"{x_of_campaign(place, num):g} {y:g}" for place, y in points.items())
+        return "".join(
+            f"{'L' if place - 1 in points else 'M'}{x_of_campaign(place, num):g} {y:g}" for place, y in points.items()
+        )
 
     def points(self, history: CampaignHistory) -> list[tuple[str, str, str]]:
-        """Return of each campaign a path of the ratio and its interval, the verdict, and the text of both."""
-        found, num = [], len(history.campaigns)
+        """Return of each campaign a path of the interval and of the ratio, the verdict, and the text of all."""
+        num = len(history.campaigns)
+        found = [("", f"M{x_of_campaign(0, num):g} {HEIGHT // 2}h0", "base", f"{history.names[0]}: base")]
         for place, row in self.rows.items():
-            x, y = x_of_campaign(place, num), _height(history.axis, row.time_ratio)
+            x, y = x_of_campaign(place, num), history.height(row.time_ratio)
             ends = [] if is_unknown(row.time_low_ratio) else [row.time_low_ratio, row.time_high_ratio]
-            ends = [_height(history.axis, end) for end in ends]
+            ends = [history.height(end) for end in ends]
             bar = f"M{x:g} {ends[0]:g}V{ends[1]:g}" if ends else ""
+            bar += "".join(f"M{x - CAP:g} {end:g}h{2 * CAP:g}" for end in ends)
             found.append(
                 (bar, f"M{x:g} {y:g}h0", row.verdict, f"{history.names[place]}: {change_text(row)} %, {row.verdict}")
             )
         return found
-
-
-def _height(axis: RatioAxis, ratio: float) -> float:
-    return round(HEIGHT * (1 - axis.percent(ratio) / 100), 1)
 
 
 def compare_history(campaigns: list[CampaignResults], margin: float) -> CampaignHistory:

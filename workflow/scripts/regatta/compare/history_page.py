@@ -1,14 +1,14 @@
 """The page of compare.py for more than two campaigns: verdicts by campaign, and a small chart of each cell."""
 
-import math
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
 from regatta.compare.history import HEIGHT, CampaignHistory, changes_of
 from regatta.compare.pairs import VERDICTS, changes_text, report_of
-from regatta.core.text import plural, signed_percent
+from regatta.core.text import plural
 from regatta.report.page import MAX_PLAIN_BYTES, TEMPLATES, download, load_template, script_source
 from regatta.store.csv_files import to_csv
 from regatta.topics.comparison.texts import judged_rows
@@ -19,13 +19,13 @@ MOST_ROWS = 1000
 
 def history_page(history: CampaignHistory, path: Path) -> str:
     """Return a page on more than two campaigns. path: of the page, to which its links to reports are relative."""
-    names, cells, axis = history.names, history.cells, history.axis
+    names, cells = history.names, history.cells
     environment = list(zip(names, [*names[:1], *names], history.changes, strict=False))[1:]
     num = sum(bool(changes) for changes in history.changes)
     lists = [(name, *of) for name, found in zip(names[1:], history.compared, strict=True) for of in unmatched(found)]
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
     return load_template("history.html.j2").render(
-        title=f"{names[0]} to {names[-1]}: {len(names)} campaigns",
+        title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns",
         facts=list(zip(["Base", *names[1:]], map(campaign_text, history.campaigns), strict=True)),
         contents=[
             ("environment", "Environment", plural(num, "change") if num else "", "quiet"),
@@ -45,8 +45,8 @@ def history_page(history: CampaignHistory, path: Path) -> str:
         listed=cells[:MOST_ROWS],
         changes_of=changes_of,
         height=HEIGHT,
-        ends=[f"{signed_percent(math.exp(end))} %" for end in (axis.end, -axis.end)],
-        margin=[round(HEIGHT / 2 * (1 - side * axis.margin / axis.end), 1) for side in (1, -1)],
+        margin=[history.height(ratio) for ratio in (1 + history.margin, 1 / (1 + history.margin))],
+        quote=quote,
         lists=lists,
         csv=download("comparisons", to_csv(all_rows(history)), MAX_PLAIN_BYTES[False]),
         script=script,
@@ -66,7 +66,7 @@ def unmatched(found) -> list[tuple[str, list[str]]]:
 def summary_of(history: CampaignHistory) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
     _, _, lead, text = statements(history.compared[-1])[0]
-    found = [("comparisons", f"{history.names[-1]} vs. base", lead, text)]
+    found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
     for verdict in ("slower", "faster"):
         if firsts := history.first_in(verdict):
             texts = [f"{plural(num, 'cell')} in {name}" for name, num in firsts]

@@ -49,8 +49,11 @@ def limits_along(axis: PlotAxis, values: list[float], margin: float) -> tuple[fl
     return low if axis.low is not None else low - gap, high + (gap if axis.high is None else 0)
 
 
-def ticks_between(low: float, high: float, axis: PlotAxis) -> Ticks:
-    """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades."""
+def ticks_between(low: float, high: float, axis: PlotAxis, starts_below: bool = False) -> Ticks:
+    """Return a few round values: even steps, or on a log axis of more than a decade 1-2-5 or whole decades.
+
+    starts_below: the first is the last one that is not above `low`.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator
 
     if axis.is_log and high / low >= 10:
@@ -58,7 +61,9 @@ def ticks_between(low: float, high: float, axis: PlotAxis) -> Ticks:
         locator = LogLocator(subs=steps, numticks=MOST_TICKS)
     else:
         locator = MaxNLocator(MOST_TICKS - 1, steps=[1, 2, 5, 10])
-    places = [place for place in locator.tick_values(low, high) if low <= place <= high]
+    found = locator.tick_values(low, high)
+    low = max((place for place in found if place <= low), default=low) if starts_below else low
+    places = [place for place in found if low <= place <= high]
     return tuple((float(place), axis.show(place)) for place in places[:: math.ceil(len(places) / MOST_TICKS)])
 
 

@@ -1,13 +1,13 @@
 """The Gantt chart of launches: a row for each host; the time axis leaves out long gaps.
 
-The page zooms it to a batch or a host with CSS alone: bars have the classes of both, and each view has its ticks. Of
-the row of a host, the bars are clipped to it and shifted to the first row, and the drawing is cut off below it.
+The page zooms it to a batch or a host with CSS alone: bars have the classes of both, and each view has its ticks. The
+rows of a view are shifted to the top, and the drawing is cut off below them; bars are clipped to the row of a host.
 """
 
 import itertools
 import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from regatta.core.text import is_unknown, natural, one_line, three
@@ -179,6 +179,11 @@ def shares_of(bars: list[tuple]) -> dict[str, float]:
     return {state: part / total for state, part in parts.items()} if total else {}
 
 
+def shares_text(shares: dict[str, float]) -> str:
+    """Return the shares in words: `62 % measuring, 38 % idle`."""
+    return ", ".join(f"{percent_number(share)} % {state}" for state, share in shares.items())
+
+
 def hosts_of(rows: list[dict]) -> set[str]:
     return {host for row in rows for host in (row["hosts"] or "").split(", ") if host}
 
@@ -195,7 +200,7 @@ def shown_rows(rows: dict[str, list[tuple]]) -> list[str]:
 class View:
     """What the chart can be zoomed to. key: CSS class of its bars and ticks. start, end: in seconds.
 
-    shares: of the time of its nodes, by state. row: the only row that it shows; None if it shows all.
+    shares: of the time of its nodes, by state. rows: the rows that it shows; None if it shows all.
     """
 
     key: str
@@ -203,19 +208,19 @@ class View:
     start: float
     end: float
     shares: dict[str, float]
-    row: int | None = None
+    rows: range | None = None
 
     @property
     def spent(self) -> str:
-        """Return the shares in words: `62 % measuring, 38 % idle`."""
-        return ", ".join(f"{percent_number(share)} % {state}" for state, share in self.shares.items())
+        return shares_text(self.shares)
 
 
 @dataclass(frozen=True)
 class Gantt(Chart):
-    """The bars of each host, of `bars_of`, from top to bottom."""
+    """The bars of each host, of `bars_of`, from top to bottom. batch_names: if not their ids."""
 
     rows: dict[str, list[tuple]]
+    batch_names: dict[str, str] = field(default_factory=dict)
 
     has_rows = True
 
@@ -228,10 +233,9 @@ class Gantt(Chart):
         """Return the height of a row in points."""
         return 72 * next((height for most, height in ROW_IN.items() if len(self.rows) <= most), THIN_IN)
 
-    @property
-    def box(self) -> tuple[float, float]:
-        """Return width and height of the drawing of a single row in points."""
-        return 72 * WIDTH_IN, 2 * MARGIN + self.row_points
+    def box(self, num_rows: int) -> tuple[float, float]:
+        """Return width and height of the drawing of some rows in points."""
+        return 72 * WIDTH_IN, 2 * MARGIN + self.row_points * num_rows
 
     def marks(self) -> Marks:
         columns = ("cell", "host", "state", "start (s)", "duration (s)", "launch", "batch")
@@ -260,17 +264,27 @@ class Gantt(Chart):
     def views(self) -> dict[str, list[View]]:
         """Return what the chart can be zoomed to: batches and hosts, if there are several."""
         bars = [(host, bar) for host, bars in self.rows.items() for bar in bars]
-        batches = [(key, name, [bar for _, bar in bars if bar[4] == name], None) for name, key in self.batches.items()]
-        hosts = [(f"n{place}", self.names[place], of, place) for place, of in enumerate(self.rows.values())]
+        batches = [
+            (key, self.batch_names.get(name, name), [bar for _, bar in bars if bar[4] == name], self._rows_of(name))
+            for name, key in self.batches.items()
+        ]
+        hosts = [
+            (f"n{place}", self.names[place], of, range(place, place + 1)) for place, of in enumerate(self.rows.values())
+        ]
         found = {"Batches": batches[:MOST_BATCHES], "Nodes": hosts}
         return {
             title: [
-                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), shares_of(of), row)
-                for key, name, of, row in listed
+                View(key, name, min(b[1] for b in of), max(b[1] + b[2] for b in of), shares_of(of), rows)
+                for key, name, of, rows in listed
             ]
             for title, listed in found.items()
             if len(listed) > 1
         }
+
+    def _rows_of(self, batch: str) -> range | None:
+        """Return the rows from the first to the last one with a bar of a batch; None if these are all."""
+        places = [place for place, bars in enumerate(self.rows.values()) if any(bar[4] == batch for bar in bars)]
+        return None if places[-1] - places[0] == len(self.rows) - 1 else range(places[0], places[-1] + 1)
 
     @cached_property
     def _runs_in_points(self) -> list[tuple[float, float]]:
@@ -354,7 +368,7 @@ class Gantt(Chart):
         views = list(itertools.chain.from_iterable(self.views.values()))
         if medium is not PAGE or not views:
             return drawn
-        row = f'<rect y="{MARGIN}" width="{self.box[0]:g}" height="{self.row_points:.1f}"/>'
+        row = f'<rect y="{MARGIN}" width="{self.box(1)[0]:g}" height="{self.row_points:.1f}"/>'
         behind = [f'<clipPath id="{figure_id}-row">{row}</clipPath>\n', *map(self._ticks_of_view, views)]
         return drawn.replace(">\n", f' preserveAspectRatio="xMidYMin slice">\n{"".join(behind)}', 1)
 
@@ -363,7 +377,7 @@ class Gantt(Chart):
         factor, offset = self.zoom(view)
         runs = [(max(start, view.start), min(end, view.end)) for start, end in self.runs]
         ticks = ticks_of([run for run in runs if run[0] < run[1]], self.runs[0][0])
-        bottom = MARGIN + self.row_points * (len(self.rows) if view.row is None else 1)
+        bottom = MARGIN + self.row_points * len(view.rows or self.rows)
         marks = [f'<path class="axes" d="M{self.left:.1f} {MARGIN}V{bottom:.1f}H{RIGHT}"/>']
         for at, label in itertools.chain.from_iterable(ticks):
             x = offset + factor * self.place(at)

@@ -21,7 +21,6 @@ from regatta.topics.comparison.comparison_tables import ALIKE, MARGIN, RATIO, by
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text
 
 VERDICTS = ("slower", "faster", "inconclusive", "equivalent")
-UNSETTLED = "slower or faster with the margin not settled"
 NEARLY_ALL = 0.9  # share of ratios on one side of 1 from which the direction is also reported
 COMPARED = "Times: primary time of each benchmark, such as pipelined steps and calls."
 
@@ -233,9 +232,9 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "half_widths": half,
     }
     words = {"where": "; ".join(starmap(partial(where_text, judged), patterns))}
-    within = ", ".join(within_texts(judged))
-    shown = counts | {"inconclusive": counts["inconclusive"] - num_unsettled, UNSETTLED: num_unsettled}
-    shown = {f"{word} ({within})" if within and word == "equivalent" else word: num for word, num in shown.items()}
+    notes = {"inconclusive": f"{num_unsettled:,} significant" if num_unsettled else ""}
+    notes["equivalent"] = ", ".join(within_texts(judged))
+    shown = [f"{num:,} {word}{f' ({note})' if (note := notes.get(word)) else ''}" for word, num in counts.items() if num]
     words |= {
         "outcomes": "; ".join(texts),
         "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
@@ -243,7 +242,7 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "few": few,
         "margin": margins_text(judged["margin_ratio"].unique()),
         "of_margin": margin_text(judged),
-        "verdicts": ", ".join(f"{num:,} {word}" for word, num in shown.items() if num),
+        "verdicts": ", ".join(shown),
         "half_width": half and f"{percent_number(half['median_ratio'])} %",
         "largest_half_width": half and f"{percent_number(half['max_ratio'])} %",
         "num_without": int(((judged["axis"] == "campaign") & ~judged["test"].str.endswith("of allocations")).sum()),

@@ -152,7 +152,8 @@ def findings(data: ReportData) -> list[Finding]:
             for row in table_rows(judged)
         ]
         known = set(zip(rows["hosts"], rows["workload"], rows["verdict"], strict=True))
-        parts = [part for _, part in by_effect(judged[is_outside]).groupby("hosts", sort=False)]
+        judged = judged[pd.Series(is_outside, judged.index, bool)]  # an empty list would select columns
+        parts = [part for _, part in by_effect(judged).groupby("hosts", sort=False)]
         num_workloads = rows["workload"].nunique()
         for part in parts[:MOST_FINDINGS]:
             values = effect_of(part) | {"noun": noun, "num_workloads": num_workloads, "num_outside": len(parts)}
@@ -236,7 +237,7 @@ def section(data: ReportData) -> Section | None:
     figures = tuple(
         _figure(f"sweep-{noun}-{number}", noun, part, data)
         for _, noun, rows in tables
-        for number, part in enumerate(filter(_is_ranked, _by_workload(rows)), start=1)
+        for number, part in enumerate(filter(_is_ranked, _by_workload(rows, _cited(data, noun))), start=1)
     )
     (_, _, nodes), (_, noun, rows) = tables[0], tables[-1]
     limits = [_limits(margin) for margin in set(rows["margin_ratio"])]
@@ -245,14 +246,21 @@ def section(data: ReportData) -> Section | None:
     content = {"matrices": [_nodes_matrix(data, nodes)], "most_open": MOST_ROWS_OPEN}
     content["pairs"] = _pair_matrices(data, rows) if noun == "pair" else []
     content["is_narrow"] = len(content["matrices"][0].columns) <= MOST_COLUMNS_BESIDE and not content["pairs"]
-    num_slower, title = len(counts_of(data, nodes)["slower"]), "Nodes" if noun == "node" else "Nodes and pairs"
-    state = (f"{num_slower} slower", "bad") if num_slower else ("", "")
+    words = [f"{num} {name}" for name in ("failed", "slower") if (num := len(counts_of(data, nodes)[name]))]
+    state, title = (", ".join(words), "bad" if words else ""), "Nodes" if noun == "node" else "Nodes and pairs"
     first = next(iter(figures), None)  # the first screen has it
     return Section("sweep", title, "", lead, figures[1:], (), "sweep.html.j2", content, state, headline=first)
 
 
-def _by_workload(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
-    return (part for _, part in rows.groupby("workload", sort=False))
+def _cited(data: ReportData, noun: str) -> str | None:
+    """Return the workload of the first finding on a node or pair, which the summary also has."""
+    return next((f.values["workload"] for f in findings(data) if f.values.get("noun") == noun), None)
+
+
+def _by_workload(rows: pd.DataFrame, first: str | None = None) -> Iterable[pd.DataFrame]:
+    """Return the rows of each workload, in the order of the table. first: the one that precedes the others."""
+    parts = [part for _, part in rows.groupby("workload", sort=False)]
+    return sorted(parts, key=lambda part: part["workload"].iloc[0] != first)
 
 
 def _is_ranked(rows: pd.DataFrame) -> bool:
@@ -275,8 +283,8 @@ def _figure(figure_id: str, noun: str, rows: pd.DataFrame, data: ReportData) -> 
     num_ranked = int(rows["time_ratio"].notna().sum())
     workload, device, last = rows["workload"].iloc[0], rows["device"].iloc[0], rows.iloc[num_ranked - 1]
     names = {num_ranked - 1: last["hosts"]} if last["verdict"] == "slower" else {}
-    absent = [index for index in range(num_ranked, len(rows)) if styles[index] == "failed"]
-    names |= {index: f"{rows['hosts'].iloc[index]} failed" for index in absent if len(absent) <= MOST_NAMED}
+    absent = range(num_ranked, len(rows))
+    names |= {index: rows["hosts"].iloc[index] for index in absent if len(absent) <= MOST_NAMED}
     columns, title = (*SWEEP.of_table("ranking"), LAUNCHES), f"{noun.capitalize()}s: {workload}"
     judged = rows.assign(verdict=[STYLES[style].label for style in styles])[::-1]
     slowest_first = Table.of_columns(f"{workload}: {noun}s, slowest first", columns, judged, device, noun=noun)
