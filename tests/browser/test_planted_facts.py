@@ -5,7 +5,6 @@ The summary is looked at on a screen of 1440 x 900 pixels.
 
 import random
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ LINE = """(() => {
   return line && {text: line.lastElementChild.innerText, bottom: line.getBoundingClientRect().bottom};
 })()"""
 ELEMENT = "(() => { const found = document.querySelector(%s); return found && {text: found.innerText, bottom: 0}; })()"
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    """Return the page of a campaign, and its answer.json where it has one."""
-    folder = tmp_path_factory.mktemp("planted")
-    return cache(lambda name: MAKERS[name](folder / name.replace(" ", "-")))
 
 
 def said(data) -> tuple[Path, dict]:

@@ -1,4 +1,7 @@
-"""The report on paper: a campaign of 164 cells with failures, printed on A4 with and without its script."""
+"""The report on paper: a campaign of 164 cells with failures, printed on A4 with and without its script.
+
+Sizes of text and headings are measured on pages of planted campaigns.
+"""
 
 import re
 import zlib
@@ -29,15 +32,23 @@ def sheet(tmp_path_factory):
 @pytest.fixture(params=[True, False], ids=["script", "no script"])
 def printed(request, browser, sheet):
     """Open the report and show it as a printer would."""
-    browser.call("Emulation.setScriptExecutionDisabled", value=not request.param)
-    browser.open(sheet, WIDTH + 15)  # with a scroll bar
-    if request.param:
+    yield show_printed(browser, sheet, has_script=request.param)
+    show_on_screen(browser)
+
+
+def show_printed(browser, page: Path, has_script: bool = True):
+    browser.call("Emulation.setScriptExecutionDisabled", value=not has_script)
+    browser.open(page, WIDTH + 15)  # with a scroll bar
+    if has_script:
         ready = "new Promise(done => { const poll = () => document.documentElement.matches('.has-script')"
         ready += " ? done() : setTimeout(poll, 20); poll(); })"
         browser.call("Runtime.evaluate", expression=ready, awaitPromise=True)
         browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     browser.call("Emulation.setEmulatedMedia", media="print")
-    yield browser
+    return browser
+
+
+def show_on_screen(browser) -> None:
     browser.call("Emulation.setScriptExecutionDisabled", value=False)
     browser.call("Emulation.setEmulatedMedia", media="")
 
@@ -138,3 +149,32 @@ def test_figures_are_two_in_a_row(printed):
     assert len(tops) == 3
     assert tops[0] == tops[1] < tops[2]
     assert printed.evaluate("document.querySelector('#scaling svg.chart').getBoundingClientRect().width") > 200
+
+
+@pytest.fixture(params=["stacks", "five thousand", "comparison", "laptop"])
+def planted_print(request, browser, planted):
+    yield show_printed(browser, planted(request.param)[0])
+    show_on_screen(browser)
+
+
+# Size in points, class or tag, and start of each text. Of what has no box, such as contents of a button, the text has.
+SMALL = """(() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), range = new Range(), found = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = node.textContent.trim(), { parentElement: parent } = node;
+    range.selectNode(node);
+    if (!text || !range.getBoundingClientRect().width) continue;
+    const matrix = parent.closest('svg') && parent.getScreenCTM(), scale = matrix ? Math.hypot(matrix.a, matrix.b) : 1;
+    const size = parseFloat(getComputedStyle(parent).fontSize) * scale * 72 / 96;
+    found.push([size, `${parent.localName} ${parent.closest('[class]')?.className} ${text.slice(0, 40)}`]);
+  }
+  return found;
+})()"""
+
+
+def test_all_text_has_eight_points_on_at_most_eight_sheets(planted_print, tmp_path):
+    found = planted_print.evaluate(SMALL)
+    assert len(found) > 500
+    small = {where: size for size, where in found if size < 7.995}
+    assert small == {}
+    assert planted_print.print_pdf(tmp_path / "planted.pdf") <= 8
