@@ -64,7 +64,7 @@ def scales(pdf: Path) -> list[float]:
     found = []
     for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf.read_bytes(), re.DOTALL):
         with suppress(zlib.error):
-            text = zlib.decompress(stream)
+            text = zlib.decompressobj().decompress(stream)  # data may end with the line break before "endstream"
             if match := re.match(rb"([\d.]+) 0 0 -\1 0 [\d.]+ cm\nq\n([\d.]+) 0 0 \2 ", text):
                 found.append(float(match[1]) * float(match[2]) * 96 / 72)
     return found
@@ -120,6 +120,22 @@ def test_a_matrix_that_fits_on_a_sheet_is_not_split_and_models_of_others_are_not
     ends = "[...document.querySelectorAll('tbody')].every(e => getComputedStyle(e).breakInside === 'avoid')"
     assert printed.evaluate(ends)
     assert printed.print_pdf(tmp_path / "split.pdf") == 2
+
+
+# The heading at the foot of a sheet, and below it as much as fits on the next only without the heading.
+FOOT = f"""(() => {{
+  const methods = document.querySelector('#methods'), [title, terms] = ['h2', 'dl'].map(e => methods.querySelector(e));
+  while (terms.children.length > 6) terms.lastElementChild.remove();
+  const spacer = (height) => Object.assign(document.createElement('div'), {{ style: `height: ${{height}}px` }});
+  document.body.replaceChildren(spacer({HEIGHT} - title.getBoundingClientRect().height - 20), methods);
+  const below = methods.getBoundingClientRect().bottom - terms.getBoundingClientRect().top;
+  document.body.append(spacer({HEIGHT} - below - 10));
+}})()"""
+
+
+def test_a_heading_stays_with_what_follows(printed, tmp_path):
+    printed.evaluate(FOOT)
+    assert printed.print_pdf(tmp_path / "foot.pdf") == 3
 
 
 def test_no_control_is_printed(printed):
