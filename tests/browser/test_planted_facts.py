@@ -139,3 +139,11 @@ def test_planted_facts_stand_where_a_reader_looks(browser, planted, name):
             if not is_true(value, fact, truths[0]):
                 wrong.append((fact, value))
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_planted_pages_are_accessible(browser, planted, name):
+    show(browser, planted(name)[0], width=1440)
+    assert browser.axe_violations() == []
+    labels = browser.evaluate("[...document.querySelectorAll('[role=region]')].map(e => e.ariaLabel)")
+    assert sorted(labels) == sorted(set(labels))
