@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 # Text that a reader of a sheet has no use for: labels of what is folded, buttons, filters, links to other parts.
 CONTROLS = """
-[...document.querySelectorAll('summary:not(.warning > *), button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools, nav, .menu')]
+[...document.querySelectorAll('summary:not(.warning > *), button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools > :not(span), nav, .menu')]
   .filter(e => e.getClientRects().length).map(e => e.tagName + ': ' + e.textContent.trim())
 """
 WIDTH, HEIGHT = 703, 1031  # A4 less its margins, in CSS pixels
@@ -136,6 +136,32 @@ FOOT = f"""(() => {{
 def test_a_heading_stays_with_what_follows(printed, tmp_path):
     printed.evaluate(FOOT)
     assert printed.print_pdf(tmp_path / "foot.pdf") == 3
+
+
+# The footer alone on a sheet, and below it as much as fits on that only without the last line of the page.
+LAST = f"""(() => {{
+  const main = document.querySelector('main'), footer = document.querySelector('footer');
+  const spacer = (height) => Object.assign(document.createElement('div'), {{ style: `height: ${{height}}px` }});
+  const last = Object.assign(document.createElement('p'), {{ textContent: 'last line' }});
+  const section = document.querySelector('#methods');
+  section.replaceChildren(spacer({HEIGHT} - 30), last);
+  main.replaceChildren(section);
+  document.body.replaceChildren(main, footer);
+  document.body.append(spacer({HEIGHT} - footer.getBoundingClientRect().height - 10));
+}})()"""
+
+
+def test_the_footer_is_not_alone_on_a_sheet(printed, tmp_path):
+    printed.evaluate(LAST)
+    assert printed.print_pdf(tmp_path / "last.pdf") == 3
+
+
+def test_a_printed_list_says_how_many_cells_it_has(planted_print):
+    shown = "[...document.querySelectorAll('#cells-count, #cells-note')].filter(e => e.getClientRects().length)"
+    [text] = planted_print.evaluate(f"{shown}.map(e => e.textContent)")
+    listed, known = re.search(r"(\d+) of ([\d,]+) cells", text).groups()
+    rows = "document.querySelectorAll('#cells-table tbody tr').length"
+    assert int(listed) == planted_print.evaluate(rows) <= int(known.replace(",", ""))
 
 
 def test_no_control_is_printed(printed):
