@@ -147,3 +147,20 @@ def test_planted_pages_are_accessible(browser, planted, name):
     assert browser.axe_violations() == []
     labels = browser.evaluate("[...document.querySelectorAll('[role=region]')].map(e => e.ariaLabel)")
     assert sorted(labels) == sorted(set(labels))
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1440, 700), (390, 844)])
+def test_the_panel_of_filters_opens_on_the_screen(browser, planted, width, height):
+    show(browser, planted("stacks")[0], width=width)
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+    )
+    box = "(b => [b.top, b.bottom])(document.querySelector('%s').getBoundingClientRect())"
+    for place in ("start", "end"):  # of the bar, on the screen
+        browser.evaluate(f"document.querySelector('#filters').scrollIntoView({{block: '{place}'}})")
+        browser.evaluate("document.querySelector('#filter-main').showPopover()")
+        top, bottom = browser.evaluate(box % "#filter-main")
+        button = browser.evaluate(box % "#filter-box")
+        assert 0 <= top < bottom <= height
+        assert min(abs(top - button[1]), abs(bottom - button[0])) < 20
+        browser.evaluate("document.querySelector('#filter-main').hidePopover()")
