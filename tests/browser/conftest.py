@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,12 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     cluster = write_failing(folder / "cluster")
     write_preflight(cluster)
     return {"laptop": make_report(write_laptop(folder / "laptop")), "cluster": make_report(cluster)}
+
+
+@pytest.fixture(scope="session")
+def planted(tmp_path_factory):
+    """Return a function that makes the page of a planted campaign, and reads its answer.json where it has one."""
+    from test_planted_facts import MAKERS
+
+    folder = tmp_path_factory.mktemp("planted")
+    return cache(lambda name: MAKERS[name](folder / name.replace(" ", "-")))

@@ -251,6 +251,41 @@ def test_the_tooltip_has_all_marks_that_coincide_with_number_and_launches(browse
     assert text(browser, "#tip") == ""
 
 
+PLACES = f"""(() => {{
+  document.querySelector('{FIGURE}').scrollIntoView({{block: 'center'}});
+  const boxes = [...document.querySelectorAll('main svg [data-cell]')].map(e => e.getBoundingClientRect());
+  return boxes.map(b => [b.x + b.width / 2, b.y + b.height / 2])
+    .filter(at => document.elementsFromPoint(...at).some(e => e.matches('svg [data-cell]')));
+}})()"""
+
+
+def test_no_tooltip_covers_an_open_cell(browser, page):
+    show(browser, page)
+    places = browser.evaluate(PLACES)
+    left = browser.evaluate("document.body.parentElement.clientWidth - 608")  # of the drawer
+    [x, y], below = max(at for at in places if at[0] < left), max(places)
+    assert below[0] > left + 20
+
+    def move(x: float, y: float, kind: str = "mouseMoved") -> None:
+        browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    move(x, y)
+    wait(lambda: text(browser, "#tip"))
+    for kind in ("mousePressed", "mouseReleased"):
+        move(x, y, kind)
+    wait(lambda: browser.evaluate("document.querySelector('#drawer').open"))
+    assert text(browser, "#tip") == ""
+    move(x + 0.5, y)
+    wait(lambda: text(browser, "#tip"))
+    ends = "['#tip', '#drawer'].map(id => document.querySelector(id).getBoundingClientRect())"
+    tip, drawer = browser.evaluate(f"(([a, b]) => [a.right, b.left])({ends})")
+    assert 200 < tip <= drawer == left
+    move(*below)
+    wait(lambda: text(browser, "#tip") == "")
+    assert text(browser, "#tip") == ""
+    assert browser.complaints() == []
+
+
 LIT = "[...new Set([...document.querySelectorAll('{} [data-cell].is-lit')].map(e => e.dataset.cell))].sort()"
 
 

@@ -5,7 +5,6 @@ On a screen of 1440 x 900 pixels, the summary is on the first screen. A phone ha
 
 import random
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ LINE = """(() => {
   return line && {text: line.lastElementChild.innerText, bottom: line.getBoundingClientRect().bottom};
 })()"""
 ELEMENT = "(() => { const found = document.querySelector(%s); return found && {text: found.innerText, bottom: 0}; })()"
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    """Return the page of a campaign, and its answer.json where it has one."""
-    folder = tmp_path_factory.mktemp("planted")
-    return cache(lambda name: MAKERS[name](folder / name.replace(" ", "-")))
 
 
 def said(data) -> tuple[Path, dict]:
@@ -150,3 +142,28 @@ def test_planted_facts_stand_where_a_reader_looks(browser, planted, name, width)
             if not is_true(value, fact, truths[0]):
                 wrong.append((fact, value))
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_planted_pages_are_accessible(browser, planted, name):
+    show(browser, planted(name)[0], width=1440)
+    assert browser.axe_violations() == []
+    labels = browser.evaluate("[...document.querySelectorAll('[role=region]')].map(e => e.ariaLabel)")
+    assert sorted(labels) == sorted(set(labels))
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1440, 700), (390, 844)])
+def test_the_panel_of_filters_opens_on_the_screen(browser, planted, width, height):
+    show(browser, planted("stacks")[0], width=width)
+    browser.call(
+        "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+    )
+    box = "(b => [b.top, b.bottom])(document.querySelector('%s').getBoundingClientRect())"
+    for place in ("start", "end"):  # of the bar, on the screen
+        browser.evaluate(f"document.querySelector('#filters').scrollIntoView({{block: '{place}'}})")
+        browser.evaluate("document.querySelector('#filter-main').showPopover()")
+        top, bottom = browser.evaluate(box % "#filter-main")
+        button = browser.evaluate(box % "#filter-box")
+        assert 0 <= top < bottom <= height
+        assert min(abs(top - button[1]), abs(bottom - button[0])) < 20
+        browser.evaluate("document.querySelector('#filter-main').hidePopover()")

@@ -1,4 +1,7 @@
-"""The report on paper: a campaign of 164 cells with failures, printed on A4 with and without its script."""
+"""The report on paper: a campaign of 164 cells with failures, printed on A4 with and without its script.
+
+Sizes of text and headings are measured on pages of planted campaigns.
+"""
 
 import re
 import zlib
@@ -11,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 # Text that a reader of a sheet has no use for: labels of what is folded, buttons, filters, links to other parts.
 CONTROLS = """
-[...document.querySelectorAll('summary:not(.warning > *), button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools, nav, .menu')]
+[...document.querySelectorAll('summary:not(.warning > *), button:not(.open-cell, thead *), .open-cell.more, #filters, #cells-tools > :not(span), nav, .menu')]
   .filter(e => e.getClientRects().length).map(e => e.tagName + ': ' + e.textContent.trim())
 """
 WIDTH, HEIGHT = 703, 1031  # A4 less its margins, in CSS pixels
@@ -29,15 +32,23 @@ def sheet(tmp_path_factory):
 @pytest.fixture(params=[True, False], ids=["script", "no script"])
 def printed(request, browser, sheet):
     """Open the report and show it as a printer would."""
-    browser.call("Emulation.setScriptExecutionDisabled", value=not request.param)
-    browser.open(sheet, WIDTH + 15)  # with a scroll bar
-    if request.param:
+    yield show_printed(browser, sheet, has_script=request.param)
+    show_on_screen(browser)
+
+
+def show_printed(browser, page: Path, has_script: bool = True):
+    browser.call("Emulation.setScriptExecutionDisabled", value=not has_script)
+    browser.open(page, WIDTH + 15)  # with a scroll bar
+    if has_script:
         ready = "new Promise(done => { const poll = () => document.documentElement.matches('.has-script')"
         ready += " ? done() : setTimeout(poll, 20); poll(); })"
         browser.call("Runtime.evaluate", expression=ready, awaitPromise=True)
         browser.evaluate("dispatchEvent(new Event('beforeprint'))")
     browser.call("Emulation.setEmulatedMedia", media="print")
-    yield browser
+    return browser
+
+
+def show_on_screen(browser) -> None:
     browser.call("Emulation.setScriptExecutionDisabled", value=False)
     browser.call("Emulation.setEmulatedMedia", media="")
 
@@ -53,7 +64,7 @@ def scales(pdf: Path) -> list[float]:
     found = []
     for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf.read_bytes(), re.DOTALL):
         with suppress(zlib.error):
-            text = zlib.decompress(stream)
+            text = zlib.decompressobj().decompress(stream)  # data may end with the line break before "endstream"
             if match := re.match(rb"([\d.]+) 0 0 -\1 0 [\d.]+ cm\nq\n([\d.]+) 0 0 \2 ", text):
                 found.append(float(match[1]) * float(match[2]) * 96 / 72)
     return found
@@ -111,6 +122,48 @@ def test_a_matrix_that_fits_on_a_sheet_is_not_split_and_models_of_others_are_not
     assert printed.print_pdf(tmp_path / "split.pdf") == 2
 
 
+# The heading at the foot of a sheet, and below it as much as fits on the next only without the heading.
+FOOT = f"""(() => {{
+  const methods = document.querySelector('#methods'), [title, terms] = ['h2', 'dl'].map(e => methods.querySelector(e));
+  while (terms.children.length > 6) terms.lastElementChild.remove();
+  const spacer = (height) => Object.assign(document.createElement('div'), {{ style: `height: ${{height}}px` }});
+  document.body.replaceChildren(spacer({HEIGHT} - title.getBoundingClientRect().height - 20), methods);
+  const below = methods.getBoundingClientRect().bottom - terms.getBoundingClientRect().top;
+  document.body.append(spacer({HEIGHT} - below - 10));
+}})()"""
+
+
+def test_a_heading_stays_with_what_follows(printed, tmp_path):
+    printed.evaluate(FOOT)
+    assert printed.print_pdf(tmp_path / "foot.pdf") == 3
+
+
+# The footer alone on a sheet, and below it as much as fits on that only without the last line of the page.
+LAST = f"""(() => {{
+  const main = document.querySelector('main'), footer = document.querySelector('footer');
+  const spacer = (height) => Object.assign(document.createElement('div'), {{ style: `height: ${{height}}px` }});
+  const last = Object.assign(document.createElement('p'), {{ textContent: 'last line' }});
+  const section = document.querySelector('#methods');
+  section.replaceChildren(spacer({HEIGHT} - 30), last);
+  main.replaceChildren(section);
+  document.body.replaceChildren(main, footer);
+  document.body.append(spacer({HEIGHT} - footer.getBoundingClientRect().height - 10));
+}})()"""
+
+
+def test_the_footer_is_not_alone_on_a_sheet(printed, tmp_path):
+    printed.evaluate(LAST)
+    assert printed.print_pdf(tmp_path / "last.pdf") == 3
+
+
+def test_a_printed_list_says_how_many_cells_it_has(planted_print):
+    shown = "[...document.querySelectorAll('#cells-count, #cells-note')].filter(e => e.getClientRects().length)"
+    [text] = planted_print.evaluate(f"{shown}.map(e => e.textContent)")
+    listed, known = re.search(r"(\d+) of ([\d,]+) cells", text).groups()
+    rows = "document.querySelectorAll('#cells-table tbody tr').length"
+    assert int(listed) == planted_print.evaluate(rows) <= int(known.replace(",", ""))
+
+
 def test_no_control_is_printed(printed):
     assert printed.evaluate(CONTROLS) == []
 
@@ -138,3 +191,32 @@ def test_figures_are_two_in_a_row(printed):
     assert len(tops) == 3
     assert tops[0] == tops[1] < tops[2]
     assert printed.evaluate("document.querySelector('#scaling svg.chart').getBoundingClientRect().width") > 200
+
+
+@pytest.fixture(params=["stacks", "five thousand", "comparison", "laptop"])
+def planted_print(request, browser, planted):
+    yield show_printed(browser, planted(request.param)[0])
+    show_on_screen(browser)
+
+
+# Size in points, class or tag, and start of each text. Of what has no box, such as contents of a button, the text has.
+SMALL = """(() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), range = new Range(), found = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = node.textContent.trim(), { parentElement: parent } = node;
+    range.selectNode(node);
+    if (!text || !range.getBoundingClientRect().width) continue;
+    const matrix = parent.closest('svg') && parent.getScreenCTM(), scale = matrix ? Math.hypot(matrix.a, matrix.b) : 1;
+    const size = parseFloat(getComputedStyle(parent).fontSize) * scale * 72 / 96;
+    found.push([size, `${parent.localName} ${parent.closest('[class]')?.className} ${text.slice(0, 40)}`]);
+  }
+  return found;
+})()"""
+
+
+def test_all_text_has_eight_points_on_at_most_eight_sheets(planted_print, tmp_path):
+    found = planted_print.evaluate(SMALL)
+    assert len(found) > 500
+    small = {where: size for size, where in found if size < 7.995}
+    assert small == {}
+    assert planted_print.print_pdf(tmp_path / "planted.pdf") <= 8

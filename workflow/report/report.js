@@ -326,11 +326,12 @@ function enhance(block) {
   const openDrawer = (indices, from) => {
     if (from && !drawer.contains(from)) opener = from;
     const isOpened = from && !drawer.open; // Back closes it
-    const cell = indices.length === 1 ? indices[0] : undefined;
+    const [cell] = indices.length === 1 ? indices : [];
     values.cell = cells.id[cell];
     byId("drawer-title").textContent = cells.name[cell] ?? `${indices.length} cells`;
     byId("drawer-body").replaceChildren(cell === undefined ? cellList(indices) : cellDetails(block, cell));
-    if (!drawer.open) drawer.show();
+    drawer.show();
+    byId("tip").textContent = "";
     drawer.scrollTop = 0;
     if (!steps.includes(from)) byId("drawer-title").focus();
     for (const step of steps) step.disabled = neighbor(step) === undefined;
@@ -474,12 +475,11 @@ function followPointer() {
   document.addEventListener("pointermove", ({ clientX: x, clientY: y, target }) => {
     const hit = document.elementsFromPoint(x, y).filter((at) => at.matches("svg [aria-label]"));
     tip.textContent = [...new Set(hit.map((at) => at.ariaLabel))].join("\n\n");
-    tip.style.translate = `${Math.min(x, innerWidth - tip.offsetWidth - 8)}px ${Math.min(y + 16, innerHeight - tip.offsetHeight)}px`;
+    // Left of the drawer. 0: it is closed, or as wide as the screen.
+    tip.style.translate = `${Math.min(x, (byId("drawer").offsetLeft || innerWidth) - tip.offsetWidth - 8)}px ${Math.min(y + 16, innerHeight - tip.offsetHeight)}px`;
     const lit = new Set(cellsAt(hit.length ? hit : [target]));
-    const text = `${[...lit]}`;
-    if (text === last) return;
-    last = text;
-    document.body.classList.toggle("has-lit", lit.size > 0);
+    if (last === (last = `${[...lit]}`)) return;
+    document.body.classList.toggle("has-lit", last);
     for (const element of listOf("[data-cell], [data-line]")) {
       element.classList.toggle("is-lit", bothOf(element).some((cell) => lit.has(cell)));
     }

@@ -1,6 +1,7 @@
 """The bus bandwidths of many operations and shapes in one heatmap."""
 
 from collections import Counter
+from dataclasses import replace
 
 from regatta.core.text import ranks_word
 from regatta.kit.kinds import Value
@@ -43,7 +44,7 @@ def bandwidth_overview(data: ReportData) -> tuple[Matrix, str]:
 
     caption = f"Nodes × {ranks_word(data.device)} per node"
     found = by_workload_and_shape(caption, cells, data.cell_names, square, lambda _: "")
-    return shaded(densely(found)), OF_PEAK if has_peaks else OF_HIGHEST
+    return shaded(densely(replace(found, label="Bus bandwidths"))), OF_PEAK if has_peaks else OF_HIGHEST
 
 
 def most_different(matrix: Matrix) -> str:
