@@ -232,9 +232,9 @@ def compared_findings(judged: pd.DataFrame, sources: tuple[Source, ...] = ()) ->
         "half_widths": half,
     }
     words = {"where": "; ".join(starmap(partial(where_text, judged), patterns))}
-    notes = {"inconclusive": f"{num_unsettled:,} significant" if num_unsettled else ""}
-    notes["equivalent"] = ", ".join(within_texts(judged))
-    shown = [f"{num:,} {word}{f' ({note})' if (note := notes.get(word)) else ''}" for word, num in counts.items() if num]
+    notes = {"equivalent": " ({})".format(", ".join(within)) if (within := within_texts(judged)) else ""}
+    notes["inconclusive"] = f" ({num_unsettled:,} significant)" if num_unsettled else ""
+    shown = [f"{num:,} {word}{notes.get(word, '')}" for word, num in counts.items() if num]
     words |= {
         "outcomes": "; ".join(texts),
         "num_beyond": counts["slower"] + counts["faster"] - sum(part.get("num_beyond", 0) for part in parts),
