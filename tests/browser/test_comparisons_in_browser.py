@@ -272,7 +272,7 @@ def test_charts_of_several_campaigns_have_one_axis_and_marks_of_changes(browser,
     assert (set(map(type, bands)), len(set(bands)), set(marks)) == ({str}, 1, {"M97 0V48"})
     boxes = browser.evaluate(f"{charts}.map(e => [e.clientWidth, e.clientHeight])")
     assert all(width > 150 and height > 60 for width, height in boxes)
-    assert browser.evaluate("document.querySelectorAll('.multiples g:nth-of-type(1).slower').length") == 18
+    assert browser.evaluate("document.querySelectorAll('.multiples g:nth-of-type(2).slower').length") == 18
     browser.evaluate("document.querySelectorAll('#all-changes thead button')[1].click()")
     first = "document.querySelector('#all-changes tbody td:nth-child(3)').textContent"
     assert browser.evaluate(first).startswith("+1.0")

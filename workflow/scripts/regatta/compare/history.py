@@ -128,7 +128,8 @@ class CellHistory:
     def points(self, history: CampaignHistory) -> list[tuple[str, str, str]]:
         """Return of each campaign a path of the interval and of the ratio, the verdict, and the text of all."""
         num = len(history.campaigns)
-        found = [("", f"M{x_of_campaign(0, num):g} {HEIGHT // 2}h0", "base", f"{history.names[0]}: base")]
+        # Not of length 0: print would leave out a square end.
+        found = [("", f"M{x_of_campaign(0, num):g} {HEIGHT // 2}h0.01", "base", f"{history.names[0]}: base")]
         for place, row in self.rows.items():
             x, y = x_of_campaign(place, num), history.height(row.time_ratio)
             ends = [] if is_unknown(row.time_low_ratio) else [row.time_low_ratio, row.time_high_ratio]
