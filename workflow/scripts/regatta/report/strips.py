@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LARGE = 64  # marks; more are drawn small
-MOST_APART, LAYERS = (
-    200,
-    (4.0, 1.6),
-)  # of more marks neighbors overlap; their sizes from the lowest style to the highest
+MOST_APART = 200  # of more marks neighbors overlap
+LAYERS = (5.0, 1.5)  # then their sizes, from the lowest style to the highest
 MOST_GROUPS, MOST_LEVEL = 8, 4  # whose names fit above their marks, and side by side
 STRIP_IN, NAMES_IN = 1.7, (0.16, 0.5)  # height of the plot; of names of groups, and of slanted ones
 LEAST_BETWEEN = 0.1  # of the height: from a line with a name to the next
