@@ -167,3 +167,42 @@ def test_the_panel_of_filters_opens_on_the_screen(browser, planted, width, heigh
         assert 0 <= top < bottom <= height
         assert min(abs(top - button[1]), abs(bottom - button[0])) < 20
         browser.evaluate("document.querySelector('#filter-main').hidePopover()")
+
+
+# Of texts side by side in a row of a heatmap, the least distance in pixels; and whether the heatmap scrolls.
+GAPS = """[...document.querySelectorAll('.matrix.dense')].map(table => {
+  const range = new Range(), gaps = [], scroll = table.closest('.scroll');
+  const edges = (cell) => {
+    range.selectNodeContents(cell);
+    const boxes = [...range.getClientRects()].filter(box => box.width);
+    return [Math.min(...boxes.map(box => box.left)), Math.max(...boxes.map(box => box.right))];
+  };
+  for (const row of table.tBodies[0].rows) {
+    const found = [...row.cells].filter(cell => cell.textContent.trim()).map(edges);
+    for (const [at, [left]] of found.slice(1).entries()) gaps.push(left - found[at][1]);
+  }
+  return [Math.min(...gaps), scroll.scrollWidth - scroll.clientWidth];
+})"""
+
+
+def test_texts_of_a_heatmap_are_apart_on_a_phone(browser, planted):
+    show(browser, planted("five thousand")[0], width=390)
+    found = browser.evaluate(GAPS)
+    assert len(found) == 3
+    assert min(gap for gap, _ in found) >= 3.5
+    assert max(beyond for _, beyond in found) <= 0
+
+
+def test_a_caption_is_on_the_screen_while_its_table_scrolls(browser, planted):
+    show(browser, planted("comparison")[0], width=390)
+    scrolled = """(() => {
+      const caption = document.querySelector('.verdicts caption'), range = new Range();
+      caption.closest('.scroll').scrollLeft = 150;
+      range.selectNodeContents(caption);
+      const { left, right } = range.getBoundingClientRect();
+      return [caption.closest('.scroll').scrollLeft, left, right];
+    })()"""
+    scroll, left, right = browser.evaluate(scrolled)
+    assert scroll == 150
+    assert left >= 12
+    assert right <= 390 - 12 - 20  # where the table fades
