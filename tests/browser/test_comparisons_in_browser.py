@@ -70,8 +70,8 @@ def more_pages(tmp_path_factory, pages):
     from regatta.compare.campaigns import compare_campaigns, read_campaign, read_imported
     from regatta.compare.comparison_page import comparison_page
     from regatta.compare.gate import headline, judge
-    from regatta.compare.history import compare_history
-    from regatta.compare.history_page import history_page
+    from regatta.compare.several import compare_several
+    from regatta.compare.several_page import page_of_several
     from regatta.formats.base import Options
     from regatta.store.csv_files import MEASUREMENTS, read_csv
 
@@ -94,8 +94,8 @@ def more_pages(tmp_path_factory, pages):
     cells = [cell_of("bound", 1024 * (i + 1)) for i in range(NUM_CELLS)]
     third = [(cell, [1.02 * t for t in SIX]) for cell in cells]
     third = write_folder(folder / "third", third, "10", {"torch": "2.99"})
-    history = compare_history([base, test, read_campaign(third)], 0.05)
-    found["several"].write_text(history_page(history, found["several"]), "utf-8")
+    history = compare_several([base, test, read_campaign(third)], 0.05)
+    found["several"].write_text(page_of_several(history, found["several"]), "utf-8")
     return pages | found
 
 

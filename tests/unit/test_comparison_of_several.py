@@ -8,8 +8,8 @@ from test_comparison_campaigns import script  # noqa: F401
 from test_report import Page
 
 from regatta.compare.campaigns import read_campaign
-from regatta.compare.history import compare_history, history_text
-from regatta.compare.history_page import MOST_DRAWN, all_rows, history_page
+from regatta.compare.several import compare_several, several_text
+from regatta.compare.several_page import MOST_DRAWN, all_rows, page_of_several
 
 FIVE = [1.00, 1.01, 1.02, 1.03, 1.04]
 CELLS = [cell_of("bound", 1024 << place) for place in range(4)]
@@ -28,7 +28,7 @@ def folders_in(folder, ratios=RATIOS):
 
 @pytest.fixture
 def history(tmp_path):
-    return compare_history([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
+    return compare_several([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
 
 
 def test_each_campaign_is_compared_with_the_first(history):
@@ -61,7 +61,7 @@ def test_cells_with_the_largest_change_come_first_on_one_axis(history):
 
 def test_a_campaign_without_the_cell_breaks_the_line(tmp_path):
     ratios = {"b": (1.0,) * 4, "<i>c": (None, 1.0, 1.0, 1.0), "d": (1.0,) * 4}
-    history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
+    history = compare_several([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
     lines = {cell.name.rpartition(" · ")[2]: cell.line(history) for cell in history.cells}
     assert re.findall("[ML]", lines["1 KiB"]) == ["M", "L", "M"]
     assert re.findall("[ML]", lines["2 KiB"]) == ["M", "L", "L", "L"]
@@ -73,7 +73,7 @@ def test_a_campaign_without_the_cell_breaks_the_line(tmp_path):
 )
 def test_the_axis_ends_at_round_changes(tmp_path, largest, end, ends):
     """Linear up to 50 %, logarithmic beyond, so that a cell that is 4 times as fast is as far from 0 as 4 times as slow."""
-    history = compare_history(
+    history = compare_several(
         [read_campaign(folder) for folder in folders_in(tmp_path, {"b": (1.0, largest, 1.0, 1.0)})], 0.05
     )
     assert history.end == end
@@ -84,8 +84,8 @@ def test_the_axis_ends_at_round_changes(tmp_path, largest, end, ends):
 
 def test_each_verdict_has_its_mark_and_the_base_has_one(tmp_path):
     ratios = {"b": (1.0, 1.2, 1.06, 0.8)}
-    history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
-    text = history_page(history, tmp_path / "page.html")
+    history = compare_several([read_campaign(folder) for folder in folders_in(tmp_path, ratios)], 0.05)
+    text = page_of_several(history, tmp_path / "page.html")
     charts = text[text.index('class="multiples"') :]
     classes = re.findall('<g class="([a-z]*)">', charts)
     assert sorted(classes) == sorted(["base"] * 4 + ["equivalent", "slower", "inconclusive", "faster"])
@@ -98,8 +98,8 @@ def test_cells_link_to_the_reports_of_their_campaigns(tmp_path):
     folders = folders_in(tmp_path)
     for folder in folders[::2]:
         (folder / "report.html").write_text("", encoding="utf-8")
-    history = compare_history([read_campaign(folder) for folder in folders], 0.05)
-    text = history_page(history, tmp_path / "page.html")
+    history = compare_several([read_campaign(folder) for folder in folders], 0.05)
+    text = page_of_several(history, tmp_path / "page.html")
     row = history.cells[0].rows[2]
     table = text[text.index('id="all-changes"') :]
     assert table.count(f'href="a/report.html#cell={row.reference}"') == 1
@@ -113,7 +113,7 @@ def test_changes_of_the_environment_are_marked(history):
 
 
 def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(history, tmp_path):
-    text = history_page(history, tmp_path / "page.html")
+    text = page_of_several(history, tmp_path / "page.html")
     page = Page(text)
     assert len([figure for figure in page.all("figure") if "data-multiple" in figure]) == len(CELLS)
     assert text.partition('class="multiples"')[2].count('class="dot"') == 7 + len(CELLS)  # each base has one
@@ -129,16 +129,16 @@ def test_the_page_has_a_chart_for_each_cell_and_counts_for_each_campaign(history
 
 
 def test_at_most_some_charts_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("regatta.compare.history_page.MOST_DRAWN", 2)
-    history = compare_history([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
-    text = history_page(history, tmp_path / "page.html")
+    monkeypatch.setattr("regatta.compare.several_page.MOST_DRAWN", 2)
+    history = compare_several([read_campaign(folder) for folder in folders_in(tmp_path)], 0.05)
+    text = page_of_several(history, tmp_path / "page.html")
     assert text.count("data-multiple") == 2 < MOST_DRAWN
     assert len(re.findall('<tr><th scope="row">[^<]*KiB</th><td>', text)) == len(CELLS)
 
 
 def test_the_text_has_the_changes_beyond_the_margin(history, wording):
-    wording(history_text(history))
-    assert [num_rows(history_text(history, shows_all)) for shows_all in (False, True)] == [3, 4]
+    wording(several_text(history))
+    assert [num_rows(several_text(history, shows_all)) for shows_all in (False, True)] == [3, 4]
 
 
 def num_rows(text):

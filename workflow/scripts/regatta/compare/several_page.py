@@ -6,8 +6,8 @@ from urllib.parse import quote
 import pandas as pd
 
 from regatta.compare.comparison_output import campaign_text, names_and_lists, statements
-from regatta.compare.history import HEIGHT, CampaignHistory, changes_of
 from regatta.compare.pairs import VERDICTS, changes_text, report_of
+from regatta.compare.several import HEIGHT, SeveralCampaigns, changes_of
 from regatta.core.text import plural
 from regatta.report.page import MAX_PLAIN_BYTES, TEMPLATES, download, load_template, script_source
 from regatta.store.csv_files import to_csv
@@ -17,14 +17,14 @@ MOST_DRAWN = 24  # cells with the largest changes; the table has the others
 MOST_ROWS = 1000
 
 
-def history_page(history: CampaignHistory, path: Path) -> str:
+def page_of_several(history: SeveralCampaigns, path: Path) -> str:
     """Return a page on more than two campaigns. path: of the page, to which its links to reports are relative."""
     names, cells = history.names, history.cells
     environment = list(zip(names, [*names[:1], *names], history.changes, strict=False))[1:]
     num = sum(bool(changes) for changes in history.changes)
     lists = [(name, *of) for name, found in zip(names[1:], history.compared, strict=True) for of in unmatched(found)]
     script = (TEMPLATES / "sort.js").read_text(encoding="utf-8")
-    return load_template("history.html.j2").render(
+    return load_template("several.html.j2").render(
         title=f"{names[0]} (base) to {names[-1]}: {len(names)} campaigns",
         facts=list(zip(["Base", *names[1:]], map(campaign_text, history.campaigns), strict=True)),
         contents=[
@@ -54,7 +54,7 @@ def history_page(history: CampaignHistory, path: Path) -> str:
     )
 
 
-def all_rows(history: CampaignHistory) -> pd.DataFrame:
+def all_rows(history: SeveralCampaigns) -> pd.DataFrame:
     """Return the rows of all comparisons, in the order of the campaigns."""
     return pd.concat([of.comparisons for of in history.compared], ignore_index=True)
 
@@ -63,7 +63,7 @@ def unmatched(found) -> list[tuple[str, list[str]]]:
     return list(names_and_lists(found)[1].items())
 
 
-def summary_of(history: CampaignHistory) -> list[tuple[str, str, str, str]]:
+def summary_of(history: SeveralCampaigns) -> list[tuple[str, str, str, str]]:
     """Return anchor, label, lead and text: the latest campaign against base, since when, and changed environments."""
     _, _, lead, text = statements(history.compared[-1])[0]
     found = [("comparisons", f"{history.names[-1]} vs. {history.names[0]}", lead, text)]
@@ -76,7 +76,7 @@ def summary_of(history: CampaignHistory) -> list[tuple[str, str, str, str]]:
     return [*found, ("environment", "Environment", lead, "")]
 
 
-def verdicts_row(history: CampaignHistory, place: int) -> tuple[str, int, list[tuple[str, int, str]], str]:
+def verdicts_row(history: SeveralCampaigns, place: int) -> tuple[str, int, list[tuple[str, int, str]], str]:
     """Return name of a campaign, number of pairs, (verdict, number, change) of each, and the change of all."""
     judged = judged_rows(history.compared[place - 1].comparisons)
     by_verdict = ((verdict, judged[judged["verdict"] == verdict]) for verdict in VERDICTS)

@@ -22,7 +22,7 @@ LINEAR_ENDS, LOG_ENDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (1.0, 3.0, 
 
 
 @dataclass(frozen=True)
-class CampaignHistory:
+class SeveralCampaigns:
     """Campaigns in the given order, the base first. compared: of each other one with the base.
 
     changes: how the environment of each differs from the one before, as texts; None if unknown.
@@ -117,7 +117,7 @@ class CellHistory:
     def base_time(self) -> str:
         return duration(next(iter(self.rows.values())).reference_time_s)
 
-    def line(self, history: CampaignHistory) -> str:
+    def line(self, history: SeveralCampaigns) -> str:
         """Return the ratios to the base, which has 1, as a path; a campaign without the cell breaks it."""
         points = {0: HEIGHT / 2} | {place: history.height(row.time_ratio) for place, row in self.rows.items()}
         num = len(history.campaigns)
@@ -125,7 +125,7 @@ class CellHistory:
             f"{'L' if place - 1 in points else 'M'}{x_of_campaign(place, num):g} {y:g}" for place, y in points.items()
         )
 
-    def points(self, history: CampaignHistory) -> list[tuple[str, str, str]]:
+    def points(self, history: SeveralCampaigns) -> list[tuple[str, str, str]]:
         """Return of each campaign a path of the interval and of the ratio, the verdict, and the text of all."""
         num = len(history.campaigns)
         # Not of length 0: print would leave out a square end.
@@ -142,17 +142,17 @@ class CellHistory:
         return found
 
 
-def compare_history(campaigns: list[CampaignResults], margin: float) -> CampaignHistory:
+def compare_several(campaigns: list[CampaignResults], margin: float) -> SeveralCampaigns:
     """Return how campaigns compare with the first one. Raises UserError if one has no cell in common with it."""
     compared = [compare_campaigns(campaigns[0], other, margin) for other in campaigns[1:]]
     changes = [None, *(environment_changes(*pair) for pair in itertools.pairwise(campaigns))]
-    return CampaignHistory(campaigns, compared, changes)
+    return SeveralCampaigns(campaigns, compared, changes)
 
 
 HOW_TO_READ = "Change in time against base in %: positive is slower. [ ]: 95 % confidence interval; ( ): range."
 
 
-def history_text(history: CampaignHistory, shows_all: bool = False) -> str:
+def several_text(history: SeveralCampaigns, shows_all: bool = False) -> str:
     """Return the text on more than two campaigns. shows_all: also cells within the margin in each."""
     names = history.names
     lines = [f"{name}: {campaign_text(of)}" for name, of in zip(["base", *names[1:]], history.campaigns, strict=True)]
@@ -174,7 +174,7 @@ def history_text(history: CampaignHistory, shows_all: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def changes_of(cell: CellHistory, history: CampaignHistory) -> list[str]:
+def changes_of(cell: CellHistory, history: SeveralCampaigns) -> list[str]:
     """Return the change in each campaign but the base; n/a where it was not compared."""
     places = range(1, len(history.campaigns))
     return [change_text(cell.rows[place]) if place in cell.rows else UNKNOWN for place in places]
