@@ -114,7 +114,7 @@ KINDS = (
             "Slow nodes: uncertain",
         ),
         parts=(
-            "{slower}",
+            ("{slower_beside_failed} than the median node", "{slower}"),
             "slow pairs: {slow_pairs}",
             "without result: {missing}",
             "inconclusive: {uncertain}",
@@ -213,6 +213,7 @@ def _summary(data: ReportData, outside: list[Finding]) -> Finding:
     words = {
         "failed": sorted(groups["failed"], key=lambda hosts: -failed[hosts]),
         "slower": [named[hosts] for hosts in slower],
+        "slower_beside_failed": [named[hosts] for hosts in slower if groups["failed"]],
         "slow_pairs": [pair.words["name"] for pair in pairs],
         "missing": groups["missing"],
         "uncertain": [named.get(hosts, hosts) for hosts in groups["inconclusive"]],
