@@ -152,6 +152,9 @@ def test_planted_pages_are_accessible(browser, planted, name):
     assert sorted(labels) == sorted(set(labels))
 
 
+FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1440, 700), (390, 844)])
 def test_the_panel_of_filters_opens_on_the_screen(browser, planted, width, height):
     show(browser, planted("stacks")[0], width=width)
@@ -161,7 +164,9 @@ def test_the_panel_of_filters_opens_on_the_screen(browser, planted, width, heigh
     box = "(b => [b.top, b.bottom])(document.querySelector('%s').getBoundingClientRect())"
     for place in ("start", "end"):  # of the bar, on the screen
         browser.evaluate(f"document.querySelector('#filters').scrollIntoView({{block: '{place}'}})")
+        browser.call("Runtime.evaluate", expression=FRAMES, awaitPromise=True)  # an anchor is where it was drawn
         browser.evaluate("document.querySelector('#filter-main').showPopover()")
+        browser.call("Runtime.evaluate", expression=FRAMES, awaitPromise=True)
         top, bottom = browser.evaluate(box % "#filter-main")
         button = browser.evaluate(box % "#filter-box")
         assert 0 <= top < bottom <= height
