@@ -1,21 +1,22 @@
 """Take the pictures of the documentation: python tests/browser/pictures.py
 
-report.png is the first screen of a synthetic campaign of two stacks; drawer.png the page filtered to one model, with one
+report.png is the first screen of the planted campaign of two stacks; drawer.png the page filtered to one model, with one
 cell open.
 """
 
 import base64
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from chromium import Chromium
-from explore_page import wait
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "workflow" / "scripts"), str(ROOT / "tests" / "unit")]
+
+from chromium import Chromium  # noqa: E402
+from explore_page import wait  # noqa: E402
+from test_planted_facts import make_stacks  # noqa: E402
+
 FOLDER = ROOT / "docs" / "images"
 WIDTH, HEIGHTS = 1440, {"report": 1000, "drawer": 900}
 IS_READY = "document.documentElement.classList.contains('has-script')"
@@ -24,12 +25,8 @@ OPEN = "document.querySelector('#cells-table tbody tr .open-cell').click()"
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = {"PYTHONPATH": f"{ROOT}/workflow/scripts:{ROOT}/tests/unit"}
-        written = [ROOT / "tests" / "unit" / "synthetic.py", folder]
-        subprocess.run([sys.executable, *written], env=os.environ | path, check=True, stdout=subprocess.DEVNULL)
-        rebuilt = [ROOT / "workflow" / "scripts" / "rebuild_report.py", f"{folder}/cluster"]
-        subprocess.run([sys.executable, *rebuilt], check=True, stdout=subprocess.DEVNULL)
-        take_pictures(Path(folder) / "cluster" / "report.html")
+        page, _ = make_stacks(Path(folder) / "stacks")
+        take_pictures(page)
 
 
 def take_pictures(report: Path) -> None:
