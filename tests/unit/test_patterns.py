@@ -303,3 +303,11 @@ def test_failures_have_counts_inside_and_outside_where_three_conditions_describe
     [line] = [line for line in failed.answer["lines"] if line["id"] == "failed"]
     shown = re.search(r"launches (\d) to (\d) \((\d+) of (\d+) measurements, none of (\d+) ", line["text"]).groups()
     assert list(map(int, shown)) == [1, 3, NUM_FAILED, NUM_FAILED, line["values"]["num_planned"] - NUM_FAILED]
+
+
+@pytest.mark.parametrize("num", [60, 61, 122])
+def test_sets_of_cells_whose_hashes_are_equal_are_different(num):
+    """The hash of an integer is its remainder by 2**61 - 1: cells that lie 61 apart have the same one."""
+    rows = [{"benchmark": "collective", "subject": name, "message_bytes": 8} for name in "ab" for _ in range(num)]
+    found = find_pattern(rows, [row["subject"] == "b" for row in rows])
+    assert (found.conditions, len(found.inside)) == ((Condition("subject", "=", "b"),), num)

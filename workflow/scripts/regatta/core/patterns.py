@@ -131,8 +131,8 @@ def find_pattern(rows: Sequence[dict[str, object]], is_affected: Sequence[bool])
         return None
     tried, best, lowest = set(), None, math.inf
     for cells, conditions in _descriptions(rows):
-        if LEAST_AFFECTED <= cells.bit_count() < len(rows) and (key := hash(cells)) not in tried:
-            tried.add(key)
+        if LEAST_AFFECTED <= cells.bit_count() < len(rows) and cells not in tried:
+            tried.add(cells)
             cost = (cells ^ affected).bit_count() + CONDITION_COST * len(conditions)
             if cost < lowest and _describes(cells, affected, len(rows)):
                 best, lowest = (cells, conditions), cost
