@@ -246,6 +246,14 @@ def test_a_row_is_a_host_with_its_launches_and_its_allocation():
     assert all(word in found["n2"][-1][3] for word in (BATCH, "launch 2", "40 s", "3 failed"))
 
 
+def test_a_host_of_launches_of_less_than_a_second_has_no_row():
+    """Such as one on which no rank starts: both times are the same second, and no cell was measured."""
+    short = launch(1, 50, 50, hosts="n2", cells_s=0, warmup_s=0, measuring_s=0, num_ok=0, num_failed=0)
+    rows = rows_of_chart([launch(hosts="n1"), short])
+    assert list(rows) == ["n1"]
+    assert [view.name for of in gantt.Gantt(rows).views.values() for view in of] == []
+
+
 @pytest.mark.parametrize(
     ("num_ok", "num_failed", "cells_s", "bars"),
     [

@@ -108,7 +108,7 @@ def bars_of(launches: list[dict], allocations: list[dict]) -> dict[str, list[tup
     for row in allocations:
         for name in hosts_of([row]) & rows.keys() if row["allocation_s"] is not None else ():
             rows[name].insert(0, (IDLE, row["start_s"], row["allocation_s"], "", row["batch"]))
-    return rows
+    return {name: bars for name, bars in rows.items() if bars}  # a launch of less than a second has none
 
 
 def is_summed(launches: list[dict]) -> bool:
