@@ -217,16 +217,14 @@ def test_the_same_file_under_another_stack_stays_what_it_was(tmp_path):
 # --- Nothing half
 
 
-def test_one_file_that_is_cut_off_keeps_all_others_out(tmp_path, wording):
+def test_one_file_that_is_cut_off_keeps_only_itself_out(tmp_path):
     cut = tmp_path / "cut.txt"
     cut.write_text(text_of("nccl-13-columns.txt")[:-200], encoding="utf-8")
-    with wording.raises(UserError):
-        run_import(tmp_path / "c", "nccl-12-columns.txt", cut)
-    assert not (tmp_path / "c").exists()
-    run_import(tmp_path / "c", "nccl-12-columns.txt")
+    outcome = run_import(tmp_path / "c", "nccl-12-columns.txt", cut)
+    assert ([len(outcome.written), *outcome.refused], len(read_store(tmp_path / "c" / "launches"))) == ([1, str(cut)], 1)
     before = content_of(tmp_path / "c")
     with pytest.raises(UserError):
-        run_import(tmp_path / "c", "nccl-13-columns.txt", cut)
+        run_import(tmp_path / "c", cut)
     assert content_of(tmp_path / "c") == before
 
 
