@@ -19,7 +19,6 @@ from regatta.topics.base import ReportData, TableSpec, Topic, once_per_report
 from regatta.topics.comparison import comparison_tables as tables
 from regatta.topics.comparison import heatmap, texts
 from regatta.topics.comparison.changes import changes_figure
-from regatta.topics.comparison.histogram import histogram
 from regatta.topics.comparison.sides import axis_label, axis_text, pair_text, sides_text, with_labels
 
 MOST_ROWS = 40  # of a table; comparisons.csv has all
@@ -65,7 +64,6 @@ def section(data: ReportData) -> Section:
     content = {
         "matrices": (matrices := heatmap.ratio_matrices(comparisons, data.names)),
         "halves": heatmap.halves(matrices),
-        "figure": histogram(judged),
         "table": pairs_table(judged, "Comparisons, largest effect first"),
         "num_pairs": len(judged),
         "is_equal": texts.is_equal(judged),
