@@ -500,16 +500,25 @@ def test_steps_that_change_the_same_setting_are_one(tmp_path):
     steps = next_steps(analyse(write_results(tmp_path / "r", cluster_campaign(repeats=1), CLUSTER)))
     assert [re.findall("repeats: [0-9]+", step) for step in steps if "repeats: " in step] == [["repeats: 3"]]
     failing = [node_finding("failed", "n7, n12"), node_finding("slow", "n3"), node_finding("slow", "n12")]
-    data = SimpleNamespace(findings=[*failing, Finding("more", {"repeats": 7}, (), declared=MORE)])
+    measurements = make_table([], MEASUREMENTS)
+    data = SimpleNamespace(
+        findings=[*failing, Finding("more", {"repeats": 7}, (), declared=MORE)],
+        commands=COMMANDS,
+        measurements=measurements,
+    )
     assert next_steps(data) == [
         "retry failed, avoid slow: `exclude_nodes: [n3, n7, n12]`, `snakemake`",
         "measure more: `repeats: 7`",
     ]
 
 
-@pytest.mark.parametrize(("imported", "command"), [((), "snakemake"), (("a.csv",), "compare.py results/x ")])
+COMMANDS = {"run": "make campaign", "retry": 'make campaign ARGS="--forcerun measure"'}
+
+
+@pytest.mark.parametrize(("imported", "command"), [((), "`make campaign`"), (("a.csv",), "`make index`")])
 def test_a_campaign_without_open_questions_has_a_next_step(imported, command):
-    [step] = next_steps(SimpleNamespace(findings=[], campaign=SimpleNamespace(imported=imported, name="x")))
+    campaign = SimpleNamespace(imported=imported, name="x")
+    [step] = next_steps(SimpleNamespace(findings=[], campaign=campaign, commands=COMMANDS))
     assert command in step
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from regatta.core.text import natural, plural, rank_word, ranks_word
 from regatta.kit.kinds import FAIR, LOW, NOTE, RESULT, SUMMARY, Value, joined
+from regatta.report.commands import price_text
 from regatta.report.findings import Finding
 from regatta.report.page import shown_status
-from regatta.topics.base import ReportData, invalid_cells, once_per_report, unreliable_cells
+from regatta.store.history import ALWAYS_RETRIED
+from regatta.topics.base import ReportData, invalid_cells, once_per_report, plain_rows, unreliable_cells
 
 # Lines by id: what was compared, which is best, how it scales, what failed. Others come before what failed.
 ORDER = ("subject", "comparison", "nodes", "bucket", "scaling", "scripts", "programs", "communication")
@@ -41,8 +43,9 @@ MOST_REASONS = 3  # of low or fair confidence in its line
 MOST_STEPS = 3  # in the line on what to do next
 KINDS_OF_STACKS = {"contained": "image", "bind-mounted": "image with libraries of the host"}  # that need an explanation
 NOTHING_OPEN = "all is "
-EXTEND = f"{NOTHING_OPEN}measured; to add cells, edit the campaign file, then `snakemake`: it measures only these"
-COMPARE = NOTHING_OPEN + "imported; compare: `python workflow/scripts/compare.py results/{} results/OTHER`"
+EXTEND = NOTHING_OPEN + "measured; to add cells, edit the campaign file, then `{run}`: it measures only these"
+INDEX = NOTHING_OPEN + "imported; to see it beside other campaigns: `make index`"
+WHERE = "run commands in Regatta's folder"
 # Values of settings in next steps -> how those of several steps become one.
 COMBINED = {
     "exclude": lambda lists: ", ".join(sorted({node for nodes in lists for node in nodes.split(", ")}, key=natural)),
@@ -126,7 +129,7 @@ def summary(data: ReportData) -> list[Line]:
     lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
     last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
     steps = next_steps(data)
-    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", values={"steps": steps})] if steps else []
+    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", WHERE, values={"steps": steps})] if steps else []
     places = {name: place for place, name in enumerate(ORDER)}
     return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
 
@@ -232,7 +235,8 @@ def confidence(data: ReportData, line: Line) -> Line:
 def next_steps(data: ReportData) -> list[str]:
     """Return what to do next, the most urgent first: failures, then what lowers the confidence, then open questions.
 
-    Steps that change the same setting are one: the second value would replace the first.
+    Steps that change the same setting are one: the second value would replace the first. A step with a command that
+    measures has its price.
     """
     urgent = sorted(data.findings, key=lambda finding: URGENT_FIRST.index(finding.rank))
     found = [finding for finding in urgent if finding.next_step]
@@ -244,9 +248,26 @@ def next_steps(data: ReportData) -> list[str]:
             steps[several[0]] = _as_one([found[i].next_step_with(name, value) for i in several])
             for i in several[1:]:
                 steps[i] = ""
-    return list(dict.fromkeys(filter(None, steps))) or [
-        COMPARE.format(data.campaign.name) if data.campaign.imported else EXTEND
+    steps = [_with_price(data, step) for step in dict.fromkeys(filter(None, steps))]
+    return steps or [INDEX if data.campaign.imported else EXTEND.format(**data.commands)]
+
+
+def _with_price(data: ReportData, step: str) -> str:
+    """Return a step with the number and time of the launches that its commands make, if there are any."""
+    planned = data.measurements[data.measurements["repeat"].notna()]
+    if f"`{data.commands['retry']}`" in step:
+        rows = planned[planned["status"] != "ok"]
+    elif f"`{data.commands['run']}`" in step:
+        rows = planned[planned["status"].isin(["not_measured", *ALWAYS_RETRIED])]
+    else:
+        return step
+    slots = [(row["cell"], row["repeat"]) for row in plain_rows(rows, ("cell", "repeat"))]
+    more = re.search(r"`repeats: (\d+)`", step)
+    slots += [
+        (cell.id, n) for n in range(data.campaign.repeats, int(more[1]) if more else 0) for cell in data.campaign.cells
     ]
+    price = price_text(data.campaign, data.measurements, data.tables["launches"], slots) if slots else ""
+    return f"{step} ({price})" if price else step
 
 
 def _as_one(steps: list[str]) -> str:

@@ -71,7 +71,7 @@ KINDS = (
         *("efficiency_uncertain", RESULT),
         lead="{name}: efficiency uncertain, {efficiency}.",
         parts=(("About {launches_needed:launch/launches} would suffice.", f"More than {MOST_LAUNCHES} are needed."),),
-        next_step="narrow uncertain efficiencies: `repeats: {repeats}`",
+        next_step="narrow uncertain efficiencies: `repeats: {repeats}`, `{run}`",
     ),
     Kind(
         *("baseline_suspect", FAIR),
