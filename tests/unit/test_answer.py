@@ -48,7 +48,6 @@ from regatta.topics.scaling.scaling_section import above_texts, losses_figures
 from regatta.topics.summary import (
     EXTEND,
     MARKS,
-    OF_CONFIDENCE,
     Line,
     answer_json,
     confidence,
@@ -180,6 +179,8 @@ def test_an_uncertain_efficiency_is_no_answer(two_models, loud, num):
     assert line.values["num_uncertain"] == num
     if num == 2:
         assert "lowest_ratio" not in line.values
+        # 1 and 1.5 times the efficiency: their geometric mean is 1.22.
+        assert line.lead.endswith(": 120 % (range 100\N{EN DASH}150 %, 2 launches): too noisy")
     else:
         assert line.values["lowest_ratio"] == line.values["highest_ratio"] == pytest.approx(1)
 
@@ -629,12 +630,12 @@ def of_outcomes(*names: str) -> dict:
     ("id_", "lead", "values", "mark"),
     [
         ("communication", "Communication: 3 GB/s", {}, "measured"),
-        ("communication", "Communication: 3 GB/s", {"unreliable": "no cell without a warning"}, "check"),
-        ("communication", "Communication: 3 GB/s", {"num_warned": 1}, "check"),
+        ("communication", "Communication: 3 GB/s", {"unreliable": "no cell without a warning", "confidence": "low"}, "low"),
+        ("communication", "Communication: 3 GB/s", {"num_warned": 1, "confidence": "fair"}, "fair"),
         ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {}}, "measured"),
         ("scaling", "Efficiency: 61 %", {"num_uncertain": 1, "without_result": {}}, "partly measured"),
         ("scaling", "Efficiency: 61 %", {"num_uncertain": 0, "without_result": {"cell": 8}}, "partly measured"),
-        ("scaling", "Efficiency: uncertain", {"num_uncertain": 1, "without_result": {}}, "uncertain"),
+        ("scaling", "Efficiency: 37 % (29–47 %): too noisy", {"num_uncertain": 1, "without_result": {}}, "uncertain"),
         ("bucket", "Bucket size: undecided, one launch per cell", {}, "uncertain"),
         ("bucket", "Bucket size: equal within 1 %", {}, "equal"),
         ("bucket", "Bucket size: best is 25 MiB", {}, "measured"),
@@ -652,14 +653,14 @@ def of_outcomes(*names: str) -> dict:
         ("failed", "Missing: 1 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 1}, "missing"),
         ("failed", "Failed: 0 of 4", {"num_planned": 4, "num_failed": 0, "num_not_measured": 0}, "complete"),
         ("failed", "No measurement", {"num_planned": 0, "num_failed": 0, "num_not_measured": 0}, "missing"),
-        *(("confidence", "", {"word": word}, mark) for word, mark in OF_CONFIDENCE.items()),
+        *(("confidence", "", {"word": word}, word) for word in ("good", "fair", "low")),
         ("next", "Next: x", {"steps": ["retry 1 failure"]}, "to do"),
         ("next", "Next: x", {"steps": [EXTEND]}, "optional"),
     ],
 )  # fmt: skip
 def test_each_line_has_a_mark_and_what_is_open_is_not_good(id_, lead, values, mark):
     assert Line(id_, lead, values=values).mark == mark
-    assert (MARKS[mark][1] == "good") == (mark in ("complete", "reliable", "no slow node"))
+    assert (MARKS[mark][1] == "good") == (mark in ("complete", "good", "no slow node"))
 
 
 @pytest.mark.parametrize(

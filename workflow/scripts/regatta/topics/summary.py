@@ -21,7 +21,7 @@ ORDER += ("training_runs", "failed")
 # Word of a mark -> its sign and CSS class. What is unknown or open is never good.
 MARKS = {
     "complete": ("\N{CHECK MARK}", "good"),
-    "reliable": ("\N{CHECK MARK}", "good"),
+    "good": ("\N{CHECK MARK}", "good"),
     "no slow node": ("\N{CHECK MARK}", "good"),
     "measured": ("\N{CHECK MARK}", "quiet"),
     "equal": ("=", "quiet"),
@@ -31,12 +31,11 @@ MARKS = {
     "optional": ("\N{RIGHTWARDS ARROW}", "quiet"),
     "to do": ("\N{RIGHTWARDS ARROW}", "quiet"),
     "missing": ("\N{WHITE CIRCLE}", "bad"),
-    "check": ("\N{WARNING SIGN}", "bad"),
-    "unreliable": ("\N{WARNING SIGN}", "bad"),
+    "fair": ("\N{WARNING SIGN}", "bad"),  # confidence
+    "low": ("\N{WARNING SIGN}", "bad"),
     "slow": ("\N{BLACK UP-POINTING TRIANGLE}", "bad"),
     "failed": ("\N{MULTIPLICATION X}", "bad"),
 }
-OF_CONFIDENCE = {"good": "reliable", "fair": "check", "low": "unreliable"}
 OF_STATEMENTS = {"equal": "equal", "uncertain": "uncertain", "undecided": "uncertain"}  # by the first word
 MOST_SUBJECTS = 5  # all named
 MOST_REASONS = 3  # of low or fair confidence in its line
@@ -89,8 +88,8 @@ class Line:
     def mark(self) -> str:
         """Return the word of the line's mark, a key of MARKS."""
         values = self.values
-        if "unreliable" in values or values.get("num_warned"):
-            return "check"
+        if "confidence" in values:
+            return values["confidence"]
         if self.id == "failed":
             is_complete = values["num_planned"] and not values["num_not_measured"]
             return "failed" if values["num_failed"] else "complete" if is_complete else "missing"
@@ -101,11 +100,13 @@ class Line:
             is_open = outcomes & {"uncertain", "undecided"}
             return "different" if outcomes & {"slower", "both_ways"} else "uncertain" if is_open else "equal"
         if self.id == "confidence":
-            return OF_CONFIDENCE[values["word"]]
+            return values["word"]
         if self.id == "next":
             return "optional" if values["steps"][0].startswith(NOTHING_OPEN) else "to do"
         if word := OF_STATEMENTS.get(re.split(r"\W", self.statement)[0]):
             return word
+        if self.statement.endswith("too noisy"):
+            return "uncertain"
         return "partly measured" if values.get("num_uncertain") or values.get("without_result") else "measured"
 
     @property
@@ -164,13 +165,16 @@ def _trusted(data: ReportData, finding: Finding) -> Line:
     if is_judge:
         return line
     if not invalid_cells(data).isdisjoint(finding.cells):
-        values, text = {"unreliable": reason}, f"unreliable: {reason}"
+        values, text = {"unreliable": reason}, reason
     elif num_warned:
-        text = f"with a warning: {num_warned:,} of {plural(len(finding.cells), 'cell')}"
+        text = f"{num_warned:,} of {plural(len(finding.cells), 'cell')} with a warning"
         values = {"num_warned": num_warned}
     else:
         return line
-    return replace(line, text="; ".join(filter(None, (line.text, text))), values=line.values | values)
+    ranks = {of.rank for of in data.findings if of.rank in (LOW, FAIR) and not set(of.cells).isdisjoint(finding.cells)}
+    word = LOW if LOW in ranks else FAIR
+    text = "; ".join(filter(None, (line.text, f"confidence {word}: {text}")))
+    return replace(line, text=text, values=line.values | values | {"confidence": word})
 
 
 def line_of(finding: Finding) -> Line:
