@@ -598,6 +598,46 @@ def test_an_answer_older_than_the_measurements_is_not_shown(tmp_path):
     assert "stale" not in outcome_text(tmp_path)
 
 
+def stacks_of(lead: str) -> str:
+    return next(part for part in lead.split(" \N{MIDDLE DOT} ") if part.startswith("stack"))
+
+
+def with_stacks(folder, stacks: dict[str, dict], **fields):
+    cells = [train_cell("resnet18", 1, 1, stack=stack) for stack in stacks]
+    for cell, settings in zip(cells, stacks.values(), strict=True):
+        cell["spec"]["stack"] |= settings
+    return analyse(write_results(folder, make_campaign(cells, **fields), LAPTOP))
+
+
+def test_the_subject_names_what_distinguishes_stacks(tmp_path):
+    """Variables that all stacks have are left out, and a secret is a hash: the first 8 digits of its SHA-256."""
+    prologue = [{"module": "cuda/12.4"}]
+    stacks = {
+        "old": {"env": {"MY_FACTOR": "1.0", "SAME": "1"}, "srun": ["--mpi=pmix"]},
+        "new": {"env": {"MY_FACTOR": "1.25", "SAME": "1", "HF_TOKEN": "abc"}, "srun": [], "prologue": prologue},
+    }
+    data = with_stacks(tmp_path / "r", stacks)
+    assert stacks_of(subject(data).lead) == (
+        "stacks old (MY_FACTOR=1.0, srun --mpi=pmix), new (MY_FACTOR=1.25, HF_TOKEN=sha256:ba7816bf, prologue cuda/12.4)"
+    )
+
+
+def test_the_subject_of_one_stack_names_what_the_cluster_does_not_set(tmp_path):
+    env = {"OF_CLUSTER": "1", "MY_FACTOR": "2", "A": "1", "B": "1"}
+    cluster = {"name": "local", "scheduler": "none", "num_nodes": 1, "gpus_per_node": 0, "env": {"OF_CLUSTER": "1"}}
+    data = with_stacks(tmp_path / "r", {"host": {"env": env}}, cluster=cluster)
+    assert stacks_of(subject(data).lead) == "stack host (MY_FACTOR=2, A=1, B=1)"
+
+
+def test_no_secret_of_a_stack_is_on_the_page(tmp_path):
+    text = "stacks:\n  host: {kind: host, env: {HF_TOKEN: 'tops3cret', X: 1}}\n"
+    folder = tmp_path / "r"
+    with_stacks(folder, {"host": {"env": {"HF_TOKEN": "tops3cret", "X": "1"}}}, text=text)
+    page = make_report(folder).read_text()
+    assert "tops3cret" not in page
+    assert "env: {HF_TOKEN: &#39;sha256:" in page
+
+
 def test_the_subject_says_what_a_stack_is_unless_it_is_the_host(tmp_path):
     kinds = {"old": "host", "sif": "contained", "net": "bind-mounted"}
     cells = [train_cell("resnet18", 1, 1, stack=stack) for stack in kinds]
