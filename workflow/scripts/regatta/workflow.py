@@ -7,6 +7,7 @@ campaign file has changed since.
 import argparse
 import contextlib
 import gc
+import logging
 import os
 import shlex
 import signal
@@ -276,6 +277,7 @@ class Session:
         warn_if_busy(cluster, is_measuring=bool(self.prices) and not self.workflow.dryrun)
         if not self.workflow.local_exec:  # submitted jobs continue if run_campaign.py is killed
             outlive_run_campaign()
+        logging.getLogger("snakemake.logging").addFilter(self._is_shown)
         # On SIGTERM Snakemake would wait for its jobs, even for one that can never start.
         signal.signal(signal.SIGTERM, self._stop_once)
         if self.workflow.local_exec:
@@ -309,6 +311,11 @@ class Session:
         with contextlib.suppress(OSError):  # not print: the signal may have interrupted one. The terminal may be gone
             os.write(sys.stderr.fileno(), b"Stopping the ranks; completed measurements are kept.\n")
         raise KeyboardInterrupt
+
+    def _is_shown(self, record: logging.LogRecord) -> bool:
+        """Return whether Snakemake prints a record: not the error of a job that a stop has ended."""
+        is_of_job = hasattr(record, "rule_name") or getattr(record, "exception", None) == "RuleException"
+        return not (self.is_stopping.is_set() and record.levelno >= logging.ERROR and is_of_job)
 
     def _begin_to_close(self) -> None:
         """Ignore signals from now on: the jobs are over, and the last steps take seconds."""

@@ -331,7 +331,12 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
+    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines.
+
+    None if the benchmarks have errors: then their parameters are unknown.
+    """
+    if not data.get("benchmarks"):
+        return []
     of_user = {name: {} for name in programs.own_names(data)}
     when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))
