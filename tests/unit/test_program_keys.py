@@ -490,3 +490,17 @@ def test_the_plan_of_an_output_that_was_not_read_names_its_reader_before_a_retry
     del entries[0]["records"][-1]["phase"]  # as in manifests of earlier versions
     (results / "batches" / "b" / "manifest.json").write_text(json.dumps(manifest))
     assert advice() == [("not ok", False)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"command": ["xhpl", "{m}"]}, "benchmarks[0].command[1]"),
+        ({"read": {"rate": RATE | {"better": "bigger"}}}, "benchmarks[0].read.rate.better"),
+    ],
+)
+def test_a_mistake_in_an_entry_is_one_message(folder, entry, key):
+    """Parameters of an entry with errors are unknown, so keys that name them are not judged."""
+    changes = {"versus": "nb", "exclude": [{"when": {"n": 1000}, "reason": "slow"}], "baseline": {"n": 1000}}
+    text = message(folder, yaml.safe_dump(campaign(folder, entry, **changes)))
+    assert (text.count("\n"), key in text) == (0, True)

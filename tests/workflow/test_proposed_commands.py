@@ -66,6 +66,16 @@ def test_every_proposed_command_runs(tree):
     assert len(record_lines(results)) > before  # failures were retried
 
 
+def test_a_campaign_file_may_have_any_name(tree):
+    """Snakemake's log is UTF-8: a name that is not would end in a traceback of logging."""
+    name = os.fsdecode(b"caf\xe9.yaml")
+    write_campaign(tree, fake_campaign(name="any-name"), name)
+    done = paste(tree, f"make plan CONFIG={shlex.quote(name)}")
+    assert done.returncode == 0
+    assert "Traceback" not in done.stdout + done.stderr
+    assert r"Plan caf\xe9.yaml" in done.stdout + done.stderr
+
+
 def test_after_a_stop_the_next_command_is_the_same_one(tree):
     file = write_campaign(tree, fake_campaign(name="stopped", env={"FAKE_CELL_SECONDS": "0.5"}), "stopped.yaml")
     command = f"make campaign CONFIG={file.name}"
