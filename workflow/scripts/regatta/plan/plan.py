@@ -1,6 +1,7 @@
 """Plan a campaign: which cells will run, are done or are skipped, and why; in which batches, at what cost."""
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +18,18 @@ from regatta.core.text import status_text
 from regatta.launchers import RUN_LAUNCH, launch_argv, launcher_of
 from regatta.launchers.base import Geometry
 from regatta.model.frozen import FrozenCampaign, fields_to_json
-from regatta.plan.batches import Batch, Price, make_batches
+from regatta.plan.batches import Batch, make_batches
 from regatta.plan.earlier import changed_since, changes_of, gone_cells, notes_of_programs, with_earlier_ids
-from regatta.plan.prices import BatchPrice, at_most_minutes, check_walltime, limit_of, make_price, unknown_lengths
+from regatta.plan.prices import (
+    BatchPrice,
+    PreflightPrice,
+    Prices,
+    at_most_minutes,
+    check_walltime,
+    make_prices,
+    sources_text,
+    unknown_lengths,
+)
 from regatta.run.preflight import Preflight, plan_preflight
 from regatta.runtimes.prologue_steps import before_by_hand
 from regatta.store.history import ALWAYS_RETRIED, History, RecordSummary, read_history
@@ -58,7 +68,7 @@ class Plan:
     cells: list[CellPlan]
     skipped: list[CellPlan]
     batches: list[Batch]
-    price: Price
+    prices: Prices
     history: History
     preflights: tuple[Preflight, ...]  # one for each node type
 
@@ -95,13 +105,12 @@ class Plan:
     @cached_property
     def batch_prices(self) -> list[BatchPrice]:
         """The estimate of each batch."""
-        known, has_overhead = self.history.cell_seconds(), bool(self.history.launch_overheads_s)
-        found = []
-        for batch in self.batches:
-            has_history = [has_overhead, *(cell.id in known for launch in batch.launches for cell in launch.cells)]
-            source = "history" if all(has_history) else "history and limits" if any(has_history) else "limits"
-            found.append(BatchPrice(batch, self.price.seconds(batch.launches), source))
-        return found
+        return list(map(self.prices.of_batch, self.batches))
+
+    @property
+    def preflight_prices(self) -> list[PreflightPrice]:
+        """The estimate of each preflight that is to run."""
+        return list(map(self.prices.of_preflight, self.preflights_to_run))
 
 
 def make_plan(campaign_file: Path, results_root: Path, *, is_retry: bool = False, may_lack_files: bool = False) -> Plan:
@@ -120,15 +129,15 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
     history = read_history(results)
     matrix, unknown_files = with_earlier_ids(expand(campaign), history)
     changes = changes_of(matrix.cells, gone_cells(results, {cell.id for cell in matrix.cells}), history)
-    price = make_price(campaign, history)
-    seconds = price.shares(matrix.cells)
+    prices = make_prices(campaign, matrix.cells, history, results)
+    seconds = prices.expected.shares(matrix.cells)
     cells = [
         _plan_cell(campaign, cell, history, changes, is_retry, seconds[cell.id], unknown_files.get(cell.id, ()))
         for cell in matrix.cells
     ]
     skipped = [CellPlan(cell, "skipped", reason) for cell, reason in matrix.skipped]
     todo = [(plan.cell, repeat) for plan in cells for repeat in plan.repeats]
-    check_walltime(campaign, (cell for cell, _ in todo), price)
+    check_walltime(campaign, (cell for cell, _ in todo), prices.reserved)
     preflights: dict[str | None, Preflight] = {}
     for kind in dict.fromkeys(cell.node_type for cell, _ in todo):
         chosen = [cell for cell, _ in todo if cell.node_type == kind]
@@ -137,8 +146,8 @@ def plan_campaign(campaign: Campaign, results_root: Path, *, is_retry: bool = Fa
         if preflight := plan_preflight(campaign, [cell.shape for cell in chosen], stacks, results):
             preflights[kind] = preflight
     ids = {kind: preflight.id for kind, preflight in preflights.items()}
-    batches = make_batches(campaign, todo, price, results, ids, history.slots)
-    return Plan(campaign, results, matrix, cells, skipped, batches, price, history, tuple(preflights.values()))
+    batches = make_batches(campaign, todo, prices.reserved, results, ids, history.slots)
+    return Plan(campaign, results, matrix, cells, skipped, batches, prices, history, tuple(preflights.values()))
 
 
 def freeze_campaign(plan: Plan) -> FrozenCampaign:
@@ -208,7 +217,9 @@ def write_frozen(plan: Plan) -> None:
 
 def plan_json(plan: Plan) -> dict:
     """Return the content of plan.json."""
-    known = plan.history.cell_seconds()
+    preflight_costs = {
+        price.preflight.id: {"minutes": price.minutes, "gpu_hours": price.gpu_hours} for price in plan.preflight_prices
+    }
     return {
         "schema": 1,
         "campaign": plan.campaign.name,
@@ -222,6 +233,7 @@ def plan_json(plan: Plan) -> dict:
                 "gpus_per_node": preflight.gpus_per_node,
                 "node_type": preflight.cluster.get("node_type"),
                 "stacks": list(preflight.stacks),
+                **preflight_costs.get(preflight.id, {}),
             }
             for preflight in plan.preflights
         ],
@@ -234,7 +246,7 @@ def plan_json(plan: Plan) -> dict:
                 "reason": p.reason,
                 "repeats": list(p.repeats),
                 "seconds_per_launch": round(p.seconds, 3),
-                "estimate_from": "history" if p.cell.id in known else limit_of(p.cell),
+                "estimate_from": plan.prices.sources[p.cell.id],
             }
             for p in plan.cells
         ]
@@ -246,8 +258,9 @@ def plan_json(plan: Plan) -> dict:
 
 def totals(plan: Plan) -> dict:
     """Return the plan's sums: cells by status, launches, minutes and GPU hours, and the source of the estimate."""
-    prices = plan.batch_prices
-    sources = {price.estimate_from for price in prices}
+    prices = [*plan.batch_prices, *plan.preflight_prices]
+    sources = {word for price in plan.batch_prices for word in re.split(", | and ", price.estimate_from)}
+    at_most = at_most_minutes(plan.campaign, plan.batches) + sum(of.minutes for of in plan.preflights_to_run)
     return {
         "todo": sum(p.status == "todo" for p in plan.cells),
         "done": sum(p.status == "done" for p in plan.cells),
@@ -256,9 +269,9 @@ def totals(plan: Plan) -> dict:
         "launches": sum(len(batch.launches) for batch in plan.batches),
         "measurements": sum(len(p.repeats) for p in plan.cells),
         "minutes": round(sum(price.minutes for price in prices), 2),
-        "at_most_minutes": round(at_most_minutes(plan.campaign, plan.batches), 1),
+        "at_most_minutes": round(at_most, 1),
         "gpu_hours": round(sum(price.gpu_hours for price in prices), 4),
-        "estimate_from": sources.pop() if len(sources) == 1 else "history and limits" if sources else None,
+        "estimate_from": sources_text(sources),
     }
 
 
@@ -275,7 +288,7 @@ def notes(plan: Plan) -> list[str]:
     for host, evidence in plan.blamed.items() if not is_here else ():
         found.append(f"avoided if possible: {blame_text(host, evidence)}. {remedy} {shlex.quote(host)}")
     found += notes_of_programs(plan.matrix.cells, plan.history)
-    return found + unknown_lengths(todo, plan.history) + plan.history.problems
+    return found + unknown_lengths(todo, plan.prices) + plan.history.problems
 
 
 def nothing_to_retry(plan: Plan) -> str | None:
