@@ -155,6 +155,20 @@ def test_only_the_records_that_the_program_is_newer_than_are_measured_again(tmp_
     assert states(plan(tmp_path, data)) == [("todo", f"changed: {tmp_path}/prog", (0,))]
 
 
+@pytest.mark.parametrize(("size", "repeats"), [(10, ()), (11, (0, 1, 2))])
+def test_no_record_of_before_counts_if_a_later_launch_noted_another_file_of_any_age(tmp_path, before, size, repeats):
+    prog = put(tmp_path / "prog", "0123456789")
+    (cell,) = before(lambda data: plan(tmp_path, data), campaign([str(prog)])).cells
+    for repeat in range(3):
+        noted = {"path": str(prog), "size_bytes": size, "time_utc": "2023-11-14T22:13:20Z", "ranks": [0]}  # LONG_AGO
+        header = {"environment": {"programs": [noted]}} if repeat == 2 else {}
+        record = {"cell": cell.cell.id, "status": "ok"}
+        write_launch(
+            tmp_path / "results" / "small", f"n01g02-0123456789ab-l{repeat:03d}-a00", repeat, [record], **header
+        )
+    assert [cell.repeats for cell in plan(tmp_path, campaign([str(prog)])).cells] == [repeats]
+
+
 def test_a_file_that_an_entry_newly_depends_on_is_no_change_if_it_is_older_than_the_records(tmp_path, play):
     prog, data_file = put(tmp_path / "prog"), put(tmp_path / "input", "1")
     play(campaign([str(prog)]))
@@ -176,6 +190,12 @@ def test_a_program_is_read_in_pieces_and_only_once(tmp_path, monkeypatch):
     tracemalloc.stop()
     assert len(found) == 3
     assert len(num) == 1
+
+
+def test_a_program_that_cannot_be_read_here_is_noted(tmp_path, wording):
+    wording([note for note in notes(plan(tmp_path, campaign([f"{tmp_path}/absent"]))) if "absent" in note])
+    put(tmp_path / "prog")
+    assert not [note for note in notes(plan(tmp_path, campaign([f"{tmp_path}/prog"]))) if "prog," in note]
 
 
 NOTED = {"path": "/usr/bin/prog", "size_bytes": 10, "time_utc": "2026-01-01T00:00:00Z", "ranks": [0, 1]}

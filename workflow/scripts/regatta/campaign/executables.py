@@ -72,6 +72,11 @@ def _hash(path: Path) -> str | None:
         return None
 
 
+def unreadable(files: Iterable[Path], cluster: dict) -> list[Path]:
+    """Return the files of a cell that this machine should have, but cannot read."""
+    return [path for path in files if not is_of_nodes(path, cluster) and _hash(path) is None]
+
+
 def without(spec: Mapping[str, object], paths: Iterable[str]) -> dict:
     """Return a spec as it was before these of its files were part of ids."""
     left = {path: digest for path, digest in spec[KEY].items() if path not in {*paths}}
@@ -94,6 +99,12 @@ def changed_files(paths: Iterable[str], time_utc: str, ran: Iterable[Mapping[str
     """
     noted = {of["path"]: (of["size_bytes"], of["time_utc"]) for of in ran}
     return [path for path in paths if not _is_same(Path(path), time_utc, noted.get(path))]
+
+
+def ran_others(paths: Iterable[str], ran: Iterable[Mapping[str, object]]) -> bool:
+    """Return whether a launch noted other files than those at these paths now."""
+    noted = [of for of in ran if of["path"] in {*paths}]
+    return any(state_of(Path(of["path"])) != (of["size_bytes"], of["time_utc"]) for of in noted)
 
 
 def _is_same(path: Path, time_utc: str, noted: tuple[int, str] | None) -> bool:

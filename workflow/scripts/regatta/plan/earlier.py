@@ -24,7 +24,7 @@ def with_earlier_ids(matrix: CampaignMatrix, history: History) -> tuple[Campaign
     """Return the matrix, in which cells of programs keep the id of an earlier version or of an entry without `depends`,
     if it has records of the present files. Also returns the files that are not in such an id.
 
-    A file without hash is the one of a record if it is older.
+    A file without hash is the one of a record if it is older, unless a launch of the cell noted another one.
     """
     slots: dict[str, list[RecordSummary]] = {}
     for (cell, _), slot in history.slots.items():
@@ -32,10 +32,17 @@ def with_earlier_ids(matrix: CampaignMatrix, history: History) -> tuple[Campaign
             slots.setdefault(cell, []).append(slot)
     cells, unknown_files = [], {}
     for cell in matrix.cells:
-        known = () if cell.id in slots or executables.KEY not in cell.spec else executables.earlier_specs(cell.spec)
+        known = (
+            ()
+            if not slots or cell.id in slots or executables.KEY not in cell.spec
+            else executables.earlier_specs(cell.spec)
+        )
         for spec, files in known:
             earlier = cell_id(spec)
-            if any(not changed_since(slot, files, history) for slot in slots.get(earlier, ())):
+            ran = [of for slot in slots.get(earlier, ()) for of in history.programs.get(slot.launch, ())]
+            if not executables.ran_others(files, ran) and any(
+                not changed_since(slot, files, history) for slot in slots.get(earlier, ())
+            ):
                 cell, unknown_files[earlier] = replace(cell, id=earlier, spec=spec), files
                 break
         cells.append(cell)
@@ -61,6 +68,9 @@ def notes_of_programs(cells: Iterable[MatrixCell], history: History) -> list[str
                 found |= {(of["path"], of["size_bytes"], of["time_utc"]) for of in history.programs.get(launch, ())}
     notes = []
     for (program, stack), (cell, found) in ran.items():
+        for path in executables.unreadable(executables.files_of(cell.spec, (), cell.stack_entry), cell.cluster):
+            text = f"program {program}, stack {stack}: {path} cannot be read here, so a change of it is not detected"
+            notes.append(f"{text}. If only nodes have it, add its folder to node_folders of the cluster file")
         now = _file_now(cell, {path for path, *_ in found}) if found else None
         if len(found | ({now} if now else set())) > 1:
             *others, last = [f"{one_line(path)} ({size:,} bytes of {time})" for path, size, time in sorted(found)]
