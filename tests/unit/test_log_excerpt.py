@@ -69,7 +69,7 @@ def test_lines_with_labels_are_those_of_their_ranks(tmp_path, num_lines_before):
     (tmp_path / "log").write_text(first + "\n" + "1: step 1\n" * num_lines_before + rest)
     log = read_log_tail(tmp_path / "log")
     cause = find_cause(LAUNCHERS["none"], [], log, 3, 0)
-    assert cause.text.endswith(": [rank1]: ValueError: no")
+    assert cause.text.endswith("[rank1]: ValueError: no")
     wanted = ["Traceback (most recent call last):", '  File "a.py", line 2, in <module>', "ValueError: no"]
     assert log_excerpt(log, cause.text) == [f"[rank1]: {line}" for line in wanted]
 
