@@ -177,7 +177,8 @@ class Session:
         """Return the resources of the jobs that measure batches."""
 
         def job(wildcards) -> tuple[Geometry, float, list[str]]:
-            batch, minutes = self.prices[wildcards.batch].batch, self.prices[wildcards.batch].minutes
+            price = self.prices[wildcards.batch]
+            batch, minutes = price.batch, price.reserved_minutes
             if self._is_all_held(batch):  # the preflight has ended by now: nothing is left to start
                 return Geometry(batch.cluster | NOTHING_TO_START, 1, 1, batch.geometry.device), 0, []
             return batch.geometry, minutes, hosts_to_avoid(self.results / "batches" / batch.id)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from regatta.campaign.executables import edited_file
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
@@ -115,7 +116,8 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
     while remaining := launch.remaining():
         _raise_if_stopped(run)
         _wait_for_scheduler(run)
-        if problem := changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster):
+        problem = changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster)
+        if problem := problem or edited_file(run.batch.cells[cell].spec for cell in remaining):
             run.held[stack] = problem
             return
         if (prologue := _prologue(run, stack)) is None:

@@ -237,6 +237,8 @@ def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
     for cell in side.cells:
         yield "cluster", cell.spec.get("cluster")
         yield from ((name.replace("_", " "), cell.stack.settings.get(name)) for name in OF_STACK)
+        for path, digest in cell.spec.get("executables", {}).items():
+            yield f"SHA-256 of {Path(path).name}", digest[:12]
     yield from ((f"NCCL {name}", (side.nccl or {}).get(name)) for name in OF_NCCL)
     for header in side.headers:
         git, environment = header.get("git") or {}, header.get("environment") or {}
@@ -245,6 +247,9 @@ def _all_facts(side: Side) -> Iterator[tuple[str, object]]:
         for path in environment.get("libraries") or []:
             yield family_of(Path(path).name) or "other libraries", path
         yield from (("GPU", gpu.get("name")) for gpu in environment.get("gpus") or [] if isinstance(gpu, dict))
+        for file in environment.get("programs") or []:
+            if not any("executables" in cell.spec for cell in side.cells):  # else a copy would be another one
+                yield "program", f"{file['path']} ({file['size_bytes']} bytes of {file['time_utc']})"
         yield "threads per rank", environment.get("threads_per_rank")
         for host in environment.get("hosts", []):
             names = {"CPU": "cpu_model", "cores per host": "num_cores", "hosts": "host"}
