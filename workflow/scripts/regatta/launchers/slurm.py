@@ -13,9 +13,10 @@ from typing import TextIO
 
 from regatta.core.errors import Problem, UserError
 from regatta.core.files import Taken, hold_number
+from regatta.core.matching import BY_SRUN
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
-from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd
+from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd, label_option
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -241,6 +242,7 @@ class SlurmRanks(Ranks):
     variables = ("SLURM_", "SRUN_", "SBATCH_")  # srun takes options from these
     kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
     stack_keys = ("srun",)
+    first_log_line = BY_SRUN
     log_lines = LOG_LINES
     host_words = r"\bsrun: error: "
     meeting_point = staticmethod(queue.meeting_point)
@@ -256,6 +258,7 @@ class SlurmRanks(Ranks):
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
+        line += [] if python else label_option(geometry)
         return [*line, *stack["srun"], *python, *program]
 
     def by_hand(

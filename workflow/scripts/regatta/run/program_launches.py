@@ -5,6 +5,7 @@ and the record when the program has ended. Output and files of a launch are kept
 """
 
 import contextlib
+import itertools
 import json
 import re
 import shutil
@@ -29,7 +30,8 @@ from regatta.campaign.program_entries import (
 from regatta.core.errors import UserError
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
 from regatta.core.text import one_line, plural, utc_text
-from regatta.launchers.base import Geometry
+from regatta.launchers import PROGRAM
+from regatta.launchers.base import Geometry, Launcher
 from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
@@ -48,6 +50,14 @@ def prepare(spec: dict, cluster: dict, folder: Path, error_dir: Path) -> tuple[G
     for name, content in spec["program"]["files"].items():
         write_text(folder / name, file_text(content, values_of(spec, output)))
     return geometry_of(spec, cluster), [str(error_dir), str(folder), *command_of(spec, output)]
+
+
+def begin_log(request: LaunchRequest, log: Path, launcher: Launcher) -> None:
+    """Write the first line of a launch's log, which tells readers that its lines begin with their ranks."""
+    line = [*itertools.takewhile(lambda word: word != str(PROGRAM), request.argv)]
+    if "--label" in line or "-l" in line:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(launcher.ranks.first_log_line + b"\n")
 
 
 def note_start(request: LaunchRequest, is_over: bool) -> None:
