@@ -262,7 +262,7 @@ def test_a_crash_before_the_gpus_are_known_is_named_and_left_out(tmp_path, wordi
     alone = tmp_path / "alone"
     alone.mkdir()
     done, rows = imported(alone, crashed, status=2)
-    assert "Invalid number of GPUs" in done.stderr
+    assert "Invalid number" in done.stderr
     assert rows is None
 
 
