@@ -230,13 +230,23 @@ def settled_direction(low: float | None, high: float | None, p_adjusted: float |
     return "slower" if low > 1 else "faster" if high < 1 else None
 
 
+def is_below_threshold(row: object) -> bool:
+    """Return whether the interval of an inconclusive row is within its margin, the threshold of a gate.
+
+    The row is not equivalent, because the threshold includes the variation between allocations.
+    """
+    if is_unknown(row.verdict) or row.verdict != "inconclusive" or is_unknown(row.p_adjusted):
+        return False
+    return 1 / (1 + row.margin_ratio) <= row.time_low_ratio and row.time_high_ratio <= 1 + row.margin_ratio
+
+
 def verdict_text(row: object) -> str:
     """Return the verdict of a row of comparisons.csv; of an inconclusive one what is known, and what settles it."""
     if is_unknown(row.verdict) or row.verdict != "inconclusive":
         return UNKNOWN if is_unknown(row.verdict) else row.verdict
     low, high, needed = row.time_low_ratio, row.time_high_ratio, row.launches_needed
     text, is_tested = "too few launches" if is_unknown(low) else span_text(low, high), not is_unknown(row.p_adjusted)
-    if is_tested and 1 / (1 + row.margin_ratio) <= low and high <= 1 + row.margin_ratio:  # the margin of a gate
+    if is_below_threshold(row):
         text += f"; within the {margins_text([row.margin_ratio])} margin"
     elif (direction := settled_direction(low, high, row.p_adjusted)) is not None:
         limit = f" ({100 / (1 + row.margin_ratio) - 100:.1f} %)" if direction == "faster" else ""
