@@ -33,11 +33,11 @@ def test_a_hundred_good_files_come_in_beside_bad_ones(tmp_path, wording):
     done = run(tmp_path, *names, "none.txt")
     assert done.returncode == 3
     assert cells(tmp_path) == 2 * 100
-    assert done.stdout.count(": osu-text, 2 rows\n") == 100
+    assert len(done.stdout.splitlines()) == 100 + 1  # and how to make the report
     wording(done.stderr)
     before = content_of(tmp_path / "results" / "c")
     again = run(tmp_path, *names)
-    assert (again.returncode, again.stdout.count("already imported")) == (3, 100)
+    assert (again.returncode, again.stdout.count("already")) == (3, 100)
     assert content_of(tmp_path / "results" / "c") == before
 
 

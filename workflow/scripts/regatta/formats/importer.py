@@ -24,12 +24,14 @@ from regatta.formats import CSV, read_checked, read_content
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, place_of
 from regatta.formats.imported_lines import (
     AGAIN,
+    DEFAULT_STACK,
+    CellHosts,
     Import,
     frozen_campaign,
     header_line,
+    hosts_of,
     imported_record,
     launches_by_cell,
-    spec_of,
 )
 from regatta.formats.refused import NOTHING, nothing_imported
 from regatta.formats.tidy_csv import MOST_RESULTS
@@ -45,7 +47,6 @@ from regatta.topics.catalog import collect, make_tables, write_tables
 
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
-DEFAULT_STACK = "imported"
 Meanings = MutableMapping[str, tuple[str, str]]  # by cell: the statistic of its times, and where the first was read
 
 
@@ -154,6 +155,7 @@ def _import(imports: dict[str, Import], outcome: Outcome, stack: str | None, tim
     stacks = {launch.header.imported["sha256"]: launch.header.imported["stack"] for launch in store}
     launches, repeats, meanings = {}, launches_by_cell(store), _meanings(store)
     new = [item for item in imports.values() if item.digest not in stacks]
+    hosts = CellHosts.of_import(new, stack, store)
     for item in imports.values():
         if item.digest in stacks:
             outcome.already_there.append(f"{item.path} (stack {stacks[item.digest]})")
@@ -166,13 +168,13 @@ def _import(imports: dict[str, Import], outcome: Outcome, stack: str | None, tim
                     f"{item.path}: {item.source.device} results, which cannot share a report with {device} results."
                     f" Import them into another campaign.{NOTHING}"
                 )
-            files = _launch_files(item, folder.name, stack, repeats, meanings, time_utc)
+            files = _launch_files(item, folder.name, stack, hosts, repeats, meanings, time_utc)
         except UserError as error:
             outcome.refused[str(item.path)] = str(error)
             continue
         launches |= files
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
-        outcome.notes += item.source.notes
+        outcome.notes += [*item.source.notes, *hosts.note(item, stack)]
     if new and not outcome.written and not outcome.already_there:
         raise nothing_imported(outcome.refused)
     if launches or not any(folder.glob("campaign.*.json")):
@@ -232,7 +234,13 @@ def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings
 
 
 def _launch_files(
-    item: Import, campaign: str, stack: str | None, repeats: Counter, meanings: Meanings, time_utc: str
+    item: Import,
+    campaign: str,
+    stack: str | None,
+    hosts: CellHosts,
+    repeats: Counter,
+    meanings: Meanings,
+    time_utc: str,
 ) -> dict[str, list[dict]]:
     """Return the lines of each launch file of one imported file: one for each run, shape, stack and repeat.
 
@@ -244,9 +252,10 @@ def _launch_files(
 
     def identified(reading: Reading, name: str) -> tuple[dict, str]:
         shape = reading.nodes, reading.gpus_per_node
-        key = repr((name, reading.benchmark, reading.version, reading.backend, shape, reading.parameters))
+        what = name, reading.benchmark, reading.version, reading.backend, shape, hosts_of(reading, item.source)
+        key = repr((what, reading.parameters))
         if key not in known:
-            spec = spec_of(reading, item.source, name)
+            spec = hosts.spec_of(reading, item.source, name)
             known[key] = spec, cell_id(spec)
         return known[key]
 
