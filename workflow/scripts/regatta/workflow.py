@@ -34,11 +34,12 @@ from regatta.launchers import launcher_of
 from regatta.launchers.base import Geometry, end_jobs, outlive_run_campaign
 from regatta.plan.batches import Batch
 from regatta.plan.plan import Plan, nothing_to_retry, plan_campaign, tidy_frozen
+from regatta.run.kept_outputs import read_again, read_again_text
 from regatta.run.on_finish import run_on_finish
 from regatta.run.preflight import failed_stacks
 from regatta.run.progress import outcome_text, run_status
 from regatta.run.run_lines import print_progress, warn_if_busy
-from regatta.store.history import end_times_after_now
+from regatta.store.history import end_times_after_now, refresh_manifest
 from regatta.store.jobs import hosts_to_avoid
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
@@ -162,6 +163,12 @@ class Session:
             end_times_after_now(Path("results") / campaign.name)
             check_folders(Path("results") / campaign.name, FOLDERS)
         plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
+        if is_run and plan.kept:
+            print(f"{plan.results}: {read_again_text(len(plan.kept))}", file=sys.stderr)
+            read_again(plan.results, plan.kept)
+            plan = plan_campaign(campaign, Path("results"), is_retry=self.is_retry)
+        for manifest in plan.history.grown if is_run else ():
+            refresh_manifest(manifest, plan.results / "launches")
         for problem in [*plan.history.problems, *tidy_frozen(plan)] if is_run else ():
             print(f"{plan.results}: {problem}", file=sys.stderr)
         return plan
