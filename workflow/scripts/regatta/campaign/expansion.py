@@ -16,7 +16,7 @@ from regatta.campaign.sweep import host_sets
 from regatta.campaign.versus import axis_values
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
-from regatta.launchers import command_by_hand, program_by_hand
+from regatta.launchers import BY_HAND, command_by_hand, program_by_hand
 from regatta.model.frozen import Cell, FrozenCell
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
@@ -39,7 +39,7 @@ class MatrixCell(Cell):
     def command(self) -> str:
         """Return the command that repeats this cell by hand."""
         if "program" in self.spec:
-            geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec)
+            geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec, BY_HAND)
             return program_by_hand(replace(geometry, hosts=self.hosts[: geometry.nodes]), self.stack_entry, words)
         return command_by_hand(self.spec, self.stack_entry, self.cluster)
 

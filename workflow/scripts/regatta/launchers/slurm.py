@@ -22,6 +22,7 @@ from regatta.runtimes.base import is_below
 # Once one rank has ended, the others have this long to shut down; then srun ends them.
 SECONDS_AFTER_FIRST_EXIT = 60
 PORT_BY_HAND = "MASTER_PORT=29500"
+NUM_CORES = re.compile(r"-c|--cpus-per-[tg]")  # options that decide how many cores a task gets, also abbreviated
 SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
 RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
 # Options that Regatta passes.
@@ -29,6 +30,13 @@ SRUN_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
     "--error -K --kill-on-bad-exit --export -D --chdir -J --job-name -W --wait --overlap"
 ).split()
+TEMPLATES = {
+    **dict.fromkeys(("SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR"), "first_host"),
+    **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), "world_size"),
+    **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"), "nodes"),
+    **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS_ON_NODE"), "gpus_per_node"),
+    "SLURM_GPUS_PER_NODE": "gpus_per_node",
+}
 STARTS_NO_RANK = "starts no rank. Remove it."
 NODES_OF_JOB = "may contradict the nodes of the job. Set this in the cluster file: "
 # Options that break a launch, each with the reason and what to use instead.
@@ -210,14 +218,35 @@ def _srun(geometry: Geometry, tasks_per_node: int) -> list[str]:
     return ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks_per_node}", f"--ntasks-per-node={tasks_per_node}"]
 
 
+def _with_cores(geometry: Geometry, options: list[str]) -> list[str]:
+    """Return a stack's options with the cores of all ranks of a node for fewer processes, unless they set the number.
+
+    They have the cluster's options, then the cores of one rank, then the stack's (stack_options).
+    """
+    cores, index = geometry.cluster.get("cpus_per_rank"), len(geometry.cluster.get("srun", ()))
+    is_of_rank = geometry.num_local_ranks == geometry.gpus_per_node
+    if is_of_rank or not cores or options[index : index + 1] != _cores(cores):
+        return options
+    before, after = options[:index], options[index + 1 :]
+    if any(map(NUM_CORES.match, [*before, *after])):
+        return [*before, *after]
+    return [*before, *_cores(max(1, geometry.gpus_per_node * cores // geometry.num_local_ranks)), *after]
+
+
+def _cores(num: int | None) -> list[str]:
+    return [f"--cpus-per-task={num}"] if num else []
+
+
 class SlurmRanks(Ranks):
     """Steps of srun."""
 
     variables = ("SLURM_", "SRUN_", "SBATCH_")  # srun takes options from these
     kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
+    templates = MappingProxyType(TEMPLATES)
     stack_keys = ("srun",)
     log_lines = LOG_LINES
     host_words = r"\bsrun: error: "
+    first_host_by_hand = '"$(scontrol show hostnames | head -n 1)"'
     meeting_point = staticmethod(queue.meeting_point)
 
     def argv(
@@ -231,7 +260,10 @@ class SlurmRanks(Ranks):
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
-        return [*line, *stack["srun"], *python, *program]
+        options = _with_cores(geometry, stack["srun"])
+        if geometry.starts:  # of its ranks, as steps of mpirun, the cores are the same, and none is srun's
+            line += ["--overlap", *([] if any(option.startswith("--mpi") for option in options) else ["--mpi=none"])]
+        return [*line, *options, *python, *program]
 
     def by_hand(
         self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str]
@@ -244,8 +276,7 @@ class SlurmRanks(Ranks):
         return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
-        cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
-        return {"srun": [*cluster["srun"], *cpus, *stack["srun"]]}
+        return {"srun": [*cluster["srun"], *_cores(cluster["cpus_per_rank"]), *stack["srun"]]}
 
     def script_paths(self, stack: dict) -> dict[str, Path]:
         """Return the scripts that options of srun name. Of several, srun takes the last."""
