@@ -15,7 +15,7 @@ from regatta.core.files import ROOT
 
 CONFIG, IDS = CLUSTERS.parent, ROOT / "tests" / "golden" / "cell_ids.json"
 CAMPAIGNS = ["config.yaml", *sorted(str(path.relative_to(CONFIG)) for path in CONFIG.glob("campaigns/**/*.yaml"))]
-LATER = ("starter",)  # keys of `program` in a spec
+LATER = ("executables", "program.starter")  # keys of a spec
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,9 @@ def anywhere(monkeypatch):
 def hash_without(spec: dict, keys: tuple[str, ...]) -> str:
     """Return the hash in the id of a cell without these keys, as if Regatta's folder were /regatta."""
     spec = copy.deepcopy(spec)
-    for key in keys if "program" in spec else ():
-        spec["program"].pop(key, None)
+    for key in keys:
+        of, _, name = key.rpartition(".")
+        (spec.get(of, {}) if of else spec).pop(name, None)
     return content_hash(json.loads(json.dumps(spec).replace(f"{ROOT}/", "/regatta/")))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from regatta.campaign import executables
 from regatta.campaign import program_entries as programs
 from regatta.campaign.load import Campaign, does_not_fit
 from regatta.campaign.stacks import identity
@@ -16,7 +17,7 @@ from regatta.campaign.sweep import host_sets
 from regatta.campaign.versus import axis_values
 from regatta.campaign.yaml_file import raise_errors
 from regatta.core.benchmarks import load_benchmark, normalize
-from regatta.launchers import BY_HAND, command_by_hand, program_by_hand
+from regatta.launchers import command_by_hand, program_by_hand
 from regatta.model.frozen import Cell, FrozenCell
 
 ELEMENT_BYTES = {"fp32": 4, "bf16": 2}
@@ -39,7 +40,7 @@ class MatrixCell(Cell):
     def command(self) -> str:
         """Return the command that repeats this cell by hand."""
         if "program" in self.spec:
-            geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec, BY_HAND)
+            geometry, words = programs.geometry_of(self.spec, self.cluster), programs.command_of(self.spec)
             return program_by_hand(replace(geometry, hosts=self.hosts[: geometry.nodes]), self.stack_entry, words)
         return command_by_hand(self.spec, self.stack_entry, self.cluster)
 
@@ -217,6 +218,11 @@ def _all_cells(campaign: Campaign, sets: dict[str | None, Iterable[tuple[str, ..
                 spec, parts["parameters"] = common | {"parameters": parameters}, text
                 if code:
                     spec[of], parts[of] = code, of_code
+                parts.pop(executables.KEY, None)
+                if of == programs.BENCHMARK and (
+                    files := executables.executables_of(spec, entry.get("depends", ()), stack, cluster)
+                ):
+                    spec[executables.KEY], parts[executables.KEY] = files, canonical_json(files)
                 if hosts:
                     spec["hosts"], parts["hosts"] = list(hosts), canonical_json(hosts)
                 members = ",".join(f'"{key}":{parts[key]}' for key in sorted(parts))

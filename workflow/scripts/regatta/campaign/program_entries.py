@@ -19,11 +19,12 @@ from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
 from regatta.core.schemas import place, show
 from regatta.core.units import find_unit
+from regatta.launchers import BY_HAND
 from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
 BENCHMARK = "program"
-KEYS = ("name", "command", "ranks", "files", "read", "sizes", "check")
+KEYS = ("name", "command", "ranks", "files", "depends", "read", "sizes", "check")
 AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
@@ -75,6 +76,7 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
         text = f"{place(where)} has {num_points:,} combinations of {of_launch}; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
     found += _command_errors(file, where, parameters, command)
+    found += _template_errors(file, (*where, "depends"), range(len(entry.get("depends", []))), (*parameters,))
     for name, path in files.items():
         found += _file_errors(file, (*where, "files", name), name, path)
     found += _reader_errors(file, where, entry)
@@ -107,19 +109,28 @@ def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: lis
     """Yield the errors of the templates in a command, and of its first word."""
     known = tuple(dict.fromkeys((*parameters, *BUILT_IN, *OF_LAUNCH)))
     words = [file.texts.get((*where, "command", index), "") for index in range(len(command))]
-    for index in range(len(command)):
+    problems = {index: problem for index in range(len(words)) if (problem := command_problem(words, index, known))}
+    for index, problem in problems.items():
         key = (*where, "command", index)
-        if problem := command_problem(words, index, known):
-            yield file.error(key, f"{place(key)} = {show(words[index])} {problem}")
-            continue
+        yield file.error(key, f"{place(key)} = {show(words[index])} {problem}")
+    others = [index for index in range(len(words)) if index not in problems]
+    yield from _template_errors(file, (*where, "command"), others, known)
+    first = file.texts.get((*where, "command", 0), "")
+    if command and (not first or first.startswith("-")):
+        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+
+
+def _template_errors(
+    file: YamlFile, where: tuple, indices: Iterable[int], known: tuple[str, ...]
+) -> Iterator[FileError]:
+    """Yield the first error of the templates in each of some texts of a list."""
+    for key in [(*where, index) for index in indices]:
         text = file.texts.get(key, "")
         names = [found[1] if found[1] is not None else found[0] for found in TEMPLATE.finditer(text)]
         for name in [name for name in names if name not in ("{{", "}}", *known)][:1]:
             shown = f"{place(key)} = {show(text)} names {show(name)}, which is not a parameter.{nearest(name, known)}"
-            yield file.error(key, f"{shown} Known: {', '.join(known)}. A literal brace is written {{{{ or }}}}.")
-    first = file.texts.get((*where, "command", 0), "")
-    if command and (not first or first.startswith("-")):
-        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+            known_text = f" Known: {', '.join(known)}." if known else ""
+            yield file.error(key, f"{shown}{known_text} A literal brace is written {{{{ or }}}}.")
 
 
 def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterator[FileError]:
@@ -163,6 +174,8 @@ def check_quantity(item: tuple[str, Quantity]) -> None:
     name, quantity = item
     unit = find_unit(quantity.unit)[0]
     wanted = "smaller" if unit == "s" else "larger" if unit.endswith("/s") else None
+    if quantity.better not in ("smaller", "larger"):  # an error of the schema
+        return
     if wanted is None:
         raise UserError(f"read.{name}.unit: {quantity.unit!r} is not a unit of time or rate. Use one such as s or GB/s")
     if quantity.better != wanted:
@@ -254,7 +267,7 @@ def _content(path: Path) -> str:
     return path.read_bytes().decode()
 
 
-def command_of(spec: dict, meeting: Mapping[str, str], output: str = OUTPUT) -> list[str]:
+def command_of(spec: dict, meeting: Mapping[str, str] = BY_HAND, output: str = OUTPUT) -> list[str]:
     """Return the words of a cell's command, of which none passes through a shell.
 
     meeting: values of OF_LAUNCH, unless a parameter has the name. output: path of its output file.
@@ -338,9 +351,13 @@ def size_of(spec: dict) -> int | None:
 
 
 def what_runs(spec: dict) -> dict:
-    """Return the part of a spec that decides what a launch runs, without how its output is read."""
+    """Return the part of a spec that decides what a launch runs, without how its output is read.
+
+    Without its executables too: other stacks may run the same program elsewhere, and earlier cells lack them.
+    """
     program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
     program["parameters"] = run_parameters(spec)
+    spec = {key: value for key, value in spec.items() if key != "executables"}
     return spec | {"program": program, "parameters": spec["parameters"]["program"]}
 
 

@@ -13,18 +13,26 @@ from typing import TextIO
 
 from regatta.core.errors import Problem, UserError
 from regatta.core.files import Taken, hold_number
+from regatta.core.matching import BY_SRUN
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
-from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd
+from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd, label_option
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
 # Once one rank has ended, the others have this long to shut down; then srun ends them.
 SECONDS_AFTER_FIRST_EXIT = 60
 PORT_BY_HAND = "MASTER_PORT=29500"
-NUM_CORES = re.compile(r"-c|--cpus-per-[tg]")  # options that decide how many cores a task gets, also abbreviated
 SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
 RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
+JOB_OPTIONS = {
+    "partition": "-p --partition",
+    "account": "-A --account",
+    "qos": "-q --qos",
+    "constraint": "-C --constraint",
+    "reservation": "--reservation",
+    "exclusive": "--exclusive",
+}
 # Options that Regatta passes.
 SRUN_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
@@ -49,10 +57,11 @@ SRUN_REFUSED = {
     "--multi-prog": "would start other programs instead of Regatta's ranks. Remove it; to wrap the ranks, use wrapper.",
     "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
     **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
-    **dict.fromkeys(("--partition", "-p"), "applies to the job, not to a launch. Set partition in the cluster file."),
-    **dict.fromkeys(("--account", "-A"), "applies to the job, not to a launch. Set account in the cluster file."),
-    **dict.fromkeys(("--qos", "-q"), "applies to the job, not to a launch. Set qos in the cluster file."),
-    "--reservation": "applies to the job, not to a launch. Set reservation in the cluster file.",
+    **{
+        option: f"applies to the job, not to a launch. Set {key} in the cluster file."
+        for key in ("partition", "account", "qos", "reservation")
+        for option in JOB_OPTIONS[key].split()
+    },
 }
 SBATCH_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
@@ -60,6 +69,21 @@ SBATCH_BY_REGATTA = (
     "--job-name -o --output -e --error --export --comment --parsable --wrap -D --chdir -k --no-kill -M "
     "--clusters --ntasks-per-gpu --cpus-per-gpu --requeue --no-requeue -a --array"
 ).split()
+
+# Keys of the cluster file, or of the campaign, from which options of Regatta follow.
+KEYS_OF_OPTIONS = {
+    option: key
+    for key, options in {
+        "`shapes` of the campaign": "-N --nodes -n --ntasks --ntasks-per-node",
+        "`cpus_per_rank`": "-c --cpus-per-task",
+        "`gpu_request`": "-G --gpus --gpus-per-node --gres --ntasks-per-gpu --cpus-per-gpu",
+        "`memory_mb_per_node`": "--mem --mem-per-cpu",
+        "`max_walltime_minutes`": "-t --time",
+        "`env`": "--export",
+        **{f"`{key}`": options for key, options in JOB_OPTIONS.items()},
+    }.items()
+    for option in options.split()
+}
 
 
 def option_problems(
@@ -71,8 +95,9 @@ def option_problems(
     for index, option in enumerate(options):
         name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
         if name in taken or (option[:2] in taken and not option.startswith("--")):
-            text = "is set by Regatta, from the campaign's shapes and the cluster file. Remove it."
-            found.append(Problem((key, index), text))
+            source = KEYS_OF_OPTIONS.get(name) or KEYS_OF_OPTIONS.get(option[:2])
+            text = f"is set by Regatta, from {source}. Change that key" if source else "is set by Regatta"
+            found.append(Problem((key, index), f"{text}, and remove the option." if source else f"{text}. Remove it."))
         elif reason := refused.get(option) or refused.get(name if name.startswith("--") else option[:2]):
             found.append(Problem((key, index), reason))
         elif name.startswith("--") and separator == " ":
@@ -218,25 +243,6 @@ def _srun(geometry: Geometry, tasks_per_node: int) -> list[str]:
     return ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks_per_node}", f"--ntasks-per-node={tasks_per_node}"]
 
 
-def _with_cores(geometry: Geometry, options: list[str]) -> list[str]:
-    """Return a stack's options with the cores of all ranks of a node for fewer processes, unless they set the number.
-
-    They have the cluster's options, then the cores of one rank, then the stack's (stack_options).
-    """
-    cores, index = geometry.cluster.get("cpus_per_rank"), len(geometry.cluster.get("srun", ()))
-    is_of_rank = geometry.num_local_ranks == geometry.gpus_per_node
-    if is_of_rank or not cores or options[index : index + 1] != _cores(cores):
-        return options
-    before, after = options[:index], options[index + 1 :]
-    if any(map(NUM_CORES.match, [*before, *after])):
-        return [*before, *after]
-    return [*before, *_cores(max(1, geometry.gpus_per_node * cores // geometry.num_local_ranks)), *after]
-
-
-def _cores(num: int | None) -> list[str]:
-    return [f"--cpus-per-task={num}"] if num else []
-
-
 class SlurmRanks(Ranks):
     """Steps of srun."""
 
@@ -244,6 +250,7 @@ class SlurmRanks(Ranks):
     kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
     templates = MappingProxyType(TEMPLATES)
     stack_keys = ("srun",)
+    first_log_line = BY_SRUN
     log_lines = LOG_LINES
     host_words = r"\bsrun: error: "
     first_host_by_hand = '"$(scontrol show hostnames | head -n 1)"'
@@ -260,7 +267,8 @@ class SlurmRanks(Ranks):
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
-        options = _with_cores(geometry, stack["srun"])
+        line += [] if python else label_option(geometry)
+        options = resources.with_cores(geometry, stack["srun"])
         if geometry.starts:  # of its ranks, as steps of mpirun, the cores are the same, and none is srun's
             line += ["--overlap", *([] if any(option.startswith("--mpi") for option in options) else ["--mpi=none"])]
         return [*line, *options, *python, *program]
@@ -276,7 +284,7 @@ class SlurmRanks(Ranks):
         return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
-        return {"srun": [*cluster["srun"], *_cores(cluster["cpus_per_rank"]), *stack["srun"]]}
+        return {"srun": [*cluster["srun"], *resources.cores_option(cluster["cpus_per_rank"]), *stack["srun"]]}
 
     def script_paths(self, stack: dict) -> dict[str, Path]:
         """Return the scripts that options of srun name. Of several, srun takes the last."""

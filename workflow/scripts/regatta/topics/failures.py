@@ -92,12 +92,12 @@ KINDS = (
             "{idle} idle ({idle_ratio:number} of the allocated time; {measuring_ratio:number} was measuring)",
         ),
         next_step=(
-            "read {num_of_cause:output} again: edit `read` or `check`, `make try BENCHMARK={program} FILE={output}`,"
-            " then `snakemake`; or fix the program, then `snakemake --forcerun measure`",
-            "install {absent} or correct its `command`; then `snakemake --forcerun measure`",
-            "retry {num_failed:failure} after the repair of {repaired}: `snakemake --forcerun measure`",
-            "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `snakemake --forcerun measure`",
-            "retry {num_failed:failure}: `snakemake --forcerun measure`",
+            "read {num_of_cause:output} again: edit `read` or `check`, `{try_read} BENCHMARK={program} FILE={output}`,"
+            " then `{run}`; or fix the program, then `{retry}`",
+            "install {absent} or correct its `command`; then `{retry}`",
+            "retry {num_failed:failure} after the repair of {repaired}: `{retry}`",
+            "retry {num_failed:failure} on other nodes: `exclude_nodes: [{exclude}]`, `{retry}`",
+            "retry {num_failed:failure}: `{retry}`",
         ),
         term="Time lost",
         help="Launches without a valid record: duration × ranks. Other launches: recorded duration of each failed cell"
@@ -108,11 +108,11 @@ KINDS = (
         lead="Incomplete cells: {num} of {num_cells:cell} have fewer valid launches than planned.",
         advice=(
             "Edit `read` or `check` if they did not fit the output of a program ({num_unread:measurement}), and run"
-            " `snakemake`: it reads the kept output. Run `snakemake --forcerun measure` to retry failures.",
-            "Run `snakemake` for {num_missing:missing measurement}; add `--forcerun measure` to retry failures.",
-            "Run `snakemake --forcerun measure` to retry failures.",
+            " `{run}`: it reads the kept output. Run `{retry}` to retry failures.",
+            "Run `{run}` for {num_missing:missing measurement}; retry failures: `{retry}`.",
+            "Run `{retry}` to retry failures.",
         ),
-        next_step="run {num_missing:missing measurement}: `snakemake`",
+        next_step="run {num_missing:missing measurement}: `{run}`",
     ),
     Kind(
         *("interrupted", RESULT),

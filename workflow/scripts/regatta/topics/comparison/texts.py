@@ -105,7 +105,7 @@ KINDS = (
             "More launches settle most of them: `repeats: {repeats}`.",
             "Most need more than 100 more launches per side: noise hides differences as large as the margin.",
         ),
-        next_step="settle inconclusive comparisons: `repeats: {repeats}`",
+        next_step="settle inconclusive comparisons: `repeats: {repeats}`, `{run}`",
     ),
     Kind(
         *("environment", RESULT),
