@@ -22,6 +22,7 @@ from snakemake.cli import get_argument_parser
 from regatta.campaign.load import load_campaign
 from regatta.campaign.yaml_file import read_yaml
 from regatta.compare.campaigns import check_baseline_campaign
+from regatta.compare.gate import STATUS, result_of
 from regatta.core.errors import (
     UNEXPECTED_ERROR,
     USER_ERROR,
@@ -45,7 +46,7 @@ from regatta.store.jobs import hosts_to_avoid
 from regatta.store.launch_files import write_json
 
 NOTHING_TO_START = {"exclusive": False, "cpus_per_rank": 1}
-NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0}
+NO_GATE = {"baseline_campaign": None, "margin": 0, "allocation_variation": 0, "undecided": "likely"}
 ALL_CORES = 10_000  # Snakemake reduces it to what it has
 FOLDERS = ("batches", "cache", "launches", "logs", "preflight", "tables")  # of a results folder
 # Options with which Snakemake only shows something, as its parser names them; --report is another case.
@@ -247,6 +248,13 @@ class Session:
         return self.plan.campaign.data["gate"] if self.plan else NO_GATE
 
     @property
+    def gate_options(self) -> str:
+        """Return the options of gate.py that are set, quoted for a shell."""
+        names = ("margin", "allocation_variation", "undecided")
+        given = {name: self.gate[name] for name in names if self.gate[name] is not None}
+        return shlex.join(f"--{name.replace('_', '-')}={value}" for name, value in given.items())
+
+    @property
     def gate_files(self) -> list[Path]:
         return [self.results / name for name in ("gate.txt", "gate.junit.xml", "gate.html")]
 
@@ -342,7 +350,7 @@ class Session:
         if self._has_judged():
             self._print_outcome()
             self._print_gate()
-            sys.exit(UNEXPECTED_ERROR)
+            sys.exit(STATUS[result_of(self.gate_files[0].read_text(encoding="utf-8"))])
         if self.targets == {"plan"}:
             sys.exit(USER_ERROR)  # such as an unwritable directory; printed above
         report_problem = self._build_partial_report()

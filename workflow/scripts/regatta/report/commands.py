@@ -28,8 +28,9 @@ def run_variables(results: Path, campaign: FrozenCampaign) -> dict[str, str]:
         found = {name: str(recorded[name.lower()]) for name in DEFAULTS}
     except (OSError, KeyError, TypeError):
         is_default = campaign.source == Path(DEFAULTS["CONFIG"]).name
-        slurm = {"PROFILE": "profiles/slurm"} if campaign.cluster.get("scheduler") == "slurm" else {}
-        found = ({} if is_default else {"CONFIG": campaign.source}) | slurm
+        scheduler = campaign.cluster.get("scheduler", "none")
+        found = {} if is_default else {"CONFIG": campaign.source}
+        found |= {} if scheduler == "none" else {"PROFILE": f"profiles/{scheduler}"}
     return {name: value for name, value in found.items() if value != DEFAULTS[name]}
 
 

@@ -131,7 +131,8 @@ def summary(data: ReportData) -> list[Line]:
     lines |= {name: _with_warnings(data, lines[name]) for name in OF_WARNINGS if name in lines}
     last = [confidence(data, lines.pop("confidence"))] if "confidence" in lines else []
     steps = next_steps(data)
-    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", WHERE, values={"steps": steps})] if steps else []
+    text = WHERE if re.search(r"`(make|\.venv/)", " ".join(steps[:MOST_STEPS])) else ""
+    last += [Line("next", f"Next: {'; '.join(steps[:MOST_STEPS])}", text, values={"steps": steps})] if steps else []
     places = {name: place for place, name in enumerate(ORDER)}
     return sorted(lines.values(), key=lambda line: places.get(line.id, places["failed"] - 0.5)) + last
 
