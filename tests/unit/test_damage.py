@@ -424,7 +424,7 @@ def test_a_launch_file_that_may_not_be_read_is_named_and_the_others_count(tmp_pa
     done = warm_start.script("rebuild_report.py", folder, prepare=warm_start.heed_permissions)
     first.chmod(0o644)
     assert (done.returncode, done.stdout) == (0, f"{folder}/report.html\n")
-    assert done.stderr.startswith(f"{folder}/launches: {first.name}: cannot be read (Permission denied)")
+    assert done.stderr.startswith(f"{folder}/launches: {first.name}: ")
 
 
 @pytest.mark.parametrize("name", FOLDERS)
