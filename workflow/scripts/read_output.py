@@ -83,7 +83,7 @@ def _result(reading: Reading) -> dict:
         "size": num_bytes,
         "line": reading.line,
         "samples": [time / NANOSECONDS for time in slowest] or [mean],
-        "failure": reading.failure,
+        "failure": reading.crash.text if reading.crash else reading.failure,
         "bus_factor": factor(num_ranks) if (factor := BUS_FACTOR.get(stated["operation"])) and num_ranks > 1 else None,
     }
 

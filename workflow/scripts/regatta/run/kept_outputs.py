@@ -7,6 +7,7 @@ that an earlier reader wrote for the same cell.
 import contextlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from regatta.core.text import plural
 from regatta.model.frozen import FrozenCell
 from regatta.model.launches import LaunchRequest, RecordSummary, utc_now
 from regatta.run.program_launches import folder_of, read_records
+from regatta.store.history import refresh_manifest
 from regatta.store.launch_files import append_launch_line, read_json, read_launch_file
 
 COMMA_IN_NUMBER = re.compile(rb"\d,\d")
@@ -119,9 +121,14 @@ def read_again_text(num_outputs: int) -> str:
     return f"{plural(num_outputs, 'output')} {'is' if num_outputs == 1 else 'are'} read again"
 
 
-def read_again(results: Path, cells: Mapping[str, Iterable[FrozenCell]]) -> None:
-    """Read kept outputs for cells, by launch, and add their records to the launch files."""
-    outputs = KeptOutputs(results)
+def read_again(results: Path, cells: Mapping[str, Iterable[FrozenCell]], grown: Iterable[Path] = ()) -> bool:
+    """Read kept outputs for cells, by launch, and add their records to the launch files. Return whether there were any.
+
+    grown: manifests that lack such records, because an earlier run was killed.
+    """
+    outputs, manifests = KeptOutputs(results), dict.fromkeys(grown)
+    if cells:
+        print(f"{results}: {read_again_text(len(cells))}", file=sys.stderr, flush=True)
     for launch, of_launch in cells.items():
         if not (kept := outputs.launch(outputs.path_of(launch))):
             continue  # it vanished meanwhile: the next plan measures the cells
@@ -132,3 +139,8 @@ def read_again(results: Path, cells: Mapping[str, Iterable[FrozenCell]]) -> None
             when = {"time_utc": first[0]["time_utc"], "read_utc": utc_now()}
             for record in read_records(replace(kept.request, cells=tuple(of_launch)), kept.output, elapsed_ns):
                 append_launch_line(results / "launches" / f"{launch}.jsonl", record | when)
+        manifests[batch / "manifest.json"] = None
+    for manifest in manifests:
+        if manifest.exists():  # else the batch was stopped
+            refresh_manifest(manifest, results / "launches")
+    return bool(cells)
