@@ -91,7 +91,7 @@ def test_an_mpi_program_on_two_nodes_is_connected_by_srun(site: Site):
     site.own()
     read = {"bandwidth": {"match": r"1024 bytes +\d+ times --> +([\d.]+) Mbps", "unit": "Mbit/s"} | LARGER}
     command = ["NPmpich2", "-l", "1024", "-u", "1024", "-p", "0", "-o", "np.out"]
-    entry = program("netpipe", command, read, ranks="node", check={"match": "Now starting the main loop"})
+    entry = program("netpipe", command, read, ranks=1, check={"match": "Now starting the main loop"})
     stacks = {"host": {"kind": "host", "python": site.cluster.python, "srun": ["--mpi=pmi2"]}}
     site.write(campaign(stacks, shapes=[{"nodes": [2], "gpus_per_node": [1]}], repeats=1, benchmarks=[entry]))
     site.snakemake(timeout=800)
