@@ -162,7 +162,7 @@ def _table_problem(results: Path, planned: Collection[tuple[str, int]]) -> str |
         return None
     return (
         f"{results / 'measurements.csv'} has {len(rows)} of {plural(len(planned), 'planned measurement')}. Rebuild it"
-        f" from the store: python workflow/scripts/rebuild_report.py {results}"
+        f" from the store: make report CONFIG={results}"
     )
 
 
