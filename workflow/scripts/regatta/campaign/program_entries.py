@@ -17,7 +17,7 @@ from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
 from regatta.core.schemas import place, show
-from regatta.core.units import find_unit
+from regatta.core.units import ABBREVIATED, SIMULATED, find_unit
 from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
@@ -27,10 +27,22 @@ AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
 MOST_CHARACTERS = 20_000  # of a file: its text is in each record
-# The samples of a rate are the times of this much work, so that statistics of times apply. It depends on the unit
-# alone: the times of two cells are comparable. Nanoseconds then resolve rates up to 10^18 flop/s to 0.1 %.
-WORK = {"flop/s": 1e12, "B/s": 1e12}
-COUNTED_WORK = 1e6
+# The samples of a number of which more is better are the times of this much work, by its first SI unit, so that
+# statistics of times apply. It depends on the unit alone: the times of two cells are comparable. Nanoseconds then
+# resolve rates up to 10^18 flop/s to 0.1 %.
+WORK = {"flop": 1e12, "B": 1e12, SIMULATED: 1e-12} | dict.fromkeys({*ABBREVIATED} - {"epoch"}, 1e6)
+OTHER_WORK = 1e3
+# Of a number of which less is better, a sample is the number times this.
+SECONDS_OF = {
+    "s/B": 1e12,
+    "s/flop": 1e12,
+    f"s/{SIMULATED}": 1e-12,
+    "s/operation": 1e3,
+    "B": 1e-6,
+    "flop": 1e-12,
+    "J": 1e-3,
+}
+MOST_ROUNDING = 0.01
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
 READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
 NANOSECONDS, MOST_NS = 1e9, 10**18
@@ -152,14 +164,11 @@ def _reader_errors(file: YamlFile, where: tuple, entry: dict) -> Iterator[FileEr
 
 
 def check_quantity(item: tuple[str, Quantity]) -> None:
-    """Raise UserError unless a quantity is a time, of which less is better, or a rate, of which more is better."""
+    """Raise UserError if less is better of a rate, or more of a time. Of any other number, either may be better."""
     name, quantity = item
-    unit = find_unit(quantity.unit)[0]
-    wanted = "smaller" if unit == "s" else "larger" if unit.endswith("/s") else None
-    if wanted is None:
-        raise UserError(f"read.{name}.unit: {quantity.unit!r} is not a unit of time or rate. Use one such as s or GB/s")
-    if quantity.better != wanted:
-        kind = "time" if unit == "s" else "rate"
+    unit = find_unit(quantity.unit)
+    if (unit.is_time and quantity.better != "smaller") or (unit.is_rate and quantity.better != "larger"):
+        kind, wanted = ("time", "smaller") if unit.is_time else ("rate", "larger")
         raise UserError(f"read.{name}.better: {quantity.better} contradicts {quantity.unit}, a {kind}. Use {wanted}")
 
 
@@ -206,7 +215,9 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
             "read": read,
             "check": entry.get("check", {}),
         }
-        reported = f"{name} ({find_unit(quantity.unit)[0]})"
+        unit = find_unit(quantity.unit)
+        of = unit.si if unit.is_time or unit.is_rate else f"{unit.si or 'no unit'}, {quantity.better}"
+        reported = f"{name} ({of})"
         yield {"program": entry["name"], "settings": settings or None, "reported_quantity": reported}, program
 
 
@@ -323,9 +334,11 @@ def what_runs(spec: dict) -> dict:
 
 
 def work_of(quantity: Quantity) -> float | None:
-    """Return the work whose time is a sample of a rate, in SI units; None for a time."""
-    unit = find_unit(quantity.unit)[0]
-    return None if unit == "s" else WORK.get(unit, COUNTED_WORK)
+    """Return the work whose time is a sample of a number of which more is better, in SI units; None of another."""
+    unit = find_unit(quantity.unit)
+    if unit.is_time or (not unit.is_rate and quantity.better == "smaller"):
+        return None
+    return WORK.get(next(iter(unit.powers), ""), OTHER_WORK)
 
 
 def sample_ns(value: float, quantity: Quantity) -> int:
@@ -333,13 +346,22 @@ def sample_ns(value: float, quantity: Quantity) -> int:
     if not value > 0:
         raise ValueError(f"{value:g} is not above 0")
     work = work_of(quantity)
-    nanoseconds = NANOSECONDS * (value if work is None else work / value)  # may be infinite, which cannot be rounded
+    seconds = value * _seconds_of(quantity) if work is None else work / value
+    nanoseconds = NANOSECONDS * seconds  # may be infinite, which cannot be rounded
     if not 0.5 < nanoseconds < MOST_NS:
         raise ValueError(f"{value:g} is outside of what can be recorded; check the unit")
+    if abs(round(nanoseconds) - nanoseconds) > MOST_ROUNDING * nanoseconds:
+        reason = f"recorded as {nanoseconds:.3g} ns, which must be a whole number, it would change by more than 1 %"
+        raise ValueError(f"{value:g} is outside of what can be recorded: {reason}. Read the time of more calls")
     return round(nanoseconds)
 
 
 def shown_value(seconds: float, quantity: Quantity) -> float:
     """Return a recorded time as the value in the unit of the campaign."""
-    work, factor = work_of(quantity), find_unit(quantity.unit)[1]
-    return (seconds if work is None else work / seconds) / factor
+    work, factor = work_of(quantity), find_unit(quantity.unit).factor
+    return (seconds / _seconds_of(quantity) if work is None else work / seconds) / factor
+
+
+def _seconds_of(quantity: Quantity) -> float:
+    unit = find_unit(quantity.unit)
+    return SECONDS_OF.get(unit.si, SECONDS_OF.get(next(iter(unit.powers), ""), 1.0))

@@ -14,19 +14,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError
+from regatta.core.printed_numbers import parse_duration, parse_scaled
 from regatta.core.text import one_line, quoted
 from regatta.core.text import size as text_of_size
-from regatta.core.units import convert, find_unit, parse_scaled
+from regatta.core.units import find_unit, scaled
 
 LEAST_SECONDS, BYTES_PER_SECOND = 2, 4_000_000  # CPU time of each pattern; one usually reads 70 MB/s
 MOST_PROBLEMS = 5  # of one quantity
 MOST_PATTERN = 1000  # characters
 MOST_NAMES = 8  # of results, in a message
+REMEDY = "Fix the pattern or the program"
 READ_OUTPUT = Path(__file__).resolve().parents[2] / "read_output.py"
 
 
@@ -36,7 +39,7 @@ class Quantity:
 
     The number is the group `value`, else the first group, else the whole match; it may end with a suffix, such as
     11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. better: `smaller` or
-    `larger`.
+    `larger`. comma: whether it separates `thousands` or is `decimal`; empty if the number must say so.
     """
 
     match: str = ""
@@ -44,6 +47,7 @@ class Quantity:
     unit: str = ""
     better: str = "smaller"
     drop: int = 0
+    comma: str = ""
 
     @property
     def pattern(self) -> str:
@@ -67,7 +71,8 @@ class OutputReading:
     """What was read from an output: numbers in SI units, samples without those dropped, and the lines of the matches.
 
     problems: why a quantity is missing or the output is not valid, each with its line and what to do; empty if all was
-    read. A quantity with a problem has no value. is_cut: the search ended early, so that nothing was read.
+    read. A quantity with a problem has no value. is_cut: the search ended early, so that nothing was read. texts: each
+    number of a quantity with its unit as the output has them, and its value in SI units, None if it is no number.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -75,6 +80,7 @@ class OutputReading:
     problems: tuple[str, ...] = ()
     matched_lines: dict[str, list[int]] = field(default_factory=dict)
     is_cut: bool = False
+    texts: dict[str, list[tuple[str, float | None]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,22 +129,26 @@ def _check_pattern(key: str, pattern: str) -> None:
         raise UserError(f"{key}: invalid pattern '{pattern}' ({error}). Use the syntax of Python's re.") from None
 
 
-def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
-    """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size."""
+def read_quantities(output: str | Path, reader: Reader, comma: str = "") -> OutputReading:
+    """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size.
+
+    comma: what it separates in this output, for quantities that do not say so.
+    """
     patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
     patterns |= {f"check.{name}": getattr(reader, name) for name in ("match", "reject") if getattr(reader, name)}
-    values, samples, problems, lines = {}, {}, [], {}
-    found: dict[str, list] = {name: [] for name in patterns}
+    values, samples, problems, lines, texts = {}, {}, [], {}, {}
+    found: dict[str, list] = {name: [] for name in patterns} | {f"similar.{name}": [] for name in patterns}
     for name, line, *groups in _search(output, patterns):
         if name is not None:
             found[name].append((line, *groups))
         elif groups[0]:  # the search ended early: what it found may be a part
             return OutputReading(problems=(groups[0],), is_cut=True)
     for name, quantity in reader.quantities.items():
-        matches = found[f"read.{name}"]
-        lines[name] = [line for line, *_ in matches]
+        matches, similar = found[f"read.{name}"], found[f"similar.read.{name}"]
+        lines[name], texts[name] = [line for line, *_ in matches], []
+        quantity = replace(quantity, comma=quantity.comma or comma)
         try:
-            numbers = _numbers(name, quantity, matches)
+            numbers = _numbers(name, quantity, matches, similar, texts[name])
         except ValueError as error:
             problems += error.args
             continue
@@ -151,24 +161,27 @@ def read_quantities(output: str | Path, reader: Reader) -> OutputReading:
     if rejected := found.get("check.reject"):
         line, text, *_ = rejected[0]
         problems.append(f"line {line}: check.reject matches {quoted(text)}. The run is invalid")
-    return OutputReading(values, samples, tuple(problems), lines)
+    return OutputReading(values, samples, tuple(problems), lines, texts=texts)
 
 
-def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None, str | None, str]]) -> list[float]:
-    """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument."""
+def _numbers(name: str, quantity: Quantity, matches: list[tuple], similar: list[tuple], texts: list) -> list[float]:
+    """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument.
+
+    similar: lines that match but for their unit. texts: gets each number as it is printed, and its value.
+    """
     numbers, problems = [], []
-    for line, text, unit, whole in matches:
+    for line, text, unit, whole, behind in matches:
+        number = None
         try:
-            number = parse_scaled((text or "").strip())
-            if whole:
-                rest = whole.removeprefix(text)
-                raise ValueError(f"cut from {quoted(whole)}. Capture all of it, {_whole_number(rest)}")
-            found = quantity.unit if unit is None else unit.strip()
-            if quantity.unit and find_unit(found)[0] != find_unit(quantity.unit)[0]:
-                raise ValueError(f"its unit {quoted(found)} is not of the kind of {quantity.unit}")
-            numbers.append(convert(number, found))
-        except (ValueError, UserError) as error:
-            problems.append(f"line {line}: {name} is {quoted(text or '')}: {error}. Fix the pattern or the program")
+            number = _number(quantity, (text or "").strip(), unit, whole, behind)
+            numbers.append(number)
+        except UserError as error:
+            problems.append(f"line {line}: {name} is {quoted(text or '')}: {str(error).rstrip('.')}. {REMEDY}")
+        except ValueError as error:
+            reason, remedy = (*error.args, REMEDY)[:2]
+            problems.append(f"line {line}: {name} is {quoted(text or '')}: {reason}. {remedy}")
+        texts.append((f"{text} {unit}" if unit else text or "", number))
+    problems += [problem for line in similar if (problem := _other_unit(name, quantity, *line))]
     if problems:
         raise ValueError(*problems[:MOST_PROBLEMS])
     if len(numbers) <= quantity.drop:
@@ -181,10 +194,70 @@ def _numbers(name: str, quantity: Quantity, matches: list[tuple[int, str | None,
     return numbers
 
 
-def _whole_number(rest: str) -> str:
-    """Return how to capture a number with what a group cuts from it, for a message."""
+def _number(quantity: Quantity, text: str, unit: str | None, whole: str, behind: str) -> float:
+    """Return a number of a quantity in SI units. Raises ValueError with a reason, and perhaps what to do."""
+    wanted = find_unit(quantity.unit)
+    seconds = parse_duration(text, quantity.comma) if wanted.powers == {"s": 1} else None
+    number = parse_scaled(text, quantity.comma) if seconds is None else seconds
+    if whole:
+        raise ValueError(f"cut from {quoted(whole)}", f"Capture all of it, {_how_to_capture(text, whole)}")
+    if seconds is not None:
+        return seconds
+    if unit is None:
+        if _contradicts(behind, quantity.unit):
+            reason = f"its unit in the output is {quoted(behind)}, and in the campaign {quantity.unit or 'empty'}"
+            raise ValueError(reason, "Correct `unit`, or capture the unit as a group named unit")
+        return scaled(number, wanted.factor)
+    found = find_unit(unit, kind=wanted.si)
+    if found.powers == wanted.powers:
+        return scaled(number, found.factor)
+    if not found.is_inverse_of(wanted):
+        raise ValueError(f"its unit {quoted(unit)} is not of the kind of {quantity.unit or 'a dimensionless number'}")
+    if number == 0:
+        raise ValueError(f"0 {unit} has no inverse")
+    return 1 / scaled(number, found.factor)
+
+
+@lru_cache(maxsize=1000)
+def _contradicts(behind: str, declared: str) -> bool:
+    """Return whether the word behind a number is a unit that converts it by another factor than the declared one.
+
+    Not if it is decimal and the declared one binary: many programs mean MiB by MB. Nor if it may be another word.
+    """
+    if behind in ("", "min", "d", "h", "x", "J", "W"):  # also minimum and others
+        return False
+    try:
+        found, wanted = find_unit(behind), find_unit(declared)
+    except UserError:
+        return False
+    if found.powers != wanted.powers or found.factor == wanted.factor:
+        return False
+    return not ("i" in declared[:2] and 0.8 < found.factor / wanted.factor < 1)
+
+
+def _other_unit(name: str, quantity: Quantity, line: int, _text: None, unit: str, _whole: str, other: str) -> str:
+    """Return the problem of a line that a pattern leaves out because of its unit; empty if it is no such unit."""
+    try:
+        found, matched = find_unit(unit), find_unit(other)
+    except UserError:
+        return ""
+    if found.powers != matched.powers and not found.is_inverse_of(matched):
+        return ""
+    left_out = (
+        f"line {line}: {name} has the unit {quoted(unit)} here, and the pattern '{quantity.pattern}' matches only"
+    )
+    return f"{left_out} {quoted(other)}. Capture the unit as a group named unit: (?P<value>[\\d.]+) ?(?P<unit>\\S+)"
+
+
+def _how_to_capture(text: str, whole: str) -> str:
+    """Return how to capture a number of which a group is a part, for a message."""
+    before, _, rest = whole.partition(text)
     if rest.startswith(tuple("kKMGT")):
         return r"as ([\d.]+[kMG]?) does, or match the suffix behind the group to ignore it"
+    if re.search(r"\d:|\d[dhm]", before + text + rest):
+        return r"as (\S+) does: 1:02:03 and 2m5.25s are read as times"
+    if re.search(r"\d[,'’_\s]|[,'’_\s]\d", whole):
+        return r"as ([\d.,'’_]+) does; or match the sign outside of the group, if it separates two numbers"
     return r"as ([\d.,eE+-]+) does, or its unit as a group named unit"
 
 

@@ -40,6 +40,7 @@ MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")  # set for each launch, not by th
 POLL_SECONDS = 0.05
 STACK_DUMP_SECONDS = 0.5  # time for hung ranks to write their stacks
 STEP_POLL_SECONDS = 2.0
+C_LOCALE = {"LC_ALL": "C.UTF-8"}  # of programs: numbers with a decimal point, messages in English
 SECONDS_WITHOUT_ANSWER = 60
 
 
@@ -95,11 +96,20 @@ def launch_environment(
     stack: dict,
     extra: Mapping[str, str] | None = None,
     prologue: Mapping[str, str | None] | None = None,
+    *,
+    is_program: bool = False,
 ) -> dict[str, str]:
     """Return the environment of the ranks: the inherited one, overridden by the prologue's changes (None for a removed
-    variable), then by the stack's variables, then by `extra`."""
+    variable), then by the stack's variables, then by `extra`.
+
+    Programs do not inherit a locale, which is in no cell's id: they have C's, unless prologue or stack set one.
+    """
     changed = {key: value for key, value in (prologue or {}).items() if key not in MEETING_POINT}
     inherited = {key: value for key, value in inherited_environment(launcher).items() if key not in changed}
+    if is_program:
+        inherited = {key: value for key, value in inherited.items() if not is_of_locale(key)}
+        set_ones = {*stack["env"], *(key for key, value in changed.items() if value is not None)} - {"LANGUAGE"}
+        extra = {**(extra or {}), **({} if any(map(is_of_locale, set_ones)) else C_LOCALE)}
     inherited |= {key: value for key, value in changed.items() if value is not None}
     if changed.get("OMP_NUM_THREADS"):
         inherited.setdefault("REGATTA_THREADS_PER_RANK", changed["OMP_NUM_THREADS"])
@@ -108,6 +118,10 @@ def launch_environment(
     given = {"PYTHONNOUSERSITE": "1", **of_stack, **(extra or {}), "PYTHONUNBUFFERED": "1"}
     names = runtime_of(stack).variable_names(stack, given)
     return {**inherited, **given, **{name: given[key] for key, name in names.items()}}
+
+
+def is_of_locale(name: str) -> bool:
+    return name in ("LANG", "LANGUAGE") or name.startswith("LC_")
 
 
 def stack_variables(stack: dict) -> dict[str, str]:
@@ -134,10 +148,12 @@ class Allocation:
         log: Path,
         extra: dict[str, str] | None = None,
         prologue: Mapping[str, str | None] | None = None,
+        *,
+        is_program: bool = False,
     ) -> subprocess.Popen:
         """Start a launch, output to `log`. Raises OSError if the program cannot be run."""
         extra = {**self.launcher.ranks.meeting_point(), **(extra or {})}
-        return start(argv, launch_environment(self.launcher, stack, extra, prologue), log)
+        return start(argv, launch_environment(self.launcher, stack, extra, prologue, is_program=is_program), log)
 
     def is_late(self, process: subprocess.Popen, limit_seconds: float, check: Callable[[], None]) -> bool:
         """Wait for a launch, and return whether it is still running at its limit. check: called while waiting."""

@@ -6,6 +6,7 @@ and the record when the program has ended. Output and files of a launch are kept
 
 import contextlib
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -25,6 +26,7 @@ from regatta.campaign.program_entries import (
     writes_output,
 )
 from regatta.core.errors import UserError
+from regatta.core.printed_numbers import THOUSANDS
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
 from regatta.core.text import one_line, plural
 from regatta.launchers.base import Geometry
@@ -32,6 +34,8 @@ from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
 from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
+
+C_LOCALE = re.compile(r"^locale (?:C|POSIX|C\.[\w-]+)$", re.MULTILINE | re.ASCII)  # as program.sh writes it
 
 
 def folder_of(batch: Path, launch: str) -> Path:
@@ -86,7 +90,7 @@ def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> 
         _begin(request, hosts)
     misplaced = _placement_problem(specs[0], hosts)
     output = folder_of(log.parent.parent, request.launch) / OUTPUT if writes_output(specs[0]) else log
-    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output)
+    found = [(NOTHING, misplaced)] * len(specs) if misplaced else _read(specs, output, _comma(request))
     share_ns = elapsed_ns and elapsed_ns // len(specs)
     for number, (cell, (numbers, problem)) in enumerate(zip(request.cells, found, strict=True)):
         status, phase = ("placement", "placement") if misplaced else ("failed", READING) if problem else ("ok", None)
@@ -175,11 +179,20 @@ class Numbers(NamedTuple):
 NOTHING = Numbers([])
 
 
-def _read(specs: list[dict], output: Path) -> list[tuple[Numbers, str]]:
+def _comma(request: LaunchRequest) -> str:
+    """Return what a comma separates in an output: thousands if all ranks wrote numbers as C does, else it is unknown.
+
+    Ranks of earlier versions did not say so.
+    """
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in Path(request.error_dir).glob("started-*")]
+    return THOUSANDS if texts and all(C_LOCALE.search(text) for text in texts) else ""
+
+
+def _read(specs: list[dict], output: Path, comma: str) -> list[tuple[Numbers, str]]:
     """Return the numbers of each cell in the output of their launch, and what is wrong with it or an empty text."""
     name = specs[0]["program"]["read"]
     if not isinstance(name, str):
-        return [_read_quantity(spec, output) for spec in specs]
+        return [_read_quantity(spec, output, comma) for spec in specs]
     try:
         if problems := read_quantities(output, parse_reader(name, specs[0]["program"]["check"])).problems:
             return [(NOTHING, "; ".join(problems))] * len(specs)
@@ -192,11 +205,11 @@ def _read(specs: list[dict], output: Path) -> list[tuple[Numbers, str]]:
     return [_read_result(results, spec, name) for spec in specs]
 
 
-def _read_quantity(spec: dict, output: Path) -> tuple[Numbers, str]:
-    """Return the numbers of a cell by its pattern, and what is wrong or an empty text."""
+def _read_quantity(spec: dict, output: Path, comma: str) -> tuple[Numbers, str]:
+    """Return the numbers of a cell by its pattern, and what is wrong or an empty text. comma: what it separates."""
     name, quantity = quantity_of(spec)
     try:
-        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]))
+        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]), comma)
         if found.problems:
             return NOTHING, "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]

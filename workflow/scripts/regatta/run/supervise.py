@@ -244,7 +244,7 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     request, watch, allocation = launch.request, launch.watch, launch.run.allocation
     stack, num_oom_kills = launch.run.batch.stacks[launch.planned.stack], kernel_oom_kills()
     try:
-        process = allocation.start(request.argv, stack, launch.log, prologue=prologue)
+        process = allocation.start(request.argv, stack, launch.log, prologue=prologue, is_program=launch.is_program)
     except OSError as error:
         return Cause("failed", "launch", f"{request.argv[0]} cannot be started: {error.strerror}"), None
     load = None if allocation.launcher.submits else LaunchLoad(process)  # else the ranks are on other machines
