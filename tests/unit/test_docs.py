@@ -87,11 +87,11 @@ def test_the_readme_is_at_most_150_lines_long():
 
 
 def test_troubleshooting_lists_the_exit_statuses_of_the_code():
-    from regatta.core.errors import INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
+    from regatta.core.errors import GATE_UNDECIDED, INCOMPLETE, NOTHING_MEASURED, UNEXPECTED_ERROR, USER_ERROR
 
     section = read("docs/troubleshooting.md").partition("## Exit status")[2]
     found = {int(status): meaning for status, meaning in re.findall(r"^\| (\d) \| (.*) \|$", section, re.MULTILINE)}
-    assert list(found) == [0, UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED]
+    assert list(found) == [0, UNEXPECTED_ERROR, USER_ERROR, INCOMPLETE, NOTHING_MEASURED, GATE_UNDECIDED]
     assert "gate failed" in found[UNEXPECTED_ERROR]
     assert "user error" in found[USER_ERROR]
     assert "no record" in found[INCOMPLETE]

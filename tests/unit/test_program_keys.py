@@ -116,7 +116,8 @@ def test_the_points_of_an_entry_are_cells(folder):
     assert spec["sampling"] is None
     text = programs.file_text(spec["program"]["files"]["HPL.dat"], programs.values_of(spec, "x"))
     assert text == "1000 Ns\n192 NBs {unknown}\n"
-    assert shlex.split(cells[0].command)[-6:] == ["--nproc-per-node=2", "--no-python", "xhpl", "-n", "1000", "2"]
+    words = ["--nproc-per-node=2", "--label", "--no-python", "xhpl", "-n", "1000", "2"]
+    assert shlex.split(cells[0].command)[-7:] == words
 
 
 CHANGES = {
@@ -173,6 +174,7 @@ def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
     assert line[:4] == ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}"]
     begin = line.index("sh")
+    assert ("--label" in line[:begin]) == (nodes * tasks > 1)  # only then a reader needs the rank of a line
     assert line[begin + 1].endswith("bench/program.sh")
     assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), "xhpl", "-n", "1000", "8"]
     assert (folder / "out" / "HPL.dat").read_text() == "1000 Ns\n192 NBs {unknown}\n"
@@ -554,3 +556,17 @@ def test_the_plan_of_an_output_that_was_not_read_names_its_reader_before_a_retry
     del entries[0]["records"][-1]["phase"]  # as in manifests of earlier versions
     (results / "batches" / "b" / "manifest.json").write_text(json.dumps(manifest))
     assert advice() == [("not ok", False)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"command": ["xhpl", "{m}"]}, "benchmarks[0].command[1]"),
+        ({"read": {"rate": RATE | {"better": "bigger"}}}, "benchmarks[0].read.rate.better"),
+    ],
+)
+def test_a_mistake_in_an_entry_is_one_message(folder, entry, key):
+    """Parameters of an entry with errors are unknown, so keys that name them are not judged."""
+    changes = {"versus": "nb", "exclude": [{"when": {"n": 1000}, "reason": "slow"}], "baseline": {"n": 1000}}
+    text = message(folder, yaml.safe_dump(campaign(folder, entry, **changes)))
+    assert (text.count("\n"), key in text) == (0, True)

@@ -230,6 +230,7 @@ def test_each_sample_is_converted_by_the_unit_of_its_line(tmp_path, capsys, monk
 SIMILAR = [  # text, pattern, unit, the lines that the pattern leaves out because of their unit
     (LINK, r"rate ([\d.]+) Gbits/sec$", "Gbit/s", {"2"}),
     (LINK, r"([\d.]+) Gbits", "Gbit/s", {"2"}),
+    (LINK.replace("912 M", "912 K"), r"rate (?P<value>[\d.]+) (?P<unit>[GM]bits)/sec", "Gbit", {"2"}),
     (LINK, r"rate ([\d.]+) G(?:b|bits)/sec", "Gbit/s", {"2"}),
     ("step 1: 980 ms\nstep 2: 1.2 s\nstep 3: 990 ms\n", r"step \d: ([\d.]+) ms", "ms", {"2"}),
     ("step 1: 1.2 s\nstep 2: 980 ms\nstep 3: 990 ms\n", r"([\d.]+) ms", "ms", {"1"}),

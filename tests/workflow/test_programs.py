@@ -146,7 +146,7 @@ def test_a_program_inherits_no_locale_and_its_commas_are_thousands_only_in_that_
     assert records["host"]["slowest_rank_samples_ns"] == [round(1e12 / 1210)]
     assert records["german"]["status"] == "failed"
     logs = sorted(path.read_text() for path in (batch / "logs").glob("*.log"))
-    assert [text.split()[:2] for text in logs] == [["C.UTF-8", "None"], ["None", "de_DE.UTF-8"]]
+    assert [text.splitlines()[-1].split()[1:3] for text in logs] == [["C.UTF-8", "None"], ["None", "de_DE.UTF-8"]]
 
 
 FAILURES = {
@@ -269,6 +269,56 @@ def test_a_program_that_fails_is_started_once_for_all_sizes(tmp_path, campaign):
     records = record_lines(batch.parent.parent)
     assert [(record["status"], "code 3" in record["cause"]) for record in records] == [("failed", True)] * 8
     assert len(list((batch / "logs").glob("*.log"))) == 2
+
+
+RANKS = """
+import os, sys, time
+
+rank, mode = int(os.environ["RANK"]), sys.argv[1]
+for step in range(20):
+    for text in ("step %d" % step, " took ", "%d.5 ms" % (step + 1), "" if rank or step < 19 else " (last)", chr(10)):
+        if rank == 0 or mode == "both":
+            os.write(1, text.encode())
+        else:
+            os.write(2, b"noise 3 " if text != chr(10) else b"more" + text.encode())
+        time.sleep(0.0005)
+os.write(1, b"no end")
+"""
+STEP = {"step": {"samples": r"took ([\d.]+) ms", "unit": "ms", "better": "smaller"}}
+
+
+def test_lines_are_known_by_rank_and_a_quantity_of_several_ranks_fails_its_cell(tmp_path, campaign):
+    """Ranks print in pieces at the same time. One that prints alone gives valid samples; try_output.py agrees."""
+    entries = [{"name": mode, "command": ["python3", "-c", RANKS, mode, "{n}"]} for mode in ("alone", "both")]
+    (batch,) = frozen_batches(tmp_path, campaign(*(of | {"read": STEP, "check": {}} for of in entries), repeats=1))
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    records = {record["spec"]["parameters"]["program"]: record for record in record_lines(batch.parents[1])}
+    assert records["alone"]["slowest_rank_samples_ns"] == [round(1e6 * (step + 1.5)) for step in range(20)]
+    assert (records["both"]["status"], records["both"]["phase"]) == ("failed", "measure")
+    assert "on 2 ranks:" in records["both"]["cause"]
+    logs = {"took" in path.read_text() and "1: step" in path.read_text(): path for path in batch.glob("logs/*.log")}
+    for is_both, path in logs.items():
+        lines = path.read_text().splitlines()
+        assert lines[0].startswith("regatta: ")
+        assert {line[:3] for line in lines[1:]} == {"0: ", "1: "}
+        assert sorted(line[3:] for line in lines if line.endswith("no end")) == ["no end", "no end"]
+        name = "both" if is_both else "alone"
+        words = ["try_output.py", str(tmp_path / "campaign.yaml"), str(path), "--benchmark", name]
+        assert script(tmp_path, *words, check=False).returncode == (2 if is_both else 0)
+
+
+def test_results_of_an_import_format_are_those_of_the_rank_that_prints_them(tmp_path, campaign):
+    both = OSU.replace('os.environ["RANK"] == "0"', "True").replace("time.time_ns() % 1000 / 1000", "0")
+    noise = OSU.replace("sys.exit", "print('rank', os.environ['RANK'], 'warns') or sys.exit")
+    entries = [
+        {"name": name, "command": ["python3", "-c", code, "0"]} for name, code in (("one", noise), ("both", both))
+    ]
+    common = {"files": {}, "parameters": {}, "check": {}, "read": "osu", "sizes": [4, 16]}
+    (batch,) = frozen_batches(tmp_path, campaign(*(entry | common for entry in entries), repeats=1))
+    script(tmp_path, "measure.py", "--batch", str(batch))
+    found = {(r["spec"]["parameters"]["program"], r["status"]): r["cause"] for r in record_lines(batch.parents[1])}
+    assert set(found) == {("one", "ok"), ("both", "failed")}
+    assert "ranks: 0, 1" in found["both", "failed"]
 
 
 def test_nodes_without_the_driver_refuse_programs(tmp_path, campaign):

@@ -14,7 +14,7 @@ from regatta.core.text import plural
 from regatta.formats import add_formats
 from regatta.formats.base import Options
 from regatta.formats.importer import campaign_folder, import_files
-from regatta.formats.nccl import PROGRAMS
+from regatta.formats.nccl_base import PROGRAMS
 from regatta.store.csv_files import declare
 
 OPERATIONS = [operation for operation, _ in PROGRAMS.values()]

@@ -19,10 +19,12 @@ import subprocess
 import sys
 
 from harness import process
+from harness.rank_output import RankOutput
 
 LOOPBACK = "127.0.0.1"
 # Without these, gloo and NCCL listen on the interface of the host's name, or on the first available.
 SOCKET_INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+EXIT_UNWRITABLE = 74  # sysexits.h EX_IOERR
 GRACE_SECONDS = 3  # between SIGTERM and SIGKILL; the supervisor waits 5
 
 
@@ -30,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nproc-per-node", type=int, required=True, help="number of ranks")
     parser.add_argument("--no-python", action="store_true", help="the program is no Python file")
+    parser.add_argument("--label", action="store_true", help="begin each line of a rank with its number")
     parser.add_argument("program", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
     options = parser.parse_args()
@@ -41,13 +44,16 @@ def main() -> None:
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, frame: stop(running))
-    ranks = start(running, options.nproc_per_node, line)
-    code = wait(running)
+    output = RankOutput(options.nproc_per_node) if options.label else None
+    ranks = start(running, options.nproc_per_node, line, output)
+    code = wait(running, output)
     del ranks
     sys.exit(code)
 
 
-def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subprocess.Popen]:
+def start(
+    running: dict[int, int], num_ranks: int, line: list[str], output: RankOutput | None
+) -> list[subprocess.Popen]:
     """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket, which keeps its port.
 
     Each rank has a separate session, as under torchrun: Linux divides cores between sessions (sched_autogroup), and
@@ -71,7 +77,9 @@ def start(running: dict[int, int], num_ranks: int, line: list[str]) -> list[subp
             if inherited:
                 environment["STORE_LISTEN_FD"] = str(listener.fileno())
             options = {"pass_fds": inherited, "start_new_session": True, "preexec_fn": end_with_launcher}
-            ranks.append(subprocess.Popen(line, env=environment, **options))
+            with output.pipe(rank) if output else contextlib.nullcontext() as pipe:
+                options |= {"stdout": pipe, "stderr": pipe} if output else {}
+                ranks.append(subprocess.Popen(line, env=environment, **options))
             running[ranks[-1].pid] = rank
     return ranks
 
@@ -88,22 +96,31 @@ def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
     return environment
 
 
-def wait(running: dict[int, int]) -> int:
+def wait(running: dict[int, int], output: RankOutput | None) -> int:
     """Wait for all ranks, report each that failed, and return the exit code of the launch."""
     first_failure = 0
     while running:
-        pid, status = os.wait()
+        pid, status = os.waitpid(-1, os.WNOHANG if output else 0)
+        if not pid:
+            output.copy()
+            continue
         code = os.waitstatus_to_exitcode(status)
         rank = running.pop(pid, None)
         if rank is not None:
             with contextlib.suppress(ProcessLookupError):  # what the rank has started, such as workers that read data
                 os.killpg(pid, signal.SIGKILL)
+            if output:
+                output.finish(rank)
         if rank is None or code == 0:
             continue
         print(f"start_ranks: rank {rank} exited with code {code}", file=sys.stderr, flush=True)
         if not first_failure:
             first_failure = code
             stop(running)
+    if output and output.error:
+        with contextlib.suppress(OSError):
+            print(f"start_ranks: cannot write the output: {output.error.strerror}", file=sys.stderr, flush=True)
+        first_failure = first_failure or EXIT_UNWRITABLE
     return first_failure if first_failure >= 0 else 128 - first_failure
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from regatta.campaign import benchmark_files
+from regatta.campaign import benchmark_files, executables
 from regatta.campaign import program_entries as programs
 from regatta.campaign import script_entries as scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
@@ -147,6 +147,11 @@ def load_campaign(path: Path, clusters: Path = CLUSTERS, *, may_lack_files: bool
             where = ("stacks", name)
             given = [key for key in stack if (*where, key) in file.lines]
             errors += _problem_errors(file, where, stack, stack_problems(stack, given, cluster), missing)
+        for error, is_missing in executables.depends_errors(file, sound["benchmarks"], cluster):
+            if is_missing and missing is not None:
+                missing.append(Missing(None, error.text, is_in_id=True))
+            else:
+                errors.append(error)
     errors += _field_errors(file, sound) + _sampling_errors(file, sound) + _allocation_errors(file, sound)
     errors += versus_errors(file, sound, stacks if errors else of_stacks)
     raise_errors(file, errors)
@@ -331,7 +336,12 @@ def _shape_errors(file: YamlFile, data: dict, used: list[dict], clusters: Path) 
 
 
 def _field_errors(file: YamlFile, data: dict) -> list[FileError]:
-    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines."""
+    """Return errors for fields of `exclude` and `baseline` that no cell has, and for impossible baselines.
+
+    None if the benchmarks have errors: then their parameters are unknown.
+    """
+    if not data.get("benchmarks"):
+        return []
     of_user = {name: {} for name in programs.own_names(data)}
     when = fields_schema({key: {} for key in [*CELL_FIELDS, *parameter_names(data)]})
     errors = schema_errors(file, data["baseline"], fields_schema(of_user | baseline_fields()), ("baseline",))

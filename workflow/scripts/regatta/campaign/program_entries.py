@@ -22,7 +22,7 @@ from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
 BENCHMARK = "program"
-KEYS = ("name", "command", "ranks", "files", "read", "sizes", "check")
+KEYS = ("name", "command", "ranks", "files", "depends", "read", "sizes", "check")
 AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
@@ -84,6 +84,7 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
         text = f"{place(where)} has {num_points:,} combinations of {of_launch}; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
     found += _command_errors(file, where, parameters, command)
+    found += _template_errors(file, (*where, "depends"), len(entry.get("depends", [])), (*parameters,))
     for name, path in files.items():
         found += _file_errors(file, (*where, "files", name), name, path)
     found += _reader_errors(file, where, entry)
@@ -114,17 +115,21 @@ def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[Fi
 
 def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: list) -> Iterator[FileError]:
     """Yield the errors of the templates in a command, and of its first word."""
-    known = (*parameters, *BUILT_IN)
-    for index in range(len(command)):
-        key = (*where, "command", index)
+    yield from _template_errors(file, (*where, "command"), len(command), (*parameters, *BUILT_IN))
+    first = file.texts.get((*where, "command", 0), "")
+    if command and (not first or first.startswith("-")):
+        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+
+
+def _template_errors(file: YamlFile, where: tuple, num: int, known: tuple[str, ...]) -> Iterator[FileError]:
+    """Yield the first error of the templates in each of a list of texts."""
+    for key in [(*where, index) for index in range(num)]:
         text = file.texts.get(key, "")
         names = [found[1] if found[1] is not None else found[0] for found in TEMPLATE.finditer(text)]
         for name in [name for name in names if name not in ("{{", "}}", *known)][:1]:
             shown = f"{place(key)} = {show(text)} names {show(name)}, which is not a parameter.{nearest(name, known)}"
-            yield file.error(key, f"{shown} Known: {', '.join(known)}. A literal brace is written {{{{ or }}}}.")
-    first = file.texts.get((*where, "command", 0), "")
-    if command and (not first or first.startswith("-")):
-        yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
+            known_text = f" Known: {', '.join(known)}." if known else ""
+            yield file.error(key, f"{shown}{known_text} A literal brace is written {{{{ or }}}}.")
 
 
 def _file_errors(file: YamlFile, key: tuple, name: str, path: object) -> Iterator[FileError]:
@@ -167,6 +172,8 @@ def check_quantity(item: tuple[str, Quantity]) -> None:
     """Raise UserError if less is better of a rate, or more of a time. Of any other number, either may be better."""
     name, quantity = item
     unit = find_unit(quantity.unit)
+    if quantity.better not in ("smaller", "larger"):  # an error of the schema
+        return
     if (unit.is_time and quantity.better != "smaller") or (unit.is_rate and quantity.better != "larger"):
         kind, wanted = ("time", "smaller") if unit.is_time else ("rate", "larger")
         raise UserError(f"read.{name}.better: {quantity.better} contradicts {quantity.unit}, a {kind}. Use {wanted}")
@@ -327,9 +334,13 @@ def size_of(spec: dict) -> int | None:
 
 
 def what_runs(spec: dict) -> dict:
-    """Return the part of a spec that decides what a launch runs, without how its output is read."""
+    """Return the part of a spec that decides what a launch runs, without how its output is read.
+
+    Without its executables too: other stacks may run the same program elsewhere, and earlier cells lack them.
+    """
     program = {key: value for key, value in spec["program"].items() if key not in ("read", "check")}
     program["parameters"] = run_parameters(spec)
+    spec = {key: value for key, value in spec.items() if key != "executables"}
     return spec | {"program": program, "parameters": spec["parameters"]["program"]}
 
 

@@ -20,8 +20,10 @@ from pathlib import Path
 
 from regatta.core import matching
 from regatta.core.errors import UserError
+from regatta.core.matching import SIMILAR, Match
 from regatta.core.printed_numbers import parse_duration, parse_scaled
-from regatta.core.text import one_line, quoted
+from regatta.core.samples import doubts, printing_ranks, wider_patterns
+from regatta.core.text import one_line, plural, quoted
 from regatta.core.text import size as text_of_size
 from regatta.core.units import find_unit, scaled
 
@@ -38,8 +40,9 @@ class Quantity:
     """A quantity of an output. match: pattern of its one number; samples: of one number for each iteration.
 
     The number is the group `value`, else the first group, else the whole match; it may end with a suffix, such as
-    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. better: `smaller` or
-    `larger`. comma: whether it separates `thousands` or is `decimal`; empty if the number must say so.
+    11.9k. A group `unit` is the unit in the text itself. drop: first samples that are warm-up. expected: number of
+    samples, with these; 0 if it is unknown. better: `smaller` or `larger`. comma: whether it separates `thousands` or
+    is `decimal`; empty if the number must say so.
     """
 
     match: str = ""
@@ -47,6 +50,7 @@ class Quantity:
     unit: str = ""
     better: str = "smaller"
     drop: int = 0
+    expected: int = 0
     comma: str = ""
 
     @property
@@ -110,8 +114,10 @@ def _quantity(key: str, given: dict) -> Quantity:
     quantity = Quantity(**given)
     if bool(quantity.match) == bool(quantity.samples):
         raise UserError(f"{key}: needs either match (one number) or samples (one number for each iteration).")
-    if quantity.drop and quantity.match:
-        raise UserError(f"{key}.drop: {quantity.drop} has no effect with match. Remove it, or use samples.")
+    for name in ("drop", "expected"):
+        if getattr(quantity, name) and quantity.match:
+            text = f"{key}.{name}: {getattr(quantity, name)} has no effect with match. Remove it, or use samples."
+            raise UserError(text)
     _check_pattern(key, quantity.pattern)
     try:
         find_unit(quantity.unit)
@@ -137,18 +143,19 @@ def read_quantities(output: str | Path, reader: Reader, comma: str = "") -> Outp
     patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
     patterns |= {f"check.{name}": getattr(reader, name) for name in ("match", "reject") if getattr(reader, name)}
     values, samples, problems, lines, texts = {}, {}, [], {}, {}
-    found: dict[str, list] = {name: [] for name in patterns} | {f"similar.{name}": [] for name in patterns}
-    for name, line, *groups in _search(output, patterns):
-        if name is not None:
-            found[name].append((line, *groups))
-        elif groups[0]:  # the search ended early: what it found may be a part
-            return OutputReading(problems=(groups[0],), is_cut=True)
+    found: dict[str, list[Match]] = {name: [] for word in ("", SIMILAR) for name in (word + key for key in patterns)}
+    near = {f"read.{name}": wider_patterns(quantity.pattern) for name, quantity in reader.quantities.items()}
+    for match in _search(output, patterns, near):
+        if match.name is not None:
+            found[match.name].append(match)
+        elif match.value:  # the search ended early: what it found may be a part
+            return OutputReading(problems=(match.value,), is_cut=True)
     for name, quantity in reader.quantities.items():
-        matches, similar = found[f"read.{name}"], found[f"similar.read.{name}"]
-        lines[name], texts[name] = [line for line, *_ in matches], []
-        quantity = replace(quantity, comma=quantity.comma or comma)
+        matches = found[f"read.{name}"]
+        lines[name] = [match.line for match in matches if match.value is not None or not match.whole]
+        quantity, texts[name] = replace(quantity, comma=quantity.comma or comma), []
         try:
-            numbers = _numbers(name, quantity, matches, similar, texts[name])
+            numbers = _numbers(name, quantity, matches, found[f"{SIMILAR}read.{name}"], texts[name])
         except ValueError as error:
             problems += error.args
             continue
@@ -159,43 +166,62 @@ def read_quantities(output: str | Path, reader: Reader, comma: str = "") -> Outp
     if reader.match and not found["check.match"]:
         problems.append(f"check.match: no line matches '{reader.match}'. The program failed, or the pattern is wrong")
     if rejected := found.get("check.reject"):
-        line, text, *_ = rejected[0]
-        problems.append(f"line {line}: check.reject matches {quoted(text)}. The run is invalid")
+        text = f"line {rejected[0].line}: check.reject matches {quoted(rejected[0].value)}. The run is invalid"
+        problems.append(text)
     return OutputReading(values, samples, tuple(problems), lines, texts=texts)
 
 
-def _numbers(name: str, quantity: Quantity, matches: list[tuple], similar: list[tuple], texts: list) -> list[float]:
+def _numbers(name: str, quantity: Quantity, matches: list[Match], similar: list[Match], texts: list) -> list[float]:
     """Return the numbers of a quantity in SI units. Raises ValueError with one problem for each argument.
 
     similar: lines that match but for their unit. texts: gets each number as it is printed, and its value.
     """
     numbers, problems = [], []
-    for line, text, unit, whole, behind in matches:
-        number = None
+    for match in matches:
+        if match.value is None and match.whole:  # a number that the pattern does not match
+            continue
+        number, text = None, match.value or ""
         try:
-            number = _number(quantity, (text or "").strip(), unit, whole, behind)
+            number = _number(quantity, match)
             numbers.append(number)
         except UserError as error:
-            problems.append(f"line {line}: {name} is {quoted(text or '')}: {str(error).rstrip('.')}. {REMEDY}")
+            problems.append(f"line {match.line}: {name} is {quoted(text)}: {str(error).rstrip('.')}. {REMEDY}")
         except ValueError as error:
             reason, remedy = (*error.args, REMEDY)[:2]
-            problems.append(f"line {line}: {name} is {quoted(text or '')}: {reason}. {remedy}")
-        texts.append((f"{text} {unit}" if unit else text or "", number))
-    problems += [problem for line in similar if (problem := _other_unit(name, quantity, *line))]
+            problems.append(f"line {match.line}: {name} is {quoted(text)}: {reason}. {remedy}")
+        texts.append((f"{text} {match.unit}" if match.unit else text, number))
+    problems += [problem for match in similar if (problem := _other_unit(name, quantity, match))]
     if problems:
         raise ValueError(*problems[:MOST_PROBLEMS])
+    is_complete = quantity.expected and len(numbers) == quantity.expected
+    ranks = printing_ranks([match for match in matches if not (is_complete and match.is_tagged)])
+    if len(ranks) > 1:
+        places = ", ".join(f"{rank} (line {line})" for rank, line in [*ranks.items()][:MOST_PROBLEMS])
+        more = f" and {len(ranks) - MOST_PROBLEMS} more" if len(ranks) > MOST_PROBLEMS else ""
+        remedy = "Print it on one rank: the slowest time, or the sum of rates"
+        raise ValueError(f"read.{name}: printed on {len(ranks)} ranks: {places}{more}. {remedy}")
+    found = [] if is_complete else [*doubts(matches)]
     if len(numbers) <= quantity.drop:
-        few = f"only {len(numbers)} matches, {quantity.drop} of them dropped" if numbers else "no line matches"
+        few = f"only {plural(len(numbers), 'match', 'matches')}, {quantity.drop} of them dropped"
+        few = "; ".join([few if numbers else "no line matches", *found])
         raise ValueError(f"read.{name}: {few}; pattern '{quantity.pattern}'. Compare it with the output")
     if quantity.match and len(set(numbers)) > 1:
-        places = ", ".join(str(line) for line, *_ in matches[:MOST_PROBLEMS])
+        places = ", ".join(str(match.line) for match in matches[:MOST_PROBLEMS])
         differ = f"{len(numbers)} matches with different numbers (lines {places})"
-        raise ValueError(f"read.{name}: {differ}. Narrow the pattern, or use samples")
+        remedy = "If these are iterations, use samples; if each rank prints one, print it on one rank"
+        raise ValueError(f"read.{name}: {differ}. Narrow the pattern. {remedy}")
+    if quantity.samples and quantity.expected and not is_complete:
+        wrong = "; ".join([f"{plural(len(numbers), 'sample')}, {quantity.expected} expected", *found])
+        raise ValueError(f"read.{name}: {wrong}. Fix the pattern or the program")
+    if quantity.samples and found:
+        remedy = f"Fix the pattern or the program; if {len(numbers)} samples are right, add expected: {len(numbers)}"
+        raise ValueError(f"read.{name}: {'; '.join(found)}. {remedy}")
     return numbers
 
 
-def _number(quantity: Quantity, text: str, unit: str | None, whole: str, behind: str) -> float:
+def _number(quantity: Quantity, match: Match) -> float:
     """Return a number of a quantity in SI units. Raises ValueError with a reason, and perhaps what to do."""
+    text, unit, whole, behind = (match.value or "").strip(), match.unit, match.whole, match.behind
     wanted = find_unit(quantity.unit)
     seconds = parse_duration(text, quantity.comma) if wanted.powers == {"s": 1} else None
     number = parse_scaled(text, quantity.comma) if seconds is None else seconds
@@ -235,18 +261,17 @@ def _contradicts(behind: str, declared: str) -> bool:
     return not ("i" in declared[:2] and 0.8 < found.factor / wanted.factor < 1)
 
 
-def _other_unit(name: str, quantity: Quantity, line: int, _text: None, unit: str, _whole: str, other: str) -> str:
+def _other_unit(name: str, quantity: Quantity, match: Match) -> str:
     """Return the problem of a line that a pattern leaves out because of its unit; empty if it is no such unit."""
     try:
-        found, matched = find_unit(unit), find_unit(other)
+        found, matched = find_unit(match.unit), find_unit(match.behind)
     except UserError:
         return ""
     if found.powers != matched.powers and not found.is_inverse_of(matched):
         return ""
-    left_out = (
-        f"line {line}: {name} has the unit {quoted(unit)} here, and the pattern '{quantity.pattern}' matches only"
-    )
-    return f"{left_out} {quoted(other)}. Capture the unit as a group named unit: (?P<value>[\\d.]+) ?(?P<unit>\\S+)"
+    left_out = f"line {match.line}: {name} has the unit {quoted(match.unit)} here, and the pattern '{quantity.pattern}'"
+    remedy = r"Capture the unit as a group named unit: (?P<value>[\d.]+) ?(?P<unit>\S+)"
+    return f"{left_out} matches only {quoted(match.behind)}. {remedy}"
 
 
 def _how_to_capture(text: str, whole: str) -> str:
@@ -261,8 +286,11 @@ def _how_to_capture(text: str, whole: str) -> str:
     return r"as ([\d.,eE+-]+) does, or its unit as a group named unit"
 
 
-def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
-    """Yield what matching.py prints, which runs as a process to be bounded in time."""
+def _search(output: str | Path, patterns: dict[str, str], near: dict[str, list[str]]) -> Iterator[Match]:
+    """Yield what matching.py prints, which runs as a process to be bounded in time.
+
+    near: for a pattern, wider ones of numbers that it should match as well.
+    """
     if not patterns:
         return
     with tempfile.TemporaryFile() if isinstance(output, str) else _open(output) as file:
@@ -271,16 +299,16 @@ def _search(output: str | Path, patterns: dict[str, str]) -> Iterator[list]:
             file.seek(0)
         num_bytes = file.seek(0, 2)
         file.seek(0)
-        seconds = LEAST_SECONDS + len(patterns) * num_bytes / BYTES_PER_SECOND
+        seconds = LEAST_SECONDS + (len(patterns) + sum(map(len, near.values()))) * num_bytes / BYTES_PER_SECOND
         once = [name for name in patterns if name.startswith("check.")]
-        options = json.dumps({"patterns": patterns, "once": once, "seconds": seconds})
+        options = json.dumps({"patterns": patterns, "once": once, "near": near, "seconds": seconds})
         command = [sys.executable, "-I", "-S", matching.__file__, str(file.fileno())]
         shared = {"pass_fds": [file.fileno()], "input": options}
         done = subprocess.run(command, **shared, capture_output=True, text=True, check=False)
     if done.returncode:  # such as one that ran out of memory
         found = f"matching ended with status {done.returncode}: {one_line(done.stderr, 200)}"
-        yield [None, 0, f"{found}. Simplify the patterns"]
-    yield from map(json.loads, done.stdout.splitlines())
+        yield Match(None, None, f"{found}. Simplify the patterns")
+    yield from (Match(*json.loads(line)) for line in done.stdout.splitlines())
 
 
 def _open(path: Path):

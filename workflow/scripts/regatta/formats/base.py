@@ -14,6 +14,7 @@ from regatta.core.benchmarks import load_benchmark, normalize
 from regatta.core.errors import UserError
 from regatta.core.schemas import first_violation, load_schema
 from regatta.core.text import plural, quoted
+from regatta.model.launches import Cause
 from regatta.store.csv_files import CELL, FLAG, REAL, TEXT, WHOLE
 
 NANOSECONDS = 10**9
@@ -39,6 +40,7 @@ class Reading:
     line: from 1; None in JSON. times_s: name of TIMES -> seconds. printed: the figures as the file has them.
     samples_ns: [rank][iteration]; slowest_ns: the slowest rank of each iteration, where the file does not distinguish
     ranks. steps_per_window: 1 where each step was timed and synchronized alone. failure: why the time does not count.
+    crash: how the run ended before it had a time.
     stack, backend, version (of the benchmark): where the file names one for each cell, as an export does. run: number
     of the run within a file of several; environment: of that run; statistic: if runs differ in it.
     """
@@ -56,6 +58,7 @@ class Reading:
     num_iterations: int | None = None
     num_warmup: int | None = None
     failure: str | None = None
+    crash: Cause | None = None
     stack: str | None = None
     backend: str | None = None
     version: int | None = None

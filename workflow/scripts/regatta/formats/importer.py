@@ -24,12 +24,13 @@ from regatta.formats import CSV, read_checked, read_content
 from regatta.formats.base import STACK, STACK_FORM, Format, Options, Reading, place_of
 from regatta.formats.imported_lines import (
     AGAIN,
+    DEFAULT_STACK,
+    CellHosts,
     Import,
     frozen_campaign,
     header_line,
     imported_record,
     launches_by_cell,
-    spec_of,
 )
 from regatta.formats.tidy_csv import MOST_RESULTS
 from regatta.formats.tidy_csv import STATISTIC as CSV_STATISTIC
@@ -44,7 +45,6 @@ from regatta.topics.catalog import collect, make_tables, write_tables
 
 REMEDY_OF_INCOMPLETE = "To import what it contains, with every row marked, add --incomplete."
 NOTE_ON_INCOMPLETE = "incomplete (--incomplete): rows may be missing; those imported are marked"
-DEFAULT_STACK = "imported"
 Meanings = dict[str, tuple[str, str]]  # by cell: the statistic of its times, and where the first was read
 
 
@@ -133,13 +133,14 @@ def _import(imports: dict[str, Import], folder: Path, stack: str | None, time_ut
     store = _imported_store(folder)
     stacks = {launch.header.imported["sha256"]: launch.header.imported["stack"] for launch in store}
     outcome, launches, repeats, meanings = Outcome(folder), {}, launches_by_cell(store), _meanings(store)
+    hosts = CellHosts.of_import([item for item in imports.values() if item.digest not in stacks], stack, store)
     for item in imports.values():
         if item.digest in stacks:
             outcome.already_there.append(f"{item.path} (stack {stacks[item.digest]})")
             continue
-        launches |= _launch_files(item, folder.name, stack, repeats, meanings, time_utc)
+        launches |= _launch_files(item, folder.name, stack, hosts, repeats, meanings, time_utc)
         outcome.written.append((str(item.path), item.kind.name, len(item.source.readings)))
-        outcome.notes += item.source.notes
+        outcome.notes += [*item.source.notes, *hosts.note(item, stack)]
     devices = {launch.header.device for launch in store} | {lines[0]["device"] for lines in launches.values()}
     if len(devices) > 1:
         raise UserError(
@@ -203,19 +204,25 @@ def _check_meaning(item: Import, reading: Reading, cell: str, meanings: Meanings
 
 
 def _launch_files(
-    item: Import, campaign: str, stack: str | None, repeats: Counter, meanings: Meanings, time_utc: str
+    item: Import,
+    campaign: str,
+    stack: str | None,
+    hosts: CellHosts,
+    repeats: Counter,
+    meanings: Meanings,
+    time_utc: str,
 ) -> dict[str, list[dict]]:
     """Return the lines of each launch file of one imported file: one for each run, shape, stack and repeat."""
     groups: dict[tuple, list[tuple[str, dict, Reading]]] = {}
     times_found: Counter = Counter()
     for reading in item.source.readings:
         name = stack or reading.stack or DEFAULT_STACK
-        spec = spec_of(reading, item.source, name)
+        spec = hosts.spec_of(reading, item.source, name)
         cell = cell_id(spec)
         times_found[reading.run, cell] += 1
         if times_found[reading.run, cell] > 1:
             name = _name_of_second(item, reading, times_found[reading.run, cell], name)
-            spec = spec_of(reading, item.source, name)
+            spec = hosts.spec_of(reading, item.source, name)
             cell = cell_id(spec)
         _check_meaning(item, reading, cell, meanings)
         repeat = repeats[cell]

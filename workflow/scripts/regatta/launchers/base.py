@@ -16,6 +16,7 @@ from typing import TextIO
 import psutil
 
 from regatta.core.errors import Problem
+from regatta.core.matching import LABELLED
 
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2  # linux/prctl.h
 REPEAT_SECONDS = 1.0  # between signals to a job that has not ended
@@ -43,6 +44,11 @@ class Geometry:
     @property
     def num_ranks(self) -> int:
         return self.nodes * self.num_local_ranks
+
+
+def label_option(geometry: Geometry) -> list[str]:
+    """Return the option of srun and start_ranks.py that labels lines: those of several ranks of a user's program."""
+    return ["--label"] if geometry.num_ranks > 1 else []
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ class Ranks(ABC):
     kept_variables: tuple[str, ...] = ()  # except these
     replaced_variables: tuple[str, ...] = ()  # never inherited
     stack_keys: tuple[str, ...] = ()  # scheduler-specific keys of a stack; they belong to a cell's id
+    first_log_line = LABELLED  # of a log whose lines begin with their ranks
     log_lines = r"(?!)"  # pattern of the launcher's lines
     host_words = r"(?!)"  # pattern of the words before a host in a cause
 

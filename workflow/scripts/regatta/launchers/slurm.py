@@ -13,9 +13,10 @@ from typing import TextIO
 
 from regatta.core.errors import Problem, UserError
 from regatta.core.files import Taken, hold_number
+from regatta.core.matching import BY_SRUN
 from regatta.launchers import slurm_queue as queue
 from regatta.launchers import slurm_resources as resources
-from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd
+from regatta.launchers.base import Checks, Geometry, Launcher, LogReading, Queue, Ranks, TaskEnd, label_option
 from regatta.launchers.slurm_queue import STEP_NAME, expand
 from regatta.runtimes.base import is_below
 
@@ -24,6 +25,14 @@ SECONDS_AFTER_FIRST_EXIT = 60
 PORT_BY_HAND = "MASTER_PORT=29500"
 SCRIPT_OPTIONS = ("--task-prolog", "--task-epilog", "--prolog", "--epilog")
 RUN_BY_SRUN = ("--prolog", "--epilog")  # srun looks for a plain name in its folder; tasks look on the nodes' PATH
+JOB_OPTIONS = {
+    "partition": "-p --partition",
+    "account": "-A --account",
+    "qos": "-q --qos",
+    "constraint": "-C --constraint",
+    "reservation": "--reservation",
+    "exclusive": "--exclusive",
+}
 # Options that Regatta passes.
 SRUN_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
@@ -41,10 +50,11 @@ SRUN_REFUSED = {
     "--multi-prog": "would start other programs instead of Regatta's ranks. Remove it; to wrap the ranks, use wrapper.",
     "--pty": "needs a terminal, and would start rank 0 only. Remove it.",
     **dict.fromkeys(("--no-kill", "-k"), "would leave ranks waiting for a failed node. Remove it."),
-    **dict.fromkeys(("--partition", "-p"), "applies to the job, not to a launch. Set partition in the cluster file."),
-    **dict.fromkeys(("--account", "-A"), "applies to the job, not to a launch. Set account in the cluster file."),
-    **dict.fromkeys(("--qos", "-q"), "applies to the job, not to a launch. Set qos in the cluster file."),
-    "--reservation": "applies to the job, not to a launch. Set reservation in the cluster file.",
+    **{
+        option: f"applies to the job, not to a launch. Set {key} in the cluster file."
+        for key in ("partition", "account", "qos", "reservation")
+        for option in JOB_OPTIONS[key].split()
+    },
 }
 SBATCH_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -c --cpus-per-task -t --time -p --partition -A --account -q --qos "
@@ -52,6 +62,21 @@ SBATCH_BY_REGATTA = (
     "--job-name -o --output -e --error --export --comment --parsable --wrap -D --chdir -k --no-kill -M "
     "--clusters --ntasks-per-gpu --cpus-per-gpu --requeue --no-requeue -a --array"
 ).split()
+
+# Keys of the cluster file, or of the campaign, from which options of Regatta follow.
+KEYS_OF_OPTIONS = {
+    option: key
+    for key, options in {
+        "`shapes` of the campaign": "-N --nodes -n --ntasks --ntasks-per-node",
+        "`cpus_per_rank`": "-c --cpus-per-task",
+        "`gpu_request`": "-G --gpus --gpus-per-node --gres --ntasks-per-gpu --cpus-per-gpu",
+        "`memory_mb_per_node`": "--mem --mem-per-cpu",
+        "`max_walltime_minutes`": "-t --time",
+        "`env`": "--export",
+        **{f"`{key}`": options for key, options in JOB_OPTIONS.items()},
+    }.items()
+    for option in options.split()
+}
 
 
 def option_problems(
@@ -63,8 +88,9 @@ def option_problems(
     for index, option in enumerate(options):
         name, separator, value = re.fullmatch(r"([^= ]*)([= ]?)(.*)", option, re.DOTALL).groups()
         if name in taken or (option[:2] in taken and not option.startswith("--")):
-            text = "is set by Regatta, from the campaign's shapes and the cluster file. Remove it."
-            found.append(Problem((key, index), text))
+            source = KEYS_OF_OPTIONS.get(name) or KEYS_OF_OPTIONS.get(option[:2])
+            text = f"is set by Regatta, from {source}. Change that key" if source else "is set by Regatta"
+            found.append(Problem((key, index), f"{text}, and remove the option." if source else f"{text}. Remove it."))
         elif reason := refused.get(option) or refused.get(name if name.startswith("--") else option[:2]):
             found.append(Problem((key, index), reason))
         elif name.startswith("--") and separator == " ":
@@ -216,6 +242,7 @@ class SlurmRanks(Ranks):
     variables = ("SLURM_", "SRUN_", "SBATCH_")  # srun takes options from these
     kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
     stack_keys = ("srun",)
+    first_log_line = BY_SRUN
     log_lines = LOG_LINES
     host_words = r"\bsrun: error: "
     meeting_point = staticmethod(queue.meeting_point)
@@ -231,6 +258,7 @@ class SlurmRanks(Ranks):
         line += [*nodes_of_step(geometry), f"--job-name={STEP_NAME}", "--kill-on-bad-exit=1"]
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
+        line += [] if python else label_option(geometry)
         return [*line, *stack["srun"], *python, *program]
 
     def by_hand(

@@ -202,6 +202,7 @@ class ListedLaunch:
     """A launch in the manifest of its batch. size_bytes: of its file. records: as the manifest has them.
 
     overhead_s: seconds of a complete launch not spent in cells; None of any other. generation: None if it has none.
+    programs: the files that ran, if it ran a user's program.
     """
 
     launch: str
@@ -212,6 +213,7 @@ class ListedLaunch:
     overhead_s: float | None
     records: list[dict]
     generation: int | None = None
+    programs: list[dict] | None = None
 
     @classmethod
     def from_json(cls, entry: Mapping[str, object]) -> "ListedLaunch":

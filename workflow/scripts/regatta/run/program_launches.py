@@ -5,6 +5,7 @@ and the record when the program has ended. Output and files of a launch are kept
 """
 
 import contextlib
+import itertools
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from regatta.campaign.executables import ran_same_files
 from regatta.campaign.program_entries import (
     OUTPUT,
     READING,
@@ -28,8 +30,9 @@ from regatta.campaign.program_entries import (
 from regatta.core.errors import UserError
 from regatta.core.printed_numbers import THOUSANDS
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
-from regatta.core.text import one_line, plural
-from regatta.launchers.base import Geometry
+from regatta.core.text import one_line, plural, utc_text
+from regatta.launchers import PROGRAM
+from regatta.launchers.base import Geometry, Launcher
 from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
 from regatta.runtimes.plugins import PLUGINS
@@ -52,6 +55,14 @@ def prepare(spec: dict, cluster: dict, folder: Path, error_dir: Path) -> tuple[G
     return geometry_of(spec, cluster), [str(error_dir), str(folder), *command_of(spec, output)]
 
 
+def begin_log(request: LaunchRequest, log: Path, launcher: Launcher) -> None:
+    """Write the first line of a launch's log, which tells readers that its lines begin with their ranks."""
+    line = [*itertools.takewhile(lambda word: word != str(PROGRAM), request.argv)]
+    if "--label" in line or "-l" in line:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(launcher.ranks.first_log_line + b"\n")
+
+
 def note_start(request: LaunchRequest, is_over: bool) -> None:
     """Write the first lines of a launch file if all ranks have started.
 
@@ -71,10 +82,27 @@ def _started_hosts(request: LaunchRequest) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def _started_files(request: LaunchRequest) -> list[dict]:
+    """Return the files that the ranks run, with size and time if they are known: one, unless hosts have others."""
+    found: dict[tuple, list[int]] = {}
+    for rank in _started_hosts(request):
+        text = (Path(request.error_dir) / f"started-{rank}").read_text(encoding="utf-8", errors="replace")
+        path, facts = [*text.splitlines(), "", "", ""][1:3]
+        size, _, seconds = facts.partition(" ") if re.fullmatch(r"\d{1,18} \d{1,11}", facts) else ("", "", "")
+        found.setdefault((path, int(size) if size else None, int(seconds) if seconds else None), []).append(rank)
+    return [
+        {"path": path, "size_bytes": size, "time_utc": None if seconds is None else utc_text(seconds), "ranks": ranks}
+        for (path, size, seconds), ranks in found.items()
+        if path
+    ]
+
+
 def _begin(request: LaunchRequest, hosts: dict[int, str]) -> None:
     by_host = [{"host": host, "ranks": [r for r, on in hosts.items() if on == host]} for host in {*hosts.values()}]
     unknown = {"python": None, "torch": None, "libraries": [], "variables": {}, "settings": {}}
     environment = {"hosts": sorted(by_host, key=lambda entry: entry["ranks"]), **unknown} if hosts else None
+    if hosts:
+        environment["programs"] = _started_files(request)
     append_launch_line(Path(request.store_file), request.first_line(environment))
     _note_cell(request, request.cells[0].id)
 
@@ -125,10 +153,16 @@ def find_kept(known: dict[tuple[str, int], list[Path]], cells: list[str], spec: 
 
     None also if a cell was started or read before: then it is repeated because it failed. known: see above.
     """
-    paths = known.get((_key(spec), repeat), [])
-    if any(cell.id in cells for path in paths for cell in LaunchRequest.from_json(read_json(path)).cells):
+    requests = {path: LaunchRequest.from_json(read_json(path)).cells for path in known.get((_key(spec), repeat), [])}
+    if any(cell.id in cells for of in requests.values() for cell in of):
         return None
-    ended = [path for path in paths if _records(path) and _log(path).exists()]
+    ended = [
+        path
+        for path in requests
+        if (records := _records(path))
+        and _log(path).exists()
+        and ran_same_files(spec, requests[path][0].spec, records[0]["time_utc"])
+    ]
     return ended[-1] if ended else None
 
 

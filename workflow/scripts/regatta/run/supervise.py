@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from regatta.campaign.executables import edited_file
 from regatta.campaign.stacks import changed_since_planned
 from regatta.core.errors import NO_SPACE, UserError
 from regatta.core.files import hold
@@ -29,7 +30,14 @@ from regatta.run.causes import (
 )
 from regatta.run.host_load import LaunchLoad, OtherLoad, record_field
 from regatta.run.preflight import failed_stacks
-from regatta.run.program_launches import find_kept, launches_of_programs, note_start, read_kept, record_output
+from regatta.run.program_launches import (
+    begin_log,
+    find_kept,
+    launches_of_programs,
+    note_start,
+    read_kept,
+    record_output,
+)
 from regatta.run.progress import Watch
 from regatta.run.prologue import PrologueFailed, run_prologue
 from regatta.store.frozen_files import read_frozen
@@ -108,7 +116,8 @@ def _run_planned_launch(launch: LaunchRun) -> Iterator[None]:
     while remaining := launch.remaining():
         _raise_if_stopped(run)
         _wait_for_scheduler(run)
-        if problem := changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster):
+        problem = changed_since_planned(stack, run.batch.stacks[stack], run.batch.cluster)
+        if problem := problem or edited_file(run.batch.cells[cell].spec for cell in remaining):
             run.held[stack] = problem
             return
         if (prologue := _prologue(run, stack)) is None:
@@ -243,6 +252,8 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     many nanoseconds its last cell ran."""
     request, watch, allocation = launch.request, launch.watch, launch.run.allocation
     stack, num_oom_kills = launch.run.batch.stacks[launch.planned.stack], kernel_oom_kills()
+    if launch.is_program:
+        begin_log(request, launch.log, allocation.launcher)
     try:
         process = allocation.start(request.argv, stack, launch.log, prologue=prologue, is_program=launch.is_program)
     except OSError as error:
@@ -265,8 +276,9 @@ def _run_launch(launch: LaunchRun, prologue: dict) -> Generator[None, None, tupl
     text = read_log_tail(launch.log)
     if not launch.is_program and (problem := store_write_error(allocation.launcher, text)):
         raise UserError(f"{problem} Completed measurements are kept.")
-    if launch.is_program and process.returncode == 0:
+    if launch.is_program:
         _raise_if_full(launch.run)  # its output may be cut
+    if launch.is_program and process.returncode == 0:
         record_output(request, launch.log, elapsed_ns)
         launch.update()
         return None, None

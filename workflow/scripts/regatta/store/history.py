@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regatta.core.text import plural, utc_seconds, utc_text
+from regatta.core.text import is_time, plural, utc_seconds, utc_text
 from regatta.model.launches import LaunchRequest, ListedLaunch, RecordSummary, Slot, duration
 from regatta.store.checksums import is_intact
 from regatta.store.frozen_files import mismatch
@@ -62,12 +62,14 @@ def latest_records(records: Iterable[RecordSummary]) -> dict[Slot, RecordSummary
 class History:
     """slots: those with a record. launch_overheads_s: seconds of each complete launch not spent in cells.
 
+    programs: the files that each launch of a user's program ran.
     lost: the launch file of each slot that has no record because that file is damaged or missing.
     unlisted: launch files that no manifest lists, of batches that were stopped.
     """
 
     slots: dict[Slot, RecordSummary] = field(default_factory=dict)
     launch_overheads_s: list[float] = field(default_factory=list)
+    programs: dict[str, list[dict]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     lost: dict[Slot, str] = field(default_factory=dict)
     unlisted: list[Path] = field(default_factory=list)
@@ -92,7 +94,17 @@ def summarize(launch_file: LaunchFile) -> ListedLaunch | None:
         overhead = max(0.0, elapsed_ns / 1e9 - sum(r["elapsed_s"] or 0 for r in records))
         overhead += duration(header.environment.get("seconds_to_ready")) or 0.0
     place = (launch_file.launch, header.repeat, header.stack, header.time_utc)
-    return ListedLaunch(*place, launch_file.path.stat().st_size, overhead, records, header.generation or None)
+    files = _programs(header.environment.get("programs"))
+    return ListedLaunch(*place, launch_file.path.stat().st_size, overhead, records, header.generation or None, files)
+
+
+def _programs(listed: object) -> list[dict] | None:
+    """Return the files that a user's program ran, as far as they are valid; None if there are none."""
+    found = [of for of in listed if isinstance(of, dict)] if isinstance(listed, list) else []
+    found = [{key: of.get(key) for key in ("path", "size_bytes", "time_utc")} for of in found]
+    types = str, int
+    known = [of for of in found if (type(of["path"]), type(of["size_bytes"])) == types and is_time(of["time_utc"])]
+    return known or None
 
 
 def _listed(record: dict) -> dict:
@@ -160,6 +172,7 @@ def read_history(results: Path) -> History:
             history.lost |= dict.fromkeys(_requested(results, name), name)
     history.slots = latest_records(record for entry in entries for record in entry.summaries)
     history.launch_overheads_s = [entry.overhead_s for entry in entries if entry.overhead_s is not None]
+    history.programs = {entry.launch: entry.programs for entry in entries if entry.programs}
     history.lost = {slot: f"{launch}.jsonl" for slot, launch in history.lost.items() if slot not in history.slots}
     if ahead := sorted((e.time_utc, e.launch) for e in entries if e.records and is_after_now(e.time_utc)):
         text = after_now_text(len(ahead), *ahead[-1])

@@ -20,6 +20,7 @@ from regatta.report import cells, page
 from regatta.report.findings import Finding
 from regatta.report.headline import figures_of_page, headline_figure, without_headline
 from regatta.report.panels import Figure, Section
+from regatta.report.stack_facts import text_without_secrets
 from regatta.store.collect import csv_text, read_collected, read_store, summaries_beside, write_collected
 from regatta.store.csv_files import COLLECTED, make_table, read_csv, write_csv
 from regatta.store.frozen_files import read_frozen, read_frozen_campaign
@@ -268,6 +269,7 @@ def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     shown = without_headline(shown)
     return {
         "campaign": campaign,
+        "campaign_text": text_without_secrets(campaign),
         "is_cpu": data.device == "cpu",
         "summary": summary(data),
         "summary_marks": MARKS,

@@ -269,8 +269,8 @@ KINDS = (
     ),
     Kind(
         *("loaded_timeouts", NOTE, f"Busy machine: {OTHERS} (median) in {{num}} of {{num_timeouts:timeout}}."),
-        advice="Stop other programs; then retry with --forcerun measure, or raise cell_seconds.",
-        next_step="stop other programs; retry: `snakemake --forcerun measure`",
+        advice="Stop other programs; then retry: `{retry}`, or raise cell_seconds.",
+        next_step="stop other programs; retry: `{retry}`",
     ),
 )
 TABLES = {"slow_launches": TableSpec.of(SLOW_LAUNCHES, slow_launches_table, "measurements")}

@@ -69,7 +69,7 @@ NOISY = "Check for other load, clock changes and process placement. More launche
 IMPORT_MORE = "mport the output of at least {least_runs} runs of the same command"
 MORE = (f"I{IMPORT_MORE}.", f"Set repeats to {MIN_LAUNCHES} or more: only missing launches will run.")
 QUIETER = "find the load that disturbs the machine"
-MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`")
+MORE_LAUNCHES = (f"i{IMPORT_MORE}", "take more launches: `repeats: {repeats}`, `{run}`")
 OF_MEASUREMENTS = "in {num} of {num_known:measurement}"
 KINDS = (
     Kind(
