@@ -125,7 +125,7 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
 
     monkeypatch.chdir(ROOT)
     schema = yaml.safe_load(read("workflow/schemas/cluster.yaml"))
-    cluster, node_types, typed_shapes, first_look, stacks, with_prologue = yaml_blocks("docs/cluster.md")
+    cluster, node_types, typed_shapes, first_look, stacks, with_torchrun, with_prologue = yaml_blocks("docs/cluster.md")
     _, of_readme = yaml_blocks("README.md")
     for example in (cluster, cluster | node_types):
         jsonschema.validate(example, schema)
@@ -138,7 +138,7 @@ def test_the_examples_of_the_cluster_page_are_valid(tmp_path, monkeypatch):
         text = yaml.safe_dump(data).replace("/shared/images/pytorch.sif", image)
         return text.replace("/shared/envs/torch/bin/python3", "/bin/sh")
 
-    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_prologue, of_readme):
+    for changes in ({}, {"device": "cuda", "backend": ["nccl"], **stacks}, with_torchrun, with_prologue, of_readme):
         (tmp_path / "campaign.yaml").write_text(text_of(first_look | changes), encoding="utf-8")
         assert load_campaign(tmp_path / "campaign.yaml", tmp_path / "clusters").name == "first-look"
     (tmp_path / "clusters" / "mycluster.yaml").write_text(yaml.safe_dump(cluster | node_types), encoding="utf-8")

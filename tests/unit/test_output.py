@@ -61,7 +61,7 @@ def test_too_many_matches_are_a_problem_and_no_part_of_them_is_kept(tmp_path, mo
 
 def test_samples_without_warm_up_with_thousands_colors_and_carriage_returns():
     text = "\x1b[32mtps: 1,000\x1b[0m\rtps: 2,000\rtps: 3,000\r\nloss 1\ntps: 4,000"
-    found = read_quantities(text, parse_reader(tps(drop=1)), "thousands")
+    found = read_quantities(text, parse_reader(tps(drop=1)), comma="thousands")
     assert (found.samples, found.problems) == ({"tps": [2000, 3000, 4000]}, ())
     assert found.matched_lines == {"tps": [1, 1, 1, 3]}
 

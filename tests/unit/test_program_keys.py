@@ -15,10 +15,12 @@ from typed import cell_pairs
 
 from regatta.campaign import program_entries as programs
 from regatta.compare.campaigns import match_key
+from regatta.core import recorded_times
 from regatta.core.benchmarks import undeclared
 from regatta.core.errors import UserError
 from regatta.core.readers import Quantity, parse_reader, read_quantities
-from regatta.launchers import PROGRAM, launch_argv
+from regatta.core.text import with_values
+from regatta.launchers import launch_argv
 from regatta.model.frozen import fields_to_json, names_by_id
 from regatta.model.launches import LaunchRequest
 from regatta.plan.plan import launch_lines
@@ -112,9 +114,9 @@ def test_the_points_of_an_entry_are_cells(folder):
         {"program": "hpl", "settings": "n 2000, nb 192", "reported_quantity": "rate (flop/s)"},
     ]
     spec = cells[0].spec
-    assert programs.command_of(spec) == ["xhpl", "-n", "1000", "2"]
+    assert programs.command_of(spec, {}) == ["xhpl", "-n", "1000", "2"]
     assert spec["sampling"] is None
-    text = programs.file_text(spec["program"]["files"]["HPL.dat"], programs.values_of(spec, "x"))
+    text = with_values(spec["program"]["files"]["HPL.dat"], programs.values_of(spec, "x"))
     assert text == "1000 Ns\n192 NBs {unknown}\n"
     words = ["--nproc-per-node=2", "--label", "--no-python", "xhpl", "-n", "1000", "2"]
     assert shlex.split(cells[0].command)[-7:] == words
@@ -155,28 +157,35 @@ def test_cells_of_two_campaigns_match_if_they_have_the_same_quantity(folder):
 
 
 def test_no_word_passes_through_a_shell(folder):
-    words = [word for word in HOSTILE if word and "{" not in word]
+    words = [word for word in HOSTILE if word and "{" not in word and word != "$HOME"]
     entry = {
         "command": ["xhpl", *words, "{n}", "{nb}"],
         "parameters": {"n": [w for w in words if "\n" not in w], "nb": [1]},
     }
     for cell in (cell.cell for cell in plan(folder, campaign(folder, entry)).cells):
         value = cell.spec["program"]["parameters"]["n"]
-        assert programs.command_of(cell.spec) == ["xhpl", *words, value, "1"]
+        assert programs.command_of(cell.spec, {}) == ["xhpl", *words, value, "1"]
         assert shlex.split(cell.command)[-len(words) - 3 :] == ["xhpl", *words, value, "1"]
+
+
+def line_of(cell, folder: Path) -> list[str]:
+    """Return the line of a launch of a cell on n1, n2."""
+    place, meeting = programs.geometry_of(cell.spec, cell.cluster), {"first_host": "n1", "port": "7"}
+    words = runs.prepare(cell.spec, place, ["n1", "n2"], folder / "out", folder / "errors", meeting)
+    return launch_argv(place, cell.stack_entry, words, is_python=False)
 
 
 @pytest.mark.parametrize(("ranks", "nodes", "tasks"), [("gpu", 2, 4), ("node", 2, 1), ("one", 1, 1), (3, 2, 3)])
 def test_slurm_starts_the_processes_of_a_program(folder, ranks, nodes, tasks):
     shapes = [{"nodes": [2], "gpus_per_node": [4]}]
     cell = matrix(folder, campaign(folder, {"ranks": ranks}, shapes=shapes), SLURM).cells[0]
-    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
+    line = line_of(cell, folder)
     assert line[:4] == ["srun", f"--nodes={nodes}", f"--ntasks={nodes * tasks}", f"--ntasks-per-node={tasks}"]
     begin = line.index("sh")
     assert ("--label" in line[:begin]) == (nodes * tasks > 1)  # only then a reader needs the rank of a line
     assert line[begin + 1].endswith("bench/program.sh")
-    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), "xhpl", "-n", "1000", "8"]
+    starts = "2x4:n1,n2" if ranks in ("node", "one") else "-"
+    assert line[begin + 2 :] == [str(folder / "errors"), str(folder / "out"), starts, "xhpl", "-n", "1000", "8"]
     assert (folder / "out" / "HPL.dat").read_text() == "1000 Ns\n192 NBs {unknown}\n"
 
 
@@ -189,8 +198,7 @@ def test_an_image_needs_no_python(folder, monkeypatch):
     made = plan(folder, campaign(folder, stacks=stacks))
     assert not made.preflights  # it would start Python
     cell = made.cells[0].cell
-    place, words = runs.prepare(cell.spec, cell.cluster, folder / "out", folder / "errors")
-    line = launch_argv(place, cell.stack_entry, ["sh", str(PROGRAM), *words], is_python=False)
+    line = line_of(cell, folder)
     begin = line.index("--no-python")
     assert line[begin + 1] == "apptainer"
     assert line[line.index("sh", begin) - 1] == str(image)
@@ -225,9 +233,9 @@ def test_a_value_is_a_time_and_back(value, unit, nanoseconds):
     better = "smaller" if unit in ("us", "s", "s/it", "ns/op", "hours/ns") else "larger"
     reader = parse_reader({"x": {"match": r"(\S+)", "unit": unit, "better": better}})
     (quantity,) = reader.quantities.values()
-    found = programs.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
+    found = recorded_times.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
     assert found == nanoseconds
-    assert programs.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
+    assert recorded_times.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -244,9 +252,9 @@ def test_a_value_is_a_time_and_back(value, unit, nanoseconds):
 def test_a_value_of_which_less_is_better_is_proportional_to_a_time(value, unit, nanoseconds):
     reader = parse_reader({"x": {"match": r"(\S+)", "unit": unit, "better": "smaller"}})
     (quantity,) = reader.quantities.values()
-    found = programs.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
+    found = recorded_times.sample_ns(read_quantities(f"{value}\n", reader).values["x"], quantity)
     assert found == nanoseconds
-    assert programs.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
+    assert recorded_times.shown_value(found / 1e9, quantity) == pytest.approx(value, rel=1e-12)
 
 
 def test_a_number_without_time_has_its_direction_in_its_name_and_others_do_not(folder):
@@ -278,7 +286,7 @@ UNRECORDABLE = [
 @pytest.mark.parametrize(("value", "unit"), UNRECORDABLE)
 def test_a_value_that_cannot_be_recorded_is_refused(value, unit):
     with pytest.raises(ValueError, match="is"):
-        programs.sample_ns(value * (3600 if unit == "h" else 1), Quantity(match="x", unit=unit))
+        recorded_times.sample_ns(value * (3600 if unit == "h" else 1), Quantity(match="x", unit=unit))
 
 
 def test_a_unit_in_the_text_must_be_of_the_kind_of_the_declared_one():

@@ -68,12 +68,12 @@ def test_every_proposed_command_runs(tree):
 
 def test_a_campaign_file_may_have_any_name(tree):
     """Snakemake's log is UTF-8: a name that is not would end in a traceback of logging."""
-    name = os.fsdecode(b"caf\xe9.yaml")
+    name = os.fsdecode(b"\xe9.yaml")
     write_campaign(tree, fake_campaign(name="any-name"), name)
     done = paste(tree, f"make plan CONFIG={shlex.quote(name)}")
     assert done.returncode == 0
     assert "Traceback" not in done.stdout + done.stderr
-    assert r"Plan caf\xe9.yaml" in done.stdout + done.stderr
+    assert r"Plan \xe9.yaml" in done.stdout + done.stderr
 
 
 def test_after_a_stop_the_next_command_is_the_same_one(tree):

@@ -3,7 +3,8 @@
   python3 workflow/scripts/bench/start_ranks.py --nproc-per-node=2 workflow/scripts/bench/run_launch.py --request FILE
 
 It replaces torchrun, whose agent imports torch before the ranks do (about 2 s per launch) and whose rendezvous listens
-on all interfaces and unpickles what it receives. Here the ranks' store listens on loopback only.
+on all interfaces and unpickles what it receives. Here the ranks' store listens on loopback only. Ranks of a program
+that is not Regatta's (--no-python) get a free port, on which they listen themselves.
 
 When a rank fails, or this program gets a signal to end, the ranks get SIGTERM, then SIGKILL. If this program is killed,
 the kernel kills them. Exit codes: 0 if all ranks exited with 0, else that of the first that did not, with 128 + n for
@@ -39,22 +40,41 @@ def main() -> None:
     if options.nproc_per_node < 1:
         parser.error(f"--nproc-per-node = {options.nproc_per_node}: must be at least 1")
     line = [*([] if options.no_python else [sys.executable]), options.program, *options.arguments]
+    address, port = os.environ.get("MASTER_ADDR") or LOOPBACK, os.environ.get("MASTER_PORT")
     running: dict[int, int] = {}  # process id -> rank
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # meant for the ranks, which print their stacks
     signal.signal(signal.SIGALRM, lambda number, frame: send(running, signal.SIGKILL))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, frame: stop(running))
     output = RankOutput(options.nproc_per_node) if options.label else None
-    ranks = start(running, options.nproc_per_node, line, output)
+    if options.no_python:
+        place = address, int(port or process.free_port())
+        ranks = start(running, options.nproc_per_node, line, place, output)
+    else:  # rank 0 inherits the store's socket, which keeps its port
+        with listen(address, int(port or 0), options.nproc_per_node + 16) as listener:
+            place = address, listener.getsockname()[1]
+            ranks = start(running, options.nproc_per_node, line, place, output, listener.fileno())
     code = wait(running, output)
     del ranks
     sys.exit(code)
 
 
+def listen(address: str, port: int, backlog: int) -> socket.socket:
+    try:
+        return socket.create_server((address, port), backlog=backlog)
+    except OSError as error:
+        sys.exit(f"start_ranks: cannot listen on MASTER_ADDR {address}, MASTER_PORT {port}: {error.strerror}")
+
+
 def start(
-    running: dict[int, int], num_ranks: int, line: list[str], output: RankOutput | None
+    running: dict[int, int],
+    num_ranks: int,
+    line: list[str],
+    place: tuple[str, int],
+    output: RankOutput | None,
+    listener: int | None = None,
 ) -> list[subprocess.Popen]:
-    """Start all ranks, and add them to `running`. Rank 0 inherits the store's socket, which keeps its port.
+    """Start all ranks, and add them to `running`. place: where they meet. listener: file descriptor for rank 0.
 
     Each rank has a separate session, as under torchrun: Linux divides cores between sessions (sched_autogroup), and
     with both ranks in one session an all-reduce of 1 MiB on two cores takes 1.5 times as long.
@@ -69,26 +89,24 @@ def start(
         if os.getppid() != launcher:
             os._exit(1)
 
-    with socket.create_server((LOOPBACK, 0), backlog=num_ranks + 16) as listener:
-        port = listener.getsockname()[1]
-        for rank in range(num_ranks):
-            environment = rank_environment(rank, num_ranks, port)
-            inherited = (listener.fileno(),) if rank == 0 else ()
-            if inherited:
-                environment["STORE_LISTEN_FD"] = str(listener.fileno())
-            options = {"pass_fds": inherited, "start_new_session": True, "preexec_fn": end_with_launcher}
-            with output.pipe(rank) if output else contextlib.nullcontext() as pipe:
-                options |= {"stdout": pipe, "stderr": pipe} if output else {}
-                ranks.append(subprocess.Popen(line, env=environment, **options))
-            running[ranks[-1].pid] = rank
+    for rank in range(num_ranks):
+        environment = rank_environment(rank, num_ranks, *place)
+        inherited = (listener,) if rank == 0 and listener is not None else ()
+        if inherited:
+            environment["STORE_LISTEN_FD"] = str(listener)
+        options = {"pass_fds": inherited, "start_new_session": True, "preexec_fn": end_with_launcher}
+        with output.pipe(rank) if output else contextlib.nullcontext() as pipe:
+            options |= {"stdout": pipe, "stderr": pipe} if output else {}
+            ranks.append(subprocess.Popen(line, env=environment, **options))
+        running[ranks[-1].pid] = rank
     return ranks
 
 
-def rank_environment(rank: int, num_ranks: int, port: int) -> dict[str, str]:
+def rank_environment(rank: int, num_ranks: int, address: str, port: int) -> dict[str, str]:
     """Return the environment of one rank, with the variables of torchrun."""
     numbers = {"RANK": rank, "WORLD_SIZE": num_ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": num_ranks}
     numbers["MASTER_PORT"] = port
-    environment = {**os.environ, **{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": LOOPBACK}
+    environment = {**os.environ, **{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": address}
     for name in SOCKET_INTERFACES:
         environment.setdefault(name, "lo")
     if num_ranks > 1:  # torchrun does the same; ranks set their number of threads later

@@ -11,6 +11,7 @@ from regatta.campaign import script_entries as scripts
 from regatta.campaign.node_types import Shape, clusters_of_stacks, of_node_type, original, shapes_of_stacks
 from regatta.campaign.stacks import complete_stack, stack_problems
 from regatta.campaign.sweep import sweep_errors
+from regatta.campaign.variables import env_problems
 from regatta.campaign.versus import in_bytes, parameter_names, versus_as_in_cells, versus_errors
 from regatta.campaign.yaml_file import FileError, YamlFile, raise_errors, read_yaml, schema_errors
 from regatta.core.benchmarks import baseline_parameters, benchmark_names, built_in_names, load_benchmark
@@ -18,7 +19,7 @@ from regatta.core.errors import Problem, UserError, nearest
 from regatta.core.readers import program_of
 from regatta.core.schemas import fill_defaults, load_schema, place, show, violations
 from regatta.core.text import plural
-from regatta.launchers import LAUNCHERS, launcher_of
+from regatta.launchers import BY_HAND, LAUNCHERS, launcher_of
 from regatta.runtimes import RUNTIMES
 from regatta.runtimes.plugins import PLUGINS, load_plugin
 from regatta.runtimes.prologue_steps import prologue_problems
@@ -259,6 +260,7 @@ def _cluster_errors(file: YamlFile, cluster: dict, missing: list[Missing] | None
     launcher = launcher_of(cluster)
     checks = launcher.checks
     problems = checks.cluster_problems(cluster) + prologue_problems(cluster["prologue"], cluster["node_folders"])
+    problems += env_problems(cluster["env"], BY_HAND)
     found = _problem_errors(file, (), cluster, problems, missing)
     found += _thread_errors(file, ("env",), cluster["env"])
     both = [name for name in SOCKET_VARIABLES if cluster["network_interface"] and name in cluster["env"]]

@@ -12,12 +12,15 @@ from pathlib import Path
 
 from regatta.campaign import script_entries as scripts
 from regatta.campaign.script_entries import MAX_POINTS, PARAMETERS, TEMPLATE, render, setting_text, texts_of_points
+from regatta.campaign.variables import command_problem, has_reader, unescaped
 from regatta.campaign.yaml_file import FileError, YamlFile, schema_errors
 from regatta.core.benchmarks import parse_bytes
 from regatta.core.errors import UserError, nearest
 from regatta.core.readers import Quantity, parse_reader
+from regatta.core.recorded_times import kind_of
 from regatta.core.schemas import place, show
-from regatta.core.units import ABBREVIATED, SIMULATED, find_unit
+from regatta.core.units import find_unit
+from regatta.launchers import BY_HAND
 from regatta.launchers.base import Geometry
 from regatta.runtimes.base import whole_path
 
@@ -26,26 +29,11 @@ KEYS = ("name", "command", "ranks", "files", "depends", "read", "sizes", "check"
 AXES = ("program", "settings", "reported_quantity")
 OF_SCRIPTS = ("files",)  # keys that a script has as well
 BUILT_IN = ("nodes", "gpus_per_node", "world_size", "output")  # known when a launch starts
+OF_LAUNCH = ("first_host", "port")  # other in each launch: in command and env, not in files; no reserved names
+STARTER = 2  # version of how a program is started that starts its ranks itself, or several on a node
 MOST_CHARACTERS = 20_000  # of a file: its text is in each record
-# The samples of a number of which more is better are the times of this much work, by its first SI unit, so that
-# statistics of times apply. It depends on the unit alone: the times of two cells are comparable. Nanoseconds then
-# resolve rates up to 10^18 flop/s to 0.1 %.
-WORK = {"flop": 1e12, "B": 1e12, SIMULATED: 1e-12} | dict.fromkeys({*ABBREVIATED} - {"epoch"}, 1e6)
-OTHER_WORK = 1e3
-# Of a number of which less is better, a sample is the number times this.
-SECONDS_OF = {
-    "s/B": 1e12,
-    "s/flop": 1e12,
-    f"s/{SIMULATED}": 1e-12,
-    "s/operation": 1e3,
-    "B": 1e-6,
-    "flop": 1e-12,
-    "J": 1e-3,
-}
-MOST_ROUNDING = 0.01
 OUTPUT = "output"  # file in the folder of a launch, if the command or a file names it
 READING = "measure"  # phase of a record whose program has exited with 0, if its output gives no number
-NANOSECONDS, MOST_NS = 1e9, 10**18
 # Parameters of the cells that a launch measures together: `sizes` of an import format, several quantities of `read`.
 SIZE, QUANTITY = "size", "quantity"
 
@@ -84,7 +72,7 @@ def _entry_errors(file: YamlFile, where: tuple, entry: dict) -> list[FileError]:
         text = f"{place(where)} has {num_points:,} combinations of {of_launch}; the limit is {MAX_POINTS:,}."
         return [*found, file.error((*where, "parameters"), f"{text} Remove values.")]
     found += _command_errors(file, where, parameters, command)
-    found += _template_errors(file, (*where, "depends"), len(entry.get("depends", [])), (*parameters,))
+    found += _template_errors(file, (*where, "depends"), range(len(entry.get("depends", []))), (*parameters,))
     for name, path in files.items():
         found += _file_errors(file, (*where, "files", name), name, path)
     found += _reader_errors(file, where, entry)
@@ -115,15 +103,24 @@ def _unused_parameters(file: YamlFile, where: tuple, entry: dict) -> Iterator[Fi
 
 def _command_errors(file: YamlFile, where: tuple, parameters: dict, command: list) -> Iterator[FileError]:
     """Yield the errors of the templates in a command, and of its first word."""
-    yield from _template_errors(file, (*where, "command"), len(command), (*parameters, *BUILT_IN))
+    known = tuple(dict.fromkeys((*parameters, *BUILT_IN, *OF_LAUNCH)))
+    words = [file.texts.get((*where, "command", index), "") for index in range(len(command))]
+    problems = {index: problem for index in range(len(words)) if (problem := command_problem(words, index, known))}
+    for index, problem in problems.items():
+        key = (*where, "command", index)
+        yield file.error(key, f"{place(key)} = {show(words[index])} {problem}")
+    others = [index for index in range(len(words)) if index not in problems]
+    yield from _template_errors(file, (*where, "command"), others, known)
     first = file.texts.get((*where, "command", 0), "")
     if command and (not first or first.startswith("-")):
         yield file.error((*where, "command", 0), f"{place((*where, 'command', 0))} must name a program.")
 
 
-def _template_errors(file: YamlFile, where: tuple, num: int, known: tuple[str, ...]) -> Iterator[FileError]:
-    """Yield the first error of the templates in each of a list of texts."""
-    for key in [(*where, index) for index in range(num)]:
+def _template_errors(
+    file: YamlFile, where: tuple, indices: Iterable[int], known: tuple[str, ...]
+) -> Iterator[FileError]:
+    """Yield the first error of the templates in each of some texts of a list."""
+    for key in [(*where, index) for index in indices]:
         text = file.texts.get(key, "")
         names = [found[1] if found[1] is not None else found[0] for found in TEMPLATE.finditer(text)]
         for name in [name for name in names if name not in ("{{", "}}", *known)][:1]:
@@ -209,6 +206,7 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
     words = [file.texts[*where, "command", number] for number in range(len(entry["command"]))]
     if "/" in words[0]:
         words[0] = str(whole_path(words[0]))
+    words = words if has_reader(words) else [*map(unescaped, words)]
     contents = {name: _content(whole_path(path)) for name, path in entry.get("files", {}).items()}
     for texts, (of_cell, read) in itertools.product(texts_of_points(file, where, given), of_cells):
         name, quantity = quantity_read(read, has_sizes=SIZE in of_cell)
@@ -222,9 +220,8 @@ def _points(file: YamlFile, index: int, entry: dict) -> Iterator[tuple[dict, dic
             "read": read,
             "check": entry.get("check", {}),
         }
-        unit = find_unit(quantity.unit)
-        of = unit.si if unit.is_time or unit.is_rate else f"{unit.si or 'no unit'}, {quantity.better}"
-        reported = f"{name} ({of})"
+        program |= {} if program["ranks"] == "gpu" else {"starter": STARTER}  # absent otherwise: earlier ids stay valid
+        reported = f"{name} ({kind_of(quantity)})"
         yield {"program": entry["name"], "settings": settings or None, "reported_quantity": reported}, program
 
 
@@ -263,17 +260,36 @@ def _content(path: Path) -> str:
     return path.read_bytes().decode()
 
 
-def command_of(spec: dict, output: str = OUTPUT) -> list[str]:
-    """Return the words of a cell's command, of which none passes through a shell. output: path of its output file."""
-    values = values_of(spec, output)
+def command_of(spec: dict, meeting: Mapping[str, str] = BY_HAND, output: str = OUTPUT) -> list[str]:
+    """Return the words of a cell's command, of which none passes through a shell.
+
+    meeting: values of OF_LAUNCH, unless a parameter has the name. output: path of its output file.
+    """
+    values = {**meeting, **values_of(spec, output)}
     return [render(word, values) for word in spec["program"]["command"]]
 
 
 def geometry_of(spec: dict, cluster: dict) -> Geometry:
     """Return where the processes of a cell start: one for each rank of the shape, some on each node, or one in all."""
     ranks, gpus = spec["program"]["ranks"], spec["gpus_per_node"]
-    nodes = 1 if ranks == "one" else spec["nodes"]
-    return Geometry(cluster, nodes, gpus, spec["device"], {"gpu": gpus, "node": 1, "one": 1}.get(ranks, ranks))
+    nodes, num = 1 if ranks == "one" else spec["nodes"], {"gpu": gpus, "node": 1, "one": 1}.get(ranks, ranks)
+    starts = (spec["nodes"], gpus) if starts_ranks(spec) else None
+    return Geometry(cluster, nodes, gpus, spec["device"], num, starts=starts)
+
+
+def starts_ranks(spec: dict) -> bool:
+    """Return whether the program starts its ranks itself."""
+    return spec["program"]["ranks"] in ("node", "one")
+
+
+def is_unverified(spec: dict) -> bool:
+    """Return whether nothing shows that the program has started all ranks of the shape."""
+    return starts_ranks(spec) and "ranks" not in spec["program"]["check"]
+
+
+def num_ranks(spec: dict) -> int:
+    """Return the number of ranks that an output has to state."""
+    return spec["nodes"] * spec["gpus_per_node"] if starts_ranks(spec) else geometry_of(spec, {}).num_ranks
 
 
 def values_of(spec: dict, output: str) -> dict[str, str]:
@@ -287,12 +303,6 @@ def run_parameters(spec: dict) -> dict[str, str]:
     """Return the parameters of a launch, without those that only distinguish its cells."""
     own = SIZE if isinstance(spec["program"]["read"], str) else QUANTITY
     return {key: value for key, value in spec["program"]["parameters"].items() if key != own}
-
-
-def file_text(content: str, values: Mapping[str, str]) -> str:
-    """Return the text of a file with the known {names} replaced. Other braces stay: a file may be of any format."""
-    names = "|".join(map(re.escape, values))
-    return re.sub(rf"\{{({names})\}}", lambda found: values[found[1]], content)
 
 
 def writes_output(spec: dict) -> bool:
@@ -342,37 +352,3 @@ def what_runs(spec: dict) -> dict:
     program["parameters"] = run_parameters(spec)
     spec = {key: value for key, value in spec.items() if key != "executables"}
     return spec | {"program": program, "parameters": spec["parameters"]["program"]}
-
-
-def work_of(quantity: Quantity) -> float | None:
-    """Return the work whose time is a sample of a number of which more is better, in SI units; None of another."""
-    unit = find_unit(quantity.unit)
-    if unit.is_time or (not unit.is_rate and quantity.better == "smaller"):
-        return None
-    return WORK.get(next(iter(unit.powers), ""), OTHER_WORK)
-
-
-def sample_ns(value: float, quantity: Quantity) -> int:
-    """Return a number of an output, in SI units, as nanoseconds. Raises ValueError outside of 1 ns to 30 years."""
-    if not value > 0:
-        raise ValueError(f"{value:g} is not above 0")
-    work = work_of(quantity)
-    seconds = value * _seconds_of(quantity) if work is None else work / value
-    nanoseconds = NANOSECONDS * seconds  # may be infinite, which cannot be rounded
-    if not 0.5 < nanoseconds < MOST_NS:
-        raise ValueError(f"{value:g} is outside of what can be recorded; check the unit")
-    if abs(round(nanoseconds) - nanoseconds) > MOST_ROUNDING * nanoseconds:
-        reason = f"recorded as {nanoseconds:.3g} ns, which must be a whole number, it would change by more than 1 %"
-        raise ValueError(f"{value:g} is outside of what can be recorded: {reason}. Read the time of more calls")
-    return round(nanoseconds)
-
-
-def shown_value(seconds: float, quantity: Quantity) -> float:
-    """Return a recorded time as the value in the unit of the campaign."""
-    work, factor = work_of(quantity), find_unit(quantity.unit).factor
-    return (seconds / _seconds_of(quantity) if work is None else work / seconds) / factor
-
-
-def _seconds_of(quantity: Quantity) -> float:
-    unit = find_unit(quantity.unit)
-    return SECONDS_OF.get(unit.si, SECONDS_OF.get(next(iter(unit.powers), ""), 1.0))

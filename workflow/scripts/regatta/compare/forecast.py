@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from regatta.compare.campaigns import match_key, read_campaign
-from regatta.compare.gate_rules import allocation_variation_of, has_jobs, threshold_text
+from regatta.compare.gate_rules import NO_JOBS, allocation_variation_of, has_jobs, threshold_text
 from regatta.core.errors import UserError
 from regatta.core.moderation import MIN_LAUNCHES
 from regatta.core.text import plural
@@ -74,6 +74,8 @@ def gate_forecast(plan: Plan) -> list[str]:
             texts.append(f"more launches{more} decide more cells")
     if num := len(pairs) - len(tested):
         texts.append(f"{plural(num, 'cell')} with fewer than {MIN_LAUNCHES} launches on one side only screened")
+    if gate["allocation_variation"] is None and not has_jobs(campaign, base.campaign):
+        texts.append(NO_JOBS)
     return ["; ".join(texts)]
 
 

@@ -60,7 +60,8 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Reader:
-    """What to read from an output. match: a pattern that must occur; reject: one that must not.
+    """What to read from an output. match: a pattern that must occur; reject: one that must not; ranks: of the number of
+    ranks.
 
     quantities: empty, if the output is read as an import format.
     """
@@ -68,6 +69,7 @@ class Reader:
     quantities: dict[str, Quantity] = field(default_factory=dict)
     match: str = ""
     reject: str = ""
+    ranks: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,13 +137,17 @@ def _check_pattern(key: str, pattern: str) -> None:
         raise UserError(f"{key}: invalid pattern '{pattern}' ({error}). Use the syntax of Python's re.") from None
 
 
-def read_quantities(output: str | Path, reader: Reader, comma: str = "") -> OutputReading:
+def read_quantities(
+    output: str | Path, reader: Reader, num_ranks: Collection[int] = (), comma: str = ""
+) -> OutputReading:
     """Return what the patterns of a reader find in an output, given as text or as the path of a file of any size.
 
-    comma: what it separates in this output, for quantities that do not say so.
+    num_ranks: numbers of ranks that the output may state. comma: what it separates in this output, for quantities that
+    do not say so.
     """
     patterns = {f"read.{name}": quantity.pattern for name, quantity in reader.quantities.items()}
-    patterns |= {f"check.{name}": getattr(reader, name) for name in ("match", "reject") if getattr(reader, name)}
+    of_check = {name: getattr(reader, name) for name in ("match", "reject", "ranks")}
+    patterns |= {f"check.{name}": pattern for name, pattern in of_check.items() if pattern}
     values, samples, problems, lines, texts = {}, {}, [], {}, {}
     found: dict[str, list[Match]] = {name: [] for word in ("", SIMILAR) for name in (word + key for key in patterns)}
     near = {f"read.{name}": wider_patterns(quantity.pattern) for name, quantity in reader.quantities.items()}
@@ -168,7 +174,21 @@ def read_quantities(output: str | Path, reader: Reader, comma: str = "") -> Outp
     if rejected := found.get("check.reject"):
         text = f"line {rejected[0].line}: check.reject matches {quoted(rejected[0].value)}. The run is invalid"
         problems.append(text)
+    problems += _ranks_problem(reader.ranks, found["check.ranks"], num_ranks) if reader.ranks else []
     return OutputReading(values, samples, tuple(problems), lines, texts=texts)
+
+
+def _ranks_problem(pattern: str, matches: list[Match], num_ranks: Collection[int]) -> list[str]:
+    """Return that an output states another number of ranks than planned, or none."""
+    if not matches:
+        return [f"check.ranks: no line matches '{pattern}'. The program failed, or the pattern is wrong"]
+    for match in matches:
+        text = match.whole or match.value or ""
+        if not re.fullmatch(r"\d+", text.strip(), re.ASCII) or int(text) not in num_ranks:
+            planned = " or ".join(map(str, sorted(num_ranks)))
+            where = f"line {match.line}: check.ranks is {quoted(text)}, planned: {planned}"
+            return [f"{where}. Fix the command or the pattern"]
+    return []
 
 
 def _numbers(name: str, quantity: Quantity, matches: list[Match], similar: list[Match], texts: list) -> list[float]:
@@ -300,7 +320,7 @@ def _search(output: str | Path, patterns: dict[str, str], near: dict[str, list[s
         num_bytes = file.seek(0, 2)
         file.seek(0)
         seconds = LEAST_SECONDS + (len(patterns) + sum(map(len, near.values()))) * num_bytes / BYTES_PER_SECOND
-        once = [name for name in patterns if name.startswith("check.")]
+        once = [name for name in patterns if name in ("check.match", "check.reject")]
         options = json.dumps({"patterns": patterns, "once": once, "near": near, "seconds": seconds})
         command = [sys.executable, "-I", "-S", matching.__file__, str(file.fileno())]
         shared = {"pass_fds": [file.fileno()], "input": options}

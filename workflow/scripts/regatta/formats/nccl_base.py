@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from regatta.core.errors import UserError
 from regatta.core.text import plural
 from regatta.formats.base import Options, Reading, collective_parameters, refusal, stated_shape
-from regatta.formats.rounding import common, printed_interval, ratio, scaled
+from regatta.formats.rounding import common, middle, printed_interval, ratio, scaled
 from regatta.formats.text_tables import AGAIN
 from regatta.topics.bandwidth import BUS_FACTOR
 
@@ -190,11 +190,10 @@ def _check_figures(run: NcclRun, size: int, figures: list[str | float], line: in
         return
     if not (known := common(rate, algbw)):
         found = f"{size} bytes in {figures[0]} us with algbw {figures[1]} GB/s"
-        raise refusal(run.name, line, found, f"algbw {rate[0]:.3g} to {rate[1]:.3g}, bytes / time")
-    low, high = expected = scaled(known, factor)
-    if not common(expected, busbw):
+        raise refusal(run.name, line, found, f"algbw {middle(rate):.4g}, bytes / time")
+    if not common(scaled(known, factor), busbw):
         found = f"algbw {figures[1]} and busbw {figures[2]} GB/s with {num_ranks} ranks"
-        raise refusal(run.name, line, found, f"busbw {low:.3g} to {high:.3g} of {run.operation}")
+        raise refusal(run.name, line, found, f"busbw {middle(scaled(known, factor)):.4g} of {run.operation}")
 
 
 def refuse_repeats(readings: Iterable[Reading], name: str) -> None:

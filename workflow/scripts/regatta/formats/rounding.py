@@ -32,6 +32,12 @@ def scaled(interval: Interval, factor: float) -> Interval:
     return tuple(factor * end if factor else 0.0 for end in interval)
 
 
+def middle(interval: Interval) -> float:
+    """Return the middle of an interval, for messages; its low end if it has no high one."""
+    low, high = interval
+    return low if high == float("inf") else (low + high) / 2
+
+
 def common(*intervals: Interval) -> Interval | None:
     """Return what all intervals have in common; None if they contradict each other."""
     low, high = max(low for low, _ in intervals), min(high for _, high in intervals)

@@ -38,6 +38,13 @@ SRUN_BY_REGATTA = (
     "-N --nodes -n --ntasks --ntasks-per-node -G --gpus --gpus-per-node --gres -t --time --jobid -o --output -e "
     "--error -K --kill-on-bad-exit --export -D --chdir -J --job-name -W --wait --overlap"
 ).split()
+TEMPLATES = {
+    **dict.fromkeys(("SLURMD_NODENAME", "SLURM_LAUNCH_NODE_IPADDR"), "first_host"),
+    **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), "world_size"),
+    **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"), "nodes"),
+    **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS_ON_NODE"), "gpus_per_node"),
+    "SLURM_GPUS_PER_NODE": "gpus_per_node",
+}
 STARTS_NO_RANK = "starts no rank. Remove it."
 NODES_OF_JOB = "may contradict the nodes of the job. Set this in the cluster file: "
 # Options that break a launch, each with the reason and what to use instead.
@@ -241,10 +248,12 @@ class SlurmRanks(Ranks):
 
     variables = ("SLURM_", "SRUN_", "SBATCH_")  # srun takes options from these
     kept_variables = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
+    templates = MappingProxyType(TEMPLATES)
     stack_keys = ("srun",)
     first_log_line = BY_SRUN
     log_lines = LOG_LINES
     host_words = r"\bsrun: error: "
+    first_host_by_hand = '"$(scontrol show hostnames | head -n 1)"'
     meeting_point = staticmethod(queue.meeting_point)
 
     def argv(
@@ -259,7 +268,10 @@ class SlurmRanks(Ranks):
         line += [f"--wait={SECONDS_AFTER_FIRST_EXIT}", "--export=ALL"]
         line += [] if limit_seconds is None else [f"--time={math.ceil(limit_seconds / 60)}"]
         line += [] if python else label_option(geometry)
-        return [*line, *stack["srun"], *python, *program]
+        options = resources.with_cores(geometry, stack["srun"])
+        if geometry.starts:  # of its ranks, as steps of mpirun, the cores are the same, and none is srun's
+            line += ["--overlap", *([] if any(option.startswith("--mpi") for option in options) else ["--mpi=none"])]
+        return [*line, *options, *python, *program]
 
     def by_hand(
         self, geometry: Geometry, stack: dict, prefix: list[str], program: list[str]
@@ -272,8 +284,7 @@ class SlurmRanks(Ranks):
         return [*line, "--kill-on-bad-exit=0", "--export=ALL", f"--time={math.ceil(limit_seconds / 60)}"]
 
     def stack_options(self, cluster: dict, stack: dict) -> dict[str, list[str]]:
-        cpus = [f"--cpus-per-task={cluster['cpus_per_rank']}"] if cluster["cpus_per_rank"] else []
-        return {"srun": [*cluster["srun"], *cpus, *stack["srun"]]}
+        return {"srun": [*cluster["srun"], *resources.cores_option(cluster["cpus_per_rank"]), *stack["srun"]]}
 
     def script_paths(self, stack: dict) -> dict[str, Path]:
         """Return the scripts that options of srun name. Of several, srun takes the last."""

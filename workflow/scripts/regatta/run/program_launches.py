@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,10 +19,10 @@ from regatta.campaign.program_entries import (
     OUTPUT,
     READING,
     command_of,
-    file_text,
     geometry_of,
+    is_unverified,
+    num_ranks,
     quantity_of,
-    sample_ns,
     size_of,
     values_of,
     what_runs,
@@ -30,8 +31,9 @@ from regatta.campaign.program_entries import (
 from regatta.core.errors import UserError
 from regatta.core.printed_numbers import THOUSANDS
 from regatta.core.readers import FormatResult, find_result, ignored_sizes, parse_reader, read_quantities, read_results
-from regatta.core.text import one_line, plural, utc_text
-from regatta.launchers import PROGRAM
+from regatta.core.recorded_times import sample_ns
+from regatta.core.text import one_line, plural, utc_text, with_values
+from regatta.launchers import PROGRAM, program_words
 from regatta.launchers.base import Geometry, Launcher
 from regatta.model.launches import Cause, LaunchRequest, utc_now
 from regatta.run.causes import MAX_CAUSE
@@ -39,6 +41,7 @@ from regatta.runtimes.plugins import PLUGINS
 from regatta.store.launch_files import append_launch_line, read_json, read_launch_file, write_text
 
 C_LOCALE = re.compile(r"^locale (?:C|POSIX|C\.[\w-]+)$", re.MULTILINE | re.ASCII)  # as program.sh writes it
+NOT_VERIFIED = "number of ranks not verified"  # note of a record
 
 
 def folder_of(batch: Path, launch: str) -> Path:
@@ -46,13 +49,18 @@ def folder_of(batch: Path, launch: str) -> Path:
     return (batch / "outputs" / launch).resolve()
 
 
-def prepare(spec: dict, cluster: dict, folder: Path, error_dir: Path) -> tuple[Geometry, list[str]]:
-    """Write the files of a launch. Return where its processes start, and the arguments of program.sh."""
+def prepare(
+    spec: dict, place: Geometry, hosts: Sequence[str], folder: Path, error_dir: Path, meeting: Mapping[str, str]
+) -> list[str]:
+    """Write the files of a launch. Return the words that start one of its processes.
+
+    hosts: all nodes of the shape, if the scheduler has names. meeting: values of templates.
+    """
     output = str(folder / OUTPUT)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in spec["program"]["files"].items():
-        write_text(folder / name, file_text(content, values_of(spec, output)))
-    return geometry_of(spec, cluster), [str(error_dir), str(folder), *command_of(spec, output)]
+        write_text(folder / name, with_values(content, values_of(spec, output)))
+    return program_words(str(error_dir), str(folder), place, command_of(spec, meeting, output), hosts)
 
 
 def begin_log(request: LaunchRequest, log: Path, launcher: Launcher) -> None:
@@ -126,6 +134,7 @@ def record_output(request: LaunchRequest, log: Path, elapsed_ns: int | None) -> 
         if number:
             _note_cell(request, cell.id)
         record = _measured(cell.spec, numbers, share_ns) if numbers.samples_ns else {}
+        record |= {"note": NOT_VERIFIED} if numbers.samples_ns and is_unverified(cell.spec) else {}
         append_launch_line(path, request.record_line(cell.id, cause, share_ns) | record)
     append_launch_line(path, {"kind": "complete", "time_utc": utc_now(), "elapsed_ns": elapsed_ns})
 
@@ -228,7 +237,8 @@ def _read(specs: list[dict], output: Path, comma: str) -> list[tuple[Numbers, st
     if not isinstance(name, str):
         return [_read_quantity(spec, output, comma) for spec in specs]
     try:
-        if problems := read_quantities(output, parse_reader(name, specs[0]["program"]["check"])).problems:
+        reader = parse_reader(name, specs[0]["program"]["check"])
+        if problems := read_quantities(output, reader, [num_ranks(specs[0])]).problems:
             return [(NOTHING, "; ".join(problems))] * len(specs)
         results = read_results(output, name, *shape_of_run(specs[0]), PLUGINS)
     except UserError as error:
@@ -243,7 +253,8 @@ def _read_quantity(spec: dict, output: Path, comma: str) -> tuple[Numbers, str]:
     """Return the numbers of a cell by its pattern, and what is wrong or an empty text. comma: what it separates."""
     name, quantity = quantity_of(spec)
     try:
-        found = read_quantities(output, parse_reader(spec["program"]["read"], spec["program"]["check"]), comma)
+        reader = parse_reader(spec["program"]["read"], spec["program"]["check"])
+        found = read_quantities(output, reader, [num_ranks(spec)], comma)
         if found.problems:
             return NOTHING, "; ".join(found.problems)
         numbers = found.samples[name] if quantity.samples else [found.values[name]]

@@ -262,7 +262,9 @@ def with_downloads(text: str, downloads: list[page.Download]) -> str:
 
 def _content(data: ReportData, shown: list[Section], block: dict) -> dict:
     """Return the variables of report.html.j2. shown: sections. block: of `_embedded`."""
-    campaign, measurements, marked = data.campaign, data.measurements, marks(data, warnings(data))
+    campaign, measurements, warned = data.campaign, data.measurements, warnings(data)
+    unverified = warnings_by_cell([one for one in warned if one.declared is programs.UNVERIFIED])
+    marked = unverified | marks(data, warned)
     num_launches = len(launch_paths(data.launches))
     headline, indices = headline_figure(shown), cells.cell_indices(campaign)
     block["figures"] = cells.figure_columns(figures_of_page(shown, page.is_large(campaign)), indices)
